@@ -18,6 +18,7 @@ NCCL     := $(CURDIR)/out/nccl/nvidia/nccl/lib/libnccl.so.2
 TORCH    := $(CURDIR)/out/torch/bin/python
 WITH_TORCH = $$($(PYTHON) -c 'import torch, torchvision, onnx' 2>/dev/null && echo $(PYTHON) || echo $(TORCH))
 PTXAS    := $(CURDIR)/out/ptxas/nvidia/cuda_nvcc/bin/ptxas
+NVRTC_12 := $(CURDIR)/out/nvrtc/nvidia/cuda_nvrtc/lib/libnvrtc.so.12
 
 # One way to compile for build, tests and vet, so that each package is compiled once.
 export GOFLAGS     := $(strip $(shell go env GOFLAGS) -trimpath)
@@ -133,9 +134,11 @@ test-nccl: emulator ## move messages over a fake NCCL, and check NVIDIA's: that 
 		$(PYTHON) -m zipfile -e out/nccl/*.whl out/nccl; }
 	PLIMSOLL_NCCL=$${PLIMSOLL_NCCL:-$(NCCL)} LD_LIBRARY_PATH=$(EMULATOR) go test -tags cuda -v -count=1 -timeout 20m ./runtime/world/nccl
 
-test-recipes: ## try the recipes of examples, follow that of an op in docs/adding.md, hold them to the schemas that are published, and go through the Dockerfile in a new folder
+test-recipes: ## try the recipes of examples, follow those of docs/adding.md, hold them to the schemas that are published, and go through the Dockerfile in a new folder
 	go test -count=1 -run 'Slurm|Kubernetes' ./cmd/plimsoll
-	PLIMSOLL_RECIPES=1 go test -count=1 -timeout 30m ./docs
+	@[ -n "$(NVRTC)" ] || [ -e $(NVRTC_12) ] || { $(PYTHON) -m pip download -q --no-deps --disable-pip-version-check -d out/nvrtc nvidia-cuda-nvrtc-cu12==12.6.77 && \
+		$(PYTHON) -m zipfile -e out/nvrtc/*.whl out/nvrtc; } || echo "no NVRTC from PyPI: no PTX is made of the kernel in docs/adding.md"
+	PLIMSOLL_RECIPES=1 PLIMSOLL_NVRTC=$$([ -e $(or $(NVRTC),$(NVRTC_12)) ] && echo $(or $(NVRTC),$(NVRTC_12))) go test -count=1 -timeout 30m -run Recipes ./docs
 	cd examples/kubernetes/schemas && go vet ./... && go test -count=1 ./...
 	dir=$$(mktemp -d) && mkdir "$$dir/src" && git ls-files -z | tar --null -T - -c | tar -x -C "$$dir/src" && "$$dir/src/.ci/image" "$$dir/image" && rm -rf "$$dir"
 

@@ -30,7 +30,7 @@ func TestWithoutCgo(t *testing.T) {
 		}
 	}
 	r := plimsoll(t, append([]string{"train", "--debug", "reference", "--world", "2", "--option", "world.rank=0", "--option", "world.master=127.0.0.1:29400", "--transport", "mpi"}, job...)...)
-	if r.code != exitUsage || !strings.Contains(r.err, "mpi: this program was built without cgo") {
+	if r.code != exitUsage || !strings.Contains(r.err, "mpi: this program was built without cgo") || !strings.Contains(r.err, ", or use --transport tcp") {
 		t.Errorf("--transport mpi: exit code %d: %s", r.code, r.err)
 	}
 	works(t, append([]string{"train", "--debug", "reference", "--steps", "1", "--memory", "100%"}, job...)...)

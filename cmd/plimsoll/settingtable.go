@@ -63,6 +63,7 @@ var debugTable = []setting{
 	{"", "reference", aSwitch, "", "compute with the reference kernels, in plain Go: slow; cpu only", "reference"},
 	{"", "chaos", aSeed, "off", "seed of random delays of the cpu's streams", "chaos"},
 	{"", "patience", aTime, "5m", "end a run that stands still for so long; 0: never", "patience"},
+	{"", "table", aPath, "", "write the commands of each device here: a picture where the name ends with .svg, else text", ""},
 	{"", "portals", aSwitch, "true", "send skips straight to the stage that reads them", "portals"},
 }
 

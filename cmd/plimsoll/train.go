@@ -39,6 +39,7 @@ type trainFlags struct {
 	onNaN    string
 	init     string
 	metrics  string
+	table    string // file for the tables of commands
 	pipe     trainPipeFlags
 	world    worldFlags
 
@@ -172,6 +173,7 @@ func (f *trainFlags) register(a *app, cmd *cobra.Command) {
 	f.keep.register(cmd)
 	f.pipe.register(cmd)
 	f.world.register(cmd)
+	debugOf(cmd).StringVar(&f.table, "table", "", "")
 	a.registerVerbose(cmd)
 }
 
@@ -220,6 +222,9 @@ func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
 		return firstOf(err, closeFrom(r))
 	}
 	defer func() { _ = closeFrom(r) }() // of a file that was read
+	if err := writeTables(f.table, r); err != nil {
+		return err
+	}
 	m := newMetrics(r)
 	if listener != nil {
 		defer m.serve(listener, patience)()
@@ -386,7 +391,7 @@ func (f *trainFlags) check() error {
 			return usage(fmt.Errorf("--init: %w", err))
 		}
 	}
-	return firstOf(f.keep.check(), f.link.check())
+	return firstOf(f.keep.check(), f.link.check(), writable("--debug table", f.table))
 }
 
 // findBatch replaces --batch max by a number.

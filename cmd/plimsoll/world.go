@@ -72,6 +72,10 @@ func (f *worldFlags) identity() (id world.Identity, err error) {
 	}
 	id, ok, err := world.Identify(given, os.Getenv)
 	switch {
+	case errors.Is(err, world.ErrNoRank):
+		return id, usage(fmt.Errorf("%w: give --option world.rank", err))
+	case errors.Is(err, world.ErrNoSize):
+		return id, usage(fmt.Errorf("%w: give --world", err))
 	case err != nil:
 		return id, usage(err)
 	case !ok:
@@ -122,7 +126,7 @@ func (f *worldFlags) join(ctx context.Context, a *app, spec string) (*train.Worl
 	}
 	transport, err := f.carry()
 	if err != nil {
-		return nil, usage(err)
+		return nil, usage(fmt.Errorf("%w, or use --transport tcp", err))
 	}
 	beside()
 	if !strings.Contains(spec, "cuda") { // who launches kernels on a GPU is to have a core at once
@@ -193,6 +197,9 @@ func (f *worldFlags) within(ctx context.Context, a *app, spec string, do func(*t
 		return err
 	}
 	err = do(w)
+	if errors.Is(err, world.ErrTransport) {
+		err = fmt.Errorf("--devices %s and --transport %s: %w", spec, f.transport, err)
+	}
 	if err != nil {
 		a.causes.report(err) // before the others know
 	}

@@ -395,7 +395,7 @@ func TestProcessesThatDoNotMeet(t *testing.T) {
 		{"time", []one{{"0", "2", []string{"--option", "world.rendezvous-timeout=-3s"}, ""}}, []string{"--option world.rendezvous-timeout is -3s: give a time, as in 2m"}},
 		{"rank", []one{{"7", "2", nil, ""}}, []string{"rank 7 of 2 processes .*: ranks count from 0"}},
 		{"transport", []one{{"0", "2", nil, ""}, {"1", "2", []string{"--transport", "mpi"}, ""}}, []string{"rank 1 of 2 missing", "mpi: .*none.so: cannot open .*PLIMSOLL_MPI_ABI, or use --transport tcp"}},
-		{"nobody", []one{{"", "2", nil, ""}}, []string{"which process this is: give --option world.rank"}},
+		{"nobody", []one{{"", "2", nil, ""}}, []string{"which process this is: nobody says its rank: give --option world.rank"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -162,13 +162,11 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 	if r.Pipe != nil {
 		return r.doPipe(ctx)
 	}
-	opt := executor.Options{Limit: r.Limit, HostLimit: r.HostLimit, Sim: executor.Following(r.Chain, r.Plan)}
-	job := r.Job.Planned(r.Plan)
-	audit, err := job.Audit(r.Plan.Sequence(), opt)
+	opt, job := r.deviceOptions(), r.Job.Planned(r.Plan)
+	audit, err := job.Audit(r.Plan.Sequence(), executor.Options{Limit: opt.Limit, HostLimit: opt.HostLimit, Sim: opt.Sim})
 	if err != nil {
 		return nil, err
 	}
-	opt.Timed, opt.MaxNorm, opt.Updates = true, r.MaxNorm, r.updates()
 	e, err := job.Start(r.Plan.Sequence(), opt)
 	if err != nil {
 		return nil, err
@@ -190,6 +188,13 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 	}
 	out.WeightsSHA256, err = e.Hash()
 	return out, err
+}
+
+// deviceOptions are those of the executor of a run on one device.
+func (r *Run) deviceOptions() executor.Options {
+	return executor.Options{
+		Limit: r.Limit, HostLimit: r.HostLimit, Sim: executor.Following(r.Chain, r.Plan), Timed: true, MaxNorm: r.MaxNorm, Updates: r.updates(),
+	}
 }
 
 // Check refuses settings that cannot go together, before anything is measured. Errors: ErrSpec, *executor.HostLimitError.

@@ -105,7 +105,7 @@ func (e *hostEnd) launch(name string, span runtime.Span, do func(p []byte) error
 		Bytes(s runtime.Span) ([]byte, error)
 	})
 	if !ok {
-		return nil, fmt.Errorf("%w: --devices %s: a device of this kind has no messages to other processes", ErrTransport, e.Device.Info().Name)
+		return nil, fmt.Errorf("%w: %s is of a kind of device that has no messages to other processes", ErrTransport, e.Device.Info().Name)
 	}
 	p, err := memory.Bytes(span)
 	if err != nil {
@@ -140,7 +140,7 @@ func (h *HostBytes) ReceiveBytes(way int, p []byte) error {
 
 // OpenSums refuses.
 func (h *HostBytes) OpenSums([]Line) error {
-	return fmt.Errorf("%w: --option world.allreduce=nccl is for --transport nccl", ErrTransport)
+	return fmt.Errorf("%w: %s adds up no gradients, NCCL does", ErrTransport, h.by.Name)
 }
 
 // Sum refuses.

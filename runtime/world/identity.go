@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -16,8 +17,15 @@ type Identity struct {
 	Launcher              string // who said so, for errors and documents
 }
 
-// ErrIdentity says that flags or the variables of a launcher do not say which process this is.
-var ErrIdentity = errors.New("which process this is")
+// What is wrong with what the user and the variables of a launcher say of this process.
+var (
+	// ErrIdentity says that they do not say which process this is.
+	ErrIdentity = errors.New("which process this is")
+	// ErrNoRank is an ErrIdentity: no one says its rank.
+	ErrNoRank = fmt.Errorf("%w: nobody says its rank", ErrIdentity)
+	// ErrNoSize is an ErrIdentity: no one says how many processes there are.
+	ErrNoSize = fmt.Errorf("%w: nobody says how many there are", ErrIdentity)
+)
 
 const (
 	// mostRanks bounds what a garbled variable can ask for.
@@ -43,9 +51,9 @@ var launchers = []launcher{
 	{"Kubernetes", "JOB_COMPLETION_INDEX", "", "", []string{"JOB_COMPLETION_INDEX"}},
 }
 
-// Identify reads what launchers set. given holds what flags said (-1, 0, "": not said), and overrules. ok is false where there is no
-// launcher and no flag: a single process. An index of Kubernetes alone, without a size, is one of many independent runs.
-// Errors: ErrIdentity, naming the variable or the flag.
+// Identify reads what launchers set. given holds what the user said (-1, 0, "": not said), and overrules. ok is false where there is
+// no launcher and nothing is given: a single process. An index of Kubernetes alone, without a size, is one of many independent runs.
+// Errors: ErrNoRank, ErrNoSize, ErrIdentity, naming the variable.
 func Identify(given Identity, getenv func(string) string) (id Identity, ok bool, err error) {
 	l, found := launcherOf(getenv)
 	if !found && given.Rank < 0 && given.Size == 0 || found && l.size == "" && given.Size == 0 {
@@ -53,8 +61,8 @@ func Identify(given Identity, getenv func(string) string) (id Identity, ok bool,
 	}
 	v := variables{getenv: getenv}
 	id = Identity{
-		Rank:      v.number(given.Rank >= 0, given.Rank, l.rank, "--option world.rank", 0),
-		Size:      v.number(given.Size > 0, given.Size, l.size, "--world", 1),
+		Rank:      v.number(given.Rank >= 0, given.Rank, l.rank, fact{"the rank", ErrNoRank, 0}),
+		Size:      v.number(given.Size > 0, given.Size, l.size, fact{"the number of processes", ErrNoSize, 1}),
 		LocalRank: v.optional(given.LocalRank, l.local),
 		Launcher:  l.name,
 	}
@@ -73,7 +81,7 @@ func launcherOf(getenv func(string) string) (l launcher, found bool) {
 			return l, true
 		}
 	}
-	return launcher{name: "flags"}, false
+	return launcher{name: "as given"}, false
 }
 
 // variables reads variables and keeps the first error.
@@ -88,20 +96,27 @@ func (v *variables) fail(format string, args ...any) {
 	}
 }
 
-// number returns what a flag or a variable says.
-func (v *variables) number(given bool, value int, name, flag string, least int) int {
+// fact is a number that is given, or that a variable says.
+type fact struct {
+	what    string
+	missing error // where nobody says it
+	least   int
+}
+
+// number returns what is given, or what a variable says.
+func (v *variables) number(given bool, value int, name string, of fact) int {
 	source := name
 	switch {
 	case given:
-		source = flag
+		source = of.what
 	case name == "":
-		v.fail("give %s", flag)
+		v.err = cmp.Or(v.err, of.missing)
 		return 0
 	default:
 		value = v.parse(name)
 	}
-	if v.err == nil && (value < least || value > mostRanks) {
-		v.fail("%s is %d: it must be from %d to %d", source, value, least, mostRanks)
+	if v.err == nil && (value < of.least || value > mostRanks) {
+		v.fail("%s is %d: it must be from %d to %d", source, value, of.least, mostRanks)
 	}
 	return value
 }
@@ -123,7 +138,7 @@ func (v *variables) optional(value int, name string) int {
 	if value >= 0 || name == "" || v.getenv(name) == "" {
 		return max(value, -1)
 	}
-	return v.number(false, 0, name, "", 0)
+	return v.number(false, 0, name, fact{})
 }
 
 // address returns where rank 0 listens, from the first that says it.

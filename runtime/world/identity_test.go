@@ -2,8 +2,14 @@ package world
 
 import (
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -44,7 +50,7 @@ func TestLaunchersSayWhoIsWho(t *testing.T) {
 		{"an indexed job", map[string]string{"JOB_COMPLETION_INDEX": "2"}, Identity{Rank: -1, Size: 3, LocalRank: -1, Address: "job-0.svc:29400"},
 			Identity{2, 3, -1, "job-0.svc:29400", "Kubernetes"}},
 		{"one of many independent jobs", map[string]string{"JOB_COMPLETION_INDEX": "2"}, nobody, Identity{}},
-		{"flags", nil, Identity{1, 2, 0, "h:1", ""}, Identity{1, 2, 0, "h:1", "flags"}},
+		{"flags", nil, Identity{1, 2, 0, "h:1", ""}, Identity{1, 2, 0, "h:1", "as given"}},
 		{"flags over variables", map[string]string{"RANK": "x", "WORLD_SIZE": "y", "LOCAL_RANK": "z", "MASTER_ADDR": "?", "MASTER_PORT": "!"}, Identity{1, 2, 0, "h:1", ""},
 			Identity{1, 2, 0, "h:1", "torchrun"}},
 		{"one process", map[string]string{"RANK": "0", "WORLD_SIZE": "1"}, nobody, Identity{0, 1, -1, "", "torchrun"}},
@@ -115,13 +121,13 @@ func TestWrongVariablesAreNamed(t *testing.T) {
 		says  string
 	}{
 		{Identity{Rank: 2, Size: 2, LocalRank: -1, Address: "h:1"}, "rank 2 of 2"},
-		{Identity{Rank: -1, Size: 2, LocalRank: -1, Address: "h:1"}, "--option world.rank"},
-		{Identity{Rank: 1, LocalRank: -1, Address: "h:1"}, "--world"},
+		{Identity{Rank: -1, Size: 2, LocalRank: -1, Address: "h:1"}, "nobody says its rank"},
+		{Identity{Rank: 1, LocalRank: -1, Address: "h:1"}, "nobody says how many there are"},
 		{Identity{Rank: 1, Size: 2, LocalRank: -1}, "MASTER_ADDR"},
 		{Identity{Rank: 1, Size: 2, LocalRank: -1, Address: "h"}, "host:port"},
 		{Identity{Rank: 1, Size: 2, LocalRank: -1, Address: "h:0"}, "host:port"},
 		{Identity{Rank: 1, Size: 2, LocalRank: -1, Address: ":80"}, "host:port"},
-		{Identity{Rank: 1, Size: 1 << 20, LocalRank: -1, Address: "h:1"}, "--world"},
+		{Identity{Rank: 1, Size: 1 << 20, LocalRank: -1, Address: "h:1"}, "the number of processes is 1048576"},
 	} {
 		if _, _, err := Identify(c.given, get(nil)); !errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %v, want %s", c.given, err, c.says)
@@ -184,3 +190,32 @@ func FuzzFirstHost(f *testing.F) {
 		}
 	})
 }
+
+// A library does not know the flags of the program: no text in this package and those below it names one.
+func TestTextsNameNoFlags(t *testing.T) {
+	t.Parallel()
+	literals := 0
+	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if text, ok := n.(*ast.BasicLit); ok && text.Kind == token.STRING {
+				if literals++; flagName.MatchString(text.Value) {
+					t.Errorf("%s: %s", path, text.Value)
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil || literals < 300 {
+		t.Errorf("%d texts, %v", literals, err)
+	}
+}
+
+var flagName = regexp.MustCompile(`--[a-z]|\bworld\.(rank|master|allreduce)\b`)

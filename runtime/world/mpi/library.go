@@ -10,5 +10,5 @@ var ErrLibrary = errors.New("mpi")
 const (
 	variable = "PLIMSOLL_MPI_ABI"
 	soname   = "libmpi_abi.so.1"
-	advice   = "install an MPI with the standard ABI of MPI 5.0, as MPICH 5, and give the path of its " + soname + " in $" + variable + ", or use --transport tcp"
+	advice   = "install an MPI with the standard ABI of MPI 5.0, as MPICH 5, and give the path of its " + soname + " in $" + variable
 )

@@ -11,7 +11,7 @@ import (
 
 // Load refuses: libraries are loaded by C.
 func Load() (func(w *world.World) world.Transport, error) {
-	return nil, fmt.Errorf("%w: this program was built without cgo, which loads libraries: use --transport tcp, or build with a C compiler", ErrLibrary)
+	return nil, fmt.Errorf("%w: this program was built without cgo, which loads libraries: build it with a C compiler", ErrLibrary)
 }
 
 // Exit ends the process.

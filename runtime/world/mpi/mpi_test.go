@@ -400,7 +400,7 @@ func TestLibraries(t *testing.T) {
 	for path, want := range cases {
 		t.Setenv(variable, path)
 		_, err := Load()
-		if !errors.Is(err, ErrLibrary) || !strings.Contains(err.Error(), want) || !strings.HasSuffix(err.Error(), "or use --transport tcp") || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, ErrLibrary) || !strings.Contains(err.Error(), want) || !strings.HasSuffix(err.Error(), "in $"+variable) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}

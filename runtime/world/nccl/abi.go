@@ -183,7 +183,7 @@ func (l *library) failure(call string, comm C.handle, code C.int) error {
 	}
 	if code == C.invalid_usage && shared(last) {
 		text += ": two ranks use one GPU: give each rank one of its own, or set NCCL_MULTI_RANK_GPU_ENABLE=1 for all ranks with NCCL 2.30 or later (this is " +
-			l.Version() + "), or use --transport tcp"
+			l.Version() + "), or take another transport"
 	}
 	return fmt.Errorf("nccl: %s: %s", call, text)
 }

@@ -20,5 +20,5 @@ var (
 const (
 	variable = "PLIMSOLL_NCCL"
 	soname   = "libnccl.so.2"
-	advice   = "install NCCL 2.18 or later, as PyPI's nvidia-nccl-cu12, and give the path of its " + soname + " in $" + variable + ", or use --transport tcp"
+	advice   = "install NCCL 2.18 or later, as PyPI's nvidia-nccl-cu12, and give the path of its " + soname + " in $" + variable
 )

@@ -121,7 +121,7 @@ func (f *fabric) connectAll(ctx context.Context, ends []*end, makers []int, try 
 		}
 		var able bool
 		if e.device, able = e.Device.(runtime.Enqueuer); !able {
-			return fmt.Errorf("%w: --devices %s: --transport nccl is for GPUs; tcp and mpi are for all devices", world.ErrTransport, e.Device.Info().Name)
+			return fmt.Errorf("%w: %s is no GPU, and NCCL moves messages between GPUs: tcp and MPI are for all devices", world.ErrTransport, e.Device.Info().Name)
 		}
 		free, err := e.device.Free()
 		if err != nil {

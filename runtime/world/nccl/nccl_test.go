@@ -583,7 +583,7 @@ func TestWaysThatCannotBe(t *testing.T) {
 	if text := strings.Join(out, ""); strings.Count(text, "way home begins and ends at rank 1: the GPUs of one process copy to each other without NCCL") < 2 {
 		t.Error(text)
 	}
-	if text := strings.Join(out, ""); strings.Count(text, "--devices tape: --transport nccl is for GPUs") < 2 {
+	if text := strings.Join(out, ""); strings.Count(text, "tape is no GPU, and NCCL moves messages between GPUs") < 2 {
 		t.Error(text)
 	}
 	out, _ = processes(t, 2, "lists", nil)

@@ -1,0 +1,42 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+
+	"plimsoll/executor"
+	"plimsoll/executor/commands"
+	pipe "plimsoll/executor/pipeline"
+)
+
+// Tables binds the run's plan to its devices and returns the commands that each of them is to play, without playing any. Errors: ErrSpec
+// for a run in several processes, those of the devices and of the executors.
+func (r *Run) Tables() (tables []commands.Table, err error) {
+	if r.World != nil {
+		return nil, fmt.Errorf("%w: the tables of a run in several processes are not listed: list those of the same plan in one process", ErrSpec)
+	}
+	if r.Pipe != nil {
+		return r.pipeTables()
+	}
+	e, err := r.Job.Planned(r.Plan).Start(r.Plan.Sequence(), r.deviceOptions())
+	if err != nil {
+		return nil, err
+	}
+	return []commands.Table{executor.Commands(e.Executor)}, e.Close()
+}
+
+func (r *Run) pipeTables() (tables []commands.Table, err error) {
+	on, err := r.Job.Targets()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, closeTargets(on)) }()
+	c := &pipeLoop{parts: r.Job.Microbatches, next: r.begun() * r.Job.Microbatches}
+	o := c.options(r, len(r.Pipe.Needs))
+	o.Audit = false
+	x, err := pipe.New(r.Pipe.Work, on, r.Pipe.Costs, r.Pipe.Plan, o)
+	if err != nil {
+		return nil, err
+	}
+	return pipe.Commands(x), nil
+}
