@@ -35,13 +35,13 @@ type recording struct {
 	commands []*command  // by number
 	done     [][][]int32 // by row and period: numbers of commands
 	before   []int32
-	behind   []int32
+	behind   [][]int32 // by stage
 	slots    [][]int32 // by stage that is here: the slots of its latest weights, version by version
 	at       *[]int32  // where commands are noted
 }
 
 func newRecording(rows, stages int) *recording {
-	return &recording{known: map[commandKey]int32{}, done: make([][][]int32, rows), slots: make([][]int32, stages)}
+	return &recording{known: map[commandKey]int32{}, done: make([][][]int32, rows), behind: make([][]int32, stages), slots: make([][]int32, stages)}
 }
 
 // number returns that of a command, the same for all that do the same.
@@ -169,7 +169,6 @@ func (d *compiler) record(ctx context.Context, run *bound) error {
 			}
 		}
 	}
-	d.recording.at = &d.recording.behind
 	return d.shareAll(ctx)
 }
 
@@ -201,12 +200,15 @@ func (d *compiler) issueRecorded(ctx context.Context, v instance) error {
 // shareAll notes what replicas tell each other behind a segment.
 func (d *compiler) shareAll(ctx context.Context) error {
 	for _, t := range d.stages {
-		if t == nil || d.e.order.plan.IsFlush() {
+		if t == nil || d.e.order.plan.IsFlush() || d.e.reducers[t.stage] == nil {
 			continue
 		}
+		d.recording.at = &d.recording.behind[t.stage]
+		_ = d.note(command{verb: doBegin})
 		if err := d.sums().share(ctx, t); err != nil {
 			return err
 		}
+		_ = d.note(command{verb: doEnd, on: d.compute})
 	}
 	return nil
 }
@@ -235,14 +237,14 @@ func (d *compiler) fold(periods int) bool {
 		}
 		t.rows = append(t.rows, w)
 	}
-	t.before, t.behind = r.list(r.before), r.list(r.behind)
+	t.before = r.list(r.before)
 	for s, x := range d.stages {
 		if x == nil {
 			continue
 		}
-		v := settling{group: x.stash.group, moves: make([]*command, len(x.weights))}
+		v := ending{stage: s, shares: r.list(r.behind[s]), group: x.stash.group, moves: make([][]*command, len(x.weights))}
 		for slot := 1; slot < len(x.weights); slot++ {
-			v.moves[slot] = &command{verb: doCopy, on: d.compute, to: d.driver, dst: x.weights[0], src: x.weights[slot]}
+			v.moves[slot] = []*command{{verb: doBegin}, {verb: doCopy, on: d.compute, to: d.driver, dst: x.weights[0], src: x.weights[slot]}, {verb: doEnd, on: d.compute}}
 		}
 		var ok bool
 		if v.cycle, ok = foldCycle(r.slots[s][:min(len(r.slots[s]), max(1, periods*t.repeats/v.group))]); flush {
@@ -251,7 +253,7 @@ func (d *compiler) fold(periods int) bool {
 		if !ok {
 			return false
 		}
-		t.versions = append(t.versions, v)
+		t.ends = append(t.ends, v)
 	}
 	d.table = t
 	return true

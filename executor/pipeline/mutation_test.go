@@ -163,7 +163,7 @@ func TestSlipsInTablesAreFound(t *testing.T) {
 			e, err = New(w, targets(t, x.devices, host.Config{}), c, plan, Options{Feed: still{}, Rate: rate})
 			must(t, err)
 		} else {
-			e = newWorld(t, w, c, plan, x.process, cpus(t, host.Config{}), Options{}).all[0]
+			e = newWorldOf(t, newProved, w, c, plan, x.process, cpus(t, host.Config{}), Options{}).all[0]
 		}
 		must(t, e.prove())
 		r := rand.New(rand.NewPCG(uint64(n), 3))

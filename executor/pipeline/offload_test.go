@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -392,6 +393,63 @@ func TestImagesThatDoNotComeAreNamed(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		wantTask(t, e, err, d.device, "F0", 20+minibatch)
+	}
+}
+
+// A device that is stuck in a backward is said to issue that backward, although a transfer of another minibatch was issued in between.
+func TestATaskIsNamedBehindATransferInIt(t *testing.T) {
+	t.Parallel()
+	w := workload(t, testModel(t))
+	c := costs(w, 2, 0)
+	c, plan := offloading(t, c, planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash}), 0)
+	e, err := New(w, targets(t, 2, host.Config{}), c, plan, Options{Feed: still{}, Rate: rate})
+	must(t, err)
+	inside := 0
+	for _, d := range e.drivers {
+		d.begin()
+		var outer, inner *instance
+		must(t, d.table.play(newBound(12), func(c *command, v *instance) error {
+			is := *v
+			switch c.verb {
+			case doBegin:
+				inner = &is
+			case doStart:
+				outer = &is
+			case doEnd:
+				inner = nil
+			case doFinish:
+				outer = nil
+			default:
+				return nil
+			}
+			if err := d.playCommand(t.Context(), c, v); err != nil {
+				return err
+			}
+			if c.verb == doEnd && outer != nil {
+				inside++
+			}
+			want := outer
+			if inner != nil {
+				want = inner
+			}
+			if want == nil {
+				if got := d.status(); !strings.HasPrefix(got, "waits for its streams") {
+					t.Errorf("behind %s of minibatch %d: %s", v.name(), v.minibatch, got)
+				}
+				return nil
+			}
+			task := *want
+			task.layer = 0 // a status names the task that a transfer is for
+			text := fmt.Sprintf("issues %s of minibatch %d", task.name(), want.minibatch)
+			if got := d.status(); !strings.HasPrefix(got, text) || d.now != *want {
+				t.Errorf("behind %s of minibatch %d: %s, want %s", v.name(), v.minibatch, got, text)
+			}
+			return nil
+		}))
+		must(t, d.finish())
+	}
+	if inside < 12 {
+		t.Errorf("%d transfers end inside of tasks, want 12", inside)
 	}
 }
 

@@ -136,7 +136,7 @@ func nothingNew(t *testing.T, e *Executor) {
 
 // recorded returns what a driver has done in a dry run of so many minibatches, in order.
 func (d *driver) recorded(minibatches int) (all []played) {
-	t := &table{repeats: d.e.order.repeats, before: d.compiler.recording.list(d.compiler.recording.before), behind: d.compiler.recording.list(d.compiler.recording.behind)}
+	t := &table{repeats: d.e.order.repeats, before: d.compiler.recording.list(d.compiler.recording.before)}
 	for i, x := range d.instructions() {
 		w := row{instruction: x}
 		w.round = w.vary(d.compiler.recording, d.compiler.recording.done[i])
@@ -145,7 +145,7 @@ func (d *driver) recorded(minibatches int) (all []played) {
 		}
 		t.rows = append(t.rows, w)
 	}
-	t.versions = d.table.versions
+	t.ends = d.table.ends
 	return t.list(d, minibatches)
 }
 

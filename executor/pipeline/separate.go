@@ -110,10 +110,16 @@ func (x *separation) driver(d *driver) error {
 			}
 		}
 	}
-	x.to.at, x.anywhere = &x.to.behind, true
-	err := x.list(from, from.behind, 0)
-	d.compiler.recording, x.anywhere = x.to, false
-	return err
+	x.anywhere = true
+	defer func() { x.anywhere = false }()
+	for s, list := range from.behind {
+		x.to.at = &x.to.behind[s]
+		if err := x.list(from, list, 0); err != nil {
+			return err
+		}
+	}
+	d.compiler.recording = x.to
+	return nil
 }
 
 // list adds what becomes of commands of a minibatch.

@@ -11,11 +11,10 @@ import (
 // Invariant: which commands a row plays for a minibatch depends on the minibatch alone, never on how many follow. So a run whose bound
 // is lowered plays what it would have played with that bound from its beginning.
 type table struct {
-	repeats  int // minibatches of a period
-	rows     []row
-	before   []*command // what comes before the first period of a segment
-	behind   []*command // what comes behind the last one
-	versions []settling // by stage that is here: where its latest weights are behind an update
+	repeats int // minibatches of a period
+	rows    []row
+	before  []*command // what comes before the first period of a segment
+	ends    []ending   // by stage that is here: what comes behind the last one
 }
 
 // row is an instruction of a period.
@@ -26,11 +25,13 @@ type row struct {
 	outside  bool // some of its commands are played for minibatches that are not in the run
 }
 
-// settling moves the latest weights of a stage into slot 0.
-type settling struct {
-	cycle
-	group int        // minibatches of an update
-	moves []*command // by slot; nil: they are there
+// ending is what comes behind a segment of a stage: replicas share statistics, and the latest weights move into slot 0.
+type ending struct {
+	stage  int
+	shares []*command
+	cycle               // by update: the slot of the weights behind it
+	group  int          // minibatches of an update
+	moves  [][]*command // by slot; none: the weights are there
 }
 
 // cycle is a sequence of numbers that goes round and round behind its beginning.
@@ -114,5 +115,5 @@ func (c *command) plays(run *bound, v *instance, in bool) bool {
 	return c.link == nil || c.link.changes(run, *v, c.step)
 }
 
-// settle returns what puts the latest weights into slot 0 behind so many minibatches; nil: they are there.
-func (s *settling) settle(minibatches int) *command { return s.moves[s.entry(minibatches/s.group)] }
+// settle returns what puts the latest weights into slot 0 behind so many minibatches; none: they are there.
+func (s *ending) settle(minibatches int) []*command { return s.moves[s.entry(minibatches/s.group)] }

@@ -65,13 +65,29 @@ func (d *driver) starts(v instance) {
 	d.progress.begin(v)
 }
 
+// endTask says that a task is issued: the driver goes on with the one around it, where that is issued step by step.
+func (d *driver) endTask() {
+	if outer := d.recorder.begun; outer != nil {
+		d.now = *outer
+		d.now.minibatch -= d.done
+		d.progress.resume(d.now)
+		return
+	}
+	d.progress.end()
+}
+
 func (p *progress) begin(v instance) {
+	p.resume(v)
+	p.tasks.Add(1)
+}
+
+// resume says that the driver issues a task that it has begun before.
+func (p *progress) resume(v instance) {
 	beside := v.far
 	if v.synchronized() {
 		beside = v.layer
 	}
 	p.instance.Store((uint64(v.minibatch)<<stageBits|uint64(beside))<<(kindBits+stageBits) | uint64(v.stage)<<kindBits | uint64(v.kind))
-	p.tasks.Add(1)
 	p.waiting.Store(true)
 }
 
