@@ -24,6 +24,7 @@ type command struct {
 	slot     int           // of its staging memory
 	op       int           // that is stamped, by its number in the sequence of the stage
 
+	idle   bool        // not played: it holds the place of one that other periods play
 	always bool        // played whether or not the minibatch is in the run
 	ahead  int         // played when the minibatch so many behind the row's own is in the run
 	link   *halfDuplex // played when this link changes its direction at the row's message; nil: always
@@ -80,6 +81,7 @@ type commandKey struct {
 	stage    *localStage
 	slot     int
 	op       int
+	idle     bool
 	always   bool
 	ahead    int
 	link     *halfDuplex
@@ -89,7 +91,7 @@ type commandKey struct {
 func (c *command) key() commandKey {
 	k := commandKey{
 		verb: c.verb, id: c.id, on: c.on.number, dst: c.dst, src: c.src, to: c.to, channel: c.channel, event: c.event, pages: unsafe.SliceData(c.pages),
-		turn: c.turn, way: c.way, work: c.work, stage: c.stage, slot: c.slot, op: c.op, always: c.always, ahead: c.ahead, link: c.link, step: c.step,
+		turn: c.turn, way: c.way, work: c.work, stage: c.stage, slot: c.slot, op: c.op, idle: c.idle, always: c.always, ahead: c.ahead, link: c.link, step: c.step,
 	}
 	if c.id == 0 {
 		k.launch = c.Launch

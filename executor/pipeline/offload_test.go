@@ -221,18 +221,22 @@ func dropOne(e *Executor, r *rand.Rand) {
 	for _, d := range e.drivers {
 		for i := range d.table.rows {
 			r := &d.table.rows[i]
-			for _, list := range r.variants {
-				for _, c := range list {
-					if w := (wait{r, c}); c.verb == doWait && c.always && !slices.Contains(all, w) {
-						all = append(all, w)
-					}
+			for c := range r.commands() {
+				if w := (wait{r, c}); c.verb == doWait && c.always && !slices.Contains(all, w) {
+					all = append(all, w)
 				}
 			}
 		}
 	}
 	w := all[r.IntN(len(all))]
-	for i, list := range w.of.variants {
-		w.of.variants[i] = slices.DeleteFunc(slices.Clone(list), func(c *command) bool { return c == w.c })
+	for _, list := range w.of.lists {
+		for i := range list {
+			for k, c := range list[i].variants {
+				if c == w.c {
+					list[i].variants[k] = &command{idle: true}
+				}
+			}
+		}
 	}
 }
 
@@ -380,11 +384,9 @@ func TestImagesThatDoNotComeAreNamed(t *testing.T) {
 		after := minibatch
 		s := failing{d.batches.s, &after, broken}
 		for i := range d.table.rows {
-			for _, list := range d.table.rows[i].variants {
-				for _, c := range list {
-					if c.on.number == d.batches.number && c.on.of != nil {
-						c.on.s = s
-					}
+			for c := range d.table.rows[i].commands() {
+				if c.on.number == d.batches.number && c.on.of != nil {
+					c.on.s = s
 				}
 			}
 		}

@@ -51,29 +51,20 @@ func (d *driver) segment(ctx context.Context, l runningSegment) error {
 	if err := d.table.segment(l.bound, play); err != nil {
 		return err
 	}
-	if err := d.tellRest(l.end() - 1); err != nil {
+	if err := d.settleNorm(); err != nil {
 		return err
+	}
+	for s := range d.staging {
+		for p := &d.staging[s]; len(p.pending) > 0; {
+			if err := d.tell(p); err != nil {
+				return err
+			}
+		}
 	}
 	if !l.save {
 		return nil
 	}
 	return d.save(ctx, d.done+l.end())
-}
-
-// tellRest hands on all results that are on their way behind the last minibatch of a segment.
-func (d *driver) tellRest(last int) error {
-	if err := d.settleNorm(); err != nil {
-		return d.failed(instance{instruction{kind: minibatchEnd, to: none}, last}, err)
-	}
-	for s := range d.staging {
-		for p := &d.staging[s]; len(p.pending) > 0; {
-			v := instance{instruction{kind: pipeline.F, stage: s, to: none}, p.pending[0].minibatch}
-			if err := d.tell(p); err != nil {
-				return d.failed(v, err)
-			}
-		}
-	}
-	return nil
 }
 
 // segment calls do for every command of a segment, what comes before and behind it included. Commands before it are those of its first
@@ -136,7 +127,11 @@ func (d *driver) playCommand(ctx context.Context, c *command, v *instance) error
 		d.current = d.recorder.add(*v, d.done)
 		return context.Cause(ctx)
 	case doEnd:
-		d.endTask()
+		d.progress.end()
+		if outer, inside := d.recorder.around(d.done); inside {
+			d.now = outer
+			d.progress.resume(outer)
+		}
 		return d.current.close(c.on)
 	case doAudit:
 		return d.auditOp()
@@ -146,7 +141,7 @@ func (d *driver) playCommand(ctx context.Context, c *command, v *instance) error
 		return context.Cause(ctx)
 	case doFinish:
 		d.recorder.begun = nil
-		d.endTask()
+		d.progress.end()
 		return d.recorder.add(*v, d.done).close(c.on)
 	default:
 		return d.put(c)

@@ -65,17 +65,6 @@ func (d *driver) starts(v instance) {
 	d.progress.begin(v)
 }
 
-// endTask says that a task is issued: the driver goes on with the one around it, where that is issued step by step.
-func (d *driver) endTask() {
-	if outer := d.recorder.begun; outer != nil {
-		d.now = *outer
-		d.now.minibatch -= d.done
-		d.progress.resume(d.now)
-		return
-	}
-	d.progress.end()
-}
-
 func (p *progress) begin(v instance) {
 	p.resume(v)
 	p.tasks.Add(1)
