@@ -86,11 +86,8 @@ func (r *recording) split(c *command, number int32) (like commandKey, operands [
 		like.id, like.launch = 0, opTemplate{use.stage, use.op, use.step}
 		return like, use.operands
 	case c.verb == doCopy:
-		operands = []int64{like.dst.Offset, like.src.Offset, 0}
-		if c.idle {
-			operands[2] = 1
-		}
-		like.dst.Offset, like.src.Offset, like.idle = 0, 0, false
+		operands = []int64{like.dst.Offset, like.src.Offset, int64(like.played)}
+		like.dst.Offset, like.src.Offset, like.played = 0, 0, inRun
 		return like, operands
 	}
 	return commandKey{verb: c.verb, on: c.on.number}, []int64{int64(number)}
@@ -107,7 +104,7 @@ func (r *recording) make(like *command, operands []int64) (*command, error) {
 		}
 		c.prepared = list[use.step]
 	case c.verb == doCopy:
-		c.dst.Offset, c.src.Offset, c.idle = operands[0], operands[1], operands[2] == 1
+		c.dst.Offset, c.src.Offset, c.played = operands[0], operands[1], occasion(operands[2])
 	default:
 		return nil, fmt.Errorf("BUG: a command that is known as a whole is to be made of parts")
 	}
@@ -157,7 +154,9 @@ func (d *compiler) noteIf(plays bool, c command) error {
 	if !plays && d.e.order.plan.IsFlush() {
 		return nil
 	}
-	c.idle = !plays
+	if !plays {
+		c.played = never
+	}
 	return d.note(c)
 }
 
@@ -366,7 +365,7 @@ func (r *recording) foldRow(x instruction, periods []int32, flush bool) (w row, 
 		w.lists = append(w.lists, cells)
 	}
 	for c := range w.commands() {
-		w.outside = w.outside || c.always || c.ahead != 0
+		w.outside = w.outside || c.played == always || c.ahead != 0
 	}
 	return w, true, nil
 }

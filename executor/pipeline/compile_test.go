@@ -86,7 +86,11 @@ func (c *madeUpCell) command(k int) command {
 	span := func(part int, of madeUpOperand) runtime.Span {
 		return runtime.Span{Offset: int64(part+2*c.number)<<20 + 64*int64(of(k)), Bytes: 64}
 	}
-	return command{verb: doCopy, on: queue{number: 1}, dst: span(0, c.dst), src: span(1, c.src), idle: k%c.first != 0}
+	x := command{verb: doCopy, on: queue{number: 1}, dst: span(0, c.dst), src: span(1, c.src)}
+	if k%c.first != 0 {
+		x.played = never
+	}
+	return x
 }
 
 // A row is made of a recording that shows each operand's cycle some times, and plays what is to be done in any later period.
@@ -101,21 +105,21 @@ func TestEachOperandGoesRoundByItself(t *testing.T) {
 		group := 1 + r.IntN(100)
 		operands, together := madeUpOperands(r, group)
 		any := func() madeUpOperand { return operands[r.IntN(len(operands))] }
-		var always, last []madeUpCell
+		var steady, last []madeUpCell
 		for i := range 2 + r.IntN(6) {
 			c := madeUpCell{i, any(), any(), 1}
 			if r.IntN(4) == 0 {
 				c.first = group
 			}
-			always = append(always, c)
+			steady = append(steady, c)
 		}
 		for i := range r.IntN(3) { // an update
 			versions := operands[len(operands)-2:]
 			last = append(last, madeUpCell{100 + i, versions[r.IntN(2)], versions[r.IntN(2)], 1})
 		}
 		does := func(k int) (all []command) {
-			for i := range always {
-				all = append(all, always[i].command(k))
+			for i := range steady {
+				all = append(all, steady[i].command(k))
 			}
 			for i := range last {
 				if k%group == group-1 {

@@ -37,11 +37,11 @@ func other(list []cell, i, variant int, change func(c *command)) []cell {
 	return list
 }
 
-func (c *command) works() bool { return !c.idle && len(c.touches()) > 0 && c.verb != doWork }
+func (c *command) works() bool { return c.played != never && len(c.touches()) > 0 && c.verb != doWork }
 
 var tableSlips = []tableSlip{
 	{"a wait is dropped", func(_ *Executor, list []cell, i, variant int) ([]cell, bool) {
-		return other(list, i, variant, func(c *command) { c.idle = true }), list[i].variants[variant].verb == doWait
+		return other(list, i, variant, func(c *command) { c.played = never }), list[i].variants[variant].verb == doWait
 	}},
 	{"two commands are swapped", func(_ *Executor, list []cell, i, variant int) ([]cell, bool) {
 		c := list[i].variants[variant]

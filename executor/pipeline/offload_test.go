@@ -222,7 +222,7 @@ func dropOne(e *Executor, r *rand.Rand) {
 		for i := range d.table.rows {
 			r := &d.table.rows[i]
 			for c := range r.commands() {
-				if w := (wait{r, c}); c.verb == doWait && c.always && !slices.Contains(all, w) {
+				if w := (wait{r, c}); c.verb == doWait && c.played == always && !slices.Contains(all, w) {
 					all = append(all, w)
 				}
 			}
@@ -233,7 +233,7 @@ func dropOne(e *Executor, r *rand.Rand) {
 		for i := range list {
 			for k, c := range list[i].variants {
 				if c == w.c {
-					list[i].variants[k] = &command{idle: true}
+					list[i].variants[k] = &command{played: never}
 				}
 			}
 		}

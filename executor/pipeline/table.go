@@ -173,9 +173,9 @@ func (t *table) shifts() (least, most int) {
 // plays reports whether a command of a row is played for a minibatch, which is or is not in the run.
 func (c *command) plays(run *bound, v *instance, in bool) bool {
 	switch {
-	case c.idle:
+	case c.played == never:
 		return false
-	case c.always:
+	case c.played == always:
 		return true
 	case c.ahead != 0:
 		return v.minibatch >= 0 && run.in(v.minibatch+c.ahead)
