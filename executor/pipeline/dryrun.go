@@ -47,10 +47,11 @@ func (e *Executor) dryRun(minibatches int) error {
 // process plays its own.
 func (e *Executor) forgetDryRuns() error {
 	for _, d := range e.drivers {
-		d.compiler.recording, d.binder.uses = nil, nil
+		d.compiler.recording = nil
 		if !e.here(d.device) {
 			d.table, d.compiler.unused, d.binder = nil, nil, newBinder(d.device, d.binder.lib, d.binder.optimizer)
 		}
+		d.binder.uses = nil
 	}
 	return nil
 }

@@ -450,17 +450,17 @@ const mostProven = 1 << 18
 //
 // Without a flush there are
 //
-//   - a segment that fills the pipeline and goes on until each operand of each command has gone round, in each part of an update. Where that
-//     takes no more than mostProven commands it goes on until all operands of a command have gone round together;
+//   - a segment that fills the pipeline and goes on until each operand of each command, and each row's shapes, have gone round twice: what the
+//     first round leaves in a place meets what the second round puts there. Where that takes no more than mostProven commands it goes on until
+//     all operands of a command have gone round together;
 //   - the shortest segment of each kind that ends with other commands: for each slot of the weights of a stage, one that leaves the latest
 //     weights there;
 //   - the first one again.
 //
-// Segments of other lengths, and what operands that have gone round do together later, differ in which slab, block or slot a command has, not
-// in what it waits for: who takes one takes those of its kind in turn, all have memory and events of their own, and so between two commands
-// that meet in one lie the same commands whichever it is. What may differ by more is the order of commands. That is one list for each shape
-// of a row, and the shapes have all come when each operand has gone round. Slots of a ring may share memory (ring): the first segment has
-// all of them.
+// Segments of other lengths differ from these in which slab, block or slot a command has, and so do operands that come together later. What a
+// command waits for is the same. Slabs, blocks and slots of one kind are taken in turn, and each has memory and events of its own: between two
+// commands that meet in one lie the same commands, whichever it is. The order of commands is one list for each shape of a row, and all shapes
+// are in the first segment. Slots of a ring may share memory (ring), and all of them are in it, too.
 func (e *Executor) provenSegments() []int {
 	if e.order.plan.IsFlush() {
 		return []int{e.group, e.group}
@@ -469,14 +469,14 @@ func (e *Executor) provenSegments() []int {
 	for _, d := range e.drivers {
 		for i := range d.table.rows {
 			r := &d.table.rows[i]
-			turn, commands = max(turn, r.turn), commands+len(r.lists[0])
+			turn, commands = max(turn, r.turn, len(r.shapes.Round)), commands+len(r.lists[0])
 			for _, c := range append([]cycle.Cycle{r.shapes}, r.axes...) {
 				begins, together = max(begins, len(c.Begins)), max(together, len(c.Round))
 			}
 		}
 	}
 	together = min(together, mostProven/max(commands, 1))
-	whole := max(e.order.long(), (begins+max(turn, together))*e.order.repeats)
+	whole := max(e.order.long(), (begins+max(2*turn, together))*e.order.repeats)
 	whole = (whole + e.group - 1) / e.group * e.group
 	ends := map[int]bool{}
 	for _, d := range e.drivers {
