@@ -136,9 +136,9 @@ func (d *compiler) noteAudit(ops int) {
 // dropAudits leaves what is for audits out of a table.
 func (t *table) dropAudits() {
 	for i := range t.rows {
-		for k := range t.rows[i].variants {
-			list := &t.rows[i].variants[k]
-			*list = slices.DeleteFunc(*list, func(c *command) bool { return c.verb == doAudit })
+		for k := range t.rows[i].lists {
+			list := &t.rows[i].lists[k]
+			*list = slices.DeleteFunc(*list, func(c cell) bool { return c.variants[0].verb == doAudit })
 		}
 	}
 }

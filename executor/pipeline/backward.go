@@ -82,10 +82,10 @@ func (d taskCompiler) sum(t *localStage, v instance, sb *slab, at *frame) error 
 		return fmt.Errorf("%w: stage %d needs %d sums of gradients at one time, planned are %d", ErrPlan, t.stage, slot+1, len(t.grads))
 	}
 	at.sum, at.add = slot, t.stash.sums[slot].adds(v.kind)
-	if !fresh || d.e.order.plan.IsFlush() {
+	if d.e.order.plan.IsFlush() {
 		return nil
 	}
-	return d.compute.copy(t.scalars[slot], sb.scalars.Part(kernels.ScalarsBytes, kernels.ScalarsBytes))
+	return d.compute.copyIf(fresh, t.scalars[slot], sb.scalars.Part(kernels.ScalarsBytes, kernels.ScalarsBytes))
 }
 
 // waitsAtOnce reports whether a backward begins with an op that reads δ of the stage's output. In simulated time it waits at

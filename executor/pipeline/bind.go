@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"slices"
 
 	"plimsoll/executor/internal/hazard"
 	"plimsoll/kernels"
@@ -47,8 +48,23 @@ type binder struct {
 	guards    map[updateKey][2]prepared
 	sums      map[sumKey]prepared
 	ties      map[updateKey][]prepared
-	folds     map[fold]int // of the places of portals
-	number    int          // of the latest launch
+	folds     map[fold]int  // of the places of portals
+	number    int           // of the latest launch
+	uses      map[int]opUse // by number of a launch of an op, as long as tables are made
+}
+
+// opUse is a step of an op, and where the op works.
+type opUse struct {
+	opTemplate
+	frame    *frame
+	operands []int64 // of the frame
+}
+
+// opTemplate is a step of an op, wherever that works.
+type opTemplate struct {
+	stage *localStage
+	op    *op
+	step  int
 }
 
 type updateKey struct {
@@ -57,7 +73,7 @@ type updateKey struct {
 }
 
 func newBinder(device int, lib kernels.Library, optimizer kernels.Update) *binder {
-	return &binder{device: device, lib: lib, optimizer: optimizer, ops: map[key][]prepared{}, updates: map[updateKey]prepared{}, guards: map[updateKey][2]prepared{}, sums: map[sumKey]prepared{}, ties: map[updateKey][]prepared{}, folds: map[fold]int{}}
+	return &binder{device: device, lib: lib, optimizer: optimizer, ops: map[key][]prepared{}, updates: map[updateKey]prepared{}, guards: map[updateKey][2]prepared{}, sums: map[sumKey]prepared{}, ties: map[updateKey][]prepared{}, folds: map[fold]int{}, uses: map[int]opUse{}}
 }
 
 // ready numbers a launch that is prepared.
@@ -94,7 +110,62 @@ func (b *binder) op(s *localStage, o *op, f *frame) ([]prepared, error) {
 		list = append(list, launch)
 	}
 	b.ops[k] = list
+	b.noteUse(s, o, *f, list)
 	return list, nil
+}
+
+// noteUse notes what the launches of an op are for, as long as tables are made.
+func (b *binder) noteUse(s *localStage, o *op, f frame, list []prepared) {
+	if b.uses == nil {
+		return
+	}
+	f.skips, f.deltas = slices.Clone(f.skips), slices.Clone(f.deltas)
+	operands := f.operands()
+	for i, l := range list {
+		b.uses[l.id] = opUse{opTemplate{s, o, i}, &f, operands}
+	}
+}
+
+// again returns the launches of an op that works elsewhere.
+func (b *binder) again(use *opUse, operands []int64) ([]prepared, error) {
+	f := *use.frame
+	f.skips, f.deltas = slices.Clone(f.skips), slices.Clone(f.deltas)
+	f.move(operands)
+	f.portals = b.portals(&f)
+	return b.op(use.stage, use.op, &f)
+}
+
+// operands lists what tells frames of one op apart.
+func (f *frame) operands() []int64 {
+	all := []int64{f.input.Offset, f.output.Offset, f.gradOutput.Offset, f.gradInput.Offset, f.scratch.Offset, f.kept.Offset, f.scalars.Offset, f.labels.Offset, int64(f.slot), int64(f.sum), int64(f.row), 0}
+	if f.add {
+		all[len(all)-1] = 1
+	}
+	for i := range f.skips {
+		all = append(all, f.skips[i].span.Offset, f.skips[i].target.Offset)
+	}
+	for i := range f.deltas {
+		all = append(all, f.deltas[i].span.Offset)
+	}
+	return all
+}
+
+// move makes a frame one of other operands of the same op.
+func (f *frame) move(operands []int64) {
+	take := func() (x int64) {
+		x, operands = operands[0], operands[1:]
+		return x
+	}
+	for _, span := range []*runtime.Span{&f.input, &f.output, &f.gradOutput, &f.gradInput, &f.scratch, &f.kept, &f.scalars, &f.labels} {
+		span.Offset = take()
+	}
+	f.slot, f.sum, f.row, f.add = int(take()), int(take()), int(take()), take() == 1
+	for i := range f.skips {
+		f.skips[i].span.Offset, f.skips[i].target.Offset = take(), take()
+	}
+	for i := range f.deltas {
+		f.deltas[i].span.Offset = take()
+	}
 }
 
 // operands resolves the blocks of a step to spans.

@@ -24,11 +24,20 @@ type command struct {
 	slot     int           // of its staging memory
 	op       int           // that is stamped, by its number in the sequence of the stage
 
-	always bool        // played whether or not the minibatch is in the run
+	played occasion    // in which periods
 	ahead  int         // played when the minibatch so many behind the row's own is in the run
 	link   *halfDuplex // played when this link changes its direction at the row's message; nil: always
 	step   int         // at the message before it (-1), or at the one behind it (1)
 }
+
+// occasion says in which periods a command of a row is played.
+type occasion uint8
+
+const (
+	inRun  occasion = iota // where the row's minibatch is in the run, or another one as ahead says
+	always                 // in all
+	never                  // in none: it holds the place of a command that other periods play
+)
 
 // verb says what a command does.
 type verb uint8
@@ -80,7 +89,7 @@ type commandKey struct {
 	stage    *localStage
 	slot     int
 	op       int
-	always   bool
+	played   occasion
 	ahead    int
 	link     *halfDuplex
 	step     int
@@ -89,7 +98,7 @@ type commandKey struct {
 func (c *command) key() commandKey {
 	k := commandKey{
 		verb: c.verb, id: c.id, on: c.on.number, dst: c.dst, src: c.src, to: c.to, channel: c.channel, event: c.event, pages: unsafe.SliceData(c.pages),
-		turn: c.turn, way: c.way, work: c.work, stage: c.stage, slot: c.slot, op: c.op, always: c.always, ahead: c.ahead, link: c.link, step: c.step,
+		turn: c.turn, way: c.way, work: c.work, stage: c.stage, slot: c.slot, op: c.op, played: c.played, ahead: c.ahead, link: c.link, step: c.step,
 	}
 	if c.id == 0 {
 		k.launch = c.Launch

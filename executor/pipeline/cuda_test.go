@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -94,10 +95,9 @@ func TestGPUsTrainAsOne(t *testing.T) {
 func followingCalls(e *Executor) (n int) {
 	for _, d := range e.drivers {
 		for i := range d.table.rows {
-			for _, list := range d.table.rows[i].variants {
-				for k := range list {
-					n += max(capturer{driver: d}.together(list[k:])-1, 0)
-				}
+			list := slices.Collect(d.table.rows[i].commands())
+			for k := range list {
+				n += max(capturer{driver: d}.together(list[k:])-1, 0)
 			}
 		}
 	}

@@ -43,10 +43,15 @@ func (e *Executor) dryRun(minibatches int) error {
 	return nil
 }
 
-// forgetDryRuns frees what the drivers have noted: their tables are made.
+// forgetDryRuns frees what the drivers have noted, and all that was made for devices of other processes: the tables are proved, and each
+// process plays its own.
 func (e *Executor) forgetDryRuns() error {
 	for _, d := range e.drivers {
 		d.compiler.recording = nil
+		if !e.here(d.device) {
+			d.table, d.compiler.unused, d.binder = nil, nil, newBinder(d.device, d.binder.lib, d.binder.optimizer)
+		}
+		d.binder.uses = nil
 	}
 	return nil
 }

@@ -135,6 +135,56 @@ func TestAPanicInAKernelIsNamed(t *testing.T) {
 	}
 }
 
+// What fails behind the last period of a segment is named by the last update of its stage: the weights that move to slot 0, and the
+// statistics that replicas share.
+func TestTheEndOfASegmentIsNamed(t *testing.T) {
+	t.Parallel()
+	w := workload(t, testModel(t))
+	broken := errors.New("broken")
+	c := costs(w, 3, 1)
+	plan := planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.DoubleBuffered})
+	const first = 12
+	moved := 0
+	for device := range 3 {
+		for updates := 1; updates <= 4; updates++ {
+			e, err := New(w, targets(t, 3, host.Config{}), c, plan, Options{Feed: still{}, Rate: rate, First: first})
+			must(t, err)
+			n, after := updates*e.Group(), 0
+			end := &e.drivers[device].table.ends[0]
+			list := end.settle(n)
+			if len(list) == 0 {
+				continue
+			}
+			moved++
+			list[1].on.s = failing{list[1].on.s, &after, broken}
+			if err = e.Run(t.Context(), n); !errors.Is(err, broken) {
+				t.Errorf("%v", err)
+			}
+			wantTask(t, e, err, device, fmt.Sprintf("update %d", end.stage), first+n-1)
+		}
+	}
+	if moved < 4 {
+		t.Errorf("the weights move %d times, want 4", moved)
+	}
+	c, plan = replicated(t, w, pipeline.Stash)
+	e, err := New(w, targets(t, 3, host.Config{}), c, plan, Options{Feed: still{}, Rate: rate})
+	must(t, err)
+	n, shared := 2*e.Group(), 0
+	for _, d := range e.drivers {
+		for _, x := range d.table.ends {
+			must(t, x.play(x.shares, n, func(_ *command, v *instance) error {
+				if shared++; v.kind != minibatchEnd || v.stage != x.stage || v.minibatch != n-1 {
+					t.Errorf("statistics of stage %d are shared in %s of minibatch %d", x.stage, v.name(), v.minibatch)
+				}
+				return nil
+			}))
+		}
+	}
+	if shared == 0 {
+		t.Error("no statistics are shared")
+	}
+}
+
 // bad is a feed with one bad minibatch.
 type bad struct {
 	random

@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"slices"
+
 	"plimsoll/runtime"
 )
 
@@ -28,13 +30,12 @@ type capturer struct {
 // table puts graphs into the table of the driver.
 func (d capturer) table() error {
 	for i := range d.driver.table.rows {
-		for k, list := range d.driver.table.rows[i].variants {
-			captured, err := d.list(list)
-			if err != nil {
-				return err
-			}
-			d.driver.table.rows[i].variants[k] = captured
+		r := &d.driver.table.rows[i]
+		captured, err := d.list(slices.Collect(r.commands()))
+		if err != nil {
+			return err
 		}
+		r.lists = [][]cell{fixed(captured)}
 	}
 	return nil
 }

@@ -15,83 +15,78 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// tableSlip is a mistake in a table: change makes it at a command of a variant of a row, if it can be made there.
+// tableSlip is a mistake in a table: change makes it at a variant of a cell of a row, if it can be made there.
 type tableSlip struct {
 	name   string
-	change func(e *Executor, r *row, list []*command, i int) (changed []*command, ok bool)
+	change func(e *Executor, list []cell, i, variant int) (changed []cell, ok bool)
 }
 
-// swapped returns commands with two of them in each other's place.
-func swapped(list []*command, i, k int) []*command {
-	list = slices.Clone(list)
-	list[i], list[k] = list[k], list[i]
-	return list
+// moved returns cells of which one stands elsewhere.
+func moved(list []cell, from, to int) []cell {
+	x := list[from]
+	return slices.Insert(slices.Delete(slices.Clone(list), from, from+1), to, x)
 }
 
-// other returns commands of which one is another one.
-func other(list []*command, i int, change func(c *command)) []*command {
+// other returns cells of which a variant of one is another command.
+func other(list []cell, i, variant int, change func(c *command)) []cell {
 	list = slices.Clone(list)
-	c := *list[i]
+	list[i].variants = slices.Clone(list[i].variants)
+	c := *list[i].variants[variant]
 	change(&c)
-	list[i] = &c
+	list[i].variants[variant] = &c
 	return list
 }
 
-func (c *command) works() bool { return len(c.touches()) > 0 && c.verb != doWork }
+func (c *command) works() bool { return c.played != never && len(c.touches()) > 0 && c.verb != doWork }
 
 var tableSlips = []tableSlip{
-	{"a wait is dropped", func(_ *Executor, _ *row, list []*command, i int) ([]*command, bool) {
-		if list[i].verb != doWait {
+	{"a wait is dropped", func(_ *Executor, list []cell, i, variant int) ([]cell, bool) {
+		return other(list, i, variant, func(c *command) { c.played = never }), list[i].variants[variant].verb == doWait
+	}},
+	{"two commands are swapped", func(_ *Executor, list []cell, i, variant int) ([]cell, bool) {
+		c := list[i].variants[variant]
+		if i == 0 || c.verb != doRecord {
 			return nil, false
 		}
-		return slices.Delete(slices.Clone(list), i, i+1), true
+		before := list[i-1].variants[0]
+		return moved(list, i, i-1), before.works() && before.on == c.on
 	}},
-	{"two commands are swapped", func(_ *Executor, _ *row, list []*command, i int) ([]*command, bool) {
-		if i == 0 || list[i].verb != doRecord || !list[i-1].works() || list[i].on != list[i-1].on {
-			return nil, false
-		}
-		return swapped(list, i-1, i), true
-	}},
-	{"a buffer is shifted", func(_ *Executor, _ *row, list []*command, i int) ([]*command, bool) {
-		c := list[i]
+	{"a buffer is shifted", func(_ *Executor, list []cell, i, variant int) ([]cell, bool) {
+		c := list[i].variants[variant]
 		switch {
 		case c.verb == doCopy && c.channel != nil && c.dst.Offset >= c.dst.Bytes:
-			return other(list, i, func(c *command) { c.dst.Offset -= c.dst.Bytes }), true
+			return other(list, i, variant, func(c *command) { c.dst.Offset -= c.dst.Bytes }), true
 		case c.verb == doReceive && len(c.accesses) > 0 && c.dst.Offset >= c.dst.Bytes:
-			return other(list, i, func(c *command) {
+			return other(list, i, variant, func(c *command) {
 				c.accesses = slices.Clone(c.accesses)
 				c.accesses[0].Span.Offset -= c.dst.Bytes
 			}), true
 		}
 		return nil, false
 	}},
-	{"a message is received early", func(_ *Executor, _ *row, list []*command, i int) ([]*command, bool) {
-		for k := i + 1; k < len(list) && list[i].verb == doWait; k++ {
-			if list[k].on.number == list[i].on.number && list[k].works() {
-				return slices.Insert(slices.Delete(slices.Clone(list), i, i+1), k, list[i]), true
+	{"a message is received early", func(_ *Executor, list []cell, i, variant int) ([]cell, bool) {
+		c := list[i].variants[variant]
+		for k := i + 1; k < len(list) && c.verb == doWait; k++ {
+			if x := list[k].variants[0]; x.on.number == c.on.number && x.works() {
+				return moved(list, i, k), true
 			}
 		}
 		return nil, false
 	}},
-	{"a variant is off by one", func(_ *Executor, r *row, list []*command, i int) ([]*command, bool) {
-		if i > 0 || len(r.round) < 2 || !slices.ContainsFunc(list, (*command).works) {
-			return nil, false
-		}
-		for k, v := range r.round {
-			if &r.variants[v][0] == &list[0] {
-				return r.variants[r.round[(k+1)%len(r.round)]], true
-			}
-		}
-		return nil, false
+	{"a variant is off by one", func(_ *Executor, list []cell, i, variant int) ([]cell, bool) {
+		n := len(list[i].variants)
+		next := list[i].variants[(variant+1)%n]
+		return other(list, i, variant, func(c *command) { *c = *next }), n > 1 && next.works()
 	}},
-	{"a slot is reused", func(e *Executor, _ *row, list []*command, i int) ([]*command, bool) {
-		k := slices.IndexFunc(list[i].accesses, func(a hazard.Access) bool { return a.Write && a.Span.Space != runtime.Host })
-		if list[i].verb != doLaunch || k < 0 {
+	{"a slot is reused", func(e *Executor, list []cell, i, variant int) ([]cell, bool) {
+		c := list[i].variants[variant]
+		k := slices.IndexFunc(c.accesses, func(a hazard.Access) bool { return a.Write && a.Span.Space != runtime.Host })
+		if c.verb != doLaunch || k < 0 {
 			return nil, false
 		}
 		for _, l := range e.channels { // the slot of a message that comes
-			if l.to == list[i].accesses[k].Device && len(l.blocks) > 0 && l.blocks[0].Bytes > 0 {
-				return other(list, i, func(c *command) {
+			if l.to == c.accesses[k].Device && len(l.blocks) > 0 && l.blocks[0].Bytes > 0 {
+				return other(list, i, variant, func(c *command) {
 					c.accesses = slices.Clone(c.accesses)
 					c.accesses[k].Span = l.blocks[0]
 				}), true
@@ -104,13 +99,15 @@ var tableSlips = []tableSlip{
 // bothNamed is how an error about tables names two commands: what they are, in which task of which minibatch, on which device.
 var bothNamed = regexp.MustCompile(`(?s) in (F|B|W|CF|CB|reduce|gather|sum|update |O|P)[0-9].* of minibatch \d+ on device \d+.* in (F|B|W|CF|CB|reduce|gather|sum|update |O|P)[0-9].* of minibatch \d+ on device \d+`)
 
-// places lists all commands of all tables.
-func (e *Executor) tablePlaces() (all [][4]int) {
+// tablePlaces lists all commands of all tables: by device, row, shape, cell and variant.
+func (e *Executor) tablePlaces() (all [][5]int) {
 	for d, x := range e.drivers {
 		for i := range x.table.rows {
-			for v, list := range x.table.rows[i].variants {
+			for s, list := range x.table.rows[i].lists {
 				for k := range list {
-					all = append(all, [4]int{d, i, v, k})
+					for v := range list[k].variants {
+						all = append(all, [5]int{d, i, s, k, v})
+					}
 				}
 			}
 		}
@@ -125,14 +122,14 @@ func (x *tableSlip) refuses(e *Executor, r *rand.Rand) (tried int, err error) {
 	r.Shuffle(len(places), func(i, k int) { places[i], places[k] = places[k], places[i] })
 	for _, p := range places {
 		w := &e.drivers[p[0]].table.rows[p[1]]
-		whole := w.variants[p[2]]
-		changed, ok := x.change(e, w, whole, p[3])
+		whole := w.lists[p[2]]
+		changed, ok := x.change(e, whole, p[3], p[4])
 		if !ok {
 			continue
 		}
-		w.variants[p[2]] = changed
+		w.lists[p[2]] = changed
 		err := e.prove()
-		w.variants[p[2]] = whole
+		w.lists[p[2]] = whole
 		if tried++; err != nil || tried == most {
 			return tried, err
 		}
@@ -163,7 +160,7 @@ func TestSlipsInTablesAreFound(t *testing.T) {
 			e, err = New(w, targets(t, x.devices, host.Config{}), c, plan, Options{Feed: still{}, Rate: rate})
 			must(t, err)
 		} else {
-			e = newWorld(t, w, c, plan, x.process, cpus(t, host.Config{}), Options{}).all[0]
+			e = newWorldOf(t, newProved, w, c, plan, x.process, cpus(t, host.Config{}), Options{}).all[0]
 		}
 		must(t, e.prove())
 		r := rand.New(rand.NewPCG(uint64(n), 3))

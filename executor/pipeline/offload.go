@@ -108,7 +108,7 @@ func (d ringCompiler) join(t *localStage) error {
 func (d ringCompiler) step(ctx context.Context, t *localStage, s *step, v instance, in bool) error {
 	q, slot := d.queueOf(s), t.ring.slot(v.minibatch)
 	for _, p := range s.waits[slot] {
-		if err := d.note(command{verb: doWait, on: q, event: t.ring.steps[p.step].ends[p.slot], always: true}); err != nil {
+		if err := d.note(command{verb: doWait, on: q, event: t.ring.steps[p.step].ends[p.slot], played: always}); err != nil {
 			return err
 		}
 	}
@@ -118,7 +118,7 @@ func (d ringCompiler) step(ctx context.Context, t *localStage, s *step, v instan
 		}
 	}
 	if ev := s.ends[slot]; ev != nil {
-		return d.note(command{verb: doRecord, on: q, event: ev, always: true})
+		return d.note(command{verb: doRecord, on: q, event: ev, played: always})
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -220,18 +221,22 @@ func dropOne(e *Executor, r *rand.Rand) {
 	for _, d := range e.drivers {
 		for i := range d.table.rows {
 			r := &d.table.rows[i]
-			for _, list := range r.variants {
-				for _, c := range list {
-					if w := (wait{r, c}); c.verb == doWait && c.always && !slices.Contains(all, w) {
-						all = append(all, w)
-					}
+			for c := range r.commands() {
+				if w := (wait{r, c}); c.verb == doWait && c.played == always && !slices.Contains(all, w) {
+					all = append(all, w)
 				}
 			}
 		}
 	}
 	w := all[r.IntN(len(all))]
-	for i, list := range w.of.variants {
-		w.of.variants[i] = slices.DeleteFunc(slices.Clone(list), func(c *command) bool { return c == w.c })
+	for _, list := range w.of.lists {
+		for i := range list {
+			for k, c := range list[i].variants {
+				if c == w.c {
+					list[i].variants[k] = &command{played: never}
+				}
+			}
+		}
 	}
 }
 
@@ -379,11 +384,9 @@ func TestImagesThatDoNotComeAreNamed(t *testing.T) {
 		after := minibatch
 		s := failing{d.batches.s, &after, broken}
 		for i := range d.table.rows {
-			for _, list := range d.table.rows[i].variants {
-				for _, c := range list {
-					if c.on.number == d.batches.number && c.on.of != nil {
-						c.on.s = s
-					}
+			for c := range d.table.rows[i].commands() {
+				if c.on.number == d.batches.number && c.on.of != nil {
+					c.on.s = s
 				}
 			}
 		}
@@ -392,6 +395,63 @@ func TestImagesThatDoNotComeAreNamed(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		wantTask(t, e, err, d.device, "F0", 20+minibatch)
+	}
+}
+
+// A device that is stuck in a backward is said to issue that backward, although a transfer of another minibatch was issued in between.
+func TestATaskIsNamedBehindATransferInIt(t *testing.T) {
+	t.Parallel()
+	w := workload(t, testModel(t))
+	c := costs(w, 2, 0)
+	c, plan := offloading(t, c, planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash}), 0)
+	e, err := New(w, targets(t, 2, host.Config{}), c, plan, Options{Feed: still{}, Rate: rate})
+	must(t, err)
+	inside := 0
+	for _, d := range e.drivers {
+		d.begin()
+		var outer, inner *instance
+		must(t, d.table.play(newBound(12), func(c *command, v *instance) error {
+			is := *v
+			switch c.verb {
+			case doBegin:
+				inner = &is
+			case doStart:
+				outer = &is
+			case doEnd:
+				inner = nil
+			case doFinish:
+				outer = nil
+			default:
+				return nil
+			}
+			if err := d.playCommand(t.Context(), c, v); err != nil {
+				return err
+			}
+			if c.verb == doEnd && outer != nil {
+				inside++
+			}
+			want := outer
+			if inner != nil {
+				want = inner
+			}
+			if want == nil {
+				if got := d.status(); !strings.HasPrefix(got, "waits for its streams") {
+					t.Errorf("behind %s of minibatch %d: %s", v.name(), v.minibatch, got)
+				}
+				return nil
+			}
+			task := *want
+			task.layer = 0 // a status names the task that a transfer is for
+			text := fmt.Sprintf("issues %s of minibatch %d", task.name(), want.minibatch)
+			if got := d.status(); !strings.HasPrefix(got, text) || d.now != *want {
+				t.Errorf("behind %s of minibatch %d: %s, want %s", v.name(), v.minibatch, got, text)
+			}
+			return nil
+		}))
+		must(t, d.finish())
+	}
+	if inside < 12 {
+		t.Errorf("%d transfers end inside of tasks, want 12", inside)
 	}
 }
 

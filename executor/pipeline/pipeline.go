@@ -152,6 +152,28 @@ type Executor struct {
 // New binds a plan to devices, which it reserves, and initializes the weights. Device d of the plan is on[d]; with a World they are
 // those of this process, in their order. Errors: ErrPlan, *LimitError, those of pipeline.Planned, of the devices and of the World.
 func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, opt Options) (*Executor, error) {
+	e, err := newProved(w, on, costs, plan, opt)
+	if err != nil {
+		return nil, err
+	}
+	if err := inOrder(e.forgetDryRuns, e.audit, e.capture, e.initialize); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// inOrder calls functions until one returns an error.
+func inOrder(parts ...func() error) error {
+	for _, part := range parts {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newProved returns an executor that has the proved tables of all devices, those of other processes too.
+func newProved(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, opt Options) (*Executor, error) {
 	e := &Executor{Workload: w, opt: opt, done: opt.First}
 	e.stopping.thawed = sync.NewCond(&e.stopping.mu)
 	devices := len(on)
@@ -174,10 +196,8 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 	if err := e.openDrivers(on); err != nil {
 		return nil, err
 	}
-	for _, part := range []func() error{e.openChannels, e.compile, e.openWays, e.openSums, e.separate, e.prove, e.forgetDryRuns, e.audit, e.capture, e.initialize} {
-		if err := part(); err != nil {
-			return nil, err
-		}
+	if err := inOrder(e.openChannels, e.compile, e.openWays, e.openSums, e.separate, e.prove); err != nil {
+		return nil, err
 	}
 	return e, nil
 }

@@ -399,7 +399,7 @@ func TestStatisticsGoWhereSegmentsEnd(t *testing.T) {
 		replicasAgree(t, e)
 		for _, d := range e.drivers[:2] {
 			shares := func(c *command) bool { return c.verb == doGive }
-			if !slices.ContainsFunc(d.table.behind, shares) {
+			if !slices.ContainsFunc(d.table.ends, func(x ending) bool { return slices.ContainsFunc(x.shares, shares) }) {
 				t.Errorf("%s: device %d does not share its statistics behind a segment", name, d.device)
 			}
 		}

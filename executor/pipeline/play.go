@@ -67,9 +67,13 @@ func (d *driver) segment(ctx context.Context, l runningSegment) error {
 	return d.save(ctx, d.done+l.end())
 }
 
-// segment calls do for every command of a segment, what comes before and behind it included.
+// segment calls do for every command of a segment, what comes before and behind it included. Commands before it are those of its first
+// minibatch's forward, commands behind it those of the last update of their stage.
 func (t *table) segment(run *bound, do func(c *command, v *instance) error) error {
-	v := &instance{instruction: instruction{kind: minibatchEnd, to: none}}
+	v := &instance{instruction: instruction{kind: pipeline.F, to: none}}
+	if len(t.ends) > 0 {
+		v.stage = t.ends[0].stage
+	}
 	for _, c := range t.before {
 		if !c.plays(run, v, true) {
 			continue
@@ -81,17 +85,25 @@ func (t *table) segment(run *bound, do func(c *command, v *instance) error) erro
 	if err := t.play(run, do); err != nil {
 		return err
 	}
-	v.minibatch = run.end()
-	for _, c := range t.behind {
-		if err := do(c, v); err != nil {
+	for i := range t.ends {
+		if err := t.ends[i].play(t.ends[i].shares, run.end(), do); err != nil {
 			return err
 		}
 	}
-	for i := range t.versions {
-		if c := t.versions[i].settle(run.end()); c != nil {
-			if err := do(c, v); err != nil {
-				return err
-			}
+	for i := range t.ends {
+		if err := t.ends[i].play(t.ends[i].settle(run.end()), run.end(), do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// play calls do for commands behind a segment of so many minibatches.
+func (s *ending) play(list []*command, minibatches int, do func(c *command, v *instance) error) error {
+	v := &instance{instruction{kind: minibatchEnd, stage: s.stage, to: none}, minibatches - 1}
+	for _, c := range list {
+		if err := do(c, v); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -116,6 +128,10 @@ func (d *driver) playCommand(ctx context.Context, c *command, v *instance) error
 		return context.Cause(ctx)
 	case doEnd:
 		d.progress.end()
+		if outer, inside := d.recorder.around(d.done); inside {
+			d.now = outer
+			d.progress.resume(outer)
+		}
 		return d.current.close(c.on)
 	case doAudit:
 		return d.auditOp()

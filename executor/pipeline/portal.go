@@ -371,14 +371,20 @@ func (b *binder) fold(places int, at int64) int {
 func (d taskCompiler) bindPortals(t *localStage, o *op, f *inFlight, at *frame) {
 	if o.layer == t.spec.First && len(t.portalInputs) > 0 {
 		at.skips = f.skips
-		for i := range f.skips {
-			at.portals = d.binder.fold(d.binder.fold(at.portals, f.skips[i].span.Offset), f.skips[i].target.Offset)
-		}
 	}
 	if o.layer == t.spec.Last && len(t.portalOutputs) > 0 {
 		at.deltas = f.deltas
-		for i := range f.deltas {
-			at.portals = d.binder.fold(at.portals, f.deltas[i].span.Offset)
-		}
 	}
+	at.portals = d.binder.portals(at)
+}
+
+// portals returns a number for the places of what goes through portals.
+func (b *binder) portals(f *frame) (number int) {
+	for i := range f.skips {
+		number = b.fold(b.fold(number, f.skips[i].span.Offset), f.skips[i].target.Offset)
+	}
+	for i := range f.deltas {
+		number = b.fold(number, f.deltas[i].span.Offset)
+	}
+	return number
 }

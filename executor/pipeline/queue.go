@@ -35,6 +35,15 @@ func (q queue) copy(dst, src runtime.Span) error {
 	return q.of.compiler.note(command{verb: doCopy, on: q, to: q.of, dst: dst, src: src})
 }
 
+// copyIf is copy of what a row has in some periods only (noteIf), recordIf likewise.
+func (q queue) copyIf(plays bool, dst, src runtime.Span) error {
+	return q.of.compiler.noteIf(plays, command{verb: doCopy, on: q, to: q.of, dst: dst, src: src})
+}
+
+func (q queue) recordIf(plays bool, ev runtime.Event) error {
+	return q.of.compiler.noteIf(plays, command{verb: doRecord, on: q, event: ev})
+}
+
 func (q queue) record(ev runtime.Event) error {
 	return q.of.compiler.note(command{verb: doRecord, on: q, event: ev})
 }

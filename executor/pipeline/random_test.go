@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/cycle"
 	sequential "plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
@@ -83,7 +84,7 @@ func TestNoLegalPlanIsStuck(t *testing.T) {
 		}
 		ran[fmt.Sprintf("flush %v, replicas %v, messages %v, split %v", plan.IsFlush(), hasReplicas(plan), plan.Synchronization != nil, slices.Contains(e.order.split, true))]++
 		if e.order.repeats == 1 { // no minibatch overtakes another
-			nothingNew(t, e)
+			nothingNew(t, e, 31, 300)
 		}
 		if seed%8 != 0 {
 			continue
@@ -111,12 +112,12 @@ func TestNoLegalPlanIsStuck(t *testing.T) {
 
 // nothingNew goes through runs of several lengths, of which the tables must play every command. Where a run ends it needs no copy of
 // weights that nobody sees any more, which a table has.
-func nothingNew(t *testing.T, e *Executor) {
+func nothingNew(t *testing.T, e *Executor, updates ...int) {
 	t.Helper()
 	if e.order.plan.IsFlush() {
 		return
 	}
-	for _, k := range []int{31, 300} {
+	for _, k := range updates {
 		must(t, e.dryRun(k*e.group))
 		for _, d := range e.drivers {
 			plays := d.table.list(d, k*e.group)
@@ -136,16 +137,17 @@ func nothingNew(t *testing.T, e *Executor) {
 
 // recorded returns what a driver has done in a dry run of so many minibatches, in order.
 func (d *driver) recorded(minibatches int) (all []played) {
-	t := &table{repeats: d.e.order.repeats, before: d.compiler.recording.list(d.compiler.recording.before), behind: d.compiler.recording.list(d.compiler.recording.behind)}
+	t := &table{repeats: d.e.order.repeats, before: d.compiler.recording.list(d.compiler.recording.before)}
 	for i, x := range d.instructions() {
-		w := row{instruction: x}
-		w.round = w.vary(d.compiler.recording, d.compiler.recording.done[i])
-		if len(w.round) == 0 {
-			w.variants, w.round = [][]*command{nil}, []int32{0}
+		w := row{instruction: x, lists: [][]cell{nil}, shapes: cycle.Always(0)}
+		for _, n := range d.compiler.recording.done[i] {
+			list := d.compiler.recording.lists[n]
+			w.shapes.Begins = append(w.shapes.Begins, int32(len(w.lists)))
+			w.lists = append(w.lists, fixed(d.compiler.recording.list(list)))
 		}
 		t.rows = append(t.rows, w)
 	}
-	t.versions = d.table.versions
+	t.ends = d.table.ends
 	return t.list(d, minibatches)
 }
 

@@ -55,6 +55,16 @@ func (t *recorder) start(v instance, done int) {
 	t.begun = &t.task
 }
 
+// around returns the task that is issued step by step, of a minibatch behind so many others; false: none is.
+func (t *recorder) around(done int) (v instance, inside bool) {
+	if t.begun == nil {
+		return v, false
+	}
+	v = *t.begun
+	v.minibatch -= done
+	return v, true
+}
+
 // add adds a task that is about to be issued, of a minibatch behind so many others.
 func (t *recorder) add(v instance, done int) *record {
 	m := &t.marks[t.next%recorded]

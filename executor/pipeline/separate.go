@@ -21,7 +21,11 @@ func (e *Executor) separate() error {
 		if err := x.driver(d); err != nil {
 			return err
 		}
-		if !d.compiler.fold(e.seen(e.recorded)) {
+		ok, err := d.compiler.fold(e.seen(e.recorded))
+		if err != nil {
+			return err
+		}
+		if !ok {
 			return fmt.Errorf("%w: what device %d tells other processes does not repeat itself within %d minibatches", ErrPlan, d.device, e.recorded)
 		}
 	}
@@ -78,7 +82,7 @@ func (e *Executor) newSeparation() *separation {
 func (x *separation) driver(d *driver) error {
 	x.d = d
 	from, rows := d.compiler.recording, d.instructions()
-	x.to, x.becomes, x.granted = newRecording(len(rows), len(d.stages)), map[int32]int32{}, map[*channel][]int{}
+	x.to, x.becomes, x.granted = newRecording(d.binder, len(rows), len(d.stages)), map[int32]int32{}, map[*channel][]int{}
 	x.to.slots, x.to.at = from.slots, &x.to.before
 	if d.e.order.plan.IsFlush() { // a step begins with it
 		x.to.row(0, 0)
@@ -105,15 +109,22 @@ func (x *separation) driver(d *driver) error {
 				continue
 			}
 			x.to.row(i, k)
-			if err := x.list(from, from.done[i][k], m); err != nil {
+			if err := x.list(from, from.lists[from.done[i][k]], m); err != nil {
 				return err
 			}
 		}
 	}
-	x.to.at, x.anywhere = &x.to.behind, true
-	err := x.list(from, from.behind, 0)
-	d.compiler.recording, x.anywhere = x.to, false
-	return err
+	x.to.close()
+	x.anywhere = true
+	defer func() { x.anywhere = false }()
+	for s, list := range from.behind {
+		x.to.at = &x.to.behind[s]
+		if err := x.list(from, list, 0); err != nil {
+			return err
+		}
+	}
+	d.compiler.recording = x.to
+	return nil
 }
 
 // list adds what becomes of commands of a minibatch.

@@ -283,7 +283,8 @@ func (s *localStage) copies(o *order, r rule) (weights, sums int, err error) {
 		return 0, 0, fmt.Errorf("BUG: stage %d is laid out twice", s.stage)
 	}
 	k := newWeightStash(r, o.here(s.stage, s.device), 1, 1)
-	n := (o.long() + r.group - 1) / r.group * r.group
+	const updates = 4 // at least: the first ones need fewer versions
+	n := max((o.long()+r.group-1)/r.group, updates) * r.group
 	k.begin(newBound(n))
 	err = o.instances(s.device, n, func(v instance) error {
 		if v.stage != s.stage || !v.computes() && v.kind != minibatchEnd {

@@ -234,12 +234,13 @@ func (d *driver) awaitResult(c *command, minibatch int) error {
 func (d *driver) tell(p *staging) error {
 	x := p.pending[0]
 	p.pending = slices.Delete(p.pending, 0, 1)
+	task := instance{instruction{kind: pipeline.F, stage: len(d.stages) - 1, to: none}, x.minibatch}
 	if err := p.returned[x.slot].Synchronize(); err != nil {
-		return err
+		return d.failed(task, err)
 	}
 	b, err := d.dev.HostBytes(p.results[x.slot])
 	if err != nil {
-		return err
+		return d.failed(task, err)
 	}
 	values := unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4)
 	d.e.tell(Result{

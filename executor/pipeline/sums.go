@@ -195,19 +195,24 @@ func (x *replicaSums) begin() {
 	}
 }
 
-// made says that the gradients of some buckets are made with a minibatch.
-func (d sumCompiler) made(t *localStage, f *inFlight, buckets []int) error {
+// made says that the gradients of some buckets are made with a minibatch, if it closes them.
+func (d sumCompiler) made(t *localStage, f *inFlight, buckets []int, closes bool) error {
 	for _, b := range buckets {
-		if err := d.compute.record(t.sums.made[f.at.sum*len(t.sums.buckets)+b]); err != nil {
+		if err := d.compute.recordIf(closes, t.sums.made[f.at.sum*len(t.sums.buckets)+b]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// adds reports whether a task of a minibatch adds to gradients that the plan has messages for.
+func (s *localStage) adds(kind pipeline.Kind, f *inFlight) bool {
+	return s.sums != nil && kind != pipeline.F && s.opsOf(f.minibatch).writes(kind)
+}
+
 // closes reports whether a task of a minibatch is the last that adds to some gradients of its update.
 func (d sumCompiler) closes(t *localStage, kind pipeline.Kind, f *inFlight) bool {
-	return t.sums != nil && kind != pipeline.F && t.opsOf(f.minibatch).writes(kind) && d.e.order.closes(kind, t.stage, f.minibatch)
+	return t.adds(kind, f) && d.e.order.closes(kind, t.stage, f.minibatch)
 }
 
 // synchronize issues a message between replicas, or lets one come.

@@ -1,75 +1,112 @@
 package pipeline
 
 import (
+	"iter"
 	"slices"
+
+	"plimsoll/executor/internal/cycle"
 )
 
-// table is what a driver does in a run: one period of commands. A row is an instruction of the period; where its operands move from
-// period to period it has variants, and period by period plays one after the other, round and round. A step of a plan with a flush is a
-// period, and has one variant of everything.
+// table is what a driver does in a run: one period of commands. A row is an instruction of the period; where operands of its commands move
+// from period to period these have variants, and play one after the other, round and round. A step of a plan with a flush is a period, and
+// has one variant of everything.
 //
 // Invariant: which commands a row plays for a minibatch depends on the minibatch alone, never on how many follow. So a run whose bound
 // is lowered plays what it would have played with that bound from its beginning.
 type table struct {
-	repeats  int // minibatches of a period
-	rows     []row
-	before   []*command // what comes before the first period of a segment
-	behind   []*command // what comes behind the last one
-	versions []settling // by stage that is here: where its latest weights are behind an update
+	repeats int // minibatches of a period
+	rows    []row
+	before  []*command // what comes before the first period of a segment
+	ends    []ending   // by stage that is here: what comes behind the last one
 }
 
 // row is an instruction of a period.
+//
+// An axis is the numbers that one operand of its commands, or several, go through from period to period. A cell is a command of which some
+// operands go along axes: it has a variant for each combination of their numbers. So each operand goes round by itself, and a row has as many
+// commands as its operands have places together, however many periods pass until all of them are where they were.
 type row struct {
 	instruction
-	cycle
-	variants [][]*command
-	outside  bool // some of its commands are played for minibatches that are not in the run
+	shapes  cycle.Cycle // by period: which list of commands it plays
+	lists   [][]cell    // by shape
+	axes    []cycle.Cycle
+	turn    int  // periods of the longest cycle of an operand
+	outside bool // some of its commands are played for minibatches that are not in the run
 }
 
-// settling moves the latest weights of a stage into slot 0.
-type settling struct {
-	cycle
-	group int        // minibatches of an update
-	moves []*command // by slot; nil: they are there
+// cell is a command in a row.
+type cell struct {
+	axes     []axisRef
+	variants []*command
 }
 
-// cycle is a sequence of numbers that goes round and round behind its beginning.
-type cycle struct{ begins, round []int32 }
+// axisRef is an axis of the row, and how many variants apart its numbers are.
+type axisRef struct{ axis, stride int }
 
-// entry returns a number of the sequence; before its beginning the round is taken to have gone on for ever.
-func (c *cycle) entry(k int) int32 {
-	if k >= 0 && k < len(c.begins) {
-		return c.begins[k]
+// command returns the variant of a cell for some numbers of the axes.
+func (p *cell) command(now []int32) *command {
+	i := 0
+	for _, a := range p.axes {
+		i += int(now[a.axis]) * a.stride
 	}
-	return c.round[mod(k-len(c.begins), len(c.round))]
+	return p.variants[i]
 }
 
-// timesSeen is how often a round must be seen to follow itself.
-const timesSeen = 3
+// list returns what a row plays in a period, and writes the numbers of its axes.
+func (r *row) list(period int, now []int32) []cell {
+	list := r.lists[r.shapes.Entry(period)]
+	for i := 0; i < len(r.axes) && len(list) > 0; i++ {
+		now[i] = r.axes[i].Entry(period)
+	}
+	return list
+}
 
-// foldCycle finds the shortest round of a sequence that is seen often enough; false: there is none.
-func foldCycle(all []int32) (c cycle, ok bool) {
-	for n := 1; timesSeen*n <= len(all); n++ {
-		begin := len(all) - n
-		for begin > 0 && all[begin-1] == all[begin-1+n] {
-			begin--
-		}
-		if begin <= len(all)/2 && begin+timesSeen*n <= len(all) {
-			return cycle{slices.Clone(all[:begin]), slices.Clone(all[begin : begin+n])}, true
+// fixed returns cells of commands that have one variant each.
+func fixed(list []*command) (cells []cell) {
+	for _, c := range list {
+		cells = append(cells, cell{variants: []*command{c}})
+	}
+	return cells
+}
+
+// commands goes through all variants of all commands.
+func (r *row) commands() iter.Seq[*command] {
+	return func(yield func(*command) bool) {
+		for _, list := range r.lists {
+			for i := range list {
+				for _, c := range list[i].variants {
+					if !yield(c) {
+						return
+					}
+				}
+			}
 		}
 	}
-	return c, false
 }
 
-// commands returns those of a row for a minibatch.
-func (r *row) commands(minibatch, repeats int) []*command {
-	return r.variants[r.entry(floorDiv(minibatch, repeats))]
+// ending is what comes behind a segment of a stage: replicas share statistics, and the latest weights move into slot 0.
+type ending struct {
+	stage       int
+	shares      []*command
+	cycle.Cycle              // by update: the slot of the weights behind it
+	group       int          // minibatches of an update
+	moves       [][]*command // by slot; none: the weights are there
+}
+
+// lengths adds the shortest segments, of whole updates of so many minibatches, that leave the latest weights in each slot.
+func (s *ending) lengths(group int, all map[int]bool) {
+	seen := map[int32]bool{}
+	for n := group; n <= (len(s.Begins)+len(s.Round))*group; n += group {
+		if slot := s.Entry(n / s.group); !seen[slot] {
+			seen[slot], all[n] = true, true
+		}
+	}
 }
 
 // play calls do for every command of a segment, in order.
 func (t *table) play(run *bound, do func(c *command, v *instance) error) error {
 	least, most := t.shifts()
-	v := new(instance)
+	v, now := new(instance), make([]int32, t.mostAxes())
 	for j := floorDiv(-most, t.repeats); j*t.repeats+least < run.end(); j++ {
 		for i := range t.rows {
 			r := &t.rows[i]
@@ -78,7 +115,9 @@ func (t *table) play(run *bound, do func(c *command, v *instance) error) error {
 			if !in && !r.outside {
 				continue
 			}
-			for _, c := range r.commands(v.minibatch, t.repeats) {
+			list := r.list(floorDiv(v.minibatch, t.repeats), now)
+			for k := range list {
+				c := list[k].command(now)
 				if !c.plays(run, v, in) {
 					continue
 				}
@@ -89,6 +128,36 @@ func (t *table) play(run *bound, do func(c *command, v *instance) error) error {
 		}
 	}
 	return nil
+}
+
+// commands goes through all commands.
+func (t *table) commands() iter.Seq[*command] {
+	return func(yield func(*command) bool) {
+		lists := [][]*command{t.before}
+		for i := range t.ends {
+			lists = append(append(lists, t.ends[i].shares), t.ends[i].moves...)
+		}
+		for _, c := range slices.Concat(lists...) {
+			if !yield(c) {
+				return
+			}
+		}
+		for i := range t.rows {
+			for c := range t.rows[i].commands() {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// mostAxes returns how many axes a row has at most.
+func (t *table) mostAxes() (most int) {
+	for i := range t.rows {
+		most = max(most, len(t.rows[i].axes))
+	}
+	return most
 }
 
 func (t *table) shifts() (least, most int) {
@@ -104,7 +173,9 @@ func (t *table) shifts() (least, most int) {
 // plays reports whether a command of a row is played for a minibatch, which is or is not in the run.
 func (c *command) plays(run *bound, v *instance, in bool) bool {
 	switch {
-	case c.always:
+	case c.played == never:
+		return false
+	case c.played == always:
 		return true
 	case c.ahead != 0:
 		return v.minibatch >= 0 && run.in(v.minibatch+c.ahead)
@@ -114,5 +185,5 @@ func (c *command) plays(run *bound, v *instance, in bool) bool {
 	return c.link == nil || c.link.changes(run, *v, c.step)
 }
 
-// settle returns what puts the latest weights into slot 0 behind so many minibatches; nil: they are there.
-func (s *settling) settle(minibatches int) *command { return s.moves[s.entry(minibatches/s.group)] }
+// settle returns what puts the latest weights into slot 0 behind so many minibatches; none: they are there.
+func (s *ending) settle(minibatches int) []*command { return s.moves[s.Entry(minibatches/s.group)] }

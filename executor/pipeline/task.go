@@ -34,15 +34,15 @@ func (d taskCompiler) task(ctx context.Context, t *localStage, v instance, f *in
 
 // ops issues the ops of a task.
 func (d taskCompiler) ops(ctx context.Context, t *localStage, kind pipeline.Kind, f *inFlight) error {
-	list, closes := t.opsOf(f.minibatch).tasks[kind], d.closes(t, kind, f)
+	list, adds, closes := t.opsOf(f.minibatch).tasks[kind], t.adds(kind, f), d.closes(t, kind, f)
 	for i := range list {
 		if err := d.one(ctx, t, kind, &list[i], f); err != nil {
 			return err
 		}
-		if !closes {
+		if !adds {
 			continue
 		}
-		if err := d.made(t, f, list[i].closes); err != nil {
+		if err := d.made(t, f, list[i].closes, closes); err != nil {
 			return err
 		}
 	}
@@ -78,7 +78,7 @@ func (d taskCompiler) pause(t *localStage, kind pipeline.Kind, f *inFlight) erro
 		if err := d.compute.launch(prepared{Launch: part.Launch}); err != nil {
 			return err
 		}
-		if err := d.made(t, f, part.buckets); err != nil {
+		if err := d.made(t, f, part.buckets, true); err != nil {
 			return err
 		}
 	}

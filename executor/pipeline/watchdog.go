@@ -66,12 +66,17 @@ func (d *driver) starts(v instance) {
 }
 
 func (p *progress) begin(v instance) {
+	p.resume(v)
+	p.tasks.Add(1)
+}
+
+// resume says that the driver issues a task that it has begun before.
+func (p *progress) resume(v instance) {
 	beside := v.far
 	if v.synchronized() {
 		beside = v.layer
 	}
 	p.instance.Store((uint64(v.minibatch)<<stageBits|uint64(beside))<<(kindBits+stageBits) | uint64(v.stage)<<kindBits | uint64(v.kind))
-	p.tasks.Add(1)
 	p.waiting.Store(true)
 }
 

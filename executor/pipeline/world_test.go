@@ -166,6 +166,12 @@ type processes struct {
 
 func newWorld(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, process []int, open func(n int) []executor.Target, opt Options) *processes {
 	t.Helper()
+	return newWorldOf(t, New, w, c, plan, process, open, opt)
+}
+
+// newWorldOf is newWorld by New, or by what goes before it.
+func newWorldOf(t *testing.T, by func(*Workload, []executor.Target, Costs, *pipeline.Plan, Options) (*Executor, error), w *Workload, c Costs, plan *pipeline.Plan, process []int, open func(n int) []executor.Target, opt Options) *processes {
+	t.Helper()
 	x := &processes{hub: newHub(process), t: t, out: &pipelinetest.Outcome{}}
 	n := slices.Max(process) + 1
 	x.all = make([]*Executor, n)
@@ -196,7 +202,7 @@ func newWorld(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, process [
 			o.World = &World{Ranks: process, Rank: p, Transport: m, Broadcast: m.Broadcast, Fail: m.Fail}
 		}
 		var err error
-		x.all[p], err = New(w, on[p], c, plan, o)
+		x.all[p], err = by(w, on[p], c, plan, o)
 		return err
 	})
 	return x
@@ -217,6 +223,21 @@ func (x *processes) each(do func(p int) error) {
 	}
 	all.Wait()
 	must(x.t, errors.Join(errs...))
+}
+
+// A process keeps the tables of its own devices, and nothing that was made to prove those of others.
+func TestTablesOfOtherProcessesAreDropped(t *testing.T) {
+	t.Parallel()
+	w := workload(t, plainModel(t))
+	c := costs(w, 3, 2)
+	x := newWorld(t, w, c, planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash}), []int{0, 0, 1}, cpus(t, host.Config{}), Options{})
+	for p, e := range x.all {
+		for _, d := range e.drivers {
+			if here := e.here(d.device); here != (d.table != nil) || here != (len(d.binder.ops) > 0) || d.compiler.recording != nil {
+				t.Errorf("process %d, device %d: here %v, table kept %v, %d ops kept", p, d.device, here, d.table != nil, len(d.binder.ops))
+			}
+		}
+	}
 }
 
 func (x *processes) run(n int) {

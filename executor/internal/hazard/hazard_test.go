@@ -151,3 +151,46 @@ func TestAgreesWithTheDefinition(t *testing.T) {
 		t.Errorf("%d of %d are in order", ordered, cases)
 	}
 }
+
+// A long program is judged as its definition says, and what has ended is forgotten.
+func TestLongProgramsAreForgotten(t *testing.T) {
+	t.Parallel()
+	const streams, rounds = 3, 150
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(seed, 6))
+		var list []Action
+		for i := range rounds { // each stream works in a place of its own, then in that of the stream before, which it waits for
+			for s := range streams {
+				a := Action{name(fmt.Sprint("action ", len(list))), s, []Access{access(0, int64(64*s), 64, true)}, None, s}
+				if i > 0 || s > 0 {
+					a.Wait = (s + streams - 1) % streams
+					a.Accesses = append(a.Accesses, access(0, int64(64*a.Wait), 64, true))
+				}
+				list = append(list, a)
+			}
+		}
+		if seed > 0 {
+			list[streams+r.IntN(len(list)-streams)].Wait = None
+		}
+		pairs := unordered(list)
+		if err := Check(list, streams, streams); (err != nil) != (len(pairs) > 0) || (err != nil) != (seed > 0) {
+			t.Fatalf("seed %d: %v, the definition has %v", seed, err, pairs)
+		}
+		if seed > 0 {
+			continue
+		}
+		c, events := NewChecker(streams), make([]Event, streams)
+		for i := range list {
+			c.Expect(list[i].Stream, list[i].Accesses)
+		}
+		for i, a := range list {
+			var wait *Event
+			if a.Wait != None {
+				wait = &events[a.Wait]
+			}
+			if err := c.Add(&list[i], wait, &events[a.Record]); err != nil || c.Remembered() > 64*streams+streams {
+				t.Fatalf("%d of %d actions are remembered: %v", c.Remembered(), i, err)
+			}
+		}
+	}
+}
