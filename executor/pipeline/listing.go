@@ -2,6 +2,9 @@ package pipeline
 
 import (
 	"fmt"
+	"math"
+	"slices"
+	"strings"
 
 	"plimsoll/executor/commands"
 	"plimsoll/runtime"
@@ -54,21 +57,59 @@ func (l *lister) table(d *driver) commands.Table {
 	for i := range d.table.rows {
 		t.Rows = append(t.Rows, l.row(&d.table.rows[i], d.table.repeats))
 	}
-	if len(d.table.behind) > 0 {
-		t.Rows = append(t.Rows, commands.Constant("end of a run", l.list(d.table.behind)))
+	for _, x := range d.table.ends {
+		if len(x.shares) > 0 {
+			t.Rows = append(t.Rows, commands.Constant(fmt.Sprintf("end of a run of stage %d", x.stage), l.list(x.shares)))
+		}
 	}
 	return t
 }
 
+// mostListed is how many periods of a row are listed: operands that go round by themselves are all back where they were only after the least
+// common multiple of their cycles.
+const mostListed = 256
+
 func (l *lister) row(r *row, repeats int) commands.Row {
-	out := commands.Row{Task: r.String(), Ahead: floorDiv(r.shift, repeats), First: indices(r.begins), Round: indices(r.round)}
+	out := commands.Row{Task: r.String(), Ahead: floorDiv(r.shift, repeats)}
 	if r.kind == minibatchEnd {
 		out.Task = r.name()
 	}
-	for _, list := range r.variants {
-		out.Variants = append(out.Variants, l.list(list))
+	begins, round := r.lengths()
+	if begins+round > mostListed {
+		out.Task = fmt.Sprintf("%s, the first %d of %d periods", out.Task, mostListed, begins+round)
+		begins, round = 0, mostListed
+	}
+	numbers := map[string]int{}
+	now := make([]int32, len(r.axes))
+	for k := range begins + round {
+		var list []*command
+		var key strings.Builder // of places in memory: equal commands are one
+		for i, cells := 0, r.list(k, now); i < len(cells); i++ {
+			list = append(list, cells[i].command(now))
+			fmt.Fprintf(&key, "%p ", list[i])
+		}
+		n, known := numbers[key.String()]
+		if !known {
+			n = len(out.Variants)
+			numbers[key.String()], out.Variants = n, append(out.Variants, l.list(list))
+		}
+		if k < begins {
+			out.First = append(out.First, n)
+		} else {
+			out.Round = append(out.Round, n)
+		}
 	}
 	return out
+}
+
+// lengths returns in how many periods a row begins, and after how many more all of its operands are where they were.
+func (r *row) lengths() (begins, round int) {
+	round = 1
+	for _, c := range append(slices.Clone(r.axes), r.shapes) {
+		begins = max(begins, len(c.Begins))
+		round = min(round/gcd(round, len(c.Round))*len(c.Round), math.MaxInt32)
+	}
+	return begins, round
 }
 
 func minibatches(n int) string {
@@ -76,13 +117,6 @@ func minibatches(n int) string {
 		return "1 minibatch"
 	}
 	return fmt.Sprintf("%d minibatches", n)
-}
-
-func indices(of []int32) (all []int) {
-	for _, n := range of {
-		all = append(all, int(n))
-	}
-	return all
 }
 
 // list lists commands, without those by which drivers say where they are.
@@ -128,7 +162,7 @@ func (l *lister) command(c *command) commands.Command {
 // when returns under which condition a command is played.
 func when(c *command) string {
 	switch {
-	case c.always:
+	case c.played == always:
 		return "the minibatch is outside the run, too"
 	case c.ahead != 0:
 		return fmt.Sprintf("the run has %s more", minibatches(c.ahead))
