@@ -281,7 +281,7 @@ func (p *anyPlan) write(files planFiles) error {
 // pictures returns what draws a plan, the memory over time or a pipeline's timeline, and what writes its timeline for Perfetto.
 func (p *anyPlan) pictures() (svg, trace func(io.Writer) error, err error) {
 	if !p.plan.IsSequence() {
-		t, err := planned(p.chain, p.platform, p.plan)
+		t, err := p.timeline()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -298,6 +298,19 @@ func (p *anyPlan) pictures() (svg, trace func(io.Writer) error, err error) {
 		return nil, nil, err
 	}
 	return chart.WriteSVG, steps.Write, nil
+}
+
+// shownPeriods is how many periods of a periodic plan its timeline shows.
+const shownPeriods = 4
+
+// timeline returns the timeline of a plan with stages by its own times: the step, or a few periods. Each stage's sequence is drawn as one
+// forward and one backward.
+func (p *anyPlan) timeline() (*pipeline.Timeline, error) {
+	spans, err := pipeline.Planned(p.chain, p.platform, p.plan, shownPeriods)
+	if err != nil {
+		return nil, err
+	}
+	return pipeline.NewTimeline(p.chain, p.platform, p.plan, spans)
 }
 
 // size returns how many ops, or tasks, a plan has, and how long its step or its period takes.
