@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -187,4 +188,26 @@ const defaultPipeline, defaultFlush = "joint", "joint-flush"
 // asksFlush reports whether other flags mean a schedule with a flush: microbatches are of no other, and neither are its versions.
 func asksFlush(microbatches int, versions string) bool {
 	return microbatches != 0 || pipeline.Versions(versions) == pipeline.Flush
+}
+
+const zeroUsage = "1: replicas of a stage divide optimizer state (ZeRO-1)"
+
+// checkZero refuses a --zero that is none, or not all of some strategies know.
+func checkZero(n int, strategies ...pipeline.Strategy) error {
+	z, err := pipeline.ParseZero(n)
+	if err != nil {
+		return usage(fmt.Errorf("--%w", err))
+	}
+	if i := slices.IndexFunc(strategies, func(s pipeline.Strategy) bool { return s.Type != pipeline.Flushing }); z != pipeline.ZeroNothing && i >= 0 {
+		return usage(fmt.Errorf("--zero is for schedules with a flush: %s has none; give one that has replicas, as in --strategy joint-flush", strategies[i].Name))
+	}
+	return nil
+}
+
+// zeroOfPlan refuses --zero beside a plan that says otherwise.
+func zeroOfPlan(n int, plan *pipeline.Plan) error {
+	if plan != nil && n != 0 && int(plan.Zero) != n {
+		return usage(fmt.Errorf("--zero is %d, and the plan's field \"zero\" is %d: leave --zero out, or plan again with it", n, plan.Zero))
+	}
+	return nil
 }

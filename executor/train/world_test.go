@@ -81,7 +81,7 @@ func TestJobsOfOneWorldRepeatChoices(t *testing.T) {
 func TestResultsThatComeEarly(t *testing.T) {
 	t.Parallel()
 	for _, err := range inWorld(t, func(w *World) error {
-		c := &pipeLoop{parts: 2, early: map[int]pipe.Result{}, states: &states{}}
+		c := &pipelineEngine{parts: 2, early: map[int]pipe.Result{}, states: &states{}}
 		m := newMembers(c, w)
 		stop := m.listen(t.Context())
 		defer stop()

@@ -4,75 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"time"
 
 	"plimsoll/executor"
+	"plimsoll/executor/checkpoint"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/stats"
 	"plimsoll/models/data"
 	"plimsoll/planner/pipeline"
 )
 
-// PipeSummary is how a pipeline used its devices.
-type PipeSummary struct {
-	Versions     pipeline.Versions `json:"weight_versions"`
-	Microbatches int               `json:"microbatches"`     // of a step
-	UpdateSteps  int               `json:"steps_per_update"` // more than 1 where an update takes several minibatches
-	Devices      []DeviceSummary   `json:"devices"`
-	// Shared says that the devices compete for processors, which no prediction has; nil where each has its own.
-	Shared *SharedProcessors `json:"shared_processors,omitempty"`
-	// Sums names the library that added up the gradients of replicas in different processes: "ncclAllReduce", with bits that may differ from
-	// run to run. It is empty where Plimsoll did.
-	Sums string `json:"sums,omitempty"`
-	// Sent counts the messages between processes; nil in one process.
-	Sent *Sent `json:"sent,omitempty"`
-	// Slowest is the task that made others wait longest beyond the plan; nil where none took much longer than the plan says.
-	Slowest *SlowTask `json:"slowest,omitempty"`
-}
-
-// Sent counts the messages between the processes of a run, evaluations included.
-type Sent struct {
-	Messages int64 `json:"messages"`
-	Bytes    int64 `json:"bytes"`
-	// DeviceBytes is the memory of GPUs that NCCL has taken for it beside the arenas.
-	DeviceBytes int64 `json:"device_bytes,omitempty"`
-}
-
-// DeviceSummary is the memory of one device, in bytes, as it was laid out.
-type DeviceSummary struct {
-	Name      string `json:"name"`
-	Stages    []int  `json:"stages"`
-	PeakBytes int64  `json:"predicted_peak_bytes"`
-	// MeasuredPeakBytes is that of a step that is audited before the first one; none without a flush.
-	MeasuredPeakBytes int64 `json:"measured_peak_bytes,omitempty"`
-	ExtentBytes       int64 `json:"extent_bytes"`
-	StaticBytes       int64 `json:"static_bytes"`
-	WeightsBytes      int64 `json:"weights_bytes"` // all versions
-	MessagesBytes     int64 `json:"messages_bytes"`
-	WorkingBytes      int64 `json:"working_bytes"`
-	InFlightBytes     int64 `json:"in_flight_bytes"`
-	// SnapshotBytes of page-locked memory, beside the arena, hold a state while it is saved.
-	SnapshotBytes int64 `json:"snapshot_bytes"`
-	// OffloadedBytes of page-locked memory hold what the stage offloads.
-	OffloadedBytes int64 `json:"offloaded_bytes"`
-}
-
-// pipeLoop is the loop of a pipeline: between its steps the pipeline is empty. Of a flush plan that is after every step. An
+// pipelineEngine trains on several devices: between its passes the pipeline is empty. Of a flush plan that is after every step. An
 // asynchronous plan empties only where it must, at checkpoints and evaluations, and when the run is interrupted: how often that
 // is, is part of what is trained. Checkpoints are saved in shards while the run goes on (states).
 //
-// Invariants: as of loop, with steps counted when their loss is known; the pipeline's weights are those after step steps
-// whenever pass returns without an error.
-type pipeLoop struct {
+// Invariant: steps are counted when their loss is known; the pipeline's weights are those after step steps whenever pass returns without
+// an error.
+type pipelineEngine struct {
 	*loop
 	x      *pipe.Executor
+	on     []executor.Target
 	feed   *feed
 	parts  int // microbatches of a step
 	states *states
 	others *members // the processes of the run; nil: this one is alone
+	deaf   func()   // ends hearing what the others tell; nil before that begins
 	given  int      // steps behind which a state was last given to be saved
 
 	// Of the pass that runs, under counting: results of other processes come by messages, whenever they do.
@@ -92,55 +50,52 @@ type pipeLoop struct {
 // timedSteps is of how many steps with a flush it is kept when their tasks ran, the latest.
 const timedSteps = 15
 
-// doPipe is Do on several devices.
-func (r *Run) doPipe(ctx context.Context) (out *Outcome, err error) {
-	out = &Outcome{History: r.Past, Summary: r.pipeSummary()}
-	on, err := r.Job.Targets()
-	if err != nil {
-		return nil, err
+// openPipeline binds the plan to the devices, on which it measures a step with a flush.
+func openPipeline(ctx context.Context, l *loop) (engine, error) {
+	c := &pipelineEngine{loop: l, parts: l.Job.Microbatches, early: map[int]pipe.Result{}}
+	if err := c.bind(ctx); err != nil {
+		return nil, c.close(err)
 	}
-	c := &pipeLoop{parts: r.Job.Microbatches, early: map[int]pipe.Result{}}
-	defer func() { err = c.close(on, err) }()
-	c.next = r.begun() * c.parts
-	c.states = newStates(r, c.parts, c.next/c.parts)
+	return c, nil
+}
+
+func (c *pipelineEngine) bind(ctx context.Context) (err error) {
+	r, out := c.Run, c.out
+	if c.on, err = r.Job.Targets(); err != nil {
+		return err
+	}
+	c.next = c.step * c.parts
+	c.states = newStates(r, c.parts, c.step)
 	// What is on its way when ctx ends is finished, and needs its data.
 	if c.feed, err = r.Job.newFeed(context.WithoutCancel(ctx), r.Job.train, c.next); err != nil {
-		return nil, err
+		return err
 	}
-	defer c.feed.from.Close()
 	if r.World != nil {
 		c.feed.wants, c.others = r.wants, newMembers(c, r.World)
 	}
-	if c.x, err = pipe.New(r.Pipe.Work, on, r.Pipe.Costs, r.Pipe.Plan, c.options(r, len(r.Pipe.Needs))); err != nil {
-		return nil, err
+	if c.x, err = pipe.New(r.Pipe.Work, c.on, r.Pipe.Costs, r.Pipe.Plan, c.options(r, len(r.Pipe.Needs))); err != nil {
+		return err
 	}
 	if c.others != nil {
-		defer c.others.listen(ctx)()
-		ctx = r.World.Context()
+		c.deaf = c.others.listen(ctx)
 	}
-	if err := c.begin(r, out); err != nil {
-		return nil, err
+	if err := c.restore(); err != nil {
+		return err
 	}
-	if err := c.devices(on, out); err != nil {
-		return nil, err
-	}
-	out.HostBytes = c.x.HostBytes()
-	if c.x.SumsAtOnce() {
+	if out.HostBytes = c.x.HostBytes(); c.x.SumsAtOnce() {
 		out.Pipe.Sums = "ncclAllReduce"
 	}
-	c.loop = &loop{Run: r, m: c, out: out, step: out.ResumedFrom, saved: -1}
-	c.save = c.saveShards
-	if err := c.run(ctx); err != nil {
-		return nil, err
-	}
-	if c.others == nil {
-		out.WeightsSHA256, err = hash(c.x)
-	}
-	return out, err
+	return c.devices()
 }
 
-// close gives the devices of a run back that ends with err, and returns that and what else goes wrong.
-func (c *pipeLoop) close(on []executor.Target, err error) error {
+// close implements engine.
+func (c *pipelineEngine) close(err error) error {
+	if c.deaf != nil {
+		c.deaf()
+	}
+	if c.feed != nil {
+		c.feed.from.Close()
+	}
 	if errors.As(err, new(*pipe.StuckError)) { // a stream that is stuck would hold Close, too
 		return err
 	}
@@ -148,30 +103,31 @@ func (c *pipeLoop) close(on []executor.Target, err error) error {
 		c.states.end()
 		c.x.Saved()
 	}
-	return errors.Join(err, closeTargets(on))
+	return errors.Join(err, closeTargets(c.on))
 }
 
-// begin puts the weights to start from in place. What nothing goes on from must not meet what is saved next.
-func (c *pipeLoop) begin(r *Run, out *Outcome) (err error) {
+// restore puts the weights to start from in place. Where the run begins anew, it removes checkpoints that must not meet those that it saves.
+func (c *pipelineEngine) restore() (err error) {
+	r := c.Run
 	if c.others == nil {
-		return r.begin(c.x, out)
+		return r.begin(c.x)
 	}
-	if err := errors.Join(c.others.past(&out.History), r.forget()); err != nil {
+	if err := errors.Join(c.others.past(&c.out.History), r.forget()); err != nil {
 		return err
 	}
 	if r.From == nil {
-		return r.begin(c.x, out)
+		return r.begin(c.x)
 	}
-	out.ResumedFrom = r.begun()
 	r.batches, err = c.others.restore(r.From, c.x)
 	return err
 }
 
 // devices fills in what devices are called, and what New has measured of them.
-func (c *pipeLoop) devices(on []executor.Target, out *Outcome) error {
+func (c *pipelineEngine) devices() error {
+	out := c.out
 	var names []string
-	for i := range on {
-		names = append(names, on[i].Device.Info().Name)
+	for i := range c.on {
+		names = append(names, c.on[i].Device.Info().Name)
 	}
 	devices := out.Pipe.Devices
 	if c.others != nil {
@@ -193,7 +149,7 @@ func (c *pipeLoop) devices(on []executor.Target, out *Outcome) error {
 }
 
 // options are those of a run's executor.
-func (c *pipeLoop) options(r *Run, devices int) pipe.Options {
+func (c *pipelineEngine) options(r *Run, devices int) pipe.Options {
 	o := r.Pipe.options()
 	o.Feed, o.Seed, o.Rate, o.NoGraph, o.Limits = c.feed, r.Job.Seed, r.Rate.At, r.Job.NoGraph, slices.Repeat([]int64{r.Pipe.Limit}, devices)
 	if o.Done = c.result; c.others != nil {
@@ -212,92 +168,33 @@ func (c *pipeLoop) options(r *Run, devices int) pipe.Options {
 // where the run has gone on from, whatever plan it had before.
 func (r *Run) rateOf(step int) float32 { return r.Rate.At(step - (step-r.begun())%r.Pipe.unit()) }
 
-// SharedProcessors returns how the run's devices on this machine share processors; nil where each has its own.
-func (r *Run) SharedProcessors() *SharedProcessors {
-	return r.Job.SharedProcessors(r.World.here())
+// pass sends steps through the pipeline, and tells what became of checkpoints.
+func (c *pipelineEngine) pass(ctx context.Context) error {
+	err := c.send(ctx, c.segments())
+	if errors.Is(err, pipe.ErrEnough) {
+		return ErrInterrupted
+	}
+	if err != nil {
+		return c.broken(err)
+	}
+	c.told()
+	return c.time()
 }
 
-// pipeSummary is what is known of a pipeline before it runs.
-func (r *Run) pipeSummary() Summary {
-	p := r.Pipe
-	extent, _ := p.extent()
-	s := Summary{
-		Steps: r.Steps, Strategy: p.Plan.Strategy, LimitBytes: p.Limit, PredictedS: p.PredictedSeconds(),
-		PredictedPeakBytes: p.PredictedPeak(), ExtentBytes: extent,
-		Pipe: &PipeSummary{Versions: p.versions(), Microbatches: r.Job.Microbatches, UpdateSteps: p.unit(), Shared: r.SharedProcessors()},
+// gather implements engine: it waits for checkpoints, and brings the weights of all processes together.
+func (c *pipelineEngine) gather() (trained checkpoint.Model, sha256 string, err error) {
+	if c.settle(); c.others == nil {
+		sha256, err = hash(c.x)
+		return c, sha256, err
 	}
-	for d, m := range p.Needs {
-		at := DeviceSummary{
-			Stages: []int{}, PeakBytes: m.Peak, ExtentBytes: m.Extent, StaticBytes: m.Static, WeightsBytes: m.Weights,
-			MessagesBytes: m.Messages, WorkingBytes: m.Working, InFlightBytes: m.InFlight,
-			OffloadedBytes: m.Offloaded,
-		}
-		if r.Saves.Dir != nil {
-			at.SnapshotBytes = m.Snapshot
-		}
-		for i, st := range p.Plan.Stages {
-			if slices.Contains(st.Devices, d) {
-				at.Stages = append(at.Stages, i)
-			}
-		}
-		s.CopiesBytes += m.Offloaded
-		s.Pipe.Devices = append(s.Pipe.Devices, at)
+	if trained, sha256, err = c.others.collect(); err != nil {
+		err = c.broken(err)
 	}
-	return s
-}
-
-// run trains to the last step and evaluates.
-func (c *pipeLoop) run(ctx context.Context) error {
-	if err := c.reserve(); err != nil {
-		return err
-	}
-	defer func() { _ = c.room.Free() }() // a run that ends early is told why
-	for {
-		if err := c.evaluateIfDue(c.asked(ctx)); err != nil {
-			return err
-		}
-		if c.step >= c.Steps {
-			return c.end()
-		}
-		if c.asked(ctx).Err() != nil {
-			return c.interrupt()
-		}
-		err := c.pass(ctx, c.segments())
-		if errors.Is(err, pipe.ErrEnough) {
-			return c.interrupt()
-		}
-		if err != nil {
-			return c.broken(err)
-		}
-		c.told()
-		if err := c.time(); err != nil {
-			return err
-		}
-	}
-}
-
-// asked ends when the run is asked to. Several processes agree on that where a pass begins, and nowhere else.
-func (c *pipeLoop) asked(ctx context.Context) context.Context {
-	if c.others != nil {
-		return context.WithoutCancel(ctx)
-	}
-	return ctx
-}
-
-// end sums a run up that is through.
-func (c *pipeLoop) end() (err error) {
-	c.settle()
-	if c.others != nil {
-		if err := c.others.collect(); err != nil {
-			return c.broken(err)
-		}
-	}
-	c.finish()
-	return c.measured()
+	return trained, sha256, err
 }
 
 // time keeps when the tasks of the latest step ran.
-func (c *pipeLoop) time() error {
+func (c *pipelineEngine) time() error {
 	if !c.Pipe.Plan.IsFlush() || c.Steps-c.step >= timedSteps {
 		return nil
 	}
@@ -306,9 +203,9 @@ func (c *pipeLoop) time() error {
 	return err
 }
 
-// measured fills in when tasks ran: those of the step in the middle, whose time is then the measured one, or without a flush
+// measure fills in when tasks ran: those of the step in the middle, whose time is then the measured one, or without a flush
 // those of the end of the run.
-func (c *pipeLoop) measured() (err error) {
+func (c *pipelineEngine) measure() (err error) {
 	switch {
 	case c.ran == 0:
 		return nil
@@ -336,7 +233,7 @@ func (c *pipeLoop) measured() (err error) {
 }
 
 // slowest returns the task that makes others wait, if one does.
-func (c *pipeLoop) slowest(ran []pipe.Timing) *SlowTask {
+func (c *pipelineEngine) slowest(ran []pipe.Timing) *SlowTask {
 	t := slowest(c.Pipe, ran)
 	if t != nil {
 		t.Name = c.out.Pipe.Devices[t.Device].Name
@@ -354,7 +251,7 @@ func lastEnd(tasks []pipe.Timing) (end float64) {
 
 // segments returns what goes through the pipeline in one run. Of a flush plan that is a step, which is logged, and can be
 // interrupted, before the next one begins; of an asynchronous one all until it is evaluated, from checkpoint to checkpoint.
-func (c *pipeLoop) segments() (all []pipe.Segment) {
+func (c *pipelineEngine) segments() (all []pipe.Segment) {
 	flush := c.Pipe.Plan.IsFlush()
 	for step := c.step; ; {
 		n := c.Pipe.unit()
@@ -370,7 +267,7 @@ func (c *pipeLoop) segments() (all []pipe.Segment) {
 }
 
 // segment returns how many steps go through the pipeline from empty to empty, behind so many.
-func (c *pipeLoop) segment(done int) int {
+func (c *pipelineEngine) segment(done int) int {
 	unit, end := c.Pipe.unit(), c.Steps
 	for _, every := range []int{c.Saves.Every, c.EvalEvery} {
 		if every > 0 {
@@ -381,14 +278,14 @@ func (c *pipeLoop) segment(done int) int {
 }
 
 // told tells what became of checkpoints.
-func (c *pipeLoop) told() {
+func (c *pipelineEngine) told() {
 	for _, a := range c.states.take() {
 		c.attempted(a.step, a.err)
 	}
 }
 
 // settle waits for the checkpoints that are being saved.
-func (c *pipeLoop) settle() {
+func (c *pipelineEngine) settle() {
 	c.x.Saved()
 	if c.others != nil && c.given > 0 {
 		c.states.settle(c.given)
@@ -396,8 +293,8 @@ func (c *pipeLoop) settle() {
 	c.told()
 }
 
-// saveShards saves the state of an empty pipeline, unless that is done.
-func (c *pipeLoop) saveShards() {
+// save saves the state of an empty pipeline, unless that is done.
+func (c *pipelineEngine) save() {
 	if c.settle(); c.saved == c.step {
 		return
 	}
@@ -408,9 +305,9 @@ func (c *pipeLoop) saveShards() {
 	c.settle()
 }
 
-// pass sends segments through the pipeline; fewer steps when ctx ends meanwhile: those that have begun, and what their updates
+// send sends segments through the pipeline; fewer steps when ctx ends meanwhile: those that have begun, and what their updates
 // take.
-func (c *pipeLoop) pass(ctx context.Context, segments []pipe.Segment) error {
+func (c *pipelineEngine) send(ctx context.Context, segments []pipe.Segment) error {
 	enough, within := ctx.Done(), context.WithoutCancel(ctx)
 	if c.others != nil { // they agree on an early end
 		enough, within = nil, ctx
@@ -437,7 +334,7 @@ func (c *pipeLoop) pass(ctx context.Context, segments []pipe.Segment) error {
 }
 
 // start begins to count what comes of a pass, from this time and step on.
-func (c *pipeLoop) start(stop context.CancelCauseFunc) (start time.Time, first int) {
+func (c *pipelineEngine) start(stop context.CancelCauseFunc) (start time.Time, first int) {
 	c.counting.Lock()
 	defer c.counting.Unlock()
 	c.stop, c.since, c.idle = stop, time.Now(), c.feed.from.Waited()
@@ -445,7 +342,7 @@ func (c *pipeLoop) start(stop context.CancelCauseFunc) (start time.Time, first i
 }
 
 // result takes the result of a microbatch; those of several devices may come in another order than they count.
-func (c *pipeLoop) result(r pipe.Result) {
+func (c *pipelineEngine) result(r pipe.Result) {
 	c.counting.Lock()
 	defer c.counting.Unlock()
 	if c.failed {
@@ -464,7 +361,7 @@ func (c *pipeLoop) result(r pipe.Result) {
 }
 
 // count adds the next microbatch to its step. The norm is known with the last one.
-func (c *pipeLoop) count(r pipe.Result) error {
+func (c *pipelineEngine) count(r pipe.Result) error {
 	if bad := r.Skipped || !finite(r.Loss); bad && !c.SkipNotFinite {
 		return c.notFinite(r)
 	}
@@ -481,8 +378,8 @@ func (c *pipeLoop) count(r pipe.Result) error {
 	return c.add(sum)
 }
 
-// add counts a step.
-func (c *pipeLoop) add(sum pipe.Result) error {
+// add adds what a step gave and took.
+func (c *pipelineEngine) add(sum pipe.Result) error {
 	now, idle := time.Now(), c.feed.from.Waited()
 	seconds, waited := now.Sub(c.since).Seconds(), idle-c.idle
 	rec := Record{
@@ -492,21 +389,16 @@ func (c *pipeLoop) add(sum pipe.Result) error {
 	}
 	c.since, c.idle = now, idle
 	c.waited += waited
-	c.step++
-	c.ran++
 	c.recent.Add(&executor.Result{Sequence: seconds}, 0)
-	c.out.History.Steps = append(c.out.History.Steps, rec)
-	if c.Record != nil {
-		if err := c.Record(rec); err != nil {
-			return err
-		}
+	if err := c.loop.add(rec); err != nil {
+		return err
 	}
 	c.tellCounted()
 	return nil
 }
 
 // tellCounted says that a step is counted, to all processes when whoever logs has logged it.
-func (c *pipeLoop) tellCounted() {
+func (c *pipelineEngine) tellCounted() {
 	switch {
 	case c.others == nil:
 		c.states.count(c.step)
@@ -516,7 +408,7 @@ func (c *pipeLoop) tellCounted() {
 }
 
 // notFinite says where a loss is not finite, or that the gradients alone are not.
-func (c *pipeLoop) notFinite(r pipe.Result) error {
+func (c *pipelineEngine) notFinite(r pipe.Result) error {
 	plan := c.Pipe.Plan
 	advice := "lower --lr"
 	if plan.IsFlush() {
@@ -536,7 +428,7 @@ func (c *pipeLoop) notFinite(r pipe.Result) error {
 }
 
 // broken says what stands after a pass that failed.
-func (c *pipeLoop) broken(err error) error {
+func (c *pipelineEngine) broken(err error) error {
 	c.states.end()
 	if !errors.As(err, new(*pipe.StuckError)) {
 		c.settle()
@@ -548,21 +440,23 @@ func (c *pipeLoop) broken(err error) error {
 }
 
 // safe returns the steps of the latest checkpoint, and whether the run has a folder for them.
-func (c *pipeLoop) safe() (steps int, dir bool) { return max(c.saved, c.begun()), c.Saves.Dir != nil }
+func (c *pipelineEngine) safe() (steps int, dir bool) {
+	return max(c.saved, c.begun()), c.Saves.Dir != nil
+}
 
-// Tensors implements trained.
-func (c *pipeLoop) Tensors() []executor.Tensor { return c.x.Tensors() }
+// Tensors implements engine.
+func (c *pipelineEngine) Tensors() []executor.Tensor { return c.x.Tensors() }
 
-// Read implements trained. What is not finite is not read, and so not saved.
-func (c *pipeLoop) Read(t executor.Tensor, dst []float32) error {
+// Read implements engine. What is not finite is not read, and so not saved.
+func (c *pipelineEngine) Read(t executor.Tensor, dst []float32) error {
 	return finiteSource{c.x}.Read(t, dst)
 }
 
-// Write implements trained.
-func (c *pipeLoop) Write(t executor.Tensor, src []float32) error { return c.x.Write(t, src) }
+// Write implements engine.
+func (c *pipelineEngine) Write(t executor.Tensor, src []float32) error { return c.x.Write(t, src) }
 
-// Evaluate implements trained: every test sample once.
-func (c *pipeLoop) Evaluate(ctx context.Context) (Score, error) {
+// Evaluate implements engine: every test sample once.
+func (c *pipelineEngine) Evaluate(ctx context.Context) (Score, error) {
 	if c.others == nil {
 		return c.score(ctx)
 	}
@@ -583,7 +477,7 @@ func (c *pipeLoop) Evaluate(ctx context.Context) (Score, error) {
 }
 
 // score evaluates. In a process without the last stage it is nothing.
-func (c *pipeLoop) score(ctx context.Context) (Score, error) {
+func (c *pipelineEngine) score(ctx context.Context) (Score, error) {
 	s := c.Job.newScore()
 	batches, err := data.NewLoader(ctx, c.Job.test, 0, 0, 0)
 	if err != nil {
@@ -605,29 +499,3 @@ func (c *pipeLoop) score(ctx context.Context) (Score, error) {
 	})
 	return s, err
 }
-
-// examiner serves test batches, which come in order, and keeps their labels until the predictions are there.
-type examiner struct {
-	from   *data.Loader[float32]
-	labels int // of a batch
-	sheets []sheet
-}
-
-type sheet struct {
-	fresh  int
-	labels []int32
-}
-
-// Images implements pipeline.Feed.
-func (x *examiner) Images(_ int, dst []float32) error {
-	labels := make([]int32, x.labels)
-	fresh, err := x.from.Next(dst, labels)
-	if errors.Is(err, io.EOF) {
-		panic("BUG: an evaluation asks for more batches than there are")
-	}
-	x.sheets = append(x.sheets, sheet{fresh, labels})
-	return err
-}
-
-// Labels implements pipeline.Feed; an evaluation asks for none.
-func (x *examiner) Labels(int, []int32) error { return nil }

@@ -2,25 +2,98 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
+	"math"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"plimsoll/executor"
-	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
-	"plimsoll/internal/fields"
+	"plimsoll/internal/units"
 	"plimsoll/planner"
-	"plimsoll/planner/chain"
+	"plimsoll/planner/auto"
 	"plimsoll/planner/pipeline"
 )
+
+// trainFlags are the flags of plimsoll train.
+type trainFlags struct {
+	job      jobFlags
+	rate     rateFlags
+	how      measureFlags
+	options  strategyFlags
+	link     linkFlags
+	memory   units.Size
+	strategy string
+	steps    int
+	cache    cacheFlags
+	keep     keepFlags
+	clip     float64
+	eval     int
+	onNaN    string
+	init     string
+	metrics  string
+	pipe     trainPipeFlags
+	world    worldFlags
+
+	processes   *train.World // nil: this one alone
+	memoryGiven bool         // --memory is not the default
+}
+
+// cacheFlags say where the measured chain is from.
+type cacheFlags struct {
+	file string
+	none bool
+}
+
+func (f *cacheFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.file, "profile", "", "chain file of this model (default: measured once, and kept)")
+	optionsOf(cmd).BoolVar(&f.none, "profile.no-cache", false, "")
+}
+
+func (f *trainFlags) register(a *app, cmd *cobra.Command) {
+	f.job.register(a, cmd)
+	f.job.registerOffload(cmd)
+	f.rate.register(cmd)
+	f.how.register(cmd)
+	f.options.register(cmd)
+	f.options.registerTolerance(cmd)
+	f.link.register(cmd)
+	f.cache.register(cmd)
+	s := cmd.Flags()
+	f.memory = units.Size{Share: 1}
+	s.Var(&f.memory, "memory", "memory limit of the arena: 4GiB, or a share as 40%")
+	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy (plimsoll plan --list shows them)")
+	s.IntVar(&f.steps, "steps", 100, "training steps")
+	s.Float64Var(&f.clip, "clip-norm", 0, "clip the norm of all gradients together to this (default: no clipping)")
+	s.IntVar(&f.eval, "eval-every", 0, "steps between evaluations on held-out samples (default: the end)")
+	s.Var(newOneOf(&f.onNaN, "stop", "skip"), "on-nan", "when a step is not finite: stop, or skip it")
+	s.StringVar(&f.init, "init", "", "safetensors file to begin with, named as torchvision or Hugging Face do")
+	s.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at this address, as in 127.0.0.1:9090")
+	f.keep.register(cmd)
+	f.pipe.register(cmd)
+	f.world.register(cmd)
+	a.registerVerbose(cmd)
+}
+
+// check refuses what no run can do.
+func (f *trainFlags) check() error {
+	switch {
+	case f.memory.IsZero():
+		return usage(fmt.Errorf("--memory is 0: give it, as in --memory 4GiB or --memory 40%%"))
+	case !(f.clip >= 0 && f.clip <= math.MaxFloat32):
+		return usage(fmt.Errorf("--clip-norm is %v: give a positive number, or 0 for no clipping", f.clip))
+	case f.eval < 0:
+		return usage(fmt.Errorf("--eval-every is %d: give a number of steps, or 0 for the end alone", f.eval))
+	case f.init != "":
+		if _, err := os.Stat(f.init); err != nil {
+			return usage(fmt.Errorf("--init: %w", err))
+		}
+	}
+	return firstOf(f.keep.check(), f.link.check())
+}
 
 // trainPipeFlags are the flags of plimsoll train for several devices.
 type trainPipeFlags struct {
@@ -241,178 +314,4 @@ func (f *trainPipeFlags) parts() int {
 // halves reports whether the schedule may split backwards, so that the chain must say what the halves take.
 func (f *trainPipeFlags) halves() bool {
 	return f.devices > 0 && f.strategies[0].Type == pipeline.Flushing
-}
-
-// requestField is the extra field of a run's plan with the flags that it was made for.
-const requestField = "request"
-
-// request is everything that a run's plan depends on besides the measured chain.
-func (f *trainFlags) request(platform *pipeline.Platform) (json.RawMessage, error) {
-	return fields.Marshal(struct {
-		Strategy     string             `json:"strategy"`
-		Devices      string             `json:"devices"`
-		Memory       string             `json:"memory"`
-		Batch        int                `json:"batch"`
-		Microbatches int                `json:"microbatches"`
-		Versions     string             `json:"weight_versions,omitempty"`
-		Zero         int                `json:"zero,omitempty"`
-		Platform     *pipeline.Platform `json:"platform"`
-		Plan         string             `json:"plan_sha256,omitempty"`
-		Carried      bool               `json:"carried,omitempty"`
-		train.Corrections
-	}{
-		f.strategy, f.devices(), f.memory.String(), f.job.config.Batch, f.pipe.parts(), f.pipe.versions, f.pipe.zero, platform, f.pipe.given.hash(), !f.pipe.portals, f.pipe.Corrections,
-	})
-}
-
-// devices names the devices of all processes.
-func (f *trainFlags) devices() string {
-	if f.processes == nil {
-		return f.job.devices
-	}
-	return fmt.Sprintf("%s in each of %d processes", f.job.devices, f.processes.Size())
-}
-
-// planPipe plans a run on several devices. One that goes on has the plan and the chain in its folder if they were made for
-// the same flags: with asynchronous weights another plan would train something else.
-func (a *app) planPipe(ctx context.Context, r *train.Run, f *trainFlags, place *runFolder, m train.Measure) error {
-	platform, err := f.pipe.links.platform(f.pipe.devices, f.job.bandwidth, f.link.duplex, &f.pipe.given)
-	if err != nil {
-		return err
-	}
-	request, err := f.request(platform)
-	if err != nil {
-		return err
-	}
-	if f.keep.resume {
-		a.savedPipe(r, f, place, request)
-	}
-	if r.Pipe == nil {
-		if r.Chain, err = a.measured(ctx, r.Job, f.cache, m); err != nil {
-			return err
-		}
-		if err := a.examine(&f.pipe.given, r.Chain, platform, f.cache.file == "", f.memoryGiven); err != nil {
-			return err
-		}
-		if r.Pipe, err = a.newPipe(ctx, r, f, platform); err != nil {
-			return err
-		}
-		r.Pipe.Plan.Extra[requestField] = request
-	}
-	r.Limit, r.Pipe.Patience = r.Pipe.Limit, f.pipe.patience
-	return nil
-}
-
-// whole lets a run end with an update, and says so where that is not as it was asked for.
-func (a *app) whole(r *train.Run) {
-	steps := r.Steps
-	if r.Whole(); r.Steps > steps {
-		a.note("%d steps in place of %d: an update takes %d minibatches (double buffered weights)", r.Steps, steps, r.Pipe.Group)
-	}
-}
-
-// savedPipe takes the plan in the run's folder if it is for the same flags.
-func (a *app) savedPipe(r *train.Run, f *trainFlags, place *runFolder, request json.RawMessage) {
-	path := place.Path("plan.json")
-	plan, err := fields.ReadIn[pipeline.Plan](place.Dir, "plan.json")
-	if err != nil || plan.IsSequence() {
-		return // there is none yet, or it is one for a single device
-	}
-	if other := otherwise(plan.Extra[requestField], request); other != "" {
-		a.note("planned anew, not as %s: %s", path, other)
-		return
-	}
-	c, err := fields.ReadIn[chain.Chain](place.Dir, "chain.json")
-	if err == nil {
-		c, err = r.Job.ChainOf(place.Path("chain.json"), c)
-	}
-	if err == nil {
-		r.Pipe, err = r.Job.PipeOf(path, plan, c, f.pipe.Corrections)
-	}
-	if err != nil {
-		a.note("planned anew: %v", err)
-		r.Pipe = nil
-		return
-	}
-	r.Chain = c
-}
-
-// otherwise says in what two objects differ, whatever the blanks between their parts; "" when in nothing.
-func otherwise(was, now json.RawMessage) string {
-	var a, b map[string]any
-	if json.Unmarshal(was, &a) != nil || json.Unmarshal(now, &b) != nil {
-		return "it is not known what it was made for"
-	}
-	text := func(of map[string]any, name string) string {
-		value, ok := of[name]
-		if !ok {
-			return "not given"
-		}
-		b, _ := json.Marshal(value) // it was JSON
-		return string(b)
-	}
-	var all []string
-	both := maps.Clone(a)
-	maps.Copy(both, b)
-	for _, name := range slices.Sorted(maps.Keys(both)) {
-		if x, y := text(a, name), text(b, name); x != y {
-			all = append(all, fmt.Sprintf("%s was %s and is %s", name, x, y))
-		}
-	}
-	return strings.Join(all, ", ")
-}
-
-// newPipe plans with the first strategy whose plan can be run.
-func (a *app) newPipe(ctx context.Context, r *train.Run, f *trainFlags, platform *pipeline.Platform) (p *train.Pipe, err error) {
-	for i, s := range f.pipe.strategies {
-		p, err = r.Job.PlanPipe(ctx, r.Chain, train.PipeRequest{
-			Strategy: s, Platform: platform, Limit: f.memory.Of, Portals: f.pipe.portals && f.pipe.given.plan == nil, Corrections: f.pipe.Corrections,
-			Options: pipeline.Options{
-				Microbatches: microbatchesOf(s, f.pipe.parts()), Versions: pipeline.Versions(f.pipe.versions), Accounting: pipeline.Saved,
-				Zero: pipeline.Zero(f.pipe.zero),
-			},
-		})
-		if !errors.Is(err, pipe.ErrPlan) || i == len(f.pipe.strategies)-1 {
-			return p, err
-		}
-		a.note("%v: trying %s", err, f.pipe.strategies[i+1].Name)
-	}
-	return p, err
-}
-
-// microbatchesOf returns the option of a strategy: those without a flush have none.
-func microbatchesOf(s pipeline.Strategy, parts int) int {
-	if s.Type != pipeline.Flushing {
-		return 0
-	}
-	return parts
-}
-
-// planRest measures and plans what planRun has opened, on one device or several.
-func (a *app) planRest(ctx context.Context, f *trainFlags, place *runFolder, r *train.Run, p *planning) (err error) {
-	if f.pipe.devices == 0 {
-		if err := place.resume(r); err != nil {
-			return err
-		}
-		if r.Limit, err = a.limit(f, r.Job); err != nil {
-			return err
-		}
-		m, check := p.measure, func() error { return r.Job.Feasible(ctx, p.choice.Strategy, r.Limit, f.options.Options) }
-		m.Limit, m.Check = r.Limit, check
-		if r.Chain, err = a.chain(ctx, r.Job, f.cache, f.link, m); err != nil {
-			return err
-		}
-		return a.planStep(ctx, r, p.choice, f)
-	}
-	if err := a.planPipe(ctx, r, f, place, p.measure); err != nil {
-		return err
-	}
-	if err := a.tell(ctx, r); err != nil {
-		return err
-	}
-	if err := place.resume(r); err != nil {
-		return err
-	}
-	a.whole(r)
-	return nil
 }
