@@ -189,10 +189,8 @@ func (a *app) trainAndWrite(ctx context.Context, place *runFolder, r *train.Run,
 		return err
 	}
 	figures := &trainFigures{Summary: out.Summary}
-	if r.Pipe == nil {
-		if figures.Receipt, err = bench.RunReceipt(r, out); err != nil {
-			return firstOf(out.Unsaved, err)
-		}
+	if figures.Receipt, err = bench.RunReceipt(r, out); err != nil {
+		return firstOf(out.Unsaved, err)
 	}
 	// What could not be written does not keep what was trained from being shown.
 	failure := firstOf(lost, place.end(r, out, figures))

@@ -123,6 +123,10 @@ func TestTrainOnDevices(t *testing.T) {
 				t.Errorf("%s: no %s", strategy, file)
 			}
 		}
+		page := read(t, filepath.Join(out, "report.json"))
+		if flush := o.Pipe.Versions == pipeline.Flush; strings.Contains(page, "Norm of the gradients") != flush || !strings.Contains(page, "Learning rate") {
+			t.Errorf("%s: the report lacks a curve, or has one of norms that are not known", strategy)
+		}
 		wantPipeLog(t, out, 12)
 	}
 }
