@@ -2,25 +2,36 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"plimsoll/bench/validate"
-	"plimsoll/executor/train"
-	"plimsoll/internal/atomicfile"
-	"plimsoll/internal/units"
 	"plimsoll/planner"
-	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime/devices"
 )
+
+// validateFlags are the flags of plimsoll validate.
+type validateFlags struct {
+	job        jobFlags
+	rate       rateFlags
+	how        measureFlags
+	options    strategyFlags
+	link       linkFlags
+	cache      cacheFlags
+	memory     sizes
+	strategies string
+	steps      int
+	audit      bool
+	out        outFlags
+	fleet      fleetFlags
+
+	memoryGiven bool // --memory is not the default
+}
 
 // fleetFlags are the flags of plimsoll validate for several devices.
 type fleetFlags struct {
@@ -159,129 +170,4 @@ func (f *fleetFlags) split(devices int) (groups [][]pipeline.Strategy) {
 		groups = append(groups, by[n])
 	}
 	return groups
-}
-
-// validatePipelines measures a grid of pipelines.
-func (a *app) validatePipelines(ctx context.Context, f *validateFlags) (err error) {
-	place, err := f.out.open(ctx, a, "")
-	if err != nil {
-		return err
-	}
-	defer func() { err = firstOf(err, place.Close()) }()
-	g, err := a.fleet(ctx, f)
-	if err != nil {
-		return err
-	}
-	r, err := g.Run(ctx)
-	if err != nil {
-		return err
-	}
-	if place != nil {
-		if err := place.Check(); err != nil {
-			return err
-		}
-		if err := r.WriteFolder(place.Dir, a.facts()...); err != nil {
-			return err
-		}
-	}
-	if f.fleet.svg != "" {
-		t, err := r.Rows[0].Picture()
-		if err != nil {
-			return err
-		}
-		if err := atomicfile.WriteFile(f.fleet.svg, t.WriteSVG); err != nil {
-			return err
-		}
-	}
-	if err := a.print(r, func(w io.Writer) { _ = r.Text(w, a.verbose) }); err != nil { // as all that is printed, it is not worth failing for
-		return err
-	}
-	return broken(r.Failures(), len(r.Rows), "rows")
-}
-
-// fleet checks the flags, opens the jobs and measures their chains.
-func (a *app) fleet(ctx context.Context, f *validateFlags) (*validate.Fleet, error) {
-	rate, err := f.rate.rate(f.job.optimizer, f.steps)
-	if err != nil {
-		return nil, err
-	}
-	measure, err := f.how.measure(a.progress("profile"))
-	if err != nil {
-		return nil, err
-	}
-	measure.Halves = f.fleet.halves()
-	k := &fleetChains{a: a, f: f, measure: measure, measured: map[string]*chain.Chain{}}
-	for i, spec := range f.fleet.specs {
-		for _, strategies := range f.fleet.split(f.fleet.counts[i]) {
-			if err := k.add(ctx, spec, f.fleet.counts[i], strategies); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return &validate.Fleet{
-		Cases: k.cases, Limits: f.memory, Versions: pipeline.Versions(f.fleet.versions), Zero: pipeline.Zero(f.fleet.zero), Simulated: f.fleet.simulated, Portals: f.fleet.portals && f.fleet.given.plan == nil, Audit: f.audit,
-		Steps: f.steps, Minibatches: f.fleet.minibatches, Rate: rate, Progress: a.progress("validate"),
-	}, nil
-}
-
-// fleetChains makes the cases of a grid. Jobs of the same batch on the same kind of device share a measured chain.
-type fleetChains struct {
-	a        *app
-	f        *validateFlags
-	measure  train.Measure
-	measured map[string]*chain.Chain
-	cases    []validate.Case
-}
-
-// add opens a job for strategies whose steps have as many microbatches, and adds its cases: one, or one for each draw.
-func (k *fleetChains) add(ctx context.Context, spec string, devices int, strategies []pipeline.Strategy) error {
-	fleet := &k.f.fleet
-	platform, err := fleet.links.platform(devices, k.f.job.bandwidth, k.f.link.duplex, &fleet.given)
-	if err != nil {
-		return err
-	}
-	flags := k.f.job
-	flags.devices, flags.microbatches = spec, fleet.parts(strategies[0], devices)
-	if flags.peerBandwidth, err = fleet.slowed(platform); err != nil {
-		return err
-	}
-	job, err := flags.open()
-	if err != nil {
-		return err
-	}
-	c := validate.Case{Job: job, Platform: platform, Strategies: strategies}
-	for draw := range k.f.fleet.draws {
-		c.Draw = uint64(draw + 1)
-		c.Chain = validate.Drawn(job.Work.Chain(), c.Draw)
-		k.cases = append(k.cases, c)
-	}
-	if k.f.fleet.draws > 0 {
-		return nil
-	}
-	key := fmt.Sprint(job.Device.Model, job.Config.Batch)
-	if k.measured[key] == nil {
-		if k.measured[key], err = k.a.measured(ctx, job, k.f.cache, k.measure); err != nil {
-			return err
-		}
-	}
-	c.Chain = k.measured[key]
-	k.cases = append(k.cases, c)
-	return k.a.examine(&fleet.given, c.Chain, platform, k.f.cache.file == "", k.f.memoryGiven)
-}
-
-// slowed returns the bandwidth to which the links of the cpu are slowed down, 0 where they are not: to what --peer-bandwidth says and,
-// in simulated time, to what the platform says.
-func (f *fleetFlags) slowed(p *pipeline.Platform) (units.Bandwidth, error) {
-	if !f.simulated || p.Devices < 2 || p.Beta(0, 1) == pipeline.Free() {
-		return f.links.peerBandwidth, nil
-	}
-	for x := range p.Devices {
-		for y := range x {
-			if p.Beta(x, y) != p.Beta(0, 1) {
-				return 0, usage(fmt.Errorf("--simulated: the links of the cpu all have one bandwidth, those of the platform are %s between devices 0 and 1 and %s between %d and %d: leave --simulated out, or give a platform whose links are alike",
-					units.Rate(p.Beta(0, 1), "B"), units.Rate(p.Beta(x, y), "B"), y, x))
-			}
-		}
-	}
-	return units.Bandwidth(p.Beta(0, 1)), nil
 }
