@@ -10,7 +10,7 @@ import (
 
 // RunReceipt returns the receipt of a finished run, of the step in the middle. It is nil on several devices, and when no step was left to run.
 func RunReceipt(r *train.Run, o *train.Outcome) (*receipt.Receipt, error) {
-	if r.Pipe != nil {
+	if r.Plan.IsPipeline() {
 		return nil, nil
 	}
 	return runStep(r, o).Receipt()

@@ -26,7 +26,7 @@ func RunPage(r *train.Run, o *train.Outcome, facts ...report.Fact) (*report.Page
 		Charts:      historyCharts(&o.History),
 		Tokens:      r.Job.Tokens(),
 	}
-	if r.Pipe == nil {
+	if !r.Plan.IsPipeline() {
 		return page, addStep(page, r, o)
 	}
 	return page, addDevices(page, r, o)
@@ -34,15 +34,15 @@ func RunPage(r *train.Run, o *train.Outcome, facts ...report.Fact) (*report.Page
 
 // where says under which limit a run was on one device, or on which devices.
 func where(r *train.Run) string {
-	if r.Pipe == nil {
-		return " under " + units.Bytes(r.Limit)
+	if !r.Plan.IsPipeline() {
+		return " under " + units.Bytes(r.Plan.Limit)
 	}
 	return ", " + r.Job.Devices
 }
 
 // RunTrace returns a finished run as a trace: its device, or its devices and links, as planned and as they worked.
 func RunTrace(r *train.Run, o *train.Outcome) (*trace.Trace, error) {
-	if r.Pipe == nil {
+	if !r.Plan.IsPipeline() {
 		return runStep(r, o).Trace(r.Job.Device.Name)
 	}
 	c, err := runPipeline(r, o)
@@ -58,7 +58,7 @@ func RunTrace(r *train.Run, o *train.Outcome) (*trace.Trace, error) {
 
 // runStep is the step of a finished run.
 func runStep(r *train.Run, o *train.Outcome) *timeline.Step {
-	return timeline.NewStep(r.Chain, r.Plan, r.Job.Planned(r.Plan).Work, o.Measured)
+	return timeline.NewStep(r.Chain, r.Plan.Plan, r.Plan.Work, o.Measured)
 }
 
 // addStep adds to a page what a run on one device was.
@@ -79,7 +79,7 @@ func addStep(page *report.Page, r *train.Run, o *train.Outcome) error {
 	if row.Plain, err = step.StoreAll(r.Job.Work.StoreAll()); err != nil {
 		return err
 	}
-	if row.Peak, err = timeline.Peak(r.Job.Planned(r.Plan).Work, r.Chain, r.Plan, r.Limit); err != nil {
+	if row.Peak, err = timeline.Peak(r.Plan.Work, r.Chain, r.Plan.Plan, r.Plan.Limit); err != nil {
 		return err
 	}
 	page.Rows = []report.Row{row}
@@ -92,7 +92,7 @@ func addStep(page *report.Page, r *train.Run, o *train.Outcome) error {
 
 // runPipeline is how a finished run went along its plan.
 func runPipeline(r *train.Run, o *train.Outcome) (*timeline.Pipeline, error) {
-	p, err := timeline.NewPipeline(r.Pipe.Costs, r.Pipe.Plan, r.Pipe.Needs, r.Pipe.Holds)
+	p, err := timeline.NewPipeline(r.Plan.Costs, r.Plan.Plan, r.Plan.Needs, r.Plan.Holds)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func addDevices(page *report.Page, r *train.Run, o *train.Outcome) error {
 	if err != nil {
 		return err
 	}
-	picture, err := p.Picture(fmt.Sprintf("%s, %s", o.Strategy, p.Shown()), r.Limit)
+	picture, err := p.Picture(fmt.Sprintf("%s, %s", o.Strategy, p.Shown()), r.Plan.Limit)
 	if err != nil {
 		return err
 	}

@@ -203,7 +203,7 @@ func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *plan
 		f.job.processes = f.processes.Size()
 		f.job.threads, f.job.local = cmp.Or(f.job.threads, f.processes.Threads()), f.processes.Local()
 	}
-	f.job.microbatches, f.job.peerBandwidth = f.pipe.parts(), f.pipe.links.peerBandwidth
+	f.job.microbatches, f.job.peerBandwidth = f.pipe.stepParts(), f.pipe.links.peerBandwidth
 	f.job.onSkip = func(err error) { a.note("passed over: %v", err) }
 	f.job.start = f.init
 	if err := f.findBatch(ctx, a, p); err != nil {
@@ -235,14 +235,4 @@ func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *plan
 		return nil, err
 	}
 	return r, a.fits(r)
-}
-
-// firstOf returns the first error.
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -97,15 +97,10 @@ func (f *trainFlags) check() error {
 
 // trainPipeFlags are the flags of plimsoll train for several devices.
 type trainPipeFlags struct {
-	microbatches int
-	accumulate   int // microbatches by another name, on one device
-	versions     string
-	zero         int
-	allreduce    string
-	links        platformFlags
-	given        givenFlags
-	patience     time.Duration
-	portals      bool
+	stageFlags
+	accumulate int // microbatches by another name, on one device
+	allreduce  string
+	patience   time.Duration
 	train.Corrections
 
 	devices    int                 // that --devices names; 0: the run is on one device
@@ -113,24 +108,18 @@ type trainPipeFlags struct {
 }
 
 // pipelineOnly are the flags that mean nothing on one device.
-var pipelineOnly = []string{"plan", "versions", "peer-bandwidth", "platform", "patience", "pipemare.updates", "pipemare.decay", "batchnorm.deferred", "portals", "zero"}
+var pipelineOnly = append([]string{"patience", "pipemare.updates", "pipemare.decay", "batchnorm.deferred"}, stageOnly...)
 
 func (f *trainPipeFlags) register(cmd *cobra.Command) {
 	s, o, debug := cmd.Flags(), optionsOf(cmd), debugOf(cmd)
-	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a step with a flush (default: 2 a device)")
+	f.stageFlags.register(cmd, "double_buffered, stash, latest or flush")
 	s.IntVar(&f.accumulate, "accumulate", 0, "equal parts of a step on one device, whose gradients are added up")
-	s.StringVar(&f.versions, "versions", "", "weight versions: double_buffered, stash, latest or flush (default: the strategy's)")
-	s.IntVar(&f.zero, "zero", 0, zeroUsage)
 	o.Var(newOneOf(&f.allreduce, "ordered", "nccl"), "world.allreduce", "")
-	f.links.register(cmd)
-	f.given.register(cmd)
-	debug.BoolVar(&f.portals, "portals", true, "")
 	debug.DurationVar(&f.patience, "patience", 5*time.Minute, "")
 	o.IntVar(&f.PipeMare, "pipemare.updates", 0, "")
 	o.Float64Var(&f.PipeMareDecay, "pipemare.decay", 0, "")
 	o.BoolVar(&f.DeferredBatchNorm, "batchnorm.deferred", false, "")
 	s.Lookup("devices").Usage = `device, or several: cpu, "cpu*4", cuda:0,cuda:1`
-	s.Lookup("bandwidth").Usage += offloads
 }
 
 // checkSums refuses sums by NCCL where it has none.
@@ -153,9 +142,6 @@ func (f *trainFlags) checkDivided() error {
 	}
 	return nil
 }
-
-// offloads is what the bandwidth to host memory means for pipelines.
-const offloads = "; pipeline: stages may offload"
 
 // prepare decides whether the run is a pipeline, and checks what that means for the flags.
 func (f *trainFlags) prepare(cmd *cobra.Command) error {
@@ -283,7 +269,10 @@ func (f *trainPipeFlags) name(strategy string) error {
 }
 
 func (f *trainPipeFlags) check(strategy string) error {
-	if err := firstOf(f.name(strategy), checkMicrobatches(f.microbatches)); err != nil {
+	if err := f.name(strategy); err != nil {
+		return err
+	}
+	if err := f.stageFlags.check(f.strategies); err != nil {
 		return err
 	}
 	first := f.strategies[0]
@@ -297,21 +286,13 @@ func (f *trainPipeFlags) check(strategy string) error {
 	case f.DeferredBatchNorm && first.Type != pipeline.Flushing:
 		return usage(fmt.Errorf("--option batchnorm.deferred is for schedules with a flush: %s has none; give one, as in --strategy 1f1b-flush", first.Name))
 	}
-	return firstOf(checkZero(f.zero, f.strategies...), zeroOfPlan(f.zero, f.given.plan), f.links.check())
+	return nil
 }
 
-// parts returns the microbatches of a step: 1 of an asynchronous plan, whose every minibatch is a step, and 0 on one device.
-func (f *trainPipeFlags) parts() int {
-	switch {
-	case f.devices == 0:
+// stepParts returns the microbatches of a step, 0 on one device.
+func (f *trainPipeFlags) stepParts() int {
+	if f.devices == 0 {
 		return 0
-	case f.strategies[0].Type != pipeline.Flushing:
-		return 1
 	}
-	return cmp.Or(f.microbatches, f.strategies[0].Microbatches, 2*f.devices)
-}
-
-// halves reports whether the schedule may split backwards, so that the chain must say what the halves take.
-func (f *trainPipeFlags) halves() bool {
-	return f.devices > 0 && f.strategies[0].Type == pipeline.Flushing
+	return f.parts(f.strategies[0], f.devices)
 }

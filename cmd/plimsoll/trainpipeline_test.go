@@ -394,7 +394,7 @@ func TestInterruptedPipelines(t *testing.T) {
 // The metrics have each device's memory.
 func TestMetricsOfDevices(t *testing.T) {
 	t.Parallel()
-	r := &train.Run{Job: &train.Job{}, Pipe: &train.Pipe{Plan: &pipeline.Plan{}, Needs: []pipe.Memory{{Peak: 10}, {Peak: 20}}}, Steps: 5}
+	r := &train.Run{Job: &train.Job{}, Plan: &train.JobPlan{Plan: &pipeline.Plan{}, Needs: []pipe.Memory{{Peak: 10}, {Peak: 20}}}, Steps: 5}
 	families, err := newMetrics(r).registry.Gather()
 	if err != nil {
 		t.Fatal(err)

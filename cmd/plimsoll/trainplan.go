@@ -42,7 +42,7 @@ func (f *trainFlags) begin(a *app) (p *planning, err error) {
 	if p.measure, err = f.how.measure(a.progress("profile")); err != nil {
 		return nil, err
 	}
-	p.measure.Halves = f.pipe.halves()
+	p.measure.Halves = f.pipe.devices > 0 && anyFlushes(f.pipe.strategies)
 	return p, f.check()
 }
 
@@ -68,15 +68,16 @@ func (a *app) planRun(ctx context.Context, f *trainFlags, place *runFolder, r *t
 
 // planStep plans a run on one device, and notes what auto chose.
 func (a *app) planStep(ctx context.Context, f *trainFlags, r *train.Run, p *planning) (err error) {
-	if r.Limit, err = a.limit(f, r.Job); err != nil {
+	limit, err := a.limit(f, r.Job)
+	if err != nil {
 		return err
 	}
 	m, s := p.measure, p.choice
-	m.Limit, m.Check = r.Limit, func() error { return r.Job.Feasible(ctx, s.Strategy, r.Limit, f.options.Options) }
+	m.Limit, m.Check = limit, func() error { return r.Job.Feasible(ctx, s.Strategy, limit, f.options.Options) }
 	if r.Chain, err = a.chain(ctx, r.Job, f.cache, f.link, m); err != nil {
 		return err
 	}
-	if r.Plan, err = r.Job.Plan(ctx, r.Chain, s.Strategy, r.Limit, f.options.Options); err == nil && s.report != nil {
+	if r.Plan, err = r.Job.Plan(ctx, r.Chain, s.Strategy, limit, f.options.Options); err == nil && s.report != nil {
 		a.note("auto: %s", strings.ReplaceAll(s.report.Why(), "\n", "\nauto: "))
 	}
 	return err
@@ -203,7 +204,7 @@ func (f *trainFlags) request(platform *pipeline.Platform) (json.RawMessage, erro
 		Carried      bool               `json:"carried,omitempty"`
 		train.Corrections
 	}{
-		f.strategy, f.devices(), f.memory.String(), f.job.config.Batch, f.pipe.parts(), f.pipe.versions, f.pipe.zero, platform, f.pipe.given.hash(), !f.pipe.portals, f.pipe.Corrections,
+		f.strategy, f.devices(), f.memory.String(), f.job.config.Batch, f.pipe.stepParts(), f.pipe.versions, f.pipe.zero, platform, f.pipe.given.hash(), !f.pipe.portals, f.pipe.Corrections,
 	})
 }
 
@@ -229,19 +230,19 @@ func (a *app) planStages(ctx context.Context, f *trainFlags, place *runFolder, r
 	if f.keep.resume {
 		a.savedPipe(r, f, place, request)
 	}
-	if r.Pipe == nil {
+	if r.Plan == nil {
 		if r.Chain, err = a.measured(ctx, r.Job, f.cache, m); err != nil {
 			return err
 		}
 		if err := a.examine(&f.pipe.given, r.Chain, platform, f.cache.file == "", f.memoryGiven); err != nil {
 			return err
 		}
-		if r.Pipe, err = a.newPipe(ctx, r, f, platform); err != nil {
+		if r.Plan, err = a.newPipe(ctx, r, f, platform); err != nil {
 			return err
 		}
-		r.Pipe.Plan.Extra[requestField] = request
+		r.Plan.Extra[requestField] = request
 	}
-	r.Limit, r.Pipe.Patience = r.Pipe.Limit, f.pipe.patience
+	r.Plan.Patience = f.pipe.patience
 	return nil
 }
 
@@ -249,7 +250,7 @@ func (a *app) planStages(ctx context.Context, f *trainFlags, place *runFolder, r
 func (a *app) whole(r *train.Run) {
 	steps := r.Steps
 	if r.Whole(); r.Steps > steps {
-		a.note("%d steps in place of %d: an update takes %d minibatches (double buffered weights)", r.Steps, steps, r.Pipe.Group)
+		a.note("%d steps in place of %d: an update takes %d minibatches (double buffered weights)", r.Steps, steps, r.Plan.Group)
 	}
 }
 
@@ -269,11 +270,11 @@ func (a *app) savedPipe(r *train.Run, f *trainFlags, place *runFolder, request j
 		c, err = r.Job.ChainOf(place.Path("chain.json"), c)
 	}
 	if err == nil {
-		r.Pipe, err = r.Job.PipeOf(path, plan, c, f.pipe.Corrections)
+		r.Plan, err = r.Job.PipeOf(path, plan, c, f.pipe.Corrections)
 	}
 	if err != nil {
 		a.note("planned anew: %v", err)
-		r.Pipe = nil
+		r.Plan = nil
 		return
 	}
 	r.Chain = c
@@ -305,12 +306,12 @@ func otherwise(was, now json.RawMessage) string {
 }
 
 // newPipe plans with the first strategy whose plan can be run.
-func (a *app) newPipe(ctx context.Context, r *train.Run, f *trainFlags, platform *pipeline.Platform) (p *train.Pipe, err error) {
+func (a *app) newPipe(ctx context.Context, r *train.Run, f *trainFlags, platform *pipeline.Platform) (p *train.JobPlan, err error) {
 	for i, s := range f.pipe.strategies {
 		p, err = r.Job.PlanPipe(ctx, r.Chain, train.PipeRequest{
-			Strategy: s, Platform: platform, Limit: f.memory.Of, Portals: f.pipe.portals && f.pipe.given.plan == nil, Corrections: f.pipe.Corrections,
+			Strategy: s, Platform: platform, Limit: f.memory.Of, Portals: f.pipe.straight(), Corrections: f.pipe.Corrections,
 			Options: pipeline.Options{
-				Microbatches: microbatchesOf(s, f.pipe.parts()), Versions: pipeline.Versions(f.pipe.versions), Accounting: pipeline.Saved,
+				Microbatches: microbatchesOf(s, f.pipe.stepParts()), Versions: pipeline.Versions(f.pipe.versions), Accounting: pipeline.Saved,
 				Zero: pipeline.Zero(f.pipe.zero),
 			},
 		})

@@ -209,7 +209,7 @@ func (a *app) fleet(ctx context.Context, f *validateFlags) (*validate.Fleet, err
 	if err != nil {
 		return nil, err
 	}
-	measure.Halves = f.fleet.halves()
+	measure.Halves = anyFlushes(f.fleet.strategies)
 	k := &fleetChains{a: a, f: f, measure: measure, measured: map[string]*chain.Chain{}}
 	for i, spec := range f.fleet.specs {
 		for _, strategies := range f.fleet.split(f.fleet.counts[i]) {
@@ -219,7 +219,7 @@ func (a *app) fleet(ctx context.Context, f *validateFlags) (*validate.Fleet, err
 		}
 	}
 	return &validate.Fleet{
-		Cases: k.cases, Limits: f.memory, Versions: pipeline.Versions(f.fleet.versions), Zero: pipeline.Zero(f.fleet.zero), Simulated: f.fleet.simulated, Portals: f.fleet.portals && f.fleet.given.plan == nil, Audit: f.audit,
+		Cases: k.cases, Limits: f.memory, Versions: pipeline.Versions(f.fleet.versions), Zero: pipeline.Zero(f.fleet.zero), Simulated: f.fleet.simulated, Portals: f.fleet.straight(), Audit: f.audit,
 		Steps: f.steps, Minibatches: f.fleet.minibatches, Rate: rate, Progress: a.progress("validate"),
 	}, nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -35,16 +34,11 @@ type validateFlags struct {
 
 // fleetFlags are the flags of plimsoll validate for several devices.
 type fleetFlags struct {
-	microbatches int
-	minibatches  int
-	versions     string
-	links        platformFlags
-	given        givenFlags
-	simulated    bool
-	draws        int
-	svg          string
-	portals      bool
-	zero         int
+	stageFlags
+	minibatches int
+	simulated   bool
+	draws       int
+	svg         string
 
 	specs      []string // of --devices, for pipelines; nil: one device
 	counts     []int    // devices of each
@@ -52,22 +46,16 @@ type fleetFlags struct {
 }
 
 // fleetOnly are the flags that mean nothing on one device.
-var fleetOnly = []string{"plan", "microbatches", "minibatches", "versions", "peer-bandwidth", "platform", "simulated", "draws", "svg", "portals", "zero"}
+var fleetOnly = append([]string{"microbatches", "minibatches", "simulated", "draws", "svg"}, stageOnly...)
 
 func (f *fleetFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a step, of schedules with a flush (default: two for each device)")
+	f.stageFlags.register(cmd, "double_buffered, stash or latest")
 	s.IntVar(&f.minibatches, "minibatches", 24, "minibatches in the steady state of each schedule without a flush")
-	s.StringVar(&f.versions, "versions", "", "weight versions of schedules without a flush, double_buffered, stash or latest (default: the strategy's)")
-	s.IntVar(&f.zero, "zero", 0, zeroUsage)
-	f.links.register(cmd)
-	f.given.register(cmd)
-	debugOf(cmd).BoolVar(&f.portals, "portals", true, "")
 	s.BoolVar(&f.simulated, "simulated", false, "simulated time, tasks take just the time that they are planned to take; cpu only")
 	s.IntVar(&f.draws, "draws", 0, "with --simulated, so many chains whose times are drawn at random in place of the measured one")
 	s.StringVar(&f.svg, "svg", "", "pipeline: draw the run of the first row here")
 	s.Lookup("devices").Usage = `device, or several for a pipeline: cpu, "cpu*4", or lists of them in turn: "cpu*2;cpu*4"`
-	s.Lookup("bandwidth").Usage += offloads
 }
 
 // defaultFleet are the strategies for several devices when --strategy does not say.
@@ -107,7 +95,7 @@ func (f *validateFlags) prepare(cmd *cobra.Command) error {
 		return usage(errors.New("--audit and --simulated do not go together: in simulated time nothing is computed; leave one of them out"))
 	}
 	return firstOf(refuseChoices(cmd, "no-graph", "host-memory"),
-		p.check(onCPU), f.memory.check(), p.name(f.strategies), p.divides(), writable("--svg", p.svg))
+		p.check(onCPU), f.memory.check(), p.name(f.strategies), p.stageFlags.check(p.strategies), writable("--svg", p.svg))
 }
 
 func (f *fleetFlags) check(onCPU bool) error {
@@ -125,12 +113,7 @@ func (f *fleetFlags) check(onCPU bool) error {
 	case !knownVersions(f.versions):
 		return unknownVersions(f.versions, "double_buffered, stash or latest")
 	}
-	return firstOf(checkMicrobatches(f.microbatches), f.links.check())
-}
-
-// divides refuses a --zero that not all strategies know.
-func (f *fleetFlags) divides() error {
-	return firstOf(checkZero(f.zero, f.strategies...), zeroOfPlan(f.zero, f.given.plan))
+	return nil
 }
 
 // name looks up the strategies: a plan that is given is one.
@@ -144,19 +127,6 @@ func (f *fleetFlags) name(list string) (err error) {
 		f.strategies, err = lookupAll(strings.Split(list, ","), planner.LookupPipeline)
 	}
 	return err
-}
-
-// parts returns the microbatches of a step of a strategy on so many devices: 1 without a flush, where every minibatch is a step.
-func (f *fleetFlags) parts(s pipeline.Strategy, devices int) int {
-	if s.Type != pipeline.Flushing {
-		return 1
-	}
-	return cmp.Or(f.microbatches, s.Microbatches, 2*devices)
-}
-
-// halves reports whether a schedule may split backwards, so that the chain must say what the halves take.
-func (f *fleetFlags) halves() bool {
-	return slices.ContainsFunc(f.strategies, func(s pipeline.Strategy) bool { return s.Type == pipeline.Flushing })
 }
 
 // split groups the strategies by the microbatches of their steps, those without a flush first.

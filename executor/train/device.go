@@ -23,18 +23,19 @@ type deviceEngine struct {
 
 // openDevice measures the peak of one step, and binds the plan to the device.
 func openDevice(ctx context.Context, l *loop) (engine, error) {
-	opt := executor.Options{Limit: l.Limit, HostLimit: l.HostLimit, Sim: executor.Following(l.Chain, l.Plan)}
-	job, o := l.Job.Planned(l.Plan), l.out
-	audit, err := job.Audit(l.Plan.Sequence(), opt)
+	plan := l.Plan.Plan
+	opt := executor.Options{Limit: l.Plan.Limit, HostLimit: l.HostLimit, Sim: executor.Following(l.Chain, plan)}
+	job, o := l.Job.Planned(plan), l.out
+	audit, err := job.Audit(plan.Sequence(), opt)
 	if err != nil {
 		return nil, err
 	}
 	o.Measured.Live = audit.Live
 	o.MeasuredPeakBytes, o.ExtentBytes, o.HostBytes, o.CopiesBytes = audit.PeakBytes, audit.ExtentBytes, audit.HostBytes, audit.CopiesBytes
-	o.StagedBytes, o.State = job.Work.StagedBytes(), l.Job.Work.StateCost(l.Chain, l.Plan)
+	o.StagedBytes, o.State = job.Work.StagedBytes(), l.Job.Work.StateCost(l.Chain, plan)
 	opt.Timed, opt.MaxNorm, opt.Updates = true, l.MaxNorm, l.updates()
 	e := &deviceEngine{loop: l}
-	if e.Runner, err = job.Start(l.Plan.Sequence(), opt); err != nil {
+	if e.Runner, err = job.Start(plan.Sequence(), opt); err != nil {
 		return nil, err
 	}
 	if err := l.begin(e.Runner); err != nil {

@@ -73,7 +73,7 @@ func (c *pipelineEngine) bind(ctx context.Context) (err error) {
 	if r.World != nil {
 		c.feed.wants, c.others = r.wants, newMembers(c, r.World)
 	}
-	if c.x, err = pipe.New(r.Pipe.Work, c.on, r.Pipe.Costs, r.Pipe.Plan, c.options(r, len(r.Pipe.Needs))); err != nil {
+	if c.x, err = pipe.New(r.Plan.Work, c.on, r.Plan.Costs, r.Plan.Plan, c.options(r, len(r.Plan.Needs))); err != nil {
 		return err
 	}
 	if c.others != nil {
@@ -150,14 +150,14 @@ func (c *pipelineEngine) devices() error {
 
 // options are those of a run's executor.
 func (c *pipelineEngine) options(r *Run, devices int) pipe.Options {
-	o := r.Pipe.options()
-	o.Feed, o.Seed, o.Rate, o.NoGraph, o.Limits = c.feed, r.Job.Seed, r.Rate.At, r.Job.NoGraph, slices.Repeat([]int64{r.Pipe.Limit}, devices)
+	o := r.Plan.options()
+	o.Feed, o.Seed, o.Rate, o.NoGraph, o.Limits = c.feed, r.Job.Seed, r.Rate.At, r.Job.NoGraph, slices.Repeat([]int64{r.Plan.Limit}, devices)
 	if o.Done = c.result; c.others != nil {
 		o.Done, o.World = c.others.tell, c.others.describe()
 	}
-	o.First, o.Updates, o.Patience, o.MaxNorm = c.next, r.updates(), r.Pipe.Patience, r.MaxNorm
-	o.Audit = r.Pipe.Plan.IsFlush()
-	o.Timed = &pipe.Timed{Periods: r.Pipe.timedPeriods()}
+	o.First, o.Updates, o.Patience, o.MaxNorm = c.next, r.updates(), r.Plan.Patience, r.MaxNorm
+	o.Audit = r.Plan.IsFlush()
+	o.Timed = &pipe.Timed{Periods: r.Plan.timedPeriods()}
 	if r.Saves.Dir != nil {
 		o.Save = c.states.save
 	}
@@ -166,7 +166,7 @@ func (c *pipelineEngine) options(r *Run, devices int) pipe.Options {
 
 // rateOf returns the learning rate of the update that a step is part of, which is that of the first of its steps: updates begin
 // where the run has gone on from, whatever plan it had before.
-func (r *Run) rateOf(step int) float32 { return r.Rate.At(step - (step-r.begun())%r.Pipe.unit()) }
+func (r *Run) rateOf(step int) float32 { return r.Rate.At(step - (step-r.begun())%r.Plan.unit()) }
 
 // pass sends steps through the pipeline, and tells what became of checkpoints.
 func (c *pipelineEngine) pass(ctx context.Context) error {
@@ -195,7 +195,7 @@ func (c *pipelineEngine) gather() (trained checkpoint.Model, sha256 string, err 
 
 // time keeps when the tasks of the latest step ran.
 func (c *pipelineEngine) time() error {
-	if !c.Pipe.Plan.IsFlush() || c.Steps-c.step >= timedSteps {
+	if !c.Plan.IsFlush() || c.Steps-c.step >= timedSteps {
 		return nil
 	}
 	tasks, err := c.x.Timings()
@@ -209,7 +209,7 @@ func (c *pipelineEngine) measure() (err error) {
 	switch {
 	case c.ran == 0:
 		return nil
-	case !c.Pipe.Plan.IsFlush():
+	case !c.Plan.IsFlush():
 		tasks, err := c.x.Timings()
 		if err != nil {
 			return err
@@ -221,7 +221,7 @@ func (c *pipelineEngine) measure() (err error) {
 			return err
 		}
 	}
-	if !c.Pipe.Plan.IsFlush() {
+	if !c.Plan.IsFlush() {
 		c.out.Tasks = c.timings[0]
 		c.out.Pipe.Slowest = c.slowest(c.timings[0])
 		return nil
@@ -234,7 +234,7 @@ func (c *pipelineEngine) measure() (err error) {
 
 // slowest returns the task that makes others wait, if one does.
 func (c *pipelineEngine) slowest(ran []pipe.Timing) *SlowTask {
-	t := slowest(c.Pipe, ran)
+	t := slowest(c.Plan, ran)
 	if t != nil {
 		t.Name = c.out.Pipe.Devices[t.Device].Name
 	}
@@ -252,9 +252,9 @@ func lastEnd(tasks []pipe.Timing) (end float64) {
 // segments returns what goes through the pipeline in one run. Of a flush plan that is a step, which is logged, and can be
 // interrupted, before the next one begins; of an asynchronous one all until it is evaluated, from checkpoint to checkpoint.
 func (c *pipelineEngine) segments() (all []pipe.Segment) {
-	flush := c.Pipe.Plan.IsFlush()
+	flush := c.Plan.IsFlush()
 	for step := c.step; ; {
-		n := c.Pipe.unit()
+		n := c.Plan.unit()
 		if !flush {
 			n = c.segment(step)
 		}
@@ -268,7 +268,7 @@ func (c *pipelineEngine) segments() (all []pipe.Segment) {
 
 // segment returns how many steps go through the pipeline from empty to empty, behind so many.
 func (c *pipelineEngine) segment(done int) int {
-	unit, end := c.Pipe.unit(), c.Steps
+	unit, end := c.Plan.unit(), c.Steps
 	for _, every := range []int{c.Saves.Every, c.EvalEvery} {
 		if every > 0 {
 			end = min(end, (done/every+1)*every)
@@ -385,7 +385,7 @@ func (c *pipelineEngine) add(sum pipe.Result) error {
 	rec := Record{
 		Step: c.step, Loss: Number(sum.Loss), Accuracy: float64(sum.Correct) / float64(max(sum.Counted, 1)),
 		Rate: float64(c.rateOf(c.step)), Norm: Number(sum.Norm), Skipped: sum.Skipped, Seconds: seconds,
-		DataWaitS: waited.Seconds(), PeakBytes: c.Pipe.PredictedPeak(),
+		DataWaitS: waited.Seconds(), PeakBytes: c.Plan.PredictedPeak(),
 	}
 	c.since, c.idle = now, idle
 	c.waited += waited
@@ -409,7 +409,7 @@ func (c *pipelineEngine) tellCounted() {
 
 // notFinite says where a loss is not finite, or that the gradients alone are not.
 func (c *pipelineEngine) notFinite(r pipe.Result) error {
-	plan := c.Pipe.Plan
+	plan := c.Plan
 	advice := "lower --lr"
 	if plan.IsFlush() {
 		advice += ", give --clip-norm, or pass over such steps with --on-nan skip"

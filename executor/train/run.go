@@ -9,17 +9,14 @@ import (
 	"plimsoll/executor/checkpoint"
 	"plimsoll/internal/folder"
 	"plimsoll/planner/chain"
-	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 )
 
-// Run is a planned job: on one device along Plan, or on several along Pipe.
+// Run is a planned job.
 type Run struct {
 	Job   *Job
 	Chain *chain.Chain
-	Plan  *pipeline.Plan
-	Pipe  *Pipe // nil on one device
-	Limit int64 // bytes of the arena, of each device
+	Plan  *JobPlan
 	// HostLimit bounds the page-locked host memory, in bytes; 0: no limit.
 	HostLimit int64
 	Steps     int
@@ -35,7 +32,7 @@ type Run struct {
 	// Init is a file of weights with torchvision's names to begin with; From, the checkpoint to go on from, overrules it.
 	Init string
 	From *checkpoint.Checkpoint
-	// World is the processes that have the devices of Pipe; nil: this one has all.
+	// World is the processes that have the devices of Plan; nil: this one has all.
 	World *World
 	// Past is what was logged of the steps before From.
 	Past History
@@ -71,41 +68,6 @@ var (
 	ErrInterrupted = errors.New("interrupted")
 )
 
-// PredictedPeak returns the peak of a plan for one device in the arena: the plan counts activations, static memory comes on top.
-func (j *Job) PredictedPeak(p *pipeline.Plan) int64 {
-	return p.Peak() + j.Planned(p).Work.StaticBytes()
-}
-
-// PredictedSeconds returns the time of a training step along a plan: its sequence, once for each part, and the update. What transfers
-// of offloaded state add is not in it (executor.StateCost).
-func (j *Job) PredictedSeconds(c *chain.Chain, p *pipeline.Plan) float64 {
-	return float64(j.parts())*p.Predicted.Makespan + executor.UpdateSeconds(c)
-}
-
-// FollowedPlan returns the plan that the run follows, on one device or on several; nil before it is planned.
-func (r *Run) FollowedPlan() *pipeline.Plan {
-	if r.Pipe != nil {
-		return r.Pipe.Plan
-	}
-	return r.Plan
-}
-
-// PredictedSeconds returns the time of a step along the plan.
-func (r *Run) PredictedSeconds() float64 {
-	if r.Pipe != nil {
-		return r.Pipe.PredictedSeconds()
-	}
-	return r.Job.PredictedSeconds(r.Chain, r.Plan)
-}
-
-// PredictedPeak returns the peak of the arena along the plan, of the device that needs most.
-func (r *Run) PredictedPeak() int64 {
-	if r.Pipe != nil {
-		return r.Pipe.PredictedPeak()
-	}
-	return r.Job.PredictedPeak(r.Plan)
-}
-
 // Check refuses settings that cannot go together, before anything is measured. Errors: ErrSpec, *executor.HostLimitError.
 func (r *Run) Check() error {
 	if err := r.Job.Work.CheckHost(r.HostLimit); err != nil {
@@ -128,8 +90,8 @@ func (r *Run) Check() error {
 
 // checkPipe refuses what pipelines do not do, and what the plan, where it is known, does not. Errors: ErrSpec.
 func (r *Run) checkPipe() error {
-	if r.Pipe != nil {
-		if err := CheckGuard(r.Pipe.Plan.Strategy, r.Pipe.Plan.IsFlush(), float64(r.MaxNorm), r.SkipNotFinite); err != nil {
+	if r.Plan.IsPipeline() {
+		if err := CheckGuard(r.Plan.Strategy, r.Plan.IsFlush(), float64(r.MaxNorm), r.SkipNotFinite); err != nil {
 			return err
 		}
 	}
@@ -164,7 +126,7 @@ func CheckGuard(strategy string, flush bool, maxNorm float64, skips bool) error 
 
 // Whole makes the steps that a run has to do a multiple of those that the plan's updates take.
 func (r *Run) Whole() {
-	begun, unit := r.begun(), r.Pipe.unit()
+	begun, unit := r.begun(), r.Plan.unit()
 	r.Steps = begun + (r.Steps-begun+unit-1)/unit*unit
 }
 
@@ -175,7 +137,7 @@ func (r *Run) SavesAfter(steps int) bool {
 
 // crossed reports whether the last steps that were run together reached a multiple of every; 0 has none.
 func (r *Run) crossed(steps, every int) bool {
-	return every > 0 && steps > 0 && steps/every > max(steps-r.Pipe.unit(), 0)/every
+	return every > 0 && steps > 0 && steps/every > max(steps-r.Plan.unit(), 0)/every
 }
 
 // begin puts the weights to start from in place.

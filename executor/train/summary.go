@@ -118,12 +118,12 @@ type DeviceSummary struct {
 
 // summary is what is known of a run before it begins.
 func (r *Run) summary() Summary {
-	p := r.FollowedPlan()
+	p := r.Plan
 	s := Summary{
-		Steps: r.Steps, ResumedFrom: r.begun(), Strategy: p.Strategy, Winner: p.Winner, LimitBytes: r.Limit,
-		PredictedS: r.PredictedSeconds(), PredictedPeakBytes: r.PredictedPeak(),
+		Steps: r.Steps, ResumedFrom: r.begun(), Strategy: p.Strategy, Winner: p.Winner, LimitBytes: p.Limit,
+		PredictedS: p.PredictedSeconds(), PredictedPeakBytes: p.PredictedPeak(),
 	}
-	if r.Pipe != nil {
+	if p.IsPipeline() {
 		r.summarizeDevices(&s)
 	}
 	return s
@@ -131,8 +131,7 @@ func (r *Run) summary() Summary {
 
 // summarizeDevices adds what is known of a pipeline.
 func (r *Run) summarizeDevices(s *Summary) {
-	p := r.Pipe
-	s.LimitBytes = p.Limit
+	p := r.Plan
 	s.ExtentBytes, _ = p.extent()
 	s.Pipe = &PipeSummary{Versions: p.versions(), Microbatches: r.Job.Microbatches, UpdateSteps: p.unit(), Shared: r.SharedProcessors()}
 	for d, m := range p.Needs {

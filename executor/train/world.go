@@ -467,7 +467,7 @@ func (w *weights) Read(t executor.Tensor, dst []float32) error {
 
 // wants reports what of a batch this process asks for: images where it has its first stage, labels where it has its last one.
 func (r *Run) wants(batch int) (images, labels bool) {
-	plan := r.Pipe.Plan
+	plan := r.Plan
 	for _, t := range plan.Tasks {
 		if t.Kind != pipeline.F || (t.Shift-batch)%plan.Repeats() != 0 || r.World.ranks[t.Device] != r.World.Rank() {
 			continue

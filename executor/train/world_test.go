@@ -163,7 +163,7 @@ func TestRunsOfSeveralProcesses(t *testing.T) {
 					}
 					q.Past = History{Steps: slices.Clone(want.History.Steps[:step])}
 					out, err := q.Do(t.Context())
-					if err == nil && one.Pipe.Plan.IsFlush() && out.WeightsSHA256 != want.WeightsSHA256 {
+					if err == nil && one.Plan.IsFlush() && out.WeightsSHA256 != want.WeightsSHA256 {
 						err = fmt.Errorf("weights %s, want %s", out.WeightsSHA256, want.WeightsSHA256)
 					}
 					return err
