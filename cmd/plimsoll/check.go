@@ -17,13 +17,9 @@ import (
 
 // checkFlags are the flags of plimsoll check.
 type checkFlags struct {
-	chain     string
-	plan      planInput
-	memory    units.Size
-	bandwidth units.Bandwidth
-	duplex    bool
-	platform  string
-	noise     noiseFlags
+	planFor
+	plan  planInput
+	noise noiseFlags
 }
 
 func (a *app) check() *cobra.Command {
@@ -43,13 +39,9 @@ duration multiplied by a factor of its own, drawn evenly from 1 minus to 1 plus 
   plimsoll check -c c.json -p pipeline.json --platform platform.json
   plimsoll check -c c.json -p pipeline.json --noise 10% --runs 1000
   plimsoll check -p schedule.csv`
-	s := cmd.Flags()
-	s.StringVarP(&f.chain, "chain", "c", "", "chain file, or what plimsoll import reads")
+	f.planFor.register(cmd)
 	f.plan.register(cmd)
-	s.Var(&f.memory, "memory", "memory limit (default: the plan's)")
-	s.Var(&f.bandwidth, "bandwidth", "bandwidth of the link to host memory, of a pipeline that between devices (default: the plan's)")
-	s.StringVar(&f.platform, "platform", "", "platform file, for pipelines (default: the plan's)")
-	s.BoolVar(&f.duplex, "duplex", false, "the link has a queue for each direction (default: as the plan says)")
+	cmd.Flags().Var(&f.memory, "memory", "memory limit (default: the plan's)")
 	f.noise.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runCheck(cmd.Context(), f) }
 	return cmd
@@ -76,14 +68,14 @@ func (a *app) runCheck(ctx context.Context, f *checkFlags) error {
 	if err != nil {
 		return err
 	}
-	if p.platform, err = f.on(p); err != nil {
+	if err := f.apply(p); err != nil {
 		return err
 	}
 	return a.judge(ctx, f, p, nil)
 }
 
 // judge checks a plan, prints what was found, with what the run of its table found, and returns the first violation.
-func (a *app) judge(ctx context.Context, f *checkFlags, p *anyPlan, table *tableRun) error {
+func (a *app) judge(ctx context.Context, f *checkFlags, p *anyPlan, table *ranTable) error {
 	report, err := pipeline.Check(p.chain, p.platform, p.plan)
 	invalid, broken := errors.AsType[*pipeline.InvalidError](err)
 	if err != nil && !broken {
@@ -223,69 +215,23 @@ func (a *app) noteUnfetched(seq schedule.Sequence) {
 	}
 }
 
-// on returns the platform of a plan with what the flags say about it: the bandwidth is that of the link to host memory, and a share of the
-// memory one of store-all's peak; of a plan with stages the bandwidth is that between devices.
-func (f *checkFlags) on(p *anyPlan) (*pipeline.Platform, error) {
-	if !p.plan.IsSequence() {
-		return f.devices(p.platform)
-	}
-	q := *p.platform
-	if f.bandwidth > 0 {
-		q.Host = float64(f.bandwidth)
-	}
-	q.Duplex = q.Duplex || f.duplex
-	if f.memory.IsZero() {
-		return &q, nil
-	}
-	all, err := storeAll(p.chain)
-	if err != nil {
-		return nil, err
-	}
-	return q.WithMemory(f.memory.Of(all.Peak)), nil
-}
-
-// devices returns a platform with what the flags say about it.
-func (f *checkFlags) devices(p *pipeline.Platform) (*pipeline.Platform, error) {
-	q := *p
-	if f.bandwidth > 0 {
-		q.Bandwidth, q.Levels, q.Pairs = float64(f.bandwidth), nil, nil
-	}
-	q.Duplex = q.Duplex || f.duplex
-	if f.memory.IsZero() {
-		return &q, nil
-	}
-	if f.memory.Of(0) != f.memory.Of(1<<40) {
-		return nil, usage(fmt.Errorf("--memory is %v: a pipeline takes bytes, as in 4GiB", f.memory))
-	}
-	return q.WithMemory(f.memory.Of(0)), nil
-}
-
 // checkTable judges PyTorch's table of pipeline ops.
 func (a *app) checkTable(ctx context.Context, f *checkFlags, text string) error {
-	placed, run, err := f.plan.place(text, f.chain, func(p *pipeline.Platform) (*pipeline.Platform, error) {
-		if f.platform != "" {
-			var err error
-			if p, err = pipeline.ReadPlatform(f.platform); err != nil {
-				return nil, usage(err)
-			}
-		}
-		return f.devices(p)
-	})
+	t, err := f.plan.place(text, &f.planFor)
 	if err != nil {
 		return err
 	}
-	table := &tableRun{placed.Schedule, run}
-	plan, err := placed.Plan(run)
+	plan, err := t.Plan(t.Run)
 	if err != nil {
-		return a.refuseTable(f, table)
+		return a.refuseTable(f, t)
 	}
-	return a.judge(ctx, f, &anyPlan{placed.Chain, plan, placed.Platform}, table)
+	return a.judge(ctx, f, &anyPlan{t.Chain, plan, t.Platform}, t)
 }
 
 // refuseTable prints how far a table that is no plan runs, and returns why it is none: the op that cannot run first.
-func (a *app) refuseTable(f *checkFlags, t *tableRun) error {
+func (a *app) refuseTable(f *checkFlags, t *ranTable) error {
 	figures := &planFigures{}
-	for _, v := range t.Violations() {
+	for _, v := range t.Schedule.Violations() {
 		figures.Violations = append(figures.Violations, v.String())
 	}
 	for _, stuck := range t.Stuck {

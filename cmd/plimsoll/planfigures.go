@@ -13,7 +13,6 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/interop"
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
@@ -26,7 +25,10 @@ type planFigures struct {
 	Violations []string `json:"violations,omitempty"`
 	planTimes
 	eachFigures
-	tableFigures
+	// Deadlock and PeakLive are found by running PyTorch's table.
+	Deadlock bool  `json:"deadlock"`
+	PeakLive []int `json:"peak_live_activations,omitempty"`
+
 	*sequenceFigures // of a plan for one device
 
 	Auto *autoFigures `json:"auto,omitempty"`
@@ -70,12 +72,6 @@ type eachFigures struct {
 	Peak       []int64           `json:"per_device_peak_bytes,omitempty"`
 	Weights    []int64           `json:"per_device_weight_bytes,omitempty"`
 	Buffers    []int64           `json:"per_device_buffer_bytes,omitempty"`
-}
-
-// tableFigures are those of a schedule without plan: PyTorch's table.
-type tableFigures struct {
-	Deadlock bool  `json:"deadlock"`
-	PeakLive []int `json:"peak_live_activations,omitempty"`
 }
 
 // sequenceFigures are those of a plan for one device, beside store-all.
@@ -206,14 +202,8 @@ func missed(least, most int) string {
 	return fmt.Sprintf("%d updates", most)
 }
 
-// tableRun is PyTorch's table of pipeline ops as it ran; it may not have come to its end.
-type tableRun struct {
-	*interop.Schedule
-	*interop.Run
-}
-
 // addTo adds what the run found; nil adds nothing.
-func (t *tableRun) addTo(f *planFigures) {
+func (t *ranTable) addTo(f *planFigures) {
 	if t == nil {
 		return
 	}

@@ -308,12 +308,12 @@ func otherwise(was, now json.RawMessage) string {
 // newPipe plans with the first strategy whose plan can be run.
 func (a *app) newPipe(ctx context.Context, r *train.Run, f *trainFlags, platform *pipeline.Platform) (p *train.JobPlan, err error) {
 	for i, s := range f.pipe.strategies {
+		o := pipeline.Options{Versions: pipeline.Versions(f.pipe.versions), Accounting: pipeline.Saved, Zero: pipeline.Zero(f.pipe.zero)}
+		if s.Type == pipeline.Flushing {
+			o.Microbatches = f.pipe.stepParts()
+		}
 		p, err = r.Job.PlanPipe(ctx, r.Chain, train.PipeRequest{
-			Strategy: s, Platform: platform, Limit: f.memory.Of, Portals: f.pipe.straight(), Corrections: f.pipe.Corrections,
-			Options: pipeline.Options{
-				Microbatches: microbatchesOf(s, f.pipe.stepParts()), Versions: pipeline.Versions(f.pipe.versions), Accounting: pipeline.Saved,
-				Zero: pipeline.Zero(f.pipe.zero),
-			},
+			Strategy: s, Platform: platform, Options: o, Limit: f.memory.Of, Portals: f.pipe.straight(), Corrections: f.pipe.Corrections,
 		})
 		if !errors.Is(err, pipe.ErrPlan) || i == len(f.pipe.strategies)-1 {
 			return p, err
@@ -321,12 +321,4 @@ func (a *app) newPipe(ctx context.Context, r *train.Run, f *trainFlags, platform
 		a.note("%v: trying %s", err, f.pipe.strategies[i+1].Name)
 	}
 	return p, err
-}
-
-// microbatchesOf returns the option of a strategy: those without a flush have none.
-func microbatchesOf(s pipeline.Strategy, parts int) int {
-	if s.Type != pipeline.Flushing {
-		return 0
-	}
-	return parts
 }

@@ -146,16 +146,8 @@ func (p *pipePlanner) solve(ctx context.Context, c *chain.Chain, platform *pipel
 }
 
 // measured returns a plan with what it takes.
-func (p *pipePlanner) measured(platform *pipeline.Platform, plan *pipeline.Plan) (out *JobPlan, err error) {
-	out = &JobPlan{Plan: plan, Costs: pipe.Costs{Chain: p.chain, Platform: platform}, Corrections: p.q.Corrections}
-	if out.Work, err = p.job.straight(plan); err != nil {
-		return nil, err
-	}
-	if out.Needs, err = pipe.Needs(out.Work, out.Costs, plan, out.options()); err != nil {
-		return nil, err
-	}
-	out.Group, err = pipe.Grouping(out.Work, out.Costs, plan, pipe.Options{})
-	return out, err
+func (p *pipePlanner) measured(platform *pipeline.Platform, plan *pipeline.Plan) (*JobPlan, error) {
+	return pipelineOf(p.job, pipe.Costs{Chain: p.chain, Platform: platform}, plan, p.q.Corrections)
 }
 
 // replans bounds how often a strategy is asked for less memory before it is asked for the smallest, refinements how often for what is

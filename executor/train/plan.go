@@ -207,24 +207,34 @@ func (j *Job) straight(plan *pipeline.Plan) (*executor.Workload, error) {
 	return w, nil
 }
 
+// pipelineOf returns the plan of a pipeline with what it takes. Errors: those of pipeline.Needs.
+func pipelineOf(j *Job, costs pipe.Costs, plan *pipeline.Plan, also Corrections) (p *JobPlan, err error) {
+	p = &JobPlan{Plan: plan, Costs: costs, Corrections: also}
+	if p.Work, err = j.straight(plan); err != nil {
+		return nil, err
+	}
+	if p.Needs, err = pipe.Needs(p.Work, costs, plan, also.options()); err != nil {
+		return nil, err
+	}
+	p.Group, err = pipe.Grouping(p.Work, costs, plan, pipe.Options{})
+	return p, err
+}
+
 // PipeOf returns the pipeline of a plan, by a name for errors, and the chain that it was made with, for a run that goes on. Errors:
 // ErrSpec when the plan does not say what it was made for or does not fit in its limit any more; those of pipeline.Needs.
-func (j *Job) PipeOf(path string, plan *pipeline.Plan, c *chain.Chain, also Corrections) (p *JobPlan, err error) {
-	costs := *c
+func (j *Job) PipeOf(path string, plan *pipeline.Plan, c *chain.Chain, also Corrections) (*JobPlan, error) {
+	costs, limit := *c, int64(0)
 	costs.Bandwidth = 0
-	p = &JobPlan{Plan: plan, Costs: pipe.Costs{Chain: &costs, Platform: plan.Platform}, Corrections: also}
-	if plan.Platform == nil || json.Unmarshal(plan.Extra[executor.ArenaField], &p.Limit) != nil {
+	if plan.Platform == nil || json.Unmarshal(plan.Extra[executor.ArenaField], &limit) != nil {
 		return nil, fmt.Errorf("%w: %s does not say for which devices it was made", ErrSpec, path)
 	}
-	if p.Work, err = j.straight(plan); err != nil {
+	p, err := pipelineOf(j, pipe.Costs{Chain: &costs, Platform: plan.Platform}, plan, also)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if p.Needs, err = pipe.Needs(p.Work, p.Costs, plan, p.options()); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if most, _ := p.extent(); most > limit {
+		return nil, fmt.Errorf("%w: %s needs %s of a device, its limit is %s", ErrSpec, path, units.Precise(most), units.Precise(limit))
 	}
-	if most, _ := p.extent(); most > p.Limit {
-		return nil, fmt.Errorf("%w: %s needs %s of a device, its limit is %s", ErrSpec, path, units.Precise(most), units.Precise(p.Limit))
-	}
-	p.Group, err = pipe.Grouping(p.Work, p.Costs, plan, pipe.Options{})
-	return p, err
+	p.Limit = limit
+	return p, nil
 }
