@@ -263,9 +263,10 @@ func (g *Grid) planOne(ctx context.Context, r *Report, limit Limit, s pipeline.S
 	if err != nil {
 		return err
 	}
+	planned := g.Job.SequenceOf(g.Chain, p, limit.Bytes)
 	row := Row{
 		Strategy: s.Name, Winner: p.Winner, Limit: limit.Name, LimitBytes: limit.Bytes, Plan: p, Ops: len(p.Sequence()),
-		PredictedPeakBytes: g.Job.PredictedPeak(p), PlannedS: g.Job.PredictedSeconds(g.Chain, p),
+		PredictedPeakBytes: planned.PredictedPeak(), PlannedS: planned.PredictedSeconds(),
 	}
 	for _, op := range p.Sequence() {
 		if op.Kind != schedule.Backward {

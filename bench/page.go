@@ -2,7 +2,6 @@ package bench
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"plimsoll/bench/report"
@@ -11,14 +10,13 @@ import (
 	"plimsoll/internal/units"
 )
 
-// Page returns the report as a page with a table and the memory curves of every row. The facts are those of its environment that
-// only the caller knows.
-func (g *Grid) Page(r *Report, facts ...report.Fact) (*report.Page, error) {
+// Page returns the report as a page with a table and the memory curves of every row.
+func (g *Grid) Page(r *Report) (*report.Page, error) {
 	p := &report.Page{
 		Title: fmt.Sprintf("%s on %s: predicted and measured", r.Model, r.Data),
 		Summary: fmt.Sprintf("Every row trains %d steps of the same job along another plan, in turns with store-all. Limits are shares of "+
 			"store-all's peak, %s, weights and optimizer included.", r.Steps, units.Bytes(r.StoreAllBytes)),
-		Environment: slices.Concat(facts, Environment(g.Job)),
+		Environment: Environment(g.Job),
 		Batch:       r.Batch, Tokens: g.Job.Tokens(),
 		Notes: []string{
 			"A peak is measured in a step that checks every byte of the arena after every op; a time is the median of whole steps.",
@@ -78,18 +76,7 @@ func (g *Grid) step(row *Row) *timeline.Step {
 	return timeline.NewStep(g.Latest, row.Plan, g.Job.Work, row.Measured)
 }
 
-// WriteFolder writes the measured grid to a folder: its figures as name.json, its page, and trace.json, the step of the row with
-// the most forwards. No file is ever partial.
-func (g *Grid) WriteFolder(at *folder.Dir, name string, r *Report, page *report.Page) error {
-	if err := page.WriteIn(at, "index.html"); err != nil {
-		return err
-	}
-	if err := g.writeTrace(at, r); err != nil {
-		return err
-	}
-	return at.WriteJSON(name+".json", r)
-}
-
+// writeTrace writes the step of the row with the most forwards.
 func (g *Grid) writeTrace(at *folder.Dir, r *Report) error {
 	if len(r.Rows) == 0 {
 		return nil

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"plimsoll/bench/report"
@@ -18,25 +19,30 @@ const Processors = "processors"
 // few periods. The facts are those of its environment that only the caller knows.
 func RunPage(r *train.Run, o *train.Outcome, facts ...report.Fact) (*report.Page, error) {
 	page := &report.Page{
+		Title:       fmt.Sprintf("%s on %s%s", r.Job.Model, r.Job.Data, where(r)),
 		Summary:     runSummary(r, o),
 		Environment: append(append(slices.Clip(facts), Environment(r.Job)...), weights(&o.Summary)),
 		Figures:     figures(&o.Summary),
 		Charts:      historyCharts(&o.History),
 		Tokens:      r.Job.Tokens(),
 	}
-	if r.Pipe != nil {
-		if s := o.Pipe.Shared; s != nil {
-			page.Notes = append(page.Notes, s.String())
-			page.Environment = append(page.Environment, report.Fact{Name: Processors, Value: s.String()})
-		}
-		return page, addPipeline(page, r, o)
+	if !r.Plan.IsPipeline() {
+		return page, addStep(page, r, o)
 	}
-	return page, addStep(page, r, o)
+	return page, addDevices(page, r, o)
+}
+
+// where says under which limit a run was on one device, or on which devices.
+func where(r *train.Run) string {
+	if !r.Plan.IsPipeline() {
+		return " under " + units.Bytes(r.Plan.Limit)
+	}
+	return ", " + r.Job.Devices
 }
 
 // RunTrace returns a finished run as a trace: its device, or its devices and links, as planned and as they worked.
 func RunTrace(r *train.Run, o *train.Outcome) (*trace.Trace, error) {
-	if r.Pipe == nil {
+	if !r.Plan.IsPipeline() {
 		return runStep(r, o).Trace(r.Job.Device.Name)
 	}
 	c, err := runPipeline(r, o)
@@ -52,12 +58,12 @@ func RunTrace(r *train.Run, o *train.Outcome) (*trace.Trace, error) {
 
 // runStep is the step of a finished run.
 func runStep(r *train.Run, o *train.Outcome) *timeline.Step {
-	return timeline.NewStep(r.Chain, r.Plan, r.Job.Planned(r.Plan).Work, o.Measured)
+	return timeline.NewStep(r.Chain, r.Plan.Plan, r.Plan.Work, o.Measured)
 }
 
 // addStep adds to a page what a run on one device was.
 func addStep(page *report.Page, r *train.Run, o *train.Outcome) error {
-	page.Title, page.Batch = fmt.Sprintf("%s on %s under %s", r.Job.Model, r.Job.Data, units.Bytes(r.Limit)), r.Job.Config.Batch
+	page.Batch = r.Job.Config.Batch
 	all, err := r.Job.StoreAllBytes()
 	if err != nil {
 		return err
@@ -73,7 +79,7 @@ func addStep(page *report.Page, r *train.Run, o *train.Outcome) error {
 	if row.Plain, err = step.StoreAll(r.Job.Work.StoreAll()); err != nil {
 		return err
 	}
-	if row.Peak, err = timeline.Peak(r.Job.Planned(r.Plan).Work, r.Chain, r.Plan, r.Limit); err != nil {
+	if row.Peak, err = timeline.Peak(r.Plan.Work, r.Chain, r.Plan.Plan, r.Plan.Limit); err != nil {
 		return err
 	}
 	page.Rows = []report.Row{row}
@@ -82,6 +88,55 @@ func addStep(page *report.Page, r *train.Run, o *train.Outcome) error {
 		page.Sections = []report.Section{receiptSection(RunReceiptTable(paid))}
 	}
 	return err
+}
+
+// runPipeline is how a finished run went along its plan.
+func runPipeline(r *train.Run, o *train.Outcome) (*timeline.Pipeline, error) {
+	p, err := timeline.NewPipeline(r.Plan.Costs, r.Plan.Plan, r.Plan.Needs, r.Plan.Holds)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range o.Pipe.Devices {
+		p.Names = append(p.Names, d.Name)
+	}
+	p.Ran.Tasks = o.Tasks // of a step from its beginning on: its time is the measured one
+	return p, nil
+}
+
+// addDevices adds to a page what a run on several devices was.
+func addDevices(page *report.Page, r *train.Run, o *train.Outcome) error {
+	page.Batch = r.Job.Images()
+	if s := o.Pipe.Shared; s != nil {
+		page.Notes = append(page.Notes, s.String())
+		page.Environment = append(page.Environment, report.Fact{Name: Processors, Value: s.String()})
+	}
+	page.Sections = []report.Section{{Title: "Devices", Note: "Bytes as they are laid out; the peak is everything but holes.", Table: memoryTable(o.Pipe)}}
+	p, err := runPipeline(r, o)
+	if err != nil {
+		return err
+	}
+	picture, err := p.Picture(fmt.Sprintf("%s, %s", o.Strategy, p.Shown()), r.Plan.Limit)
+	if err != nil {
+		return err
+	}
+	page.Timelines = []report.Timeline{*picture}
+	return nil
+}
+
+// memoryTable lists what the devices of a run hold.
+func memoryTable(p *train.PipeSummary) *report.Table {
+	t := &report.Table{Columns: []report.Column{{Name: "device"}, {Name: "stages"}}}
+	for _, name := range []string{"peak", "laid out", "weights, gradients, state", "messages", "minibatches in flight", "tasks", "host memory"} {
+		t.Columns = append(t.Columns, report.Column{Name: name, Right: true})
+	}
+	for _, d := range p.Devices {
+		row := []string{d.Name, fmt.Sprint(d.Stages)}
+		for _, bytes := range []int64{d.PeakBytes, d.ExtentBytes, d.StaticBytes, d.MessagesBytes, d.InFlightBytes, d.WorkingBytes, d.OffloadedBytes + d.SnapshotBytes} {
+			row = append(row, units.Bytes(bytes))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
 }
 
 // runSummary is the sentence under a run's title.
@@ -114,9 +169,11 @@ func historyCharts(h *train.History) []report.Chart {
 	if len(h.Evals) > 0 && h.Evals[0].MeanIoU != nil {
 		charts = append(charts, stepChart("Mean IoU", report.Share, heldOut(func(e train.Evaluation) float64 { return *e.MeanIoU })))
 	}
-	return append(charts,
-		stepChart("Learning rate", report.Plain, batches(func(r train.Record) float64 { return r.Rate })),
-		stepChart("Norm of the gradients", report.Plain, batches(func(r train.Record) float64 { return float64(r.Norm) })))
+	charts = append(charts, stepChart("Learning rate", report.Plain, batches(func(r train.Record) float64 { return r.Rate })))
+	if slices.ContainsFunc(h.Steps, func(r train.Record) bool { return !math.IsNaN(float64(r.Norm)) }) { // without a flush it is not known
+		charts = append(charts, stepChart("Norm of the gradients", report.Plain, batches(func(r train.Record) float64 { return float64(r.Norm) })))
+	}
+	return charts
 }
 
 func stepChart(title string, unit report.Unit, series ...report.Series) report.Chart {

@@ -159,6 +159,9 @@ func (r *Report) conclude() {
 	}
 }
 
+// Size returns how many rows were measured.
+func (r *Report) Size() int { return len(r.Rows) }
+
 // Failures names the rows that broke a promise about bits or bytes; empty when all kept them.
 func (r *Report) Failures() (all []string) {
 	for i := range r.Rows {

@@ -121,8 +121,8 @@ func (r *Row) exact() string {
 	return fmt.Sprintf("%d of %d", exact, seen)
 }
 
-// Text prints the report for people; verbose adds idle times and devices.
-func (r *Report) Text(w io.Writer, verbose bool) error {
+// Print prints the report for people; verbose adds idle times and devices. Errors: those of writing.
+func (r *Report) Print(w io.Writer, verbose bool) error {
 	fmt.Fprintf(w, "%s\n%s\n\n", r.Title, r.Note)
 	if err := r.brief().Terminal(w, 2); err != nil {
 		return err

@@ -66,7 +66,7 @@ type Row struct {
 	Identical  *bool  `json:"identical"`
 	Difference string `json:"difference,omitempty"` // the first, when not identical
 
-	pipe *train.Pipe
+	pipe *train.JobPlan
 	line *timeline.Pipeline
 	from *Case
 }

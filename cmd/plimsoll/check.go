@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -18,13 +17,9 @@ import (
 
 // checkFlags are the flags of plimsoll check.
 type checkFlags struct {
-	chain     string
-	plan      planInput
-	memory    units.Size
-	bandwidth units.Bandwidth
-	duplex    bool
-	platform  string
-	noise     noiseFlags
+	planFor
+	plan  planInput
+	noise noiseFlags
 }
 
 func (a *app) check() *cobra.Command {
@@ -44,13 +39,9 @@ duration multiplied by a factor of its own, drawn evenly from 1 minus to 1 plus 
   plimsoll check -c c.json -p pipeline.json --platform platform.json
   plimsoll check -c c.json -p pipeline.json --noise 10% --runs 1000
   plimsoll check -p schedule.csv`
-	s := cmd.Flags()
-	s.StringVarP(&f.chain, "chain", "c", "", "chain file, or what plimsoll import reads")
+	f.planFor.register(cmd)
 	f.plan.register(cmd)
-	s.Var(&f.memory, "memory", "memory limit (default: the plan's)")
-	s.Var(&f.bandwidth, "bandwidth", "bandwidth of the link to host memory, of a pipeline that between devices (default: the plan's)")
-	s.StringVar(&f.platform, "platform", "", "platform file, for pipelines (default: the plan's)")
-	s.BoolVar(&f.duplex, "duplex", false, "the link has a queue for each direction (default: as the plan says)")
+	cmd.Flags().Var(&f.memory, "memory", "memory limit (default: the plan's)")
 	f.noise.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runCheck(cmd.Context(), f) }
 	return cmd
@@ -63,7 +54,7 @@ func (a *app) runCheck(ctx context.Context, f *checkFlags) error {
 	text, err := f.plan.read(a.in)
 	switch {
 	case err == nil && f.plan.isTable(text):
-		return a.checkSchedule(ctx, f, text)
+		return a.checkTable(ctx, f, text)
 	case f.chain == "" && !interop.IsTable(f.plan.path):
 		return required("--chain", f.chain, "-c c.json")
 	case err != nil:
@@ -77,47 +68,46 @@ func (a *app) runCheck(ctx context.Context, f *checkFlags) error {
 	if err != nil {
 		return err
 	}
-	if p.plan.IsSequence() {
-		return a.checkSequence(ctx, f, p)
-	}
-	if p.platform, err = f.devices(p.platform); err != nil {
+	if err := f.apply(p); err != nil {
 		return err
 	}
-	return a.judge(ctx, f, p, &pipelineFigures{}, func() {})
+	return a.judge(ctx, f, p, nil)
 }
 
-// checkSequence judges a plan for one device.
-func (a *app) checkSequence(ctx context.Context, f *checkFlags, p *anyPlan) error {
-	all, err := storeAll(p.chain)
-	if err != nil {
-		return err
-	}
-	p.platform = f.limits(p.platform, all.Peak)
+// judge checks a plan, prints what was found, with what the run of its table found, and returns the first violation.
+func (a *app) judge(ctx context.Context, f *checkFlags, p *anyPlan, table *ranTable) error {
 	report, err := pipeline.Check(p.chain, p.platform, p.plan)
-	if err != nil {
-		return fmt.Errorf("%s: %w", &f.plan, enough(p, err))
+	invalid, broken := errors.AsType[*pipeline.InvalidError](err)
+	if err != nil && !broken {
+		return usage(fmt.Errorf("%s: %w", &f.plan, enough(p, err)))
 	}
-	a.noteWarnings(report)
-	p.plan.Predict(report.Sequence)
-	figures, err := figuresOf(p.chain, p.plan, p.platform.Limits(0), all)
-	if err != nil {
-		return err
+	figures, failure := p.figures(report)
+	if failure != nil {
+		return failure
 	}
-	if figures.Noise, err = f.noisy(ctx, p, report); err != nil {
-		return err
-	}
-	a.noteUnfetched(p.plan.Sequence())
-	return a.print(figures, func(w io.Writer) {
-		figures.write(w)
-		if at := report.Sequence.PeakOp; at >= 0 {
-			op := p.plan.Sequence()[at]
-			fmt.Fprintf(w, "the peak is at op %d, %v (%s)\n", at, op, p.chain.Layer(op.Layer).Name)
+	table.addTo(figures)
+	if figures.Valid = !broken; figures.Valid {
+		if figures.Noise, err = f.noisy(ctx, p, report); err != nil {
+			return err
 		}
-		fmt.Fprintln(w, "the plan keeps every rule")
-		if figures.Noise != nil {
-			figures.Noise.write(w)
+	} else {
+		for _, v := range invalid.Violations {
+			figures.Violations = append(figures.Violations, v.Reason)
 		}
-	})
+	}
+	if report != nil {
+		a.noteReport(p.plan, report)
+		if printed := a.print(figures, figures.write); printed != nil {
+			return printed
+		}
+	}
+	switch {
+	case figures.Valid:
+		return nil
+	case invalid.OnlyMemory():
+		return noFit{fmt.Errorf("%s: %w", &f.plan, err)}
+	}
+	return usage(fmt.Errorf("%s: %w", &f.plan, err))
 }
 
 // noisy runs a valid plan with noise; nil where that is not asked for.
@@ -132,12 +122,20 @@ func (f *checkFlags) noisy(ctx context.Context, p *anyPlan, r *pipeline.Report) 
 	return n, nil
 }
 
-// noteWarnings notes where a plan promises something else than was found.
-func (a *app) noteWarnings(r *pipeline.Report) {
+// noteReport notes where a plan promises something else than was found, and offloads that do nothing.
+func (a *app) noteReport(p *pipeline.Plan, r *pipeline.Report) {
 	for _, w := range r.Warnings {
 		a.note("note: %s", w)
 	}
+	if p.IsSequence() {
+		a.noteUnfetched(p.Sequence())
+	}
 }
+
+// noFit is an error of a plan that would run with more memory.
+type noFit struct{ error }
+
+func (e noFit) Unwrap() error { return e.error }
 
 // sequenceError is that of a sequence over its limit, with the limit at which it works.
 type sequenceError struct {
@@ -157,6 +155,9 @@ func (e *sequenceError) Unwrap() error { return e.error }
 // enough adds to the error of a plan for one device over its limit which limit it works at, and which op needs it, and to that of a missing
 // link what to give. A sequence that never waits for memory runs at its peak without a limit.
 func enough(p *anyPlan, err error) error {
+	if !p.plan.IsSequence() {
+		return err
+	}
 	if errors.Is(err, schedule.ErrNoLink) {
 		return fmt.Errorf("%w: give that of the link, as in --bandwidth 12GB/s", err)
 	}
@@ -214,15 +215,35 @@ func (a *app) noteUnfetched(seq schedule.Sequence) {
 	}
 }
 
-// limits returns the platform of a plan for one device with what the flags say about it.
-func (f *checkFlags) limits(p *pipeline.Platform, storeAll int64) *pipeline.Platform {
-	q := *p
-	if !f.memory.IsZero() {
-		q = *q.WithMemory(f.memory.Of(storeAll))
+// checkTable judges PyTorch's table of pipeline ops.
+func (a *app) checkTable(ctx context.Context, f *checkFlags, text string) error {
+	t, err := f.plan.place(text, &f.planFor)
+	if err != nil {
+		return err
 	}
-	if f.bandwidth > 0 {
-		q.Host = float64(f.bandwidth)
+	plan, err := t.Plan(t.Run)
+	if err != nil {
+		return a.refuseTable(f, t)
 	}
-	q.Duplex = q.Duplex || f.duplex
-	return &q
+	return a.judge(ctx, f, &anyPlan{t.Chain, plan, t.Platform}, t)
+}
+
+// refuseTable prints how far a table that is no plan runs, and returns why it is none: the op that cannot run first.
+func (a *app) refuseTable(f *checkFlags, t *ranTable) error {
+	figures := &planFigures{}
+	for _, v := range t.Schedule.Violations() {
+		figures.Violations = append(figures.Violations, v.String())
+	}
+	for _, stuck := range t.Stuck {
+		figures.Violations = append(figures.Violations, stuck.String())
+	}
+	why := figures.Violations[0]
+	if t.Deadlock() {
+		why = t.Stuck[0].String()
+	}
+	t.addTo(figures)
+	if err := a.print(figures, figures.write); err != nil {
+		return err
+	}
+	return usage(fmt.Errorf("%s: %w: %s", &f.plan, interop.ErrIllegal, why))
 }

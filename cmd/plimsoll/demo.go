@@ -117,13 +117,36 @@ func (a *app) runDemo(ctx context.Context, flags *jobFlags, text string, steps i
 			grid.Steps, grid.Rate = steps, rate
 		}
 	}
-	if err := a.runGrid(ctx, g, small, all[2], place, "demo"); err != nil {
+	r, err := measureAll(ctx, all)
+	if err != nil {
+		return err
+	}
+	if err := a.show(r, place); err != nil {
 		return err
 	}
 	if !a.json {
 		fmt.Fprintf(a.out, "written: %s/index.html, %s/trace.json (open it in https://ui.perfetto.dev), %s/demo.json\n", out.path, out.path, out.path)
 	}
 	return nil
+}
+
+// measureAll measures three grids: the second is of the job of the first on a smaller device, the third, which may be nil, of a language model.
+func measureAll(ctx context.Context, grids []*bench.Grid) (*bench.Result, error) {
+	var all [3]*bench.Result
+	for i, g := range grids {
+		if g == nil {
+			continue
+		}
+		var err error
+		if all[i], err = g.Measure(ctx, "demo"); err != nil {
+			return nil, err
+		}
+	}
+	r := all[0]
+	if r.AddSmall(all[1]); all[2] != nil {
+		r.AddText(all[2])
+	}
+	return r, nil
 }
 
 // demoGrid measures the model of the flags, on their device, for a grid of strategies.

@@ -61,6 +61,16 @@ func usage(err error) error {
 	return usageError{err}
 }
 
+// firstOf returns the first error.
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // badInput lists the errors of other packages that only what the user wrote can cause.
 var badInput = []error{
 	units.ErrSyntax, chain.ErrFormat, schedule.ErrUnknownOp, schedule.ErrNoLink, schedule.ErrEndless,

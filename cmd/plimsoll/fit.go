@@ -53,7 +53,7 @@ touch, so another cut can need less.`)
 	f.link.register(cmd)
 	f.how.register(cmd)
 	cmd.Flags().Var(&f.memory, "memory", "memory limit of the arena: 4GiB, 512MB, 123, or a share as 40% (default: what the device has)")
-	cmd.Flags().IntVar(&f.job.microbatches, "microbatches", 0, "microbatches of a step, of schedules with a flush (default: two for each device)")
+	cmd.Flags().IntVar(&f.job.microbatches, "microbatches", 0, microbatchesUsage)
 	cmd.Flags().Lookup("devices").Usage = `device, or several for a pipeline: cpu, "cpu*4", cuda:0,cuda:1`
 	cmd.Flags().StringVar(&f.file, "profile", "", "chain file of this model, for the price in time (default: one that is kept from a measurement)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -367,14 +367,6 @@ func namedStrategies(list string) ([]pipeline.Strategy, error) {
 	return lookupAll(strings.Split(list, ","), planner.LookupSequence)
 }
 
-// checkMicrobatches refuses a number of microbatches below 0, which is the default's.
-func checkMicrobatches(n int) error {
-	if n < 0 {
-		return usage(fmt.Errorf("--microbatches is %d: give a number from 1", n))
-	}
-	return nil
-}
-
 // lookupAll looks up strategies for one device, or for several.
 func lookupAll(names []string, lookup func(string) (pipeline.Strategy, error)) (found []pipeline.Strategy, err error) {
 	for _, name := range names {

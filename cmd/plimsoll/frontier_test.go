@@ -23,7 +23,7 @@ func TestCheckmateSaysThatItIsAWeakPeer(t *testing.T) {
 	t.Parallel()
 	for strategy, want := range map[string]bool{remat.Checkmate: true, "rotor": false} {
 		var out strings.Builder
-		(&planFigures{Strategy: strategy}).write(&out)
+		(&planFigures{planShape: planShape{Strategy: strategy}, sequenceFigures: &sequenceFigures{}}).write(&out)
 		if strings.Contains(out.String(), "weak peer") != want {
 			t.Errorf("%s:\n%s", strategy, out.String())
 		}

@@ -17,6 +17,62 @@ import (
 	"plimsoll/planner/pipeline/interop"
 )
 
+// stageFlags say how a model is planned on several devices, in train and in validate.
+type stageFlags struct {
+	microbatches int
+	versions     string
+	zero         int
+	links        platformFlags
+	given        givenFlags
+	portals      bool
+}
+
+// stageOnly are those that mean nothing on one device, microbatches aside.
+var stageOnly = []string{"plan", "versions", "peer-bandwidth", "platform", "portals", "zero"}
+
+// register registers the flags, of which versions may name some.
+func (f *stageFlags) register(cmd *cobra.Command, versions string) {
+	s := cmd.Flags()
+	s.IntVar(&f.microbatches, "microbatches", 0, microbatchesUsage)
+	s.StringVar(&f.versions, "versions", "", "weight versions: "+versions+" (default: the strategy's)")
+	s.IntVar(&f.zero, "zero", 0, zeroUsage)
+	f.links.register(cmd)
+	f.given.register(cmd)
+	debugOf(cmd).BoolVar(&f.portals, "portals", true, "")
+	s.Lookup("bandwidth").Usage += "; pipeline: stages may offload"
+}
+
+// check refuses what the strategies do not know.
+func (f *stageFlags) check(strategies []pipeline.Strategy) error {
+	return firstOf(checkMicrobatches(f.microbatches), checkZero(f.zero, strategies...), zeroOfPlan(f.zero, f.given.plan), f.links.check())
+}
+
+// straight reports whether skips may go straight from stage to stage: a plan that is given says its own.
+func (f *stageFlags) straight() bool { return f.portals && f.given.plan == nil }
+
+// parts returns the microbatches of a step of a strategy on so many devices: 1 without a flush, where every minibatch is a step.
+func (f *stageFlags) parts(s pipeline.Strategy, devices int) int {
+	if s.Type != pipeline.Flushing {
+		return 1
+	}
+	return cmp.Or(f.microbatches, s.Microbatches, 2*devices)
+}
+
+// anyFlushes reports whether a schedule may split backwards, so that the chain must say what the halves take.
+func anyFlushes(all []pipeline.Strategy) bool {
+	return slices.ContainsFunc(all, func(s pipeline.Strategy) bool { return s.Type == pipeline.Flushing })
+}
+
+const microbatchesUsage = "microbatches of a step with a flush (default: 2 a device)"
+
+// checkMicrobatches refuses a number of microbatches below 0, which is the default's.
+func checkMicrobatches(n int) error {
+	if n < 0 {
+		return usage(fmt.Errorf("--microbatches is %d: give a number from 1", n))
+	}
+	return nil
+}
+
 // givenFlags name a pipeline plan that is run as it is.
 type givenFlags struct {
 	path string

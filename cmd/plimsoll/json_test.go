@@ -20,29 +20,28 @@ import (
 
 // printedTypes are the types of the objects that commands print with --json, by their headings in docs/json.md.
 var printedTypes = map[string]any{
-	"`plan` and `check`, one device":      planFigures{},
-	"`plan` and `check`, several devices": pipelineFigures{},
-	"`plan --list`":                       strategyList{},
-	"`frontier`":                          frontierFigures{},
-	"`fit`":                               train.Fit{},
-	"`profile`":                           profileFigures{},
-	"`train`":                             trainFigures{},
-	"`evaluate`":                          evaluateFigures{},
-	"`generate`":                          generateFigures{},
-	"`tokenize`":                          tokenizeFigures{},
-	"`validate` and `demo`":               bench.Report{},
-	"`validate`, several devices":         validate.Report{},
-	"`bench`":                             benchFigures{},
-	"`bench pipelines`":                   pipelineBenchFigures{},
-	"`trace`":                             traceFigures{},
-	"`report`":                            reportList{},
-	"`convert`":                           convertFigures{},
-	"`import`":                            chainFigures{},
-	"`models`":                            modelList{},
-	"`options`":                           settingList{},
-	"`devices`":                           deviceList{},
-	"`version`":                           versionFigures{},
-	"Errors":                              failure{},
+	"`plan` and `check`":          planFigures{},
+	"`plan --list`":               strategyList{},
+	"`frontier`":                  frontierFigures{},
+	"`fit`":                       train.Fit{},
+	"`profile`":                   profileFigures{},
+	"`train`":                     trainFigures{},
+	"`evaluate`":                  evaluateFigures{},
+	"`generate`":                  generateFigures{},
+	"`tokenize`":                  tokenizeFigures{},
+	"`validate` and `demo`":       bench.Report{},
+	"`validate`, several devices": validate.Report{},
+	"`bench`":                     benchFigures{},
+	"`bench pipelines`":           pipelineBenchFigures{},
+	"`trace`":                     traceFigures{},
+	"`report`":                    reportList{},
+	"`convert`":                   convertFigures{},
+	"`import`":                    chainFigures{},
+	"`models`":                    modelList{},
+	"`options`":                   settingList{},
+	"`devices`":                   deviceList{},
+	"`version`":                   versionFigures{},
+	"Errors":                      failure{},
 }
 
 // jsonObject is the heading of a printed type, and command lines that print it.
@@ -67,11 +66,9 @@ func jsonObjects(t *testing.T) []jsonObject {
 	}
 	table := tables + "gpipe_4ranks_1stages_8mb.csv"
 	return []jsonObject{
-		{"`plan` and `check`, one device", [][]string{
+		{"`plan` and `check`", [][]string{
 			{"plan", "-c", five, "--memory", "55%", "--bandwidth", "80B/s"}, {"check", "-c", five, "-p", at("p.json")},
 			{"plan", "-c", five, "--memory", "70%", "--strategy", "offload-dynprog", "--bandwidth", "1000B/s"},
-		}},
-		{"`plan` and `check`, several devices", [][]string{
 			{"plan", "-c", five, "--devices", "2", "--bandwidth", "1GB/s", "--strategy", "gpipe"}, {"plan", "-c", five, "--devices", "2", "--bandwidth", "1GB/s", "--memory", "900"},
 			{"check", "-p", table, "--noise", "10%", "--runs", "2"},
 		}},

@@ -52,13 +52,13 @@ func newMetrics(r *train.Run) *metrics {
 	m.checkpoints = m.counter("checkpoints_total", "Checkpoints saved.")
 	m.failed = m.counter("checkpoints_failed_total", "Checkpoints that could not be saved.")
 	m.steps.Set(float64(r.Steps))
-	m.limit.Set(float64(r.Limit))
-	m.predictedSeconds.Set(r.PredictedSeconds())
-	if r.Pipe != nil {
+	m.limit.Set(float64(r.Plan.Limit))
+	m.predictedSeconds.Set(r.Plan.PredictedSeconds())
+	if r.Plan.IsPipeline() {
 		if shares := m.gauge("shared_processors", "1: devices share processors, and steps take longer than predicted; 0: each has its own."); r.SharedProcessors() != nil {
 			shares.Set(1)
 		}
-		m.devices(r.Pipe)
+		m.devices(r.Plan)
 	}
 	if r.From != nil {
 		m.step.Set(float64(r.From.Step))
@@ -69,7 +69,7 @@ func newMetrics(r *train.Run) *metrics {
 const namespace = "plimsoll"
 
 // devices sets the memory of each device of a pipeline.
-func (m *metrics) devices(p *train.Pipe) {
+func (m *metrics) devices(p *train.JobPlan) {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, []string{"device"})
 		m.registry.MustRegister(g)

@@ -148,32 +148,43 @@ func (f *planInput) platformOf(plan *pipeline.Plan, file string) (*pipeline.Plat
 	return plan.Platform, nil
 }
 
-// place puts PyTorch's table of pipeline ops on the chain of a file, or else on one with F = I = W = 1 s, B = 2 s and no sizes, and
-// on a platform of as many devices as it has ranks, which devices may change, and runs it. It may not come to its end.
-func (f *planInput) place(text, chainFile string, devices func(*pipeline.Platform) (*pipeline.Platform, error)) (*interop.Placed, *interop.Run, error) {
+// ranTable is PyTorch's table of pipeline ops as it ran; it may not have come to its end.
+type ranTable struct {
+	*interop.Placed
+	*interop.Run
+}
+
+// place puts a table on the chain of a file, or else on one with F = I = W = 1 s, B = 2 s and no sizes, and on a platform of as many
+// devices as it has ranks, or that of a file, and runs it.
+func (f *planInput) place(text string, of *planFor) (*ranTable, error) {
 	s, err := interop.ParseSchedule(f.String(), []byte(text))
 	if err != nil {
-		return nil, nil, usage(err)
+		return nil, usage(err)
 	}
 	c := interop.UnitChain(s.Stages)
-	if chainFile != "" {
-		if c, err = readChain(chainFile); err != nil {
-			return nil, nil, err
+	if of.chain != "" {
+		if c, err = readChain(of.chain); err != nil {
+			return nil, err
 		}
 	}
-	p, err := devices(pipeline.NewPlatform(len(s.Rows), pipeline.NoLimit, pipeline.Free()))
-	if err != nil {
-		return nil, nil, err
+	p := pipeline.NewPlatform(len(s.Rows), pipeline.NoLimit, pipeline.Free())
+	if of.platform != "" {
+		if p, err = pipeline.ReadPlatform(of.platform); err != nil {
+			return nil, usage(err)
+		}
+	}
+	if p, err = of.on(p, nil); err != nil {
+		return nil, err
 	}
 	placed, err := s.Place(c, p)
 	if err != nil {
-		return nil, nil, usage(fmt.Errorf("%s: %w", f, err))
+		return nil, usage(fmt.Errorf("%s: %w", f, err))
 	}
 	run, err := placed.Run()
 	if err != nil {
-		return nil, nil, usage(fmt.Errorf("%s: %w", f, err))
+		return nil, usage(fmt.Errorf("%s: %w", f, err))
 	}
-	return placed, run, nil
+	return &ranTable{placed, run}, nil
 }
 
 // anyPlan is a plan for one device or for several, with what it is for.
@@ -183,20 +194,57 @@ type anyPlan struct {
 	platform *pipeline.Platform
 }
 
-// planFor says what a plan of others lacks: a plan file has it all.
+// planFor says what a plan of others lacks, or has otherwise: a plan file has it all.
 type planFor struct {
 	chain     string
 	platform  string
 	bandwidth units.Bandwidth
 	duplex    bool
+	memory    units.Size // of check
 }
 
 func (f *planFor) register(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.StringVarP(&f.chain, "chain", "c", "", "chain file, or what plimsoll import reads")
 	s.StringVar(&f.platform, "platform", "", "platform file, for pipelines (default: the plan's)")
-	s.Var(&f.bandwidth, "bandwidth", "bandwidth of the link to host memory (default: the plan's)")
+	s.Var(&f.bandwidth, "bandwidth", "bandwidth of the link to host memory, of a pipeline that between devices (default: the plan's)")
 	s.BoolVar(&f.duplex, "duplex", false, "the link has a queue for each direction (default: as the plan says)")
+}
+
+// apply gives a plan the platform that the flags say.
+func (f *planFor) apply(p *anyPlan) (err error) {
+	c := p.chain
+	if !p.plan.IsSequence() {
+		c = nil
+	}
+	p.platform, err = f.on(p.platform, c)
+	return err
+}
+
+// on returns a platform with what the flags say about it. For the sequence of a chain the bandwidth is that to host memory, and a share of
+// memory one of store-all's peak; for stages, without a chain, it is that between devices, and memory has no share.
+func (f *planFor) on(p *pipeline.Platform, c *chain.Chain) (*pipeline.Platform, error) {
+	q := *p
+	switch q.Duplex = q.Duplex || f.duplex; {
+	case f.bandwidth > 0 && c != nil:
+		q.Host = float64(f.bandwidth)
+	case f.bandwidth > 0:
+		q.Bandwidth, q.Levels, q.Pairs = float64(f.bandwidth), nil, nil
+	}
+	whole := int64(0)
+	switch {
+	case f.memory.IsZero():
+		return &q, nil
+	case c != nil:
+		all, err := storeAll(c)
+		if err != nil {
+			return nil, err
+		}
+		whole = all.Peak
+	case f.memory.Share > 0:
+		return nil, usage(fmt.Errorf("--memory is %v: a pipeline takes bytes, as in 4GiB", &f.memory))
+	}
+	return q.WithMemory(f.memory.Of(whole)), nil
 }
 
 // plan reads the plan in whatever form it is; what one of one device is predicted to cost is simulated.
@@ -216,38 +264,32 @@ func (f *planInput) plan(stdin io.Reader, of *planFor) (*anyPlan, error) {
 		return nil, usage(err)
 	}
 	p, err := f.known(text, source, of.platform)
+	if err == nil {
+		err = of.apply(p)
+	}
 	if err != nil || !p.plan.IsSequence() {
 		return p, err
 	}
-	if of.bandwidth > 0 {
-		p.platform.Host = float64(of.bandwidth)
-	}
-	p.platform.Duplex = p.platform.Duplex || of.duplex
 	r, err := pipeline.Check(p.chain, p.platform, p.plan)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f, enough(p, err))
 	}
-	p.plan.Predicted = pipeline.Predicted{}
+	p.plan.Platform, p.plan.Predicted = p.platform, pipeline.Predicted{}
 	p.plan.Predict(r.Sequence)
 	return p, nil
 }
 
 // tablePlan makes a plan of a table of pipeline ops.
 func (f *planInput) tablePlan(text string, of *planFor) (*anyPlan, error) {
-	placed, run, err := f.place(text, of.chain, func(p *pipeline.Platform) (*pipeline.Platform, error) {
-		if of.platform == "" {
-			return p, nil
-		}
-		return pipeline.ReadPlatform(of.platform)
-	})
+	t, err := f.place(text, of)
 	if err != nil {
-		return nil, usage(err)
+		return nil, err
 	}
-	plan, err := placed.Plan(run)
+	plan, err := t.Plan(t.Run)
 	if err != nil {
 		return nil, usage(fmt.Errorf("%s: %w", f, err))
 	}
-	return &anyPlan{placed.Chain, plan, placed.Platform}, nil
+	return &anyPlan{t.Chain, plan, t.Platform}, nil
 }
 
 // planFiles are the files that a plan can be written to; "" is none.
@@ -281,7 +323,7 @@ func (p *anyPlan) write(files planFiles) error {
 // pictures returns what draws a plan, the memory over time or a pipeline's timeline, and what writes its timeline for Perfetto.
 func (p *anyPlan) pictures() (svg, trace func(io.Writer) error, err error) {
 	if !p.plan.IsSequence() {
-		t, err := planned(p.chain, p.platform, p.plan)
+		t, err := p.timeline()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -298,6 +340,19 @@ func (p *anyPlan) pictures() (svg, trace func(io.Writer) error, err error) {
 		return nil, nil, err
 	}
 	return chart.WriteSVG, steps.Write, nil
+}
+
+// shownPeriods is how many periods of a periodic plan its timeline shows.
+const shownPeriods = 4
+
+// timeline returns the timeline of a plan with stages by its own times: the step, or a few periods. Each stage's sequence is drawn as one
+// forward and one backward.
+func (p *anyPlan) timeline() (*pipeline.Timeline, error) {
+	spans, err := pipeline.Planned(p.chain, p.platform, p.plan, shownPeriods)
+	if err != nil {
+		return nil, err
+	}
+	return pipeline.NewTimeline(p.chain, p.platform, p.plan, spans)
 }
 
 // size returns how many ops, or tasks, a plan has, and how long its step or its period takes.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"plimsoll/bench"
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/units"
@@ -44,7 +45,7 @@ func refusalOf(err error) *refusal {
 	if e, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
 		return neededBy(e.Op, e.LayerName, refusal{Strategy: e.Strategy, LimitBytes: e.Memory, SmallestBytes: e.Smallest, Found: e.Found, Tried: e.Tried, Devices: e.Devices})
 	}
-	if e, ok := errors.AsType[*nothingFitsError](err); ok {
+	if e, ok := errors.AsType[*bench.NothingFitsError](err); ok {
 		return &refusal{Strategy: e.Strategy, LimitBytes: e.LimitBytes, SmallestBytes: e.SmallestBytes, Found: true}
 	}
 	if e, ok := errors.AsType[*sequenceError](err); ok {

@@ -269,7 +269,7 @@ func (f *runFolder) begin(r *train.Run) (*runLog, error) {
 	if err := firstOf(r.Chain.Validate(), f.Write("chain.json", r.Chain.Encode)); err != nil {
 		return nil, err
 	}
-	if err := f.Write("plan.json", r.FollowedPlan().Encode); err != nil {
+	if err := f.Write("plan.json", r.Plan.Encode); err != nil {
 		return nil, err
 	}
 	file, err := f.Append(logFile)

@@ -29,7 +29,7 @@ const refresh = 100 * time.Millisecond
 
 func (a *app) newStatus(r *train.Run) *status {
 	return &status{
-		app: a, steps: r.Steps, job: r.Job, limit: r.Limit, live: a.err.terminal() && !a.quiet,
+		app: a, steps: r.Steps, job: r.Job, limit: r.Plan.Limit, live: a.err.terminal() && !a.quiet,
 		every: max(r.Steps/10, 1), seen: -1,
 	}
 }

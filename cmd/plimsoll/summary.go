@@ -32,10 +32,11 @@ func (t *trainFigures) write(out io.Writer, r *train.Run, verbose bool) {
 	s := &summary{&t.Summary, r, verbose, tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
 	s.trained()
 	if s.Pipe != nil {
-		s.pipeline()
+		s.devices()
 	} else {
 		s.device()
 	}
+	s.times()
 	s.incidents()
 	s.line("weights\tsha256 %s", s.WeightsSHA256)
 	_ = s.w.Flush() // of a buffer
@@ -68,7 +69,7 @@ func (s *summary) trained() {
 	s.line("accuracy\t%s", job.Held(float64(s.TestLoss), s.Accuracy, s.MeanIoU, s.TestSamples))
 }
 
-// device prints the memory and the time of a run on one device.
+// device prints the plan and the memory of a run on one device.
 func (s *summary) device() {
 	job := s.run.Job
 	all, _ := job.StoreAllBytes() // it was planned with
@@ -81,10 +82,17 @@ func (s *summary) device() {
 		s.statistic("batches\t%s of the arena for the next batch, as bytes", units.Bytes(s.StagedBytes))
 	}
 	s.line("strategy\t%s", pipeline.Name(s.Strategy, s.Winner))
+}
+
+// times prints how long a step takes beside the prediction, and why.
+func (s *summary) times() {
 	s.line("step\tpredicted %s, measured %s", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS))
-	if s.State != nil {
+	switch {
+	case s.Pipe != nil:
+		s.together()
+	case s.State != nil:
 		s.state()
-	} else {
+	default:
 		s.drift()
 	}
 	s.statistic("data\t%s of the time steps waited for data", share(s.DataWaitShare, 1))
@@ -125,8 +133,8 @@ var offloadedText = map[string]string{
 	executor.OffloadOptimizer.String(): "the optimizer's", executor.OffloadWeights.String(): "weights and the optimizer's",
 }
 
-// pipeline prints the devices, the memory and the time of a run along a pipeline plan.
-func (s *summary) pipeline() {
+// devices prints the plan and the memory of a run along a pipeline plan.
+func (s *summary) devices() {
 	p, job := s.Pipe, s.run.Job
 	if len(p.Devices) > 1 {
 		s.line("pipeline\t%s, weights %s, %d devices with at most %s each", s.Strategy, p.Versions, len(p.Devices), units.Bytes(s.LimitBytes))
@@ -142,7 +150,11 @@ func (s *summary) pipeline() {
 	for i := range p.Devices {
 		s.memory(&p.Devices[i])
 	}
-	s.line("step\tpredicted %s, measured %s", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS))
+}
+
+// together prints what devices and processes cost each other.
+func (s *summary) together() {
+	p := s.Pipe
 	if p.Shared != nil {
 		s.line("\t%v", p.Shared)
 	}
@@ -159,7 +171,6 @@ func (s *summary) pipeline() {
 			s.line("NCCL\t%s of the GPUs' memory beside the arenas", units.ExactBytes(x.DeviceBytes))
 		}
 	}
-	s.statistic("data\t%s of the time steps waited for data", share(s.DataWaitShare, 1))
 }
 
 // memory prints a device of a pipeline.

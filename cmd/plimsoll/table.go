@@ -25,6 +25,6 @@ func writeTables(path string, r *train.Run) error {
 		if filepath.Ext(path) != ".svg" {
 			return commands.Write(w, tables)
 		}
-		return report.WriteCommands(w, "Commands of "+r.FollowedPlan().Strategy, tables)
+		return report.WriteCommands(w, "Commands of "+r.Plan.Strategy, tables)
 	})
 }

@@ -123,6 +123,10 @@ func TestTrainOnDevices(t *testing.T) {
 				t.Errorf("%s: no %s", strategy, file)
 			}
 		}
+		page := read(t, filepath.Join(out, "report.json"))
+		if flush := o.Pipe.Versions == pipeline.Flush; strings.Contains(page, "Norm of the gradients") != flush || !strings.Contains(page, "Learning rate") {
+			t.Errorf("%s: the report lacks a curve, or has one of norms that are not known", strategy)
+		}
 		wantPipeLog(t, out, 12)
 	}
 }
@@ -390,7 +394,7 @@ func TestInterruptedPipelines(t *testing.T) {
 // The metrics have each device's memory.
 func TestMetricsOfDevices(t *testing.T) {
 	t.Parallel()
-	r := &train.Run{Job: &train.Job{}, Pipe: &train.Pipe{Plan: &pipeline.Plan{}, Needs: []pipe.Memory{{Peak: 10}, {Peak: 20}}}, Steps: 5}
+	r := &train.Run{Job: &train.Job{}, Plan: &train.JobPlan{Plan: &pipeline.Plan{}, Needs: []pipe.Memory{{Peak: 10}, {Peak: 20}}}, Steps: 5}
 	families, err := newMetrics(r).registry.Gather()
 	if err != nil {
 		t.Fatal(err)

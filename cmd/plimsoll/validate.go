@@ -1,41 +1,25 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"plimsoll/bench"
 	"plimsoll/bench/report"
+	"plimsoll/bench/validate"
 	"plimsoll/executor"
 	"plimsoll/executor/train"
+	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/folder"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 )
-
-// validateFlags are the flags of plimsoll validate.
-type validateFlags struct {
-	job        jobFlags
-	rate       rateFlags
-	how        measureFlags
-	options    strategyFlags
-	link       linkFlags
-	cache      cacheFlags
-	memory     sizes
-	strategies string
-	steps      int
-	audit      bool
-	out        outFlags
-	fleet      fleetFlags
-
-	memoryGiven bool // --memory is not the default
-}
 
 func (a *app) validate() *cobra.Command {
 	f := &validateFlags{memory: sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}}}
@@ -68,9 +52,6 @@ The exit code is 1 when a row differs, or its peak from the predicted one.`, nil
 			return err
 		}
 		f.job.until = cmd.Context()
-		if f.fleet.specs != nil {
-			return a.validatePipelines(cmd.Context(), f)
-		}
 		return a.runValidate(cmd.Context(), f)
 	}
 	return cmd
@@ -88,27 +69,65 @@ Where the devices share processors, steps take longer than predicted. With --sim
 periods can be compared. With --audit a step with a flush stops after every op. No other memory may have been
 written than the minibatches in flight hold then. Their largest sum is the measured peak.`
 
+// comparison is what a grid found: bench.Result of plans for one device, validate.Report of plans for several.
+type comparison interface {
+	Print(w io.Writer, verbose bool) error
+	WriteFolder(at *folder.Dir, facts ...report.Fact) error
+	// Failures names the rows, of Size, that broke a promise about bits or bytes.
+	Failures() []string
+	Size() int
+}
+
 func (a *app) runValidate(ctx context.Context, f *validateFlags) (err error) {
-	g, err := a.grid(f)
-	if err != nil {
-		return err
-	}
 	place, err := f.out.open(ctx, a, "")
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstOf(err, place.Close()) }()
-	measure, err := f.how.measure(a.progress("profile"))
+	measure := a.measureSteps
+	if f.fleet.specs != nil {
+		measure = a.measurePipelines
+	}
+	m, err := measure(ctx, f)
 	if err != nil {
 		return err
 	}
-	if g.Chain, err = a.chain(ctx, g.Job, f.cache, f.link, measure); err != nil {
+	return a.show(m, place)
+}
+
+// show writes what a grid found to a folder, which may be nil, and prints it. It fails when a row broke a promise.
+func (a *app) show(m comparison, place *folder.Folder) error {
+	if place != nil {
+		if err := place.Check(); err != nil {
+			return err
+		}
+		if err := m.WriteFolder(place.Dir, a.facts()...); err != nil {
+			return err
+		}
+	}
+	if err := a.print(m, func(w io.Writer) { _ = m.Print(w, a.verbose) }); err != nil { // as all that is printed, it is not worth failing for
 		return err
+	}
+	return broken(m.Failures(), m.Size(), "rows")
+}
+
+// measureSteps measures plans for one device.
+func (a *app) measureSteps(ctx context.Context, f *validateFlags) (comparison, error) {
+	g, err := a.grid(f)
+	if err != nil {
+		return nil, err
+	}
+	measure, err := f.how.measure(a.progress("profile"))
+	if err != nil {
+		return nil, err
+	}
+	if g.Chain, err = a.chain(ctx, g.Job, f.cache, f.link, measure); err != nil {
+		return nil, err
 	}
 	if g.Strategies == nil {
 		g.Strategies = planner.For(executor.LinkOf(g.Chain))
 	}
-	return a.runGrid(ctx, g, nil, nil, place, "validate")
+	return g.Measure(ctx, "validate")
 }
 
 // grid checks the flags and opens the job.
@@ -155,73 +174,6 @@ func limitsOf(job *train.Job, list sizes) ([]bench.Limit, error) {
 	return limits, nil
 }
 
-// measureGrid measures a grid.
-func (a *app) measureGrid(ctx context.Context, g *bench.Grid) (r *bench.Report, page *report.Page, err error) {
-	if r, err = g.Run(ctx); err != nil {
-		return nil, nil, err
-	}
-	if len(r.Rows) == 0 {
-		return nil, nil, nothingFits(r)
-	}
-	page, err = g.Page(r, a.facts()...)
-	return r, page, err
-}
-
-// runGrid measures a grid, and perhaps one of the same job on a smaller device and one of a language model, writes the folder, prints the
-// tables, and fails when a row broke a promise.
-func (a *app) runGrid(ctx context.Context, g, small, text *bench.Grid, place *folder.Folder, name string) error {
-	r, page, err := a.measureGrid(ctx, g)
-	if err != nil {
-		return err
-	}
-	if small != nil {
-		also, rows, err := a.measureGrid(ctx, small)
-		if err != nil {
-			return err
-		}
-		r.Append(page, also, rows)
-	}
-	var words *report.Page
-	if text != nil {
-		if r.Text, words, err = a.measureGrid(ctx, text); err != nil {
-			return err
-		}
-	}
-	if place != nil {
-		err := place.Check()
-		if err == nil && text != nil {
-			err = text.WriteFolder(place.Sub("text"), name, r.Text, words)
-		}
-		if err == nil {
-			err = g.WriteFolder(place.Dir, name, r, page)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if err := a.print(r, func(w io.Writer) {
-		writeGrid(w, page, r, a.verbose)
-		writeText(w, words, r.Text)
-	}); err != nil {
-		return err
-	}
-	failures, rows := r.Failures(), len(r.Rows)
-	if r.Text != nil {
-		failures, rows = append(failures, r.Text.Failures()...), rows+len(r.Text.Rows)
-	}
-	return broken(failures, rows, "rows")
-}
-
-// writeText prints the table of a language model, if there is one.
-func writeText(w io.Writer, page *report.Page, r *bench.Report) {
-	if r == nil {
-		return
-	}
-	fmt.Fprintf(w, "\n%s on %s, %s:\n\n", r.Model, r.Data, r.Samples(r.Batch))
-	_ = page.Brief().Terminal(w, 2) // as all that is printed, it is not worth failing for
-	fmt.Fprintf(w, "\n%s\n", medianError(r))
-}
-
 // broken is the error of measurements of which some broke a promise about bits or bytes, nil when none did.
 func broken(failures []string, of int, what string) error {
 	if len(failures) == 0 {
@@ -230,77 +182,106 @@ func broken(failures []string, of int, what string) error {
 	return fmt.Errorf("%d of %d %s broke a promise: %s", len(failures), of, what, strings.Join(failures, "; "))
 }
 
-// writeGrid prints a measured grid for people.
-func writeGrid(w io.Writer, page *report.Page, r *bench.Report, verbose bool) {
-	_ = page.Brief().Terminal(w, 2) // as all that is printed, it is not worth failing for
-	fmt.Fprintf(w, "\n%s\n", medianError(r))
-	fmt.Fprintf(w, "%.1f%% worst error\n", 100*r.WorstError)
-	writeSmall(w, r)
-	fmt.Fprintf(w, "%s is 100%%, of which %s weights, gradients and optimizer\n", units.Bytes(r.StoreAllBytes), units.Bytes(r.StaticBytes))
-	if verbose {
-		writeStatistics(w, r)
+// measurePipelines measures plans for several devices, and draws the run of the first one.
+func (a *app) measurePipelines(ctx context.Context, f *validateFlags) (comparison, error) {
+	g, err := a.fleet(ctx, f)
+	if err != nil {
+		return nil, err
 	}
-	seen := map[string]bool{}
-	for _, s := range r.Skipped {
-		switch {
-		case seen[s.Strategy]:
-		case s.SmallestBytes == 0:
-			fmt.Fprintf(w, "%s: %s\n", s.Strategy, s.Reason)
-		default:
-			fmt.Fprintf(w, "%s needs at least %s\n", s.Strategy, units.Bytes(s.SmallestBytes))
+	r, err := g.Run(ctx)
+	if err != nil || f.fleet.svg == "" {
+		return r, err
+	}
+	t, err := r.Rows[0].Picture()
+	if err != nil {
+		return nil, err
+	}
+	return r, atomicfile.WriteFile(f.fleet.svg, t.WriteSVG)
+}
+
+// fleet checks the flags, opens the jobs and measures their chains.
+func (a *app) fleet(ctx context.Context, f *validateFlags) (*validate.Fleet, error) {
+	rate, err := f.rate.rate(f.job.optimizer, f.steps)
+	if err != nil {
+		return nil, err
+	}
+	measure, err := f.how.measure(a.progress("profile"))
+	if err != nil {
+		return nil, err
+	}
+	measure.Halves = anyFlushes(f.fleet.strategies)
+	k := &fleetChains{a: a, f: f, measure: measure, measured: map[string]*chain.Chain{}}
+	for i, spec := range f.fleet.specs {
+		for _, strategies := range f.fleet.split(f.fleet.counts[i]) {
+			if err := k.add(ctx, spec, f.fleet.counts[i], strategies); err != nil {
+				return nil, err
+			}
 		}
-		seen[s.Strategy] = true
 	}
+	return &validate.Fleet{
+		Cases: k.cases, Limits: f.memory, Versions: pipeline.Versions(f.fleet.versions), Zero: pipeline.Zero(f.fleet.zero), Simulated: f.fleet.simulated, Portals: f.fleet.straight(), Audit: f.audit,
+		Steps: f.steps, Minibatches: f.fleet.minibatches, Rate: rate, Progress: a.progress("validate"),
+	}, nil
 }
 
-// medianError returns the line with the error in the middle.
-func medianError(r *bench.Report) string {
-	return fmt.Sprintf("%.1f%% median error of the predicted time, of %s", 100*r.MedianError, units.Count(len(r.Rows), "plan"))
+// fleetChains makes the cases of a grid. Jobs of the same batch on the same kind of device share a measured chain.
+type fleetChains struct {
+	a        *app
+	f        *validateFlags
+	measure  train.Measure
+	measured map[string]*chain.Chain
+	cases    []validate.Case
 }
 
-// writeStatistics prints the statistics of the errors, and the cause of each row's.
-func writeStatistics(w io.Writer, r *bench.Report) {
-	fmt.Fprintf(w, "%.1f%% to %.1f%% median error as steps vary\n", 100*r.MedianInterval[0], 100*r.MedianInterval[1])
-	fmt.Fprintf(w, "%.1f%% median error by the costs measured before planning\n", 100*r.MedianPlannedError)
-	fmt.Fprintf(w, "%.1f%% median error if copies and ops did not slow each other down\n", 100*r.MedianAsAloneError)
-	fmt.Fprintf(w, "%.3f times the costs measured before planning are the costs measured beside the rows\n", r.Drift)
-	fmt.Fprint(w, "\nthe gap between the predicted and the measured time of the step in the middle, by cause:\n")
-	_ = r.Causes().Terminal(w, 1)
-	fmt.Fprintln(w)
-}
-
-// writeSmall prints the price of each row on a smaller device, against store-all's time among the rows above.
-func writeSmall(w io.Writer, r *bench.Report) {
-	said := false
-	for i := range r.Rows {
-		row := &r.Rows[i]
-		if row.DeviceBytes == 0 || !(r.Rows[0].StoreAllS > 0) {
-			continue
+// add opens a job for strategies whose steps have as many microbatches, and adds its cases: one, or one for each draw.
+func (k *fleetChains) add(ctx context.Context, spec string, devices int, strategies []pipeline.Strategy) error {
+	fleet := &k.f.fleet
+	platform, err := fleet.links.platform(devices, k.f.job.bandwidth, k.f.link.duplex, &fleet.given)
+	if err != nil {
+		return err
+	}
+	flags := k.f.job
+	flags.devices, flags.microbatches = spec, fleet.parts(strategies[0], devices)
+	if flags.peerBandwidth, err = fleet.slowed(platform); err != nil {
+		return err
+	}
+	job, err := flags.open()
+	if err != nil {
+		return err
+	}
+	c := validate.Case{Job: job, Platform: platform, Strategies: strategies}
+	for draw := range k.f.fleet.draws {
+		c.Draw = uint64(draw + 1)
+		c.Chain = validate.Drawn(job.Work.Chain(), c.Draw)
+		k.cases = append(k.cases, c)
+	}
+	if k.f.fleet.draws > 0 {
+		return nil
+	}
+	key := fmt.Sprint(job.Device.Model, job.Config.Batch)
+	if k.measured[key] == nil {
+		if k.measured[key], err = k.a.measured(ctx, job, k.f.cache, k.measure); err != nil {
+			return err
 		}
-		if !said {
-			fmt.Fprintf(w, "the small device has %s; store-all needs %.1f times as much\n", units.Bytes(row.DeviceBytes), float64(r.StoreAllBytes)/float64(row.DeviceBytes))
+	}
+	c.Chain = k.measured[key]
+	k.cases = append(k.cases, c)
+	return k.a.examine(&fleet.given, c.Chain, platform, k.f.cache.file == "", k.f.memoryGiven)
+}
+
+// slowed returns the bandwidth to which the links of the cpu are slowed down, 0 where they are not: to what --peer-bandwidth says and,
+// in simulated time, to what the platform says.
+func (f *fleetFlags) slowed(p *pipeline.Platform) (units.Bandwidth, error) {
+	if !f.simulated || p.Devices < 2 || p.Beta(0, 1) == pipeline.Free() {
+		return f.links.peerBandwidth, nil
+	}
+	for x := range p.Devices {
+		for y := range x {
+			if p.Beta(x, y) != p.Beta(0, 1) {
+				return 0, usage(fmt.Errorf("--simulated: the links of the cpu all have one bandwidth, those of the platform are %s between devices 0 and 1 and %s between %d and %d: leave --simulated out, or give a platform whose links are alike",
+					units.Rate(p.Beta(0, 1), "B"), units.Rate(p.Beta(x, y), "B"), y, x))
+			}
 		}
-		said = true
-		fmt.Fprintf(w, "a step there takes %s with %s\n", longer(row.MeasuredS/r.Rows[0].StoreAllS), row.Plan.Name())
 	}
-}
-
-// longer says how much more time something takes.
-func longer(times float64) string {
-	if times < 1 {
-		return fmt.Sprintf("%.1f%% less time", 100*(1-times))
-	}
-	return fmt.Sprintf("%.1f%% longer", 100*(times-1))
-}
-
-// nothingFitsError is returned for a grid of which no plan fits: the one that comes closest.
-type nothingFitsError struct{ bench.Skip }
-
-func nothingFits(r *bench.Report) error {
-	least := func(s bench.Skip) uint64 { return uint64(s.SmallestBytes) - 1 } // of what memory does not help, the most
-	return &nothingFitsError{slices.MinFunc(r.Skipped, func(a, b bench.Skip) int { return cmp.Compare(least(a), least(b)) })}
-}
-
-func (e *nothingFitsError) Error() string {
-	return fmt.Sprintf("no strategy fits in any of the limits: the smallest found is %s, of %s, needed by %s", units.Bytes(e.SmallestBytes), e.Strategy, e.NeededBy)
+	return units.Bandwidth(p.Beta(0, 1)), nil
 }

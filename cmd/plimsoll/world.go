@@ -345,7 +345,11 @@ func (a *app) tell(ctx context.Context, r *train.Run) error {
 	if r.World == nil {
 		return nil
 	}
-	text, err := json.Marshal(decision{Chain: r.Chain, Plan: r.FollowedPlan(), Choices: r.Job.Choices})
+	d := decision{Chain: r.Chain, Choices: r.Job.Choices}
+	if r.Plan != nil {
+		d.Plan = r.Plan.Plan
+	}
+	text, err := json.Marshal(d)
 	if err != nil {
 		return err
 	}
@@ -367,10 +371,10 @@ func (a *app) told(ctx context.Context, f *trainFlags, r *train.Run) (done bool,
 		return true, nil
 	}
 	r.Job.Choices = p.Choices
-	if r.Pipe, err = r.Job.PipeOf("the plan of rank 0", p.Plan, p.Chain, f.pipe.Corrections); err != nil {
+	if r.Plan, err = r.Job.PipeOf("the plan of rank 0", p.Plan, p.Chain, f.pipe.Corrections); err != nil {
 		return false, err
 	}
-	r.Chain, r.Limit, r.Pipe.Patience = p.Chain, r.Pipe.Limit, f.pipe.patience
+	r.Chain, r.Plan.Patience = p.Chain, f.pipe.patience
 	if f.keep.resume {
 		err = resumeTogether(r)
 	}

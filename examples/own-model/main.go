@@ -15,7 +15,6 @@ import (
 	"os/signal"
 
 	"plimsoll/bench"
-	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -109,8 +108,7 @@ func (s settings) plan(ctx context.Context) (*train.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	run.Limit = all * s.memory / 100
-	run.Plan, err = executor.Plan(ctx, job.Work, run.Chain, best, run.Limit, strategy.Options{})
+	run.Plan, err = job.Plan(ctx, run.Chain, best, all*s.memory/100, strategy.Options{})
 	return run, err
 }
 
@@ -130,7 +128,7 @@ func pipe(ctx context.Context, run *train.Run) error {
 	if err != nil {
 		return err
 	}
-	run.Pipe, err = run.Job.PlanPipe(ctx, run.Chain, train.PipeRequest{
+	run.Plan, err = run.Job.PlanPipe(ctx, run.Chain, train.PipeRequest{
 		Strategy: flush, Platform: pipeline.NewPlatform(len(targets), pipeline.NoLimit, 1e9), Limit: func(most int64) int64 { return most },
 		Options: pipeline.Options{Accounting: pipeline.Saved, Microbatches: run.Job.Microbatches},
 	})

@@ -22,7 +22,7 @@ func correctedRun(t *testing.T, strategy string, devices, microbatches, steps in
 	c := timed(j)
 	p, err := j.PlanPipe(t.Context(), c, q)
 	must(t, err)
-	r := &Run{Job: j, Chain: c, Pipe: p, Limit: p.Limit, Steps: steps, Rate: Rate{Peak: 0.05, Warmup: 3}}
+	r := &Run{Job: j, Chain: c, Plan: p, Steps: steps, Rate: Rate{Peak: 0.05, Warmup: 3}}
 	r.Whole()
 	return r
 }

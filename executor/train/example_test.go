@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -55,10 +54,10 @@ func trainAt(ctx context.Context, job *train.Job, costs *chain.Chain, limit int6
 	if err != nil {
 		return nil, err
 	}
-	plan, err := executor.Plan(ctx, job.Work, costs, s, limit, strategy.Options{})
+	plan, err := job.Plan(ctx, costs, s, limit, strategy.Options{})
 	if err != nil {
 		return nil, err
 	}
-	run := &train.Run{Job: job, Chain: costs, Plan: plan, Limit: limit, Steps: 3, Rate: train.Rate{Peak: 0.05, Steps: 3}}
+	run := &train.Run{Job: job, Chain: costs, Plan: plan, Steps: 3, Rate: train.Rate{Peak: 0.05, Steps: 3}}
 	return run.Do(ctx)
 }

@@ -2,7 +2,9 @@ package train
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"sync"
 
 	"plimsoll/models/data"
@@ -113,3 +115,29 @@ func (f *feed) settle(batch int, h *held) {
 		f.spare = append(f.spare, h)
 	}
 }
+
+// examiner serves test batches, which come in order, and keeps their labels until the predictions are there.
+type examiner struct {
+	from   *data.Loader[float32]
+	labels int // of a batch
+	sheets []sheet
+}
+
+type sheet struct {
+	fresh  int
+	labels []int32
+}
+
+// Images implements pipeline.Feed.
+func (x *examiner) Images(_ int, dst []float32) error {
+	labels := make([]int32, x.labels)
+	fresh, err := x.from.Next(dst, labels)
+	if errors.Is(err, io.EOF) {
+		panic("BUG: an evaluation asks for more batches than there are")
+	}
+	x.sheets = append(x.sheets, sheet{fresh, labels})
+	return err
+}
+
+// Labels implements pipeline.Feed; an evaluation asks for none.
+func (x *examiner) Labels(int, []int32) error { return nil }

@@ -14,7 +14,7 @@ import (
 func fetching(t *testing.T, j *Job) *fetcher {
 	t.Helper()
 	r := planned(t, j, 3)
-	e, err := j.Start(r.Plan.Sequence(), executor.Options{Limit: r.Limit, Sim: executor.Following(r.Chain, r.Plan), Timed: true})
+	e, err := j.Start(r.Plan.Sequence(), executor.Options{Limit: r.Plan.Limit, Sim: executor.Following(r.Chain, r.Plan.Plan), Timed: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, e.Close()) })
 	from, err := e.loader(t.Context(), data.Train, 0)

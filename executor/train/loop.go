@@ -14,10 +14,22 @@ import (
 	"plimsoll/models/data"
 )
 
-// trained is what a loop trains: it is saved, and evaluated.
-type trained interface {
+// engine trains a run along its plan: deviceEngine on one device, pipelineEngine on several. It counts each step (loop.add). Whenever a
+// method returns, nothing is under way on a device.
+type engine interface {
 	checkpoint.Model
+	// Evaluate scores every test sample once.
 	Evaluate(ctx context.Context) (Score, error)
+	// pass trains a step or, without a flush, all steps up to the next evaluation. Errors: ErrInterrupted, when ctx has ended meanwhile.
+	pass(ctx context.Context) error
+	// save saves a checkpoint of the steps done (loop.attempted), unless that is done.
+	save()
+	// gather ends what is under way behind the last step, and returns the weights of all processes and their hash.
+	gather() (trained checkpoint.Model, sha256 string, err error)
+	// measure adds to the outcome what was measured of this engine's steps.
+	measure() error
+	// close gives the devices of a run back that ends with err, and returns that and what else goes wrong.
+	close(err error) error
 }
 
 // loop is a run while it runs.
@@ -26,11 +38,8 @@ type trained interface {
 // checkpoint is saved between steps only, before the evaluation that is due.
 type loop struct {
 	*Run
-	e       *Runner // on one device
-	m       trained
-	save    func() // a checkpoint of the steps done
+	engine  engine
 	out     *Outcome
-	batches *fetcher
 	step    int // steps done, which is the number of the next one
 	saved   int // steps of the latest checkpoint of this run, -1 before the first
 	failure error
@@ -39,7 +48,6 @@ type loop struct {
 	recent       executor.Recent
 	ran          int // steps
 	busy, waited time.Duration
-	idle         idleness
 }
 
 // run trains to the last step and evaluates.
@@ -48,85 +56,43 @@ func (l *loop) run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = l.room.Free() }() // a run that ends early is told why
-	// Making batches goes on when ctx ends: the step that runs is finished, and may still need one.
-	batches, err := l.e.loader(context.WithoutCancel(ctx), data.Train, l.step*l.Job.parts())
-	if err != nil {
-		return err
-	}
-	defer batches.Close()
-	l.batches = &fetcher{to: l.e, from: batches}
 	for {
-		if err := l.evaluateIfDue(ctx); err != nil {
+		if err := l.evaluateIfDue(l.asked(ctx)); err != nil {
 			return err
 		}
 		if l.step >= l.Steps {
-			l.finish()
-			l.out.Drift, err = l.drift()
-			return err
+			return l.end()
 		}
-		if ctx.Err() != nil {
+		if l.asked(ctx).Err() != nil {
 			return l.interrupt()
 		}
-		if err := l.one(); err != nil {
-			return err
+		err := l.engine.pass(ctx)
+		if errors.Is(err, ErrInterrupted) {
+			return l.interrupt()
 		}
-		if l.SavesAfter(l.step) {
-			l.save()
-		}
-	}
-}
-
-// one runs a step, all its parts, and fetches the batch of what follows beside each.
-func (l *loop) one() error {
-	rec := Record{Step: l.step, Rate: float64(l.Rate.At(l.step))}
-	for k := range l.Job.parts() {
-		res, err := l.part(k, &rec)
 		if err != nil {
 			return err
 		}
-		if bad := res.Skipped || !finite(res.Loss); bad && !l.SkipNotFinite {
-			return l.diverged(res)
-		}
 	}
-	n := float64(l.Job.parts())
-	rec.Loss, rec.Accuracy = Number(float64(rec.Loss)/n), rec.Accuracy/n
-	return l.add(rec)
 }
 
-// part runs part k of a step and adds what it gave and took. After an error of the data the state is that of the steps before, which
-// is saved, unless an earlier part has moved BatchNorm's statistics.
-func (l *loop) part(k int, rec *Record) (*executor.Result, error) {
-	start := time.Now()
-	waited, err := l.batches.get()
-	if err != nil {
-		if err = fmt.Errorf("batch of step %d: %w", l.step, err); k == 0 {
-			err = errors.Join(err, l.keep())
-		}
-		return nil, err
+// asked ends when the run is asked to. Several processes agree on that where a pass begins, and nowhere else.
+func (l *loop) asked(ctx context.Context) context.Context {
+	if l.World != nil {
+		return context.WithoutCancel(ctx)
 	}
-	last := l.step+1 == l.Steps && k+1 == l.Job.parts()
-	res, late, err := l.batches.step(uint64(l.step), float32(rec.Rate), !last)
-	if err != nil {
-		return nil, err
-	}
-	waited += late
-	l.busy += time.Since(start)
-	l.waited += waited
-	l.idle.add(res, waited)
-	l.recent.Add(res, k)
-	rec.add(res)
-	rec.Accuracy += float64(res.Correct) / float64(max(res.Counted, 1))
-	rec.Seconds -= late.Seconds()
-	rec.DataWaitS += waited.Seconds()
-	return res, nil
+	return ctx
 }
 
-// add adds what a part of a step gave and took: the norm, the update and whether it was skipped are those of the last one.
-func (r *Record) add(res *executor.Result) {
-	r.Loss += Number(res.Loss)
-	r.Norm, r.Skipped, r.UpdateS, r.PeakBytes = Number(res.Norm), res.Skipped, res.Update, res.PeakBytes
-	r.Seconds += res.Seconds
-	r.SequenceS += res.Sequence
+// end sums up a run that is through.
+func (l *loop) end() error {
+	trained, sum, err := l.engine.gather()
+	if err != nil {
+		return err
+	}
+	l.out.WeightsSHA256 = sum
+	l.finish(trained)
+	return l.engine.measure()
 }
 
 // add counts a step.
@@ -140,26 +106,6 @@ func (l *loop) add(rec Record) error {
 	return l.Record(rec)
 }
 
-// diverged names the first layer whose output is not finite. The step's own weights are still there: an update is
-// skipped unless the loss alone is not finite. Where weights are kept in host memory, each layer is updated before the gradients
-// of those below it are known, and some weights are already the next step's.
-func (l *loop) diverged(res *executor.Result) error {
-	l.e.Swap() // back to the batch of this step
-	layer, err := l.e.FirstNotFinite()
-	where := fmt.Sprintf("layer %q is the first whose output is not finite", layer)
-	if layer == "" {
-		where = "every layer's output is finite, the gradients are not"
-	}
-	if err != nil {
-		where = fmt.Sprintf("which layer is the first cannot be told: %v", err)
-	}
-	advice := "lower --lr, give --clip-norm, or pass over such steps with --on-nan skip"
-	if l.Job.Offload == executor.OffloadWeights { // which can do neither
-		advice = "lower --lr, or keep the optimizer's state alone in host memory (--offload-state optimizer), with --clip-norm or --on-nan skip"
-	}
-	return fmt.Errorf("%w: loss %v, norm %v at step %d; %s: %s", ErrDiverged, res.Loss, res.Norm, l.step, where, advice)
-}
-
 // evaluateIfDue evaluates after every EvalEvery steps and at the end, unless the history has it already.
 func (l *loop) evaluateIfDue(ctx context.Context) error {
 	last := l.step >= l.Steps
@@ -168,7 +114,7 @@ func (l *loop) evaluateIfDue(ctx context.Context) error {
 		return nil
 	}
 	start := time.Now()
-	score, err := l.m.Evaluate(ctx)
+	score, err := l.engine.Evaluate(ctx)
 	if ctx.Err() != nil {
 		return l.interrupt()
 	}
@@ -203,13 +149,8 @@ func (l *loop) keep() error {
 	if l.Saves.Dir == nil || l.World.ended() || l.saved == l.step || l.From != nil && int(l.From.Step) == l.step {
 		return nil
 	}
-	l.save()
+	l.engine.save()
 	return l.failure
-}
-
-// saveWhole saves a checkpoint in one file.
-func (l *loop) saveWhole() {
-	l.attempted(l.step, l.Saves.Dir.Save(l.m, l.meta(int64(l.step), l.e.Updates())))
 }
 
 // attempted counts a checkpoint. The run goes on when it could not be saved, and an earlier one is untouched.
@@ -225,8 +166,8 @@ func (l *loop) attempted(step int, err error) {
 	}
 }
 
-// finish sums the run up and keeps its weights.
-func (l *loop) finish() {
+// finish fills in what was trained, and keeps the weights.
+func (l *loop) finish(trained checkpoint.Model) {
 	o := l.out
 	o.Loss = o.History.loss()
 	eval := o.History.Eval(l.step)
@@ -246,11 +187,8 @@ func (l *loop) finish() {
 			o.ImagesPerS = o.SamplesPerS
 		}
 		o.DataWaitShare = l.waited.Seconds() / l.busy.Seconds()
-		if l.e != nil {
-			o.Idle = l.idle.shares(l.busy.Seconds())
-		}
 	}
-	l.keepWeights()
+	l.keepWeights(trained)
 }
 
 // ErrNoRoom says that the trained weights could not be saved, before anything is trained.
@@ -262,7 +200,7 @@ func (l *loop) reserve() error {
 	if at.IsZero() {
 		return nil
 	}
-	bytes, err := checkpoint.WeightsBytes(l.m, l.Job.constants())
+	bytes, err := checkpoint.WeightsBytes(l.engine, l.Job.constants())
 	if err != nil {
 		return err
 	}
@@ -276,7 +214,7 @@ func (l *loop) reserve() error {
 }
 
 // keepWeights writes the trained weights. A run whose state cannot be saved is trained all the same.
-func (l *loop) keepWeights() {
+func (l *loop) keepWeights(trained checkpoint.Model) {
 	l.out.Unsaved = l.failure
 	at := l.Saves.Final
 	if at.IsZero() {
@@ -286,7 +224,7 @@ func (l *loop) keepWeights() {
 	if err == nil {
 		freed := l.room.Free()
 		if err = at.Dir.Write(at.Name, func(w io.Writer) error {
-			return checkpoint.EncodeWeights(w, l.m, l.seen(l.step), l.Job.constants())
+			return checkpoint.EncodeWeights(w, trained, l.seen(l.step), l.Job.constants())
 		}); err != nil {
 			err = errors.Join(err, freed)
 		}

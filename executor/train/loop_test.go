@@ -261,8 +261,9 @@ func TestTransfersTrainToTheSameWeights(t *testing.T) {
 		n := r.Chain.Len()
 		seq := slices.Insert(j.Work.StoreAll(), n+1, schedule.Op{Kind: schedule.Prefetch, Layer: 2})
 		seq = slices.Insert(seq, 2, schedule.Op{Kind: schedule.Offload, Layer: 2})
-		r.Plan, err = pipeline.PlanSequence(r.Chain, "by hand", seq, schedule.Limits{Memory: schedule.NoLimit, Link: executor.LinkOf(r.Chain)})
+		p, err := pipeline.PlanSequence(r.Chain, "by hand", seq, schedule.Limits{Memory: schedule.NoLimit, Link: executor.LinkOf(r.Chain)})
 		must(t, err)
+		r.Plan = j.SequenceOf(r.Chain, p, r.Plan.Limit)
 		return r
 	}
 	r := run()

@@ -31,7 +31,7 @@ func TestSiameseLearns(t *testing.T) {
 	do := func(limit int64) *Outcome {
 		p, err := executor.Plan(t.Context(), j.Work, c, s, limit, strategy.Options{})
 		must(t, err)
-		out, err := (&Run{Job: j, Chain: c, Plan: p, Limit: limit, Steps: steps, Rate: Rate{Peak: 0.001}}).Do(t.Context())
+		out, err := (&Run{Job: j, Chain: c, Plan: j.SequenceOf(c, p, limit), Steps: steps, Rate: Rate{Peak: 0.001}}).Do(t.Context())
 		must(t, err)
 		if out.MeasuredPeakBytes != out.PredictedPeakBytes || out.MeasuredPeakBytes > limit {
 			t.Errorf("peak %d, predicted %d, limit %d", out.MeasuredPeakBytes, out.PredictedPeakBytes, limit)

@@ -35,7 +35,7 @@ func parted(t testing.TB, s Spec, parts int, name string, least bool) *Run {
 	}
 	p, err := executor.Plan(t.Context(), j.Work, c, by, limit, strategy.Options{})
 	must(t, err)
-	return &Run{Job: j, Chain: c, Plan: p, Limit: limit, Steps: 4, Rate: Rate{Peak: 0.05, Warmup: 2}, EvalEvery: 3}
+	return &Run{Job: j, Chain: c, Plan: j.SequenceOf(c, p, limit), Steps: 4, Rate: Rate{Peak: 0.05, Warmup: 2}, EvalEvery: 3}
 }
 
 // expectParts compares runs whose steps have parts with pipelines of one device, which add gradients up in the same order: weights,

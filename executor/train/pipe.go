@@ -2,102 +2,15 @@ package train
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
-	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/periodic"
 )
-
-// Pipe is a plan for several devices and what it takes of them.
-type Pipe struct {
-	Plan  *pipeline.Plan
-	Work  *executor.Workload // the job's, or that for the plan's portals
-	Costs pipe.Costs         // what it was made with
-	Limit int64              // bytes of each device's arena
-	Needs []pipe.Memory
-	Group int // minibatches, or microbatches, of one update
-	Corrections
-	// Patience ends a run in which nothing happens for so long; 0: never.
-	Patience time.Duration
-}
-
-// Corrections are how a pipeline trains otherwise than its plan alone says.
-type Corrections struct {
-	// PipeMare is over how many updates its rescheduling of learning rates is phased out; 0: without.
-	PipeMare int `json:"pipemare,omitempty"`
-	// PipeMareDecay is the decay with which PipeMare corrects the weights of backwards; 0: without.
-	PipeMareDecay float64 `json:"pipemare_decay,omitempty"`
-	// DeferredBatchNorm: the running statistics move once for a step, not once for each of its microbatches.
-	DeferredBatchNorm bool `json:"deferred_batchnorm,omitempty"`
-	// Sums lets NCCL add up the gradients of replicas in different processes of a world; nil: Plimsoll does.
-	Sums *World `json:"-"`
-}
-
-func (c Corrections) options() pipe.Options {
-	o := pipe.Options{DeferredBatchNorm: c.DeferredBatchNorm}
-	if c.Sums != nil {
-		o.AllReduce, o.World = true, c.Sums.describe()
-	}
-	if c.PipeMare > 0 || c.PipeMareDecay > 0 {
-		o.PipeMare = &pipe.PipeMare{Anneal: c.PipeMare, Decay: c.PipeMareDecay}
-	}
-	return o
-}
-
-// unit returns how many steps of a run come together: the minibatches of an update of an asynchronous plan, else 1.
-func (p *Pipe) unit() int {
-	if p == nil || p.Plan.IsFlush() {
-		return 1
-	}
-	return p.Group
-}
-
-// Holds returns what minibatches and tasks hold of each device.
-func (p *Pipe) Holds() ([][]pipe.Hold, error) {
-	return pipe.Holds(p.Work, p.Costs, p.Plan, p.options())
-}
-
-// timedPeriods returns how many periods are timed of a plan without a flush: those that fill and drain the pipeline and some
-// between; 0, all, of a step.
-func (p *Pipe) timedPeriods() int {
-	if p.Plan.IsFlush() {
-		return 0
-	}
-	return 8 + 4*len(p.Plan.Stages)
-}
-
-// versions returns the weight versions of a plan; those of a single device are as with a flush.
-func (p *Pipe) versions() pipeline.Versions {
-	switch {
-	case p == nil:
-		return pipeline.Flush
-	case p.Plan.Versions == "":
-		return pipeline.DoubleBuffered
-	}
-	return p.Plan.Versions
-}
-
-// PredictedSeconds returns the time of a step by the plan, the update's aside: the makespan of a flush plan's minibatch, or
-// the period over its minibatches.
-func (p *Pipe) PredictedSeconds() float64 {
-	if p.Plan.IsFlush() {
-		return p.Plan.Predicted.Makespan
-	}
-	return p.Plan.SecondsPerMinibatch()
-}
-
-// PredictedPeak returns the peak of the device that needs most.
-func (p *Pipe) PredictedPeak() int64 {
-	most, _ := largest(p.Needs, func(m pipe.Memory) int64 { return m.Peak })
-	return most
-}
 
 // PipeRequest says how a job is planned for its devices.
 type PipeRequest struct {
@@ -116,7 +29,7 @@ type PipeRequest struct {
 // PlanPipe plans a pipeline of a measured chain such that what the executor lays out fits in each device's arena, to the
 // byte. Planners count memory by rules of their own: where a device needs more than its limit, the strategy is asked again
 // for so much less. Errors: *executor.TooSmallError, those of the strategy and of pipeline.Needs.
-func (j *Job) PlanPipe(ctx context.Context, c *chain.Chain, q PipeRequest) (*Pipe, error) {
+func (j *Job) PlanPipe(ctx context.Context, c *chain.Chain, q PipeRequest) (*JobPlan, error) {
 	costs := *c
 	costs.Bandwidth = 0 // stages offload at that of the platform
 	p := pipePlanner{job: j, chain: &costs, q: q}
@@ -136,11 +49,11 @@ func (j *Job) PlanPipe(ctx context.Context, c *chain.Chain, q PipeRequest) (*Pip
 
 // fastest returns the fastest plan in a limit: of the strategy or, where the plan without a limit does not fit, of those whose plans it
 // chooses among.
-func (p *pipePlanner) fastest(ctx context.Context, free *Pipe, limit int64) (*Pipe, error) {
+func (p *pipePlanner) fastest(ctx context.Context, free *JobPlan, limit int64) (*JobPlan, error) {
 	if most, _ := free.extent(); most <= limit || len(p.q.Strategy.Parts) == 0 {
 		return p.best(ctx, free, limit)
 	}
-	var found *Pipe
+	var found *JobPlan
 	var failure *executor.TooSmallError
 	for _, s := range p.q.Strategy.Parts {
 		part := *p
@@ -169,7 +82,7 @@ func (p *pipePlanner) fastest(ctx context.Context, free *Pipe, limit int64) (*Pi
 }
 
 // alone returns the fastest plan of one strategy in a limit.
-func (p *pipePlanner) alone(ctx context.Context, limit int64) (*Pipe, error) {
+func (p *pipePlanner) alone(ctx context.Context, limit int64) (*JobPlan, error) {
 	free, err := p.plan(ctx, pipeline.NoLimit)
 	if err != nil {
 		return nil, err
@@ -184,7 +97,7 @@ func noPlan(err error) bool {
 
 // best returns the faster of the plans with and without the links to host memory, if there are any: which of them fits may depend
 // on bytes that only the layout knows.
-func (p *pipePlanner) best(ctx context.Context, free *Pipe, limit int64) (*Pipe, error) {
+func (p *pipePlanner) best(ctx context.Context, free *JobPlan, limit int64) (*JobPlan, error) {
 	found, err := p.within(ctx, free, limit)
 	if p.q.Platform.Host == 0 || err != nil && !errors.As(err, new(*executor.TooSmallError)) {
 		return found, err
@@ -210,7 +123,7 @@ type pipePlanner struct {
 }
 
 // plan returns the strategy's plan for so much memory of each device, by its own account.
-func (p *pipePlanner) plan(ctx context.Context, memory int64) (*Pipe, error) {
+func (p *pipePlanner) plan(ctx context.Context, memory int64) (*JobPlan, error) {
 	platform := p.q.Platform.WithMemory(memory)
 	plan, err := p.solve(ctx, p.chain, platform, p.q.Options)
 	if err != nil {
@@ -233,16 +146,8 @@ func (p *pipePlanner) solve(ctx context.Context, c *chain.Chain, platform *pipel
 }
 
 // measured returns a plan with what it takes.
-func (p *pipePlanner) measured(platform *pipeline.Platform, plan *pipeline.Plan) (out *Pipe, err error) {
-	out = &Pipe{Plan: plan, Costs: pipe.Costs{Chain: p.chain, Platform: platform}, Corrections: p.q.Corrections}
-	if out.Work, err = p.job.straight(plan); err != nil {
-		return nil, err
-	}
-	if out.Needs, err = pipe.Needs(out.Work, out.Costs, plan, out.options()); err != nil {
-		return nil, err
-	}
-	out.Group, err = pipe.Grouping(out.Work, out.Costs, plan, pipe.Options{})
-	return out, err
+func (p *pipePlanner) measured(platform *pipeline.Platform, plan *pipeline.Plan) (*JobPlan, error) {
+	return pipelineOf(p.job, pipe.Costs{Chain: p.chain, Platform: platform}, plan, p.q.Corrections)
 }
 
 // replans bounds how often a strategy is asked for less memory before it is asked for the smallest, refinements how often for what is
@@ -253,7 +158,7 @@ const (
 )
 
 // within returns a plan whose arenas fit, the fastest of those that it has seen.
-func (p *pipePlanner) within(ctx context.Context, free *Pipe, limit int64) (*Pipe, error) {
+func (p *pipePlanner) within(ctx context.Context, free *JobPlan, limit int64) (*JobPlan, error) {
 	if most, _ := free.extent(); most <= limit {
 		return free, nil
 	}
@@ -276,7 +181,7 @@ func (p *pipePlanner) within(ctx context.Context, free *Pipe, limit int64) (*Pip
 }
 
 // extends returns the plan for so much memory and its largest arena; nil when there is none, and the smallest memory with one.
-func (p *pipePlanner) extends(ctx context.Context, memory int64) (*Pipe, int64, error) {
+func (p *pipePlanner) extends(ctx context.Context, memory int64) (*JobPlan, int64, error) {
 	found, err := p.plan(ctx, memory)
 	if inf := (*pipeline.InfeasibleError)(nil); errors.As(err, &inf) {
 		return nil, inf.Smallest, nil
@@ -290,7 +195,7 @@ func (p *pipePlanner) extends(ctx context.Context, memory int64) (*Pipe, int64, 
 
 // between returns the fastest plan that it finds between a memory whose plan fits, nil where there is none, and one whose plan does
 // not. It ends when a plan takes nearly all of the limit.
-func (p *pipePlanner) between(ctx context.Context, best *Pipe, low, over, limit int64) (*Pipe, error) {
+func (p *pipePlanner) between(ctx context.Context, best *JobPlan, low, over, limit int64) (*JobPlan, error) {
 	for range refinements {
 		if best != nil {
 			if most, _ := best.extent(); most > limit-limit/32 {
@@ -329,7 +234,7 @@ func mostOf(peaks []int64) int64 {
 }
 
 // smallest tries the smallest memory at which the strategy has a plan; 0: it is not known, and the latest plan counts.
-func (p *pipePlanner) smallest(ctx context.Context, limit, memory int64, latest *Pipe) (*Pipe, error) {
+func (p *pipePlanner) smallest(ctx context.Context, limit, memory int64, latest *JobPlan) (*JobPlan, error) {
 	if memory > 0 {
 		var err error
 		if latest, err = p.plan(ctx, memory); err != nil {
@@ -341,103 +246,4 @@ func (p *pipePlanner) smallest(ctx context.Context, limit, memory int64, latest 
 		return latest, nil
 	}
 	return nil, &executor.TooSmallError{Strategy: p.q.Strategy.Name, Limit: limit, Smallest: most, Found: true, Device: device, Devices: p.q.Platform.Devices, Static: latest.Needs[device].Static}
-}
-
-// extent returns the largest arena and whose it is.
-func (p *Pipe) extent() (bytes int64, device int) {
-	return largest(p.Needs, func(m pipe.Memory) int64 { return m.Extent })
-}
-
-func largest(all []pipe.Memory, of func(pipe.Memory) int64) (bytes int64, device int) {
-	for d, m := range all {
-		if b := of(m); b > bytes {
-			bytes, device = b, d
-		}
-	}
-	return bytes, device
-}
-
-// Extra fields of the plan of a pipeline that is trained, bytes of each device.
-const extentsField = "per_device_extent_bytes"
-
-// note writes into the plan what the executor lays out.
-func (p *Pipe) note() error {
-	extents := make([]int64, len(p.Needs))
-	for d, m := range p.Needs {
-		extents[d] = m.Extent
-	}
-	raw, err := json.Marshal(extents)
-	if err != nil {
-		return err
-	}
-	limit := fmt.Append(nil, p.Limit)
-	if p.Plan.Extra == nil {
-		p.Plan.Extra = map[string]json.RawMessage{}
-	}
-	p.Plan.Extra[extentsField], p.Plan.Extra[executor.ArenaField] = raw, limit
-	return nil
-}
-
-// PipeOf returns the pipeline of a plan, by a name for errors, and the chain that it was made with, for a run that goes on. Errors:
-// ErrSpec when the plan does not say what it was made for or does not fit in its limit any more; those of pipeline.Needs.
-func (j *Job) PipeOf(path string, plan *pipeline.Plan, c *chain.Chain, also Corrections) (p *Pipe, err error) {
-	costs := *c
-	costs.Bandwidth = 0
-	p = &Pipe{Plan: plan, Costs: pipe.Costs{Chain: &costs, Platform: plan.Platform}, Corrections: also}
-	if plan.Platform == nil || json.Unmarshal(plan.Extra[executor.ArenaField], &p.Limit) != nil {
-		return nil, fmt.Errorf("%w: %s does not say for which devices it was made", ErrSpec, path)
-	}
-	if p.Work, err = j.straight(plan); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if p.Needs, err = pipe.Needs(p.Work, p.Costs, plan, p.options()); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if most, _ := p.extent(); most > p.Limit {
-		return nil, fmt.Errorf("%w: %s needs %s of a device, its limit is %s", ErrSpec, path, units.Precise(most), units.Precise(p.Limit))
-	}
-	p.Group, err = pipe.Grouping(p.Work, p.Costs, plan, pipe.Options{})
-	return p, err
-}
-
-// Whole makes the steps that a run has to do a multiple of those that the plan's updates take.
-func (r *Run) Whole() {
-	begun, unit := r.begun(), r.Pipe.unit()
-	r.Steps = begun + (r.Steps-begun+unit-1)/unit*unit
-}
-
-// checkPipe refuses what pipelines do not do, and what the plan, where it is known, does not. Errors: ErrSpec.
-func (r *Run) checkPipe() error {
-	if r.Pipe != nil {
-		if err := CheckGuard(r.Pipe.Plan.Strategy, r.Pipe.Plan.IsFlush(), float64(r.MaxNorm), r.SkipNotFinite); err != nil {
-			return err
-		}
-	}
-	for _, c := range []struct {
-		wrong bool
-		what  string
-	}{
-		{r.Job.Offload != executor.OffloadNothing, fmt.Sprintf("--offload-state %v", r.Job.Offload)},
-		{r.HostLimit > 0, "--host-memory limits what the plan of one device offloads"},
-	} {
-		if c.wrong {
-			return fmt.Errorf("%w: --devices %s: %s: leave it out, or train whole batches on one device", ErrSpec, r.Job.Devices, c.what)
-		}
-	}
-	return nil
-}
-
-// CheckGuard refuses, with ErrSpec, to clip the gradients of a plan without a flush, or to pass over its bad steps.
-func CheckGuard(strategy string, flush bool, maxNorm float64, skips bool) error {
-	var what string
-	switch {
-	case flush || maxNorm == 0 && !skips:
-		return nil
-	case maxNorm > 0:
-		what = fmt.Sprintf("--clip-norm %v", maxNorm)
-	default:
-		what = "--on-nan skip"
-	}
-	return fmt.Errorf("%w: %s needs the gradients of all stages before any stage is updated, and %s updates each on its own: leave it out, or give a strategy that empties the pipeline behind each step: --strategy joint-flush, or another of type flush (plan --list)",
-		ErrSpec, what, strategy)
 }

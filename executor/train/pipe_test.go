@@ -59,7 +59,7 @@ func pipeRun(t testing.TB, j *Job, strategy string, devices, steps int) *Run {
 	c := timed(j)
 	p, err := j.PlanPipe(t.Context(), c, q)
 	must(t, err)
-	r := &Run{Job: j, Chain: c, Pipe: p, Limit: p.Limit, Steps: steps, Rate: Rate{Peak: 0.05, Warmup: 3}}
+	r := &Run{Job: j, Chain: c, Plan: p, Steps: steps, Rate: Rate{Peak: 0.05, Warmup: 3}}
 	r.Whole()
 	return r
 }
@@ -142,7 +142,7 @@ func TestAsynchronousRunsGoOn(t *testing.T) {
 		}
 		want := done(t, run(18))
 		r := run(18)
-		unit := r.Pipe.unit()
+		unit := r.Plan.unit()
 		var log bytes.Buffer
 		full := errors.New("full")
 		r.Record = func(rec Record) error {
@@ -197,7 +197,7 @@ func TestAsynchronousRunsAreInterruptedWhereTheyEmpty(t *testing.T) {
 		if want := fmt.Sprintf("after %d of %d steps; they are saved", at, r.Steps); !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), want) {
 			t.Fatalf("%s: %v", strategy, err)
 		}
-		if at%r.Pipe.unit() != 0 || at <= steps/2+i {
+		if at%r.Plan.unit() != 0 || at <= steps/2+i {
 			t.Errorf("%s: interrupted in step %d, saved after %d", strategy, steps/2+i, at)
 		}
 		if at < r.Steps {
@@ -240,7 +240,7 @@ func TestUpdatesBeginWhereARunGoesOn(t *testing.T) {
 	run := func() *Run {
 		r := pipeRun(t, piped(t, 3, 1, 8), "madpipe", 3, 1)
 		r.Rate, r.Saves = before.Rate, before.Saves
-		unit = r.Pipe.unit()
+		unit = r.Plan.unit()
 		r.Steps = 6 + 4*unit
 		c, _, err := r.Saves.Dir.Latest()
 		must(t, err)
@@ -474,7 +474,7 @@ func TestAPipelineThatDiverges(t *testing.T) {
 		parts := map[string]int{"gpipe": 4, "madpipe": 1}[strategy]
 		j := piped(t, 2, parts, 8)
 		r := pipeRun(t, j, strategy, 2, 40)
-		unit := r.Pipe.unit()
+		unit := r.Plan.unit()
 		bad := int64(8 * (5*unit + 1))
 		var err error
 		j.train, err = data.NewBatcher(endless{spoilt{j.Set, bad, infinite}}, data.Train, j.Config.Batch, j.Seed)
@@ -482,7 +482,7 @@ func TestAPipelineThatDiverges(t *testing.T) {
 		r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: unit}
 		_, err = r.Do(t.Context())
 		var task *pipe.TaskError
-		last := fmt.Sprintf("F%d", len(r.Pipe.Plan.Stages)-1)
+		last := fmt.Sprintf("F%d", len(r.Plan.Stages)-1)
 		if !errors.Is(err, ErrDiverged) || !errors.As(err, &task) || task.Task != last || !strings.Contains(err.Error(), "stands") {
 			t.Errorf("%s: %v", strategy, err)
 		}
@@ -626,15 +626,15 @@ func TestPipelinesOffload(t *testing.T) {
 		q.Limit = func(most int64) int64 { return int64(share * float64(most)) }
 		p, err := j.PlanPipe(t.Context(), c, q)
 		must(t, err)
-		return &Run{Job: j, Chain: c, Pipe: p, Limit: p.Limit, Steps: steps, Rate: Rate{Peak: 0.05, Warmup: 3}}
+		return &Run{Job: j, Chain: c, Plan: p, Steps: steps, Rate: Rate{Peak: 0.05, Warmup: 3}}
 	}
 	found := false
 	for share := 0.9; share > 0.4 && !found; share -= 0.1 {
 		with, without := run(1e8, share), run(0, share)
-		if with.Pipe.PredictedSeconds() > without.Pipe.PredictedSeconds() {
-			t.Errorf("at %v of the memory a step takes %v s, without offloads %v s", share, with.Pipe.PredictedSeconds(), without.Pipe.PredictedSeconds())
+		if with.Plan.PredictedSeconds() > without.Plan.PredictedSeconds() {
+			t.Errorf("at %v of the memory a step takes %v s, without offloads %v s", share, with.Plan.PredictedSeconds(), without.Plan.PredictedSeconds())
 		}
-		if found = with.Pipe.PredictedSeconds() < without.Pipe.PredictedSeconds(); !found {
+		if found = with.Plan.PredictedSeconds() < without.Plan.PredictedSeconds(); !found {
 			continue
 		}
 		got := done(t, with)
@@ -646,11 +646,11 @@ func TestPipelinesOffload(t *testing.T) {
 			t.Errorf("%d bytes of host memory, %d of them for what is offloaded", got.HostBytes, offloaded)
 		}
 		path := filepath.Join(t.TempDir(), "plan.json")
-		must(t, with.Pipe.Plan.Write(path))
+		must(t, with.Plan.Write(path))
 		again, err := readPipe(j, path, c)
 		must(t, err)
-		if !slices.Equal(again.Needs, with.Pipe.Needs) {
-			t.Errorf("the plan that was written needs %+v, it was %+v", again.Needs, with.Pipe.Needs)
+		if !slices.Equal(again.Needs, with.Plan.Needs) {
+			t.Errorf("the plan that was written needs %+v, it was %+v", again.Needs, with.Plan.Needs)
 		}
 	}
 	if !found {
@@ -681,21 +681,21 @@ func TestARunTellsWhenItsTasksRan(t *testing.T) {
 				t.Errorf("%s: %+v", x.strategy, task)
 			}
 		}
-		stages := len(r.Pipe.Plan.Stages)
-		if r.Pipe.Plan.IsFlush() {
+		stages := len(r.Plan.Stages)
+		if r.Plan.IsFlush() {
 			if counts[pipeline.F] != 4*stages || counts[pipeline.B] != 4*stages || counts[pipe.Updating] != stages || out.MeasuredS != lastEnd(out.Tasks) || out.MeasuredS <= 0 {
 				t.Errorf("%s: tasks %v of %d stages, a step of %v, the last ends at %v", x.strategy, counts, stages, out.MeasuredS, lastEnd(out.Tasks))
 			}
 			continue
 		}
-		if most := r.Pipe.timedPeriods() * 2 * len(r.Pipe.Plan.Tasks) * 2; last != r.Steps-1 || counts[pipeline.F] < 8*stages || len(out.Tasks) > most || counts[pipeline.F] >= r.Steps*stages {
+		if most := r.Plan.timedPeriods() * 2 * len(r.Plan.Tasks) * 2; last != r.Steps-1 || counts[pipeline.F] < 8*stages || len(out.Tasks) > most || counts[pipeline.F] >= r.Steps*stages {
 			t.Errorf("%s: tasks %v up to minibatch %d, at most %d are kept", x.strategy, counts, last, most)
 		}
 	}
 }
 
 // readPipe returns the pipeline of a plan file.
-func readPipe(j *Job, path string, c *chain.Chain) (*Pipe, error) {
+func readPipe(j *Job, path string, c *chain.Chain) (*JobPlan, error) {
 	plan, err := pipeline.Read(path)
 	if err != nil {
 		return nil, err

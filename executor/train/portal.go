@@ -6,38 +6,13 @@ import (
 	"math"
 	"slices"
 
-	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/planner/pipeline"
 )
 
-// straight returns the job's workload, compiled for the portals of a plan if it has some.
-func (j *Job) straight(plan *pipeline.Plan) (*executor.Workload, error) {
-	cuts := pipe.Cuts(plan)
-	if cuts == "" {
-		return j.Work, nil
-	}
-	if w := j.straights[cuts]; w != nil {
-		return w, nil
-	}
-	var w *executor.Workload
-	err := j.ask(func(target executor.Target) (err error) {
-		w, err = pipe.Straight(j.Work, target.Library, plan)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	if j.straights == nil {
-		j.straights = map[string]*executor.Workload{}
-	}
-	j.straights[cuts] = w
-	return w, nil
-}
-
 // straight gives a plan the portals of its stages, and lets the strategy plan for the shorter messages, where it then has the
 // same stages. The plan stays what it is where no skip passes a stage, or where the portals would cost something.
-func (p *pipePlanner) straight(ctx context.Context, platform *pipeline.Platform, plain *Pipe) (*Pipe, error) {
+func (p *pipePlanner) straight(ctx context.Context, platform *pipeline.Platform, plain *JobPlan) (*JobPlan, error) {
 	portals := pipe.Portals(p.job.Work.Model, plain.Plan.Stages)
 	if len(portals) == 0 {
 		return plain, nil
@@ -61,7 +36,7 @@ func (p *pipePlanner) straight(ctx context.Context, platform *pipeline.Platform,
 }
 
 // routed returns a plan with portals and what it takes; nil where the links have no time for them, or a device no memory.
-func (p *pipePlanner) routed(platform *pipeline.Platform, plan *pipeline.Plan, portals []pipeline.Portal, back pipeline.Return) (*Pipe, error) {
+func (p *pipePlanner) routed(platform *pipeline.Platform, plan *pipeline.Plan, portals []pipeline.Portal, back pipeline.Return) (*JobPlan, error) {
 	plan, err := pipeline.WithPortals(p.chain, platform, plan, portals, back)
 	if invalid := (*pipeline.InvalidError)(nil); errors.Is(err, pipeline.ErrNoRoom) || errors.As(err, &invalid) {
 		return nil, nil
@@ -92,14 +67,14 @@ func (p *pipePlanner) again(ctx context.Context, platform *pipeline.Platform, pl
 }
 
 // costsNothing reports whether a plan is as fast as another, up to rounding, with no larger arena.
-func (p *Pipe) costsNothing(than *Pipe) bool {
+func (p *JobPlan) costsNothing(than *JobPlan) bool {
 	a, _ := p.extent()
 	b, _ := than.extent()
 	return a <= b && p.PredictedSeconds() <= than.PredictedSeconds()*(1+1e-9)
 }
 
 // better reports whether a plan is faster than another, or else has smaller arenas.
-func (p *Pipe) better(than *Pipe) bool {
+func (p *JobPlan) better(than *JobPlan) bool {
 	if s, t := p.PredictedSeconds(), than.PredictedSeconds(); math.Abs(s-t) > 1e-9*t {
 		return s < t
 	}

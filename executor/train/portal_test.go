@@ -62,8 +62,8 @@ func TestPortalsThatCostNothing(t *testing.T) {
 			t.Errorf("%s: the plan of the file takes %v, want %v", strategy, again.Needs, straight.Needs)
 		}
 		var want *Outcome
-		for _, p := range []*Pipe{plain, straight, again} {
-			r := &Run{Job: j, Chain: c, Pipe: p, Limit: p.Limit, Steps: 2, Rate: Rate{Peak: 0.01}}
+		for _, p := range []*JobPlan{plain, straight, again} {
+			r := &Run{Job: j, Chain: c, Plan: p, Steps: 2, Rate: Rate{Peak: 0.01}}
 			r.Whole()
 			got := done(t, r)
 			if want == nil || p == straight && !p.Plan.IsFlush() {
@@ -111,8 +111,8 @@ func TestPortalsOfStagesThatOffload(t *testing.T) {
 			t.Errorf("the plan of the file takes %v, want %v", again.Needs, p.Needs)
 		}
 		var sums []string
-		for _, x := range []*Pipe{p, again} {
-			r := &Run{Job: j, Chain: c, Pipe: x, Limit: x.Limit, Steps: 3, Rate: Rate{Peak: 0.01}}
+		for _, x := range []*JobPlan{p, again} {
+			r := &Run{Job: j, Chain: c, Plan: x, Steps: 3, Rate: Rate{Peak: 0.01}}
 			r.Whole()
 			sums = append(sums, done(t, r).WeightsSHA256)
 		}

@@ -25,10 +25,10 @@ var ErrOtherRun = errors.New("it is of another run")
 func (r *Run) meta(step int64, updates []int64) checkpoint.Meta {
 	m := r.settings()
 	m.Step, m.Updates, m.Batches, m.Position, m.Plan = step, updates, r.seen(int(step)), step*int64(r.Job.Images()), r.planHash()
-	m.Extra[versionsField] = string(r.Pipe.versions())
+	m.Extra[versionsField] = string(r.Plan.versions())
 	var also Corrections
-	if r.Pipe != nil {
-		also = r.Pipe.Corrections
+	if r.Plan.IsPipeline() {
+		also = r.Plan.Corrections
 	}
 	m.Extra[pipemareField], m.Extra[decayField] = strconv.Itoa(also.PipeMare), fmt.Sprint(also.PipeMareDecay)
 	m.Extra[deferredField] = strconv.FormatBool(also.DeferredBatchNorm)
@@ -74,7 +74,7 @@ func (j *Job) meta() checkpoint.Meta {
 
 // planHash is the SHA-256 of the plan's file.
 func (r *Run) planHash() string {
-	text, err := json.Marshal(r.FollowedPlan())
+	text, err := json.Marshal(r.Plan)
 	if err != nil {
 		panic("BUG: a plan that ran has no JSON: " + err.Error())
 	}
@@ -117,7 +117,7 @@ const matricesField = "muon_matrices"
 // Resume makes the run go on from a checkpoint. notes says what is not as it was when it was saved. Errors: ErrOtherRun,
 // with what differs.
 func (r *Run) Resume(from *checkpoint.Checkpoint) (notes []string, err error) {
-	if from.Step >= int64(r.Steps+r.Pipe.unit()) { // the last update may have taken more steps than there were left
+	if from.Step >= int64(r.Steps+r.Plan.unit()) { // the last update may have taken more steps than there were left
 		return nil, fmt.Errorf("%w: %s is of step %d, and --steps is %d: give more", ErrOtherRun, from.Name(), from.Step, r.Steps)
 	}
 	if n := len(r.Job.Work.Layers); from.Updates != nil && len(from.Updates) != n {
@@ -172,7 +172,7 @@ func (r *Run) begun() int {
 // seen returns how many batches BatchNorms have seen after some steps: each microbatch is one, unless statistics are deferred.
 func (r *Run) seen(steps int) checkpoint.Batches {
 	each := r.Job.parts()
-	if r.Pipe != nil && r.Pipe.DeferredBatchNorm {
+	if r.Plan.IsPipeline() && r.Plan.DeferredBatchNorm {
 		each = 1
 	}
 	return checkpoint.Batches{Before: r.batches, Since: int64((steps - r.begun()) * each)}
@@ -185,7 +185,7 @@ func (r *Run) updates() []int64 {
 	switch {
 	case r.From == nil:
 		return nil
-	case r.From.Updates == nil && r.Pipe == nil:
+	case r.From.Updates == nil && !r.Plan.IsPipeline():
 		return slices.Repeat([]int64{r.From.Step}, len(r.Job.Work.Layers))
 	}
 	return r.From.Updates

@@ -39,7 +39,7 @@ func trainedAt(t *testing.T, j *Job, name string, share float64, steps int) *Out
 	must(t, err)
 	p, err := executor.Plan(t.Context(), j.Work, c, by, limit, strategy.Options{})
 	must(t, err)
-	r := &Run{Job: j, Chain: c, Plan: p, Limit: limit, Steps: steps, Rate: Rate{Peak: 0.01}}
+	r := &Run{Job: j, Chain: c, Plan: j.SequenceOf(c, p, limit), Steps: steps, Rate: Rate{Peak: 0.01}}
 	out := done(t, r)
 	if out.MeasuredPeakBytes != out.PredictedPeakBytes || out.MeasuredPeakBytes > limit {
 		t.Errorf("%s: peak %d, predicted %d, limit %d", name, out.MeasuredPeakBytes, out.PredictedPeakBytes, limit)
@@ -85,7 +85,7 @@ func segmentingPipe(t *testing.T, name string, devices int) *Run {
 	c := timed(j)
 	p, err := j.PlanPipe(t.Context(), c, q)
 	must(t, err)
-	r := &Run{Job: j, Chain: c, Pipe: p, Limit: p.Limit, Steps: 3, Rate: Rate{Peak: 0.01}, EvalEvery: 2}
+	r := &Run{Job: j, Chain: c, Plan: p, Steps: 3, Rate: Rate{Peak: 0.01}, EvalEvery: 2}
 	r.Whole()
 	return r
 }
@@ -111,7 +111,7 @@ func TestSegmentingPipelines(t *testing.T) {
 				return err
 			}
 			r := segmentingPipe(t, name, devices)
-			portals += len(r.Pipe.Plan.Portals)
+			portals += len(r.Plan.Portals)
 			got := done(t, r)
 			must(t, same(got, nil))
 			wantPeaks(t, got)

@@ -27,7 +27,7 @@ const slow = 1.5
 
 // slowest returns the task that costs most time beyond what it would if it were as slow, against the plan, as the one in the middle; nil
 // when none is slow. Communications are none: they end when their receiver is ready.
-func slowest(p *Pipe, ran []pipe.Timing) *SlowTask {
+func slowest(p *JobPlan, ran []pipe.Timing) *SlowTask {
 	spans, err := pipeline.Planned(p.Costs.Chain, p.Costs.Platform, p.Plan, 1)
 	if err != nil {
 		return nil // it would not have run

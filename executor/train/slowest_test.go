@@ -27,7 +27,7 @@ func TestSlowest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Pipe{Plan: plan, Costs: pipe.Costs{Chain: c, Platform: platform}}
+	p := &JobPlan{Plan: plan, Costs: pipe.Costs{Chain: c, Platform: platform}}
 	spans, err := pipeline.Planned(c, platform, plan, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -62,7 +62,7 @@ func run(t *testing.T, j *Job, measured *chain.Chain, by pipeline.Strategy, limi
 	host := j.HostLimit(0)
 	p, err := executor.Plan(t.Context(), j.Work, measured, by, limit, strategy.Options{HostMemory: j.Work.HostRoom(host)})
 	must(t, err)
-	r := &Run{Job: j, Chain: measured, Plan: p, Limit: limit, HostLimit: host, Steps: 2, Rate: Rate{Peak: 0.01}}
+	r := &Run{Job: j, Chain: measured, Plan: j.SequenceOf(measured, p, limit), HostLimit: host, Steps: 2, Rate: Rate{Peak: 0.01}}
 	out, err := r.Do(t.Context())
 	must(t, err)
 	return r, out
@@ -73,7 +73,7 @@ func run(t *testing.T, j *Job, measured *chain.Chain, by pipeline.Strategy, limi
 func expectSmall(t *testing.T, devices string, c smallCase) {
 	t.Helper()
 	large, want := c.trainLarge(t, devices)
-	memory := int64(float64(large.Limit) / c.times)
+	memory := int64(float64(large.Plan.Limit) / c.times)
 	if _, err := large.Job.Start(large.Job.Work.StoreAll(), executor.Options{Limit: memory}); !errors.As(err, new(*executor.LayoutError)) {
 		t.Fatalf("%s: store-all in less than its memory: %v", c.model, err)
 	}

@@ -52,7 +52,7 @@ func stagedRuns(t testing.TB, s Spec, steps int) (plain, staged *Run) {
 	limit := all + all/4
 	p, err := executor.Plan(t.Context(), j.Work, c, by, limit, strategy.Options{})
 	must(t, err)
-	plain = &Run{Job: j, Chain: c, Plan: p, Limit: limit, Steps: steps, Rate: Rate{Peak: 0.05}, EvalEvery: 3}
+	plain = &Run{Job: j, Chain: c, Plan: j.SequenceOf(c, p, limit), Steps: steps, Rate: Rate{Peak: 0.05}, EvalEvery: 3}
 	with := *plain
 	if with.Plan, err = j.Plan(t.Context(), c, by, limit, strategy.Options{}); err != nil || with.Plan.Extra[executor.StagedField] == nil {
 		t.Fatalf("the plan leaves no room for the next batch: %v, %v", with.Plan.Extra, err)
@@ -86,7 +86,7 @@ func TestStagedBatchesTrainTheSameWeights(t *testing.T) {
 		if extra := got.MeasuredPeakBytes - want.MeasuredPeakBytes; got.MeasuredPeakBytes != got.PredictedPeakBytes || extra != got.StagedBytes || extra != b.Job.StagedBytes() || extra <= 0 {
 			t.Errorf("%s: peak %d, predicted %d, unstaged %d, %d of it staged", model, got.MeasuredPeakBytes, got.PredictedPeakBytes, want.MeasuredPeakBytes, got.StagedBytes)
 		}
-		if want.StagedBytes != 0 || got.HostBytes >= want.HostBytes || got.ExtentBytes > b.Limit {
+		if want.StagedBytes != 0 || got.HostBytes >= want.HostBytes || got.ExtentBytes > b.Plan.Limit {
 			t.Errorf("%s: %d bytes staged without room, host memory %d, staged %d", model, want.StagedBytes, want.HostBytes, got.HostBytes)
 		}
 	}
@@ -197,8 +197,7 @@ func TestAPlanWithoutRoomStagesNothing(t *testing.T) {
 	for _, spare := range []int64{0, r.Job.StagedBytes() - 1, r.Job.StagedBytes()} {
 		limit := extent + spare
 		run := *plain
-		run.Limit = limit
-		run.Plan = executor.Staged(r.Job.staged().Work, r.Chain, plain.Plan, limit)
+		run.Plan = r.Job.SequenceOf(r.Chain, executor.Staged(r.Job.staged().Work, r.Chain, plain.Plan.Plan, limit), limit)
 		_, staged := run.Plan.Extra[executor.StagedField]
 		if staged != (spare == r.Job.StagedBytes()) || run.Plan.Sequence().String() != plain.Plan.Sequence().String() {
 			t.Errorf("%d bytes to spare: staged %v, along %v", spare, staged, run.Plan.Sequence())
@@ -217,7 +216,7 @@ func TestAPlanWithoutRoomStagesNothing(t *testing.T) {
 // extent returns where the layout of a run's plan ends, that of its evaluation included.
 func (r *Run) extent(t testing.TB) int64 {
 	t.Helper()
-	at, err := r.Job.Work.Layout(r.Plan.Sequence(), r.Limit, executor.Following(r.Chain, r.Plan))
+	at, err := r.Job.Work.Layout(r.Plan.Sequence(), r.Plan.Limit, executor.Following(r.Chain, r.Plan.Plan))
 	must(t, err)
 	return at.Extent
 }

@@ -116,7 +116,7 @@ func (s *states) shards(x *pipe.Snapshot, step int) *checkpoint.Shards {
 
 // begin begins the checkpoint of a step.
 func (s *states) begin(step int, updates []int64) *checkpoint.Shards {
-	dir, n, meta := s.run.Saves.Dir, len(s.run.Pipe.Plan.Stages), s.run.meta(int64(step), updates)
+	dir, n, meta := s.run.Saves.Dir, len(s.run.Plan.Stages), s.run.meta(int64(step), updates)
 	if w := s.run.World; w != nil {
 		return dir.SharedShards(meta, n, w.Rank() == 0)
 	}

@@ -85,9 +85,9 @@ func restored(t *testing.T, r *Run, from *checkpoint.Checkpoint) *pipe.Executor 
 	on, err := r.Job.Targets()
 	must(t, err)
 	t.Cleanup(func() { must(t, closeTargets(on)) })
-	o := r.Pipe.options()
+	o := r.Plan.options()
 	o.Rate = r.Rate.At
-	x, err := pipe.New(r.Job.Work, on, r.Pipe.Costs, r.Pipe.Plan, o)
+	x, err := pipe.New(r.Job.Work, on, r.Plan.Costs, r.Plan.Plan, o)
 	must(t, err)
 	must(t, from.Restore(x))
 	return x
@@ -134,7 +134,7 @@ func TestTheLogIsAheadOfShards(t *testing.T) {
 	for _, strategy := range []string{"1f1b-flush", "1f1b*", "madpipe"} {
 		parts := map[bool]int{true: 4, false: 1}[strategy == "1f1b-flush"]
 		r := pipeRun(t, piped(t, 3, parts, 8), strategy, 3, 24)
-		r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 99), Every: r.Pipe.unit()}
+		r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 99), Every: r.Plan.unit()}
 		looked := 0
 		r.Record = func(rec Record) error {
 			steps, err := r.Saves.Dir.Steps()
@@ -144,8 +144,8 @@ func TestTheLogIsAheadOfShards(t *testing.T) {
 			looked++
 			return err
 		}
-		if out := done(t, r); looked != r.Steps || out.Checkpoints != r.Steps/r.Pipe.unit() {
-			t.Errorf("%s: %d steps, %d checkpoints of %d", strategy, looked, out.Checkpoints, r.Steps/r.Pipe.unit())
+		if out := done(t, r); looked != r.Steps || out.Checkpoints != r.Steps/r.Plan.unit() {
+			t.Errorf("%s: %d steps, %d checkpoints of %d", strategy, looked, out.Checkpoints, r.Steps/r.Plan.unit())
 		}
 	}
 }

@@ -15,10 +15,10 @@ func (r *Run) Tables() (tables []commands.Table, err error) {
 	if r.World != nil {
 		return nil, fmt.Errorf("%w: the tables of a run in several processes are not listed: list those of the same plan in one process", ErrSpec)
 	}
-	if r.Pipe != nil {
+	if r.Plan.IsPipeline() {
 		return r.pipeTables()
 	}
-	e, err := r.Job.Planned(r.Plan).Start(r.Plan.Sequence(), r.deviceOptions())
+	e, err := r.Job.Planned(r.Plan.Plan).Start(r.Plan.Sequence(), r.deviceOptions())
 	if err != nil {
 		return nil, err
 	}
@@ -31,10 +31,10 @@ func (r *Run) pipeTables() (tables []commands.Table, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, closeTargets(on)) }()
-	c := &pipeLoop{parts: r.Job.Microbatches, next: r.begun() * r.Job.Microbatches}
-	o := c.options(r, len(r.Pipe.Needs))
+	c := &pipelineEngine{parts: r.Job.Microbatches, next: r.begun() * r.Job.Microbatches}
+	o := c.options(r, len(r.Plan.Needs))
 	o.Audit = false
-	x, err := pipe.New(r.Pipe.Work, on, r.Pipe.Costs, r.Pipe.Plan, o)
+	x, err := pipe.New(r.Plan.Work, on, r.Plan.Costs, r.Plan.Plan, o)
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func planned(t testing.TB, j *Job, steps int) *Run {
 	limit += limit / 8 // recomputing everything takes a little more of small models
 	p, err := executor.Plan(t.Context(), j.Work, c, s, limit, strategy.Options{})
 	must(t, err)
-	return &Run{Job: j, Chain: c, Plan: p, Limit: limit, Steps: steps, Rate: Rate{Peak: 0.05}}
+	return &Run{Job: j, Chain: c, Plan: j.SequenceOf(c, p, limit), Steps: steps, Rate: Rate{Peak: 0.05}}
 }
 
 func TestRate(t *testing.T) {
@@ -175,8 +175,8 @@ func TestRun(t *testing.T) {
 	if out.Accuracy < 0.4 || out.Loss > records[0].Loss {
 		t.Errorf("it does not learn: accuracy %v, loss %v after %v", out.Accuracy, out.Loss, records[0].Loss)
 	}
-	if out.MeasuredPeakBytes != out.PredictedPeakBytes || out.ExtentBytes > r.Limit {
-		t.Errorf("peak %d, predicted %d, extent %d of %d", out.MeasuredPeakBytes, out.PredictedPeakBytes, out.ExtentBytes, r.Limit)
+	if out.MeasuredPeakBytes != out.PredictedPeakBytes || out.ExtentBytes > r.Plan.Limit {
+		t.Errorf("peak %d, predicted %d, extent %d of %d", out.MeasuredPeakBytes, out.PredictedPeakBytes, out.ExtentBytes, r.Plan.Limit)
 	}
 	if d := out.Drift; d == nil || !(d.Factor > 0) || !(d.PredictedS > 0) || d.Ops > float64(len(r.Plan.Sequence())) || d.Interval[0] > d.Interval[1] || d.Error >= 1 {
 		t.Errorf("drift %+v", d)

@@ -89,7 +89,7 @@ func TestAdamCountsUpdatesAcrossGroups(t *testing.T) {
 				r = planned(t, j, 1)
 			} else {
 				r = pipeRun(t, j, "madpipe", devices, 1)
-				unit = r.Pipe.unit()
+				unit = r.Plan.unit()
 			}
 			groups[unit] = true
 			r.Rate, r.Saves, r.Steps = Rate{Peak: 0.002}, saves, step+more*unit
@@ -128,12 +128,12 @@ func TestCheckpointsWithoutCounts(t *testing.T) {
 		s := s
 		s.Devices, s.Microbatches = fmt.Sprintf("cpu*%d", devices), 1
 		r := pipeRun(t, opened(t, s), "madpipe", devices, 1)
-		r.Steps = 4 * r.Pipe.unit()
+		r.Steps = 4 * r.Plan.unit()
 		return r
 	}
 	for _, devices := range []int{1, 3} {
 		first := open(devices)
-		unit := first.Pipe.unit()
+		unit := first.Plan.unit()
 		first.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: 2 * unit}
 		want := done(t, first).WeightsSHA256
 		c, err := checkpoint.Open(first.Saves.Dir.Path(int64(2 * unit)))
@@ -169,8 +169,8 @@ func TestBatchesAreCounted(t *testing.T) {
 	saves := SavesTo(t.TempDir(), 9, 1)
 	piped := func(deferred bool) *Run {
 		r := pipeRun(t, piped(t, 2, 4, 8), "gpipe", 2, 2)
-		r.Init, r.Saves, r.Pipe.DeferredBatchNorm = first.Saves.Final.Path(), saves, deferred
-		r.Pipe.Limit *= 2 // deferred statistics take more
+		r.Init, r.Saves, r.Plan.DeferredBatchNorm = first.Saves.Final.Path(), saves, deferred
+		r.Plan.Limit *= 2 // deferred statistics take more
 		return r
 	}
 	done(t, piped(false))

@@ -163,6 +163,14 @@ func (w *World) Leave(ctx context.Context) error {
 	return w.transport.Close()
 }
 
+// within returns the context in which the processes work together; that of a run in one process is ctx.
+func (w *World) within(ctx context.Context) context.Context {
+	if w == nil {
+		return ctx
+	}
+	return w.Context()
+}
+
 // ended reports whether there is a world, and it has.
 func (w *World) ended() bool { return w != nil && w.Context().Err() != nil }
 
@@ -250,7 +258,7 @@ func (w *World) postShard(step, shard int, sum string, err error) {
 // members lets the loop of each process hear what the others tell.
 type members struct {
 	*World
-	c     *pipeLoop
+	c     *pipelineEngine
 	mu    sync.Mutex
 	moved *sync.Cond
 	begun sync.Once // of the results
@@ -266,7 +274,7 @@ type known struct {
 	Minibatches []int
 }
 
-func newMembers(c *pipeLoop, w *World) *members {
+func newMembers(c *pipelineEngine, w *World) *members {
 	m := &members{World: w, c: c, next: c.next, known: make([]known, w.Size())}
 	m.moved = sync.NewCond(&m.mu)
 	return m
@@ -405,35 +413,31 @@ func (m *members) timings(own [][]pipe.Timing) ([][]pipe.Timing, error) {
 	return joined, nil
 }
 
-// collect brings the trained weights of all processes to rank 0, which keeps them.
-func (m *members) collect() error {
-	w := &weights{pipeLoop: m.c, values: map[[2]string][]float32{}}
+// collect brings the trained weights of all processes to rank 0, which returns them, and their hash to all.
+func (m *members) collect() (trained checkpoint.Model, sha256 string, err error) {
+	w := &weights{pipelineEngine: m.c, values: map[[2]string][]float32{}}
 	for _, t := range m.c.x.Tensors() {
 		if t.Role != "weight" && t.Role != "buffer" {
 			continue
 		}
 		values := make([]float32, t.Desc.Elements())
 		if err := m.c.x.Read(t, values); err != nil {
-			return err
+			return nil, "", err
 		}
 		if m.Rank() == 0 {
 			w.values[[2]string{t.Role, t.Name}] = values
 		}
 	}
-	m.c.m = w
-	var sum string
 	if m.Rank() == 0 {
-		var err error
-		if sum, err = hash(w); err != nil {
-			return err
+		if sha256, err = hash(w); err != nil {
+			return nil, "", err
 		}
 	}
-	text, err := m.Broadcast(m.Context(), 0, []byte(sum))
+	text, err := m.Broadcast(m.Context(), 0, []byte(sha256))
 	if err != nil {
-		return err
+		return nil, "", err
 	}
-	m.c.out.WeightsSHA256 = string(text)
-	return m.sent()
+	return w, string(text), m.sent()
 }
 
 // sent adds up what all processes have sent.
@@ -451,11 +455,11 @@ func (m *members) sent() error {
 
 // weights are those of a pipeline, in memory.
 type weights struct {
-	*pipeLoop
+	*pipelineEngine
 	values map[[2]string][]float32
 }
 
-// Read implements trained.
+// Read implements checkpoint.Source.
 func (w *weights) Read(t executor.Tensor, dst []float32) error {
 	copy(dst, w.values[[2]string{t.Role, t.Name}])
 	return nil
@@ -463,7 +467,7 @@ func (w *weights) Read(t executor.Tensor, dst []float32) error {
 
 // wants reports what of a batch this process asks for: images where it has its first stage, labels where it has its last one.
 func (r *Run) wants(batch int) (images, labels bool) {
-	plan := r.Pipe.Plan
+	plan := r.Plan
 	for _, t := range plan.Tasks {
 		if t.Kind != pipeline.F || (t.Shift-batch)%plan.Repeats() != 0 || r.World.ranks[t.Device] != r.World.Rank() {
 			continue

@@ -24,7 +24,7 @@ func (blank) Labels(int, []int32) error   { return nil }
 
 // simulatedStep measures steps of a plan in simulated time, real messages and real streams, with its devices in so many processes, which
 // are all this one: seconds, the median.
-func simulatedStep(b *testing.B, p *Pipe, spec Spec, processes int) float64 {
+func simulatedStep(b *testing.B, p *JobPlan, spec Spec, processes int) float64 {
 	b.Helper()
 	devices := len(p.Needs)
 	pace := func(kind pipeline.Kind, _ int) time.Duration {
@@ -90,7 +90,7 @@ func BenchmarkProcesses(b *testing.B) {
 			spec.Model, spec.Config.Image = "resnet20", 32
 			spec.Config = models.Config{Batch: 256, Image: 32, Channels: 3, Classes: 62}
 			spec.Data, spec.Devices, spec.Microbatches, spec.Threads = "glyphs", "cpu*4", 16, 1
-			p := pipeRun(b, opened(b, spec), strategy, 4, 1).Pipe
+			p := pipeRun(b, opened(b, spec), strategy, 4, 1).Plan
 			for b.Loop() {
 				one, four := simulatedStep(b, p, spec, 1), simulatedStep(b, p, spec, 4)
 				b.ReportMetric(one*1e3, "ms/one-process")

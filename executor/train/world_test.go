@@ -81,7 +81,7 @@ func TestJobsOfOneWorldRepeatChoices(t *testing.T) {
 func TestResultsThatComeEarly(t *testing.T) {
 	t.Parallel()
 	for _, err := range inWorld(t, func(w *World) error {
-		c := &pipeLoop{parts: 2, early: map[int]pipe.Result{}, states: &states{}}
+		c := &pipelineEngine{parts: 2, early: map[int]pipe.Result{}, states: &states{}}
 		m := newMembers(c, w)
 		stop := m.listen(t.Context())
 		defer stop()
@@ -163,7 +163,7 @@ func TestRunsOfSeveralProcesses(t *testing.T) {
 					}
 					q.Past = History{Steps: slices.Clone(want.History.Steps[:step])}
 					out, err := q.Do(t.Context())
-					if err == nil && one.Pipe.Plan.IsFlush() && out.WeightsSHA256 != want.WeightsSHA256 {
+					if err == nil && one.Plan.IsFlush() && out.WeightsSHA256 != want.WeightsSHA256 {
 						err = fmt.Errorf("weights %s, want %s", out.WeightsSHA256, want.WeightsSHA256)
 					}
 					return err

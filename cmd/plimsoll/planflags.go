@@ -1,21 +1,50 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"plimsoll/planner"
+	"plimsoll/executor"
+	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/profiles"
+	"plimsoll/planner/schedule"
 )
+
+// planLink says which link to host memory a plan may use.
+type planLink struct {
+	bandwidth units.Bandwidth
+	duplex    bool
+	host      units.Size
+}
+
+func (f *planLink) register(cmd *cobra.Command) {
+	s := cmd.Flags()
+	s.Var(&f.host, "host-memory", "limit of the host memory for what leaves the device: 4GiB (default: none)")
+	s.Var(&f.bandwidth, "bandwidth", "bandwidth of the link to host memory: 12GB/s (default: that of the chain)")
+	s.BoolVar(&f.duplex, "duplex", false, "the link has a queue for each direction")
+}
+
+// of returns the link of the flags, or else the one that the chain was measured with.
+func (f *planLink) of(c *chain.Chain) (schedule.Link, error) {
+	l := executor.LinkOf(c)
+	if err := noShare("--host-memory", f.host); err != nil {
+		return l, err
+	}
+	if f.bandwidth > 0 {
+		l.Bandwidth = float64(f.bandwidth)
+	}
+	l.Duplex = l.Duplex || f.duplex
+	if f.duplex && l.Bandwidth == 0 {
+		return l, usage(errors.New("--duplex without a link: the chain has no bandwidth, give --bandwidth 12GB/s"))
+	}
+	return l, nil
+}
 
 // pipelineFlags are the flags of plimsoll plan for several devices.
 type pipelineFlags struct {
@@ -107,16 +136,12 @@ func (f *pipelineFlags) fit(s pipeline.Strategy) error {
 	return checkZero(f.zero, s)
 }
 
-// request is what the flags ask of a strategy, for a chain.
-func (f *planFlags) request(c *chain.Chain) (pipeline.Request, error) {
-	p, err := f.pipe.over(f, c)
-	if err != nil {
-		return pipeline.Request{}, err
+// asked returns the parameters of strategies for several devices.
+func (f *pipelineFlags) asked() pipeline.Options {
+	return pipeline.Options{
+		Microbatches: f.microbatches, Chunks: f.chunks, PerPeriod: f.perPeriod, TimeLimit: f.timeLimit, Gap: f.gap,
+		Versions: pipeline.Versions(f.versions), Accounting: pipeline.Accounting(f.accounting), Zero: pipeline.Zero(f.zero),
 	}
-	return pipeline.Request{Chain: c, Platform: p, Options: pipeline.Options{
-		Microbatches: f.pipe.microbatches, Chunks: f.pipe.chunks, PerPeriod: f.pipe.perPeriod, TimeLimit: f.pipe.timeLimit, Gap: f.pipe.gap,
-		Versions: pipeline.Versions(f.pipe.versions), Accounting: pipeline.Accounting(f.pipe.accounting), Zero: pipeline.Zero(f.pipe.zero),
-	}}, nil
 }
 
 // over returns the platform that the flags describe.
@@ -157,125 +182,32 @@ func (f *pipelineFlags) over(plan *planFlags, c *chain.Chain) (*pipeline.Platfor
 	return &q, nil
 }
 
-// runPipeline plans for several devices.
-func (a *app) runPipeline(ctx context.Context, f *planFlags) error {
-	s, err := planner.LookupPipeline(f.strategy)
-	if err != nil {
-		return err
-	}
-	if err := firstOf(required("--chain", f.chain, "-c c.json"), planFiles{f.out, f.pipe.svg, f.pipe.trace}.writable(f.chain)); err != nil {
-		return err
-	}
-	if err := f.pipe.fit(s); err != nil {
-		return err
-	}
-	source, err := profiles.ReadSource(f.chain)
-	if err != nil {
-		return usage(err)
-	}
-	r, err := f.request(source.Chain)
-	if err != nil {
-		return err
-	}
-	if r.Chain, err = planner.ChainFor(source, s.Name, r.Platform); err != nil {
-		return usage(err)
-	}
-	p, c, err := f.pipe.solve(ctx, s, r)
-	var late *pipeline.UnfinishedError
-	if errors.As(err, &late) && late.Best != nil {
-		a.note("%v", err)
-		p, err = cmp.Or(p, late.Best), nil
-	}
-	if err != nil {
-		return err
-	}
-	r.Chain = c
-	report, err := pipeline.Check(r.Chain, r.Platform, p)
-	if err != nil {
-		return fmt.Errorf("BUG: %s made a plan that breaks a rule: %w", s.Name, err)
-	}
-	if err := (&anyPlan{r.Chain, p, r.Platform}).write(planFiles{f.out, f.pipe.svg, f.pipe.trace}); err != nil {
-		return err
-	}
-	figures := &pipelineFigures{Devices: r.Platform.Devices, Valid: true}
-	figures.add(p, report)
-	figures.Placed = placed(p)
-	return a.print(figures, func(w io.Writer) {
-		writeStages(w, p)
-		figures.write(w)
-	})
-}
-
-// solve plans, at the batch size that trains most samples a second where the chain was profiled at several, or --batch says what makes a
-// step. It returns the chain at that size, too.
-func (f *pipelineFlags) solve(ctx context.Context, s pipeline.Strategy, r pipeline.Request) (*pipeline.Plan, *chain.Chain, error) {
-	switch several := len(r.Chain.Others) > 0; {
-	case several && f.batch == 0 && s.Type == pipeline.Flushing:
-		return nil, nil, usage(fmt.Errorf("--batch is missing: the chain was profiled at several batch sizes, say how many samples make a step, as in --batch %d", 8*r.Chain.Batch))
-	case several || f.batch > 0:
-		p, c, err := pipeline.SolveSizes(ctx, s, r, f.batch)
-		if errors.Is(err, pipeline.ErrBatch) {
-			err = usage(fmt.Errorf("--batch %d: %w", f.batch, err))
-		}
-		return p, c, err
-	}
-	p, err := s.Solve(ctx, r)
-	return p, r.Chain, err
-}
-
-// placedStage is where a stage is.
-type placedStage struct {
-	FirstLayer int    `json:"first_layer"`
-	LastLayer  int    `json:"last_layer"`
-	Devices    []int  `json:"devices"`
-	Sequence   string `json:"sequence,omitempty"`      // of a stage that recomputes
-	Last       string `json:"last_sequence,omitempty"` // of its last microbatch, where that differs
-}
-
-func placed(p *pipeline.Plan) (all []placedStage) {
-	for _, s := range p.Stages {
-		all = append(all, placedStage{s.First, s.Last, s.Devices, s.Ops.String(), s.LastOps.String()})
-	}
-	return all
-}
-
-// writeStages prints which layers are where.
-func writeStages(w io.Writer, p *pipeline.Plan) {
-	for i, s := range p.Stages {
-		fmt.Fprintf(w, "stage %d: layers %d to %d on device", i, s.First, s.Last)
-		for k, d := range s.Devices {
-			if k > 0 {
-				fmt.Fprint(w, ",")
-			}
-			fmt.Fprintf(w, " %d", d)
-		}
-		if len(s.Ops) > 0 {
-			fmt.Fprintf(w, ": %v", s.Ops)
-		}
-		if len(s.LastOps) > 0 {
-			fmt.Fprintf(w, "; last microbatch: %v", s.LastOps)
-		}
-		fmt.Fprintln(w)
-	}
-}
-
-// shownPeriods is how many periods of a periodic plan its timeline shows.
-const shownPeriods = 4
-
-// planned returns the timeline of a plan by its own times: the step, or a few periods. Each stage's sequence is drawn as one
-// forward and one backward.
-func planned(c *chain.Chain, platform *pipeline.Platform, p *pipeline.Plan) (*pipeline.Timeline, error) {
-	spans, err := pipeline.Planned(c, platform, p, shownPeriods)
-	if err != nil {
-		return nil, err
-	}
-	return pipeline.NewTimeline(c, platform, p, spans)
-}
-
 // defaultPipeline and defaultFlush are the strategies for several devices when --strategy does not say.
 const defaultPipeline, defaultFlush = "joint", "joint-flush"
 
 // asksFlush reports whether other flags mean a schedule with a flush: microbatches are of no other, and neither are its versions.
 func asksFlush(microbatches int, versions string) bool {
 	return microbatches != 0 || pipeline.Versions(versions) == pipeline.Flush
+}
+
+const zeroUsage = "1: replicas of a stage divide optimizer state (ZeRO-1)"
+
+// checkZero refuses a --zero that is none, or not all of some strategies know.
+func checkZero(n int, strategies ...pipeline.Strategy) error {
+	z, err := pipeline.ParseZero(n)
+	if err != nil {
+		return usage(fmt.Errorf("--%w", err))
+	}
+	if i := slices.IndexFunc(strategies, func(s pipeline.Strategy) bool { return s.Type != pipeline.Flushing }); z != pipeline.ZeroNothing && i >= 0 {
+		return usage(fmt.Errorf("--zero is for schedules with a flush: %s has none; give one that has replicas, as in --strategy joint-flush", strategies[i].Name))
+	}
+	return nil
+}
+
+// zeroOfPlan refuses --zero beside a plan that says otherwise.
+func zeroOfPlan(n int, plan *pipeline.Plan) error {
+	if plan != nil && n != 0 && int(plan.Zero) != n {
+		return usage(fmt.Errorf("--zero is %d, and the plan's field \"zero\" is %d: leave --zero out, or plan again with it", n, plan.Zero))
+	}
+	return nil
 }
