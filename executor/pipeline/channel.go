@@ -138,43 +138,43 @@ func (d *compiler) take(ctx context.Context, l *channel, minibatch int) (block i
 
 // channels returns the channels of a plan, with as many blocks as the plan has messages at one time: from the start of the
 // communication until the receiver has done with them.
-func (o *order) channels(k *clock) []*channel {
+func (o *order) channels() []*channel {
 	var all []*channel
 	for s := range len(o.on) - 1 {
 		for _, kind := range []pipeline.Kind{pipeline.CF, pipeline.CB} {
-			all = append(all, o.boundaryChannels(k, kind, s)...)
+			all = append(all, o.boundaryChannels(kind, s)...)
 		}
 	}
 	for _, p := range o.plan.Portals {
 		for _, kind := range []pipeline.Kind{pipeline.CF, pipeline.CB} {
-			all = append(all, o.portalChannels(k, kind, p)...)
+			all = append(all, o.portalChannels(kind, p)...)
 		}
 	}
 	return all
 }
 
-func (o *order) boundaryChannels(k *clock, kind pipeline.Kind, s int) (all []*channel) {
-	times := map[[2]int][]interval{}
+func (o *order) boundaryChannels(kind pipeline.Kind, s int) (all []*channel) {
+	times := map[[2]int][]pipeline.Interval{}
 	for r := range o.repeats {
 		from, to := o.ends(kind, s, r)
 		if from == to {
 			continue
 		}
-		end := k.span(o.reads(s), s, r).End
+		end := o.work.During(o.reads(s), s, 0, r).To
 		if kind == pipeline.CF {
-			end = k.span(o.leaves(s+1), s+1, r).End
-			if held := o.held[s+1]; held > 0 {
-				end = k.span(pipeline.F, s+1, r).Start + held
+			end = o.work.During(o.leaves(s+1), s+1, 0, r).To
+			if o.offloadsInput(s + 1) {
+				end = o.work.Ops[s+1].Held
 			}
 		}
 		pair := [2]int{from, to}
 		if times[pair] == nil {
 			all = append(all, newChannel(kind, s, from, to, 0))
 		}
-		times[pair] = append(times[pair], interval{k.span(kind, s, r).Start, end})
+		times[pair] = append(times[pair], pipeline.Interval{From: o.work.During(kind, s, 0, r).From, To: end})
 	}
 	for _, l := range all {
-		l.size(k.most(times[[2]int{l.from, l.to}]))
+		l.size(o.work.Most(times[[2]int{l.from, l.to}]))
 	}
 	return all
 }
@@ -198,23 +198,23 @@ func (o *order) leaves(s int) pipeline.Kind {
 // sendSlots returns how many slots of a send buffer a device needs for what the tasks of a kind, F or B, of a stage send to
 // other devices: as many as its driver fills before it issues their communications, and as the plan has at one time from the
 // start of the task until the communication has ended, so that no task waits for one.
-func (o *order) sendSlots(k *clock, kind pipeline.Kind, s, device int) int {
+func (o *order) sendSlots(kind pipeline.Kind, s, device int) int {
 	carries, boundary, skips := pipeline.CF, s, o.leavingBy(s)
 	if kind == pipeline.B {
 		carries, boundary, skips = pipeline.CB, s-1, nil
 	}
-	var times []interval
+	var times []pipeline.Interval
 	for r := range o.repeats {
 		if o.onDevice(s, r, device) && o.crosses(boundary, r) {
-			end := k.span(carries, boundary, r).End
+			end := o.work.During(carries, boundary, 0, r).To
 			for _, p := range skips {
-				end = max(end, k.portals[portalTask{carries, p.From, p.To, r}].End)
+				end = max(end, o.work.During(carries, p.From, p.To, r).To)
 			}
-			times = append(times, interval{k.span(kind, s, r).Start, end})
+			times = append(times, pipeline.Interval{From: o.work.During(kind, s, 0, r).From, To: end})
 		}
 	}
 	left := map[int]int{} // messages, by minibatch
-	return max(k.most(times), o.most(device, func(v instance) int {
+	return max(o.work.Most(times), o.most(device, func(v instance) int {
 		switch {
 		case v.kind == kind && v.stage == s && o.crosses(boundary, o.residue(v.minibatch)):
 			left[v.minibatch] = 1 + len(skips)

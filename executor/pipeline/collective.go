@@ -93,7 +93,7 @@ func (o *order) sumAtOnce(s int, parts []float64) {
 		n := len(all) - 1
 		if n < 0 || t.shift != before.shift || parts[t.bucket] != parts[before.bucket] || o.comesBetween(x.line, before, t) {
 			v := t
-			v.kind, v.to, v.rank = joining, none, rankOfSums+s
+			v.kind, v.to, v.place = joining, none, t.place.Joint(s)
 			n, all = len(all), append(all, v)
 		}
 		k := arrivalOf{o.residue(t.shift), all[n].bucket, none}
@@ -123,14 +123,14 @@ func (o *order) wholeSums(s int) (all []instruction) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b instruction) int {
-		return cmp.Or(cmp.Compare(o.residue(a.shift), o.residue(b.shift)), cmp.Compare(b.shift, a.shift), cmp.Compare(a.at, b.at), cmp.Compare(a.rank, b.rank))
+		return cmp.Or(cmp.Compare(o.residue(a.shift), o.residue(b.shift)), cmp.Compare(b.shift, a.shift), a.place.Compare(b.place))
 	})
 	return all
 }
 
 // comesBetween reports whether a device of a line has something else to do between two instructions of sums.
 func (o *order) comesBetween(line []int, a, b instruction) bool {
-	behind := func(a, b instruction) bool { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.rank, b.rank)) > 0 }
+	behind := func(a, b instruction) bool { return a.place.Compare(b.place) > 0 }
 	return slices.ContainsFunc(line, func(d int) bool {
 		return slices.ContainsFunc(o.instructions[d], func(t instruction) bool {
 			return (t.stage != a.stage || !t.synchronized()) && behind(t, a) && behind(b, t)
@@ -140,7 +140,7 @@ func (o *order) comesBetween(line []int, a, b instruction) bool {
 
 // earlier reports whether an instruction of one residue comes before another one of it.
 func earlier(a, b instruction) bool {
-	return cmp.Or(cmp.Compare(b.shift, a.shift), cmp.Compare(a.at, b.at)) < 0
+	return cmp.Or(cmp.Compare(b.shift, a.shift), cmp.Compare(a.place.Half, b.place.Half)) < 0
 }
 
 // sumBuckets adds up the buckets of an instruction.

@@ -25,19 +25,12 @@ const mostMinibatches = 1 << 12
 
 // layOut places everything on so many devices.
 func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err error) {
-	k, err := newClock(costs, plan)
-	if err != nil {
-		return err
-	}
-	if e.order, err = newOrder(plan, devices, k); err != nil {
+	if e.order, err = newOrder(costs, plan, devices, e.batchSeconds(costs)); err != nil {
 		return err
 	}
 	e.dropEmpty()
 	if plan.Platform != nil && plan.Platform.Devices > devices {
 		return fmt.Errorf("%w: it is for %d devices, there are %d", ErrPlan, plan.Platform.Devices, devices)
-	}
-	if err := e.schedule(costs, plan); err != nil {
-		return err
 	}
 	for s, st := range plan.Stages {
 		e.order.late = append(e.order.late, late(e.Layers, st, e.order.split[s]))
@@ -55,8 +48,8 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 			return err
 		}
 	}
-	e.channels = e.order.channels(k)
-	e.newSynchronizations(costs.Chain, k)
+	e.channels = e.order.channels()
+	e.newSynchronizations()
 	e.newReducers()
 	if err := e.newSquares(); err != nil {
 		return err
@@ -67,7 +60,7 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 		if len(e.order.instructions[d]) == 0 {
 			continue
 		}
-		if err := e.layDevice(costs, plan, k, d); err != nil {
+		if err := e.layDevice(costs, plan, d); err != nil {
 			return fmt.Errorf("device %d: %w", d, err)
 		}
 	}
@@ -112,7 +105,7 @@ func (e *Executor) newReducers() {
 }
 
 // layDevice places the stages of a device.
-func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, k *clock, device int) error {
+func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error {
 	d := &driver{e: e, device: device, stages: make([]*localStage, len(e.order.on))}
 	g, m := &allocator{}, &e.memory[device]
 	var stages []*localStage
@@ -147,8 +140,8 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, k *clock, device 
 	m.Static = g.end
 	start := g.end
 	for _, t := range stages {
-		e.layMessages(k, t, g)
-		e.layPortals(k, t, g)
+		e.layMessages(t, g)
+		e.layPortals(t, g)
 		e.laySums(t, costs.Chain, g)
 		e.reducers[t.stage].layOut(t, g)
 	}
@@ -156,7 +149,7 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, k *clock, device 
 	fixed := g.end
 	switch {
 	case e.order.rings(stages[0].stage): // it has the device for itself
-		if err := e.layRing(stages[0], costs, k, g, m); err != nil {
+		if err := e.layRing(stages[0], costs, g, m); err != nil {
 			return err
 		}
 	case plan.IsFlush():
@@ -188,7 +181,7 @@ func timeline(w *Workload, c *chain.Chain, plan *pipeline.Plan, limit int64) (*e
 }
 
 // layMessages places the blocks in which a stage receives, and those in which δ waits to leave it.
-func (e *Executor) layMessages(k *clock, t *localStage, g *allocator) {
+func (e *Executor) layMessages(t *localStage, g *allocator) {
 	for _, l := range e.channels {
 		switch {
 		case l.far > 0:
@@ -208,10 +201,10 @@ func (e *Executor) layMessages(k *clock, t *localStage, g *allocator) {
 		t.returns = append(t.returns, g.alloc(e.Layers[t.spec.Last-1].GradientBytes))
 	}
 	if t.spec.First > 1 {
-		t.deltas.layOut(g, e.order.sendSlots(k, pipeline.B, t.stage, t.device), e.Layers[t.spec.First-2].GradientBytes, 1)
+		t.deltas.layOut(g, e.order.sendSlots(pipeline.B, t.stage, t.device), e.Layers[t.spec.First-2].GradientBytes, 1)
 	}
 	if t.ops[0].out.in == inSentOutput || t.ops[1].out.in == inSentOutput {
-		t.outputs.layOut(g, e.order.sendSlots(k, pipeline.F, t.stage, t.device), e.Layers[t.spec.Last-1].OutputBytes, 1+len(e.order.leavingBy(t.stage)))
+		t.outputs.layOut(g, e.order.sendSlots(pipeline.F, t.stage, t.device), e.Layers[t.spec.Last-1].OutputBytes, 1+len(e.order.leavingBy(t.stage)))
 	}
 }
 
@@ -236,7 +229,7 @@ func (e *Executor) openChannels() (err error) {
 	for _, l := range e.channels {
 		n := len(l.blocks)
 		l.arrived, l.freed = make([]runtime.Event, n), make([]runtime.Event, n)
-		if l.kind == pipeline.CF && l.far == 0 && e.order.held[l.boundary+1] > 0 {
+		if l.kind == pipeline.CF && l.far == 0 && e.order.offloadsInput(l.boundary+1) {
 			l.copied = make([]runtime.Event, n)
 		}
 		from, to := by[l.from].dev, by[l.to].dev

@@ -56,7 +56,7 @@ func (t *stageCompiler) issued(ops []op) []op {
 // openTransfers makes the streams of a stage to host memory and back, one for both where the plan's link does one thing at a time, and that
 // of images that come ahead.
 func (d *driver) openTransfers(t *localStage) (err error) {
-	if t.ring.ahead > 0 {
+	if t.ring.ahead {
 		if d.batches, err = d.newQueue("batches"); err != nil {
 			return err
 		}

@@ -130,7 +130,6 @@ type Executor struct {
 	squares       []squares     // by stage
 	group         int
 	halfDuplex    map[[2]int]*halfDuplex // of the links, by their ends
-	planned       [][]pipeline.Swap      // by stage: of its transfers
 	channels      []*channel
 	drivers       []*driver
 	streams       int // of all drivers

@@ -58,8 +58,8 @@ func TestDelaysAreCountedInUpdates(t *testing.T) {
 		o := &order{plan: &pipeline.Plan{}, repeats: 2, split: []bool{false}, on: [][]int{{0, 1}}}
 		for d := range 2 {
 			o.instructions = append(o.instructions, []instruction{
-				{kind: pipeline.F, shift: d + 2*x.apart}, {kind: pipeline.B, shift: d, at: 1},
-				{kind: minibatchEnd, shift: 0, at: 2}, {kind: minibatchEnd, shift: 1, at: 2},
+				{kind: pipeline.F, shift: d + 2*x.apart}, {kind: pipeline.B, shift: d, place: pipeline.Place{Half: 1}},
+				{kind: minibatchEnd, shift: 0, place: pipeline.Place{Half: 2}}, {kind: minibatchEnd, shift: 1, place: pipeline.Place{Half: 2}},
 			})
 		}
 		e := &Executor{order: o, group: 2 * x.local, rules: []rule{{mode: pipeline.Latest, group: 2 * x.local, speaks: 1}}}

@@ -102,17 +102,17 @@ func (o *order) brings(v instance) (all []string) {
 }
 
 // portalChannels returns the channels of a portal, with as many blocks as the plan has messages in them at one time.
-func (o *order) portalChannels(k *clock, kind pipeline.Kind, p pipeline.Portal) (all []*channel) {
-	times := map[[2]int][]interval{}
+func (o *order) portalChannels(kind pipeline.Kind, p pipeline.Portal) (all []*channel) {
+	times := map[[2]int][]pipeline.Interval{}
 	for r := range o.repeats {
 		g := portalTask{kind, p.From, p.To, r}
 		from, to := o.through(g)
 		if from == to {
 			continue
 		}
-		end := k.span(o.reads(p.From), p.From, r).End
+		end := o.work.During(o.reads(p.From), p.From, 0, r).To
 		if kind == pipeline.CF {
-			end = k.span(o.leaves(p.To), p.To, r).End
+			end = o.work.During(o.leaves(p.To), p.To, 0, r).To
 		}
 		pair := [2]int{from, to}
 		if times[pair] == nil {
@@ -120,10 +120,10 @@ func (o *order) portalChannels(k *clock, kind pipeline.Kind, p pipeline.Portal) 
 			l.far, l.bytes = p.To, p.Bytes
 			all = append(all, l)
 		}
-		times[pair] = append(times[pair], interval{k.portals[g].Start, end})
+		times[pair] = append(times[pair], pipeline.Interval{From: o.work.During(kind, p.From, p.To, r).From, To: end})
 	}
 	for _, l := range all {
-		l.size(k.most(times[[2]int{l.from, l.to}]))
+		l.size(o.work.Most(times[[2]int{l.from, l.to}]))
 	}
 	return all
 }
@@ -153,7 +153,7 @@ type skipTensor struct {
 }
 
 // layPortals places the blocks of a stage's portals.
-func (e *Executor) layPortals(k *clock, t *localStage, g *allocator) {
+func (e *Executor) layPortals(t *localStage, g *allocator) {
 	for _, p := range e.Model.Portals {
 		in, out := portalInput{Portal: p, in: map[int]*channel{}, away: map[int]*channel{}}, portalOutput{Portal: p, out: map[int]*channel{}, back: map[int]*channel{}}
 		for _, l := range e.channels {
@@ -173,7 +173,7 @@ func (e *Executor) layPortals(k *clock, t *localStage, g *allocator) {
 		}
 		switch t.stage {
 		case p.To:
-			in.deltas.layOut(g, e.order.waiting(k, p, t.device), p.Bytes, 1)
+			in.deltas.layOut(g, e.order.waiting(p, t.device), p.Bytes, 1)
 			t.portalInputs = append(t.portalInputs, in) // portals are in the order of their branches
 		case p.From:
 			for range e.order.returning(p, t.device) {
@@ -185,14 +185,15 @@ func (e *Executor) layPortals(k *clock, t *localStage, g *allocator) {
 }
 
 // waiting returns how many slots of a send buffer a device needs for δ of a portal's skips, as order.sendSlots does.
-func (o *order) waiting(k *clock, p models.Portal, device int) int {
-	var times []interval
+func (o *order) waiting(p models.Portal, device int) int {
+	var times []pipeline.Interval
 	for r := range o.repeats {
 		if o.onDevice(p.To, r, device) && !o.onDevice(p.From, r, device) {
-			times = append(times, interval{k.span(pipeline.B, p.To, r).Start, k.portals[portalTask{pipeline.CB, p.From, p.To, r}].End})
+			from, to := o.work.During(pipeline.B, p.To, 0, r).From, o.work.During(pipeline.CB, p.From, p.To, r).To
+			times = append(times, pipeline.Interval{From: from, To: to})
 		}
 	}
-	return max(k.most(times), o.most(device, func(v instance) int {
+	return max(o.work.Most(times), o.most(device, func(v instance) int {
 		switch {
 		case v.kind == pipeline.B && v.stage == p.To && !o.onDevice(p.From, v.minibatch, device):
 			return 1

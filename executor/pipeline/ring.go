@@ -27,10 +27,10 @@ type ring struct {
 	items       []int64 // bytes, of what a minibatch holds in the arena
 	labels      int     // items behind those of its ops; none where the stage has none
 	images      int
-	ahead       float64 // seconds that the images come before their forward, on a stream of their own; 0: with it
-	leaves      int     // the last op of the forward that reads the input of the stage, where that goes to the host; else none
-	live, bytes int64   // the most that lives at one position; the extent of what is packed
-	locked      int64   // page-locked bytes for what is offloaded
+	ahead       bool  // the images come before their forward, on a stream of their own
+	leaves      int   // the last op of the forward that reads the input of the stage, where that goes to the host; else none
+	live, bytes int64 // the most that lives at one position; the extent of what is packed
+	locked      int64 // page-locked bytes for what is offloaded
 	duplex      bool
 	piece       int64 // bytes of what is copied at once between host and device
 
@@ -47,8 +47,9 @@ type step struct {
 	last   bool        // the task ends
 	swap   int         // a transfer of it; none
 	batch  bool        // the images come
-	start  float64     // seconds, from the beginning of the period on, by the plan
-	length float64     // likewise, what it takes
+	from   int         // the moment at which it starts by the plan, from the beginning of the period on
+	until  int         // likewise, at which it ends
+	length float64     // of an op: what it takes by the plan, in seconds
 	waits  [][]stepRef // by slot
 	ends   []runtime.Event
 }
@@ -67,21 +68,16 @@ const (
 // onLink returns the stream of the link to a device.
 func onLink(to int) stream { return links + stream(to) }
 
-// schedule finds when the plan has its transfers. Errors: those of pipeline.Swaps.
-func (e *Executor) schedule(costs Costs, plan *pipeline.Plan) (err error) {
-	if e.planned, err = pipeline.Swaps(costs.Chain, costs.Platform, plan); err != nil {
-		return err
+// batchSeconds returns how long a batch comes from the host, in seconds, where it may come ahead of its forward; else 0.
+func (e *Executor) batchSeconds(costs Costs) float64 {
+	if costs.Platform.Host == 0 {
+		return 0
 	}
-	e.order.held = make([]float64, len(plan.Stages))
-	for s, st := range plan.Stages {
-		for _, t := range e.planned[s] {
-			if t.Activation == st.First-1 {
-				e.order.held[s] = max(t.Out+t.Seconds, reading(costs.Chain, st))
-			}
-		}
-	}
-	return nil
+	return float64(e.Model.Input.Bytes()) / costs.Platform.Host
 }
+
+// offloadsInput reports whether the input of a stage goes to the host.
+func (o *order) offloadsInput(s int) bool { return o.work.Ops[s] != nil && o.work.Ops[s].OffloadsInput }
 
 // rings reports whether a stage has a ring: it has ops of its own, and with them its device for itself.
 func (o *order) rings(s int) bool {
@@ -89,8 +85,8 @@ func (o *order) rings(s int) bool {
 }
 
 // layRing places what the minibatches in flight hold of a stage with a ring.
-func (e *Executor) layRing(t *localStage, costs Costs, k *clock, g *allocator, m *Memory) (err error) {
-	if t.ring, err = newRing(e, t, costs, k); err != nil {
+func (e *Executor) layRing(t *localStage, costs Costs, g *allocator, m *Memory) (err error) {
+	if t.ring, err = newRing(e, t, costs); err != nil {
 		return err
 	}
 	t.slabs = t.ring.slabs(t, g.alloc(t.ring.extent()).Offset)

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/schedule"
 )
 
 // ringBuilder lays out a ring.
@@ -18,10 +16,11 @@ type ringBuilder struct {
 	*ring
 	t         *localStage
 	ops       *stageOps
-	planned   []pipeline.Swap
-	clock     *clock
+	order     *order
+	moments   *pipeline.OpMoments
+	period    int        // moments
 	comp      []step     // of compute, in order; those of the ring in the making
-	times     []float64  // when steps start, in the order in which they are issued
+	started   []int      // by step: the latest moment at which one up to it starts
 	inFlight  lifetime   // of minibatch 0
 	lives     []lifetime // of its items
 	hostLives []lifetime // of what it has with the host
@@ -33,16 +32,12 @@ type lifetime struct{ from, to int }
 // newRing lays out a stage with ops of its own. Where images take time to come from the host they come ahead of their forward, which would
 // else be longer than planned by as much, if that takes no more memory. They come within a period: their places in page-locked memory, of
 // which there are stagingSlots, are known to be free when the forward that many minibatches before has been issued.
-func newRing(e *Executor, t *localStage, costs Costs, k *clock) (*ring, error) {
-	r, err := buildRing(e, t, costs, k, 0)
-	if err != nil || t.stage > 0 || costs.Platform.Host == 0 {
+func newRing(e *Executor, t *localStage, costs Costs) (*ring, error) {
+	r, err := buildRing(e, t, costs, false)
+	if err != nil || t.stage > 0 || costs.Platform.Host == 0 || e.batchSeconds(costs) >= e.order.plan.Period {
 		return r, err
 	}
-	ahead := float64(e.Model.Input.Bytes()) / costs.Platform.Host
-	if ahead >= k.period {
-		return r, nil
-	}
-	early, err := buildRing(e, t, costs, k, ahead)
+	early, err := buildRing(e, t, costs, true)
 	if err == nil && (early.live > r.live || early.bytes > r.bytes || early.locked > r.locked) {
 		return r, nil
 	}
@@ -62,39 +57,22 @@ func pieceBytes(bandwidth float64) int64 {
 	return max(1, int64(bandwidth*onLinkAtOnce)/page) * page
 }
 
-// buildRing lays out a ring whose images come so many seconds ahead; with the forward if that is 0.
-func buildRing(e *Executor, t *localStage, costs Costs, k *clock, ahead float64) (*ring, error) {
+// buildRing lays out a ring whose images come ahead, or with their forward.
+func buildRing(e *Executor, t *localStage, costs Costs, ahead bool) (*ring, error) {
 	r := &ringBuilder{
-		ring: &ring{piece: pieceBytes(costs.Platform.Host), labels: none, images: none, ahead: ahead, duplex: costs.Platform.Duplex}, t: t, ops: t.ops[1], planned: e.planned[t.stage], clock: k,
+		ring: &ring{piece: pieceBytes(costs.Platform.Host), labels: none, images: none, ahead: ahead, duplex: costs.Platform.Duplex},
+		t:    t, ops: t.ops[1], order: e.order, moments: e.order.work.Ops[t.stage], period: e.order.work.Moments,
 	}
 	r.list(e)
 	r.leaves = r.lastReader()
-	r.compute(e.order, costs.Chain)
-	if err := r.assemble(e.order.instructions[t.device]); err != nil {
+	r.compute(costs.Chain)
+	if err := r.assemble(); err != nil {
 		return nil, err
 	}
 	r.lifetimes()
 	r.pack()
 	r.depend()
 	return r.ring, nil
-}
-
-// reading returns when the last op of the forward that reads the input of a stage ends, in seconds from its start. Ops behind the
-// first prefetch read what has come back.
-func reading(c *chain.Chain, st pipeline.Stage) (last float64) {
-	now := 0.0
-	for _, o := range st.Ops {
-		switch o.Kind {
-		case schedule.Prefetch, schedule.Backward:
-			return last
-		case schedule.Offload:
-			continue
-		}
-		if now += o.Seconds(c); o.Layer == st.First {
-			last = now
-		}
-	}
-	return last
 }
 
 // list lists the items: those of its ops, and what a minibatch has beside them.
@@ -128,35 +106,40 @@ func (r *ringBuilder) lastReader() int {
 }
 
 // compute lists the steps of compute in a period, in the order of the device's tasks.
-func (r *ringBuilder) compute(o *order, c *chain.Chain) {
-	for _, t := range o.instructions[r.t.device] {
+func (r *ringBuilder) compute(c *chain.Chain) {
+	for _, t := range r.order.instructions[r.t.device] {
 		if t.kind.Communication() {
 			continue
 		}
-		at := t.start
-		r.comp = append(r.comp, step{instruction: t, begin: t.kind != minibatchEnd, op: none, swap: none, start: at})
+		at := t.place.Moment()
+		r.comp = append(r.comp, step{instruction: t, begin: t.kind != minibatchEnd, op: none, swap: none, from: at, until: at})
 		ops := r.ops.tasks[t.kind]
 		for i := range ops {
-			length := r.t.spec.Ops[ops[i].at].Seconds(c)
-			r.comp = append(r.comp, step{instruction: t, op: i, last: i == len(ops)-1, swap: none, start: at, length: length})
-			at += length
+			s := step{instruction: t, op: i, last: i == len(ops)-1, swap: none, length: r.t.spec.Ops[ops[i].at].Seconds(c)}
+			r.comp = append(r.comp, r.during(s, r.moments.Ops[ops[i].at]))
 		}
 	}
 }
 
-// Ordinals number the steps of compute of all minibatches: those of minibatch 0's period come from 0 on.
-
-// startOf returns when the step of an ordinal starts.
-func (r *ringBuilder) startOf(ordinal int) float64 {
-	n := len(r.comp)
-	j := floorDiv(ordinal, n)
-	return float64(j)*r.clock.period + r.comp[ordinal-j*n].start
+// during returns a step that runs when minibatch 0 has it in an interval.
+func (r *ringBuilder) during(s step, of pipeline.Interval) step {
+	s.from, s.until = of.From+s.shift*r.period, of.To+s.shift*r.period
+	return s
 }
 
-// behind returns the first ordinal whose step starts at a time, or later.
-func (r *ringBuilder) behind(at float64) int {
-	ordinal := (int(math.Floor(at/r.clock.period)) - 2) * len(r.comp)
-	for r.startOf(ordinal) < at-r.clock.eps {
+// Ordinals number the steps of compute of all minibatches: those of minibatch 0's period come from 0 on.
+
+// startOf returns the moment at which the step of an ordinal starts.
+func (r *ringBuilder) startOf(ordinal int) int {
+	n := len(r.comp)
+	j := floorDiv(ordinal, n)
+	return j*r.period + r.comp[ordinal-j*n].from
+}
+
+// behind returns the first ordinal whose step starts at a moment, or later.
+func (r *ringBuilder) behind(at int) int {
+	ordinal := (floorDiv(at, r.period) - 2) * len(r.comp)
+	for r.startOf(ordinal) < at {
 		ordinal++
 	}
 	return ordinal
@@ -168,8 +151,8 @@ func (r *ringBuilder) ordinal(is func(*step) bool) int {
 	return i - r.comp[i].shift*len(r.comp)
 }
 
-// entered returns when minibatch 0 begins its forward.
-func (r *ringBuilder) entered() float64 {
+// entered returns the moment at which minibatch 0 begins its forward.
+func (r *ringBuilder) entered() int {
 	return r.startOf(r.ordinal(func(s *step) bool { return s.begin && s.kind == pipeline.F }))
 }
 
@@ -181,37 +164,36 @@ func (r *ringBuilder) transfers() (before [][]step, err error) {
 	if !r.duplex {
 		back = toHost
 	}
-	start := r.entered()
 	for k := range r.ops.swaps {
-		p := &r.planned[k]
-		ready, due := r.bounds(&r.ops.swaps[k])
-		out, home := max(r.behind(start+p.Out), ready+1), min(r.behind(start+p.Back), due)
+		m := &r.ops.swaps[k]
+		ready, due := r.bounds(m)
+		offload, prefetch := r.moments.Ops[m.out], r.moments.Ops[m.back]
+		out, home := max(r.behind(offload.From), ready+1), min(r.behind(prefetch.From), due)
 		if home < out {
-			return nil, fmt.Errorf("%w: stage %d: activation %d is prefetched before it is offloaded", ErrPlan, r.t.stage, p.Activation)
+			return nil, fmt.Errorf("%w: stage %d: activation %d is prefetched before it is offloaded", ErrPlan, r.t.stage, m.layer-1)
 		}
-		layer := p.Activation + 1
-		r.insert(before, out, step{instruction: instruction{kind: pipeline.F, layer: layer}, on: toHost, swap: k, start: start + p.Out, length: p.Seconds})
-		r.insert(before, home, step{instruction: instruction{kind: pipeline.B, layer: layer}, on: back, swap: k, start: start + p.Back, length: p.Seconds})
+		r.insert(before, out, step{instruction: instruction{kind: pipeline.F, layer: m.layer}, on: toHost, swap: k}, offload)
+		r.insert(before, home, step{instruction: instruction{kind: pipeline.B, layer: m.layer}, on: back, swap: k}, prefetch)
 	}
-	if r.ahead > 0 {
-		r.insert(before, r.behind(start-r.ahead), step{instruction: instruction{kind: pipeline.F}, on: ofBatches, swap: none, batch: true, start: start - r.ahead, length: r.ahead})
+	if r.ahead {
+		at := pipeline.Interval{From: r.moments.Ahead, To: r.entered()}
+		r.insert(before, r.behind(at.From), step{instruction: instruction{kind: pipeline.F}, on: ofBatches, swap: none, batch: true}, at)
 	}
 	for _, list := range before {
-		slices.SortStableFunc(list, func(a, b step) int { return cmp.Compare(a.start, b.start) })
+		slices.SortStableFunc(list, func(a, b step) int { return a.from - b.from })
 	}
 	return before, nil
 }
 
-// insert puts a step of minibatch 0, which starts at a time, before the step of compute of an ordinal.
-func (r *ringBuilder) insert(before [][]step, ordinal int, s step) {
+// insert puts a step of minibatch 0, which runs in an interval, before the step of compute of an ordinal.
+func (r *ringBuilder) insert(before [][]step, ordinal int, s step, at pipeline.Interval) {
 	j := floorDiv(ordinal, len(r.comp))
 	i := ordinal - j*len(r.comp)
-	if s.start < float64(j)*r.clock.period { // behind what comes last in the period before
+	if at.From < j*r.period { // behind what comes last in the period before
 		i, j = len(r.comp), j-1
 	}
 	s.stage, s.to, s.op, s.shift = r.t.stage, none, none, -j
-	s.start -= float64(j) * r.clock.period
-	before[i] = append(before[i], s)
+	before[i] = append(before[i], r.during(s, at))
 }
 
 // bounds returns the ordinals of the step that a swap of minibatch 0 follows, and of the one that it is for.
@@ -228,34 +210,35 @@ func (r *ringBuilder) bounds(m *swap) (ready, due int) {
 }
 
 // assemble puts transfers and messages between the steps of compute.
-func (r *ringBuilder) assemble(instructions []instruction) error {
+func (r *ringBuilder) assemble() error {
 	before, err := r.transfers()
 	if err != nil {
 		return err
 	}
 	i := 0
-	// until appends the transfers before the next step of compute that start before a time.
-	until := func(at float64) {
-		for len(before[i]) > 0 && before[i][0].start < at {
+	// until appends the transfers before the next step of compute that start before a moment.
+	until := func(at int) {
+		for len(before[i]) > 0 && before[i][0].from < at {
 			r.steps, before[i] = append(r.steps, before[i][0]), before[i][1:]
 		}
 	}
-	for _, t := range instructions {
+	for _, t := range r.order.instructions[r.t.device] {
 		if t.kind.Communication() {
-			until(t.start)
-			r.steps = append(r.steps, step{instruction: t, on: onLink(t.to), op: none, swap: none, start: t.start, length: r.clock.sending(t)})
+			until(t.place.Moment())
+			s := step{instruction: t, on: onLink(t.to), op: none, swap: none}
+			r.steps = append(r.steps, r.during(s, r.order.work.During(t.kind, t.stage, t.far, 0)))
 			continue
 		}
 		for ; i < len(r.comp) && r.comp[i].instruction == t; i++ {
-			until(math.Inf(1))
+			until(math.MaxInt)
 			r.steps = append(r.steps, r.comp[i])
 		}
 	}
-	until(math.Inf(1))
-	last := math.Inf(-1)
+	until(math.MaxInt)
+	last := math.MinInt
 	for i := range r.steps {
-		last = max(last, r.steps[i].start)
-		r.times = append(r.times, last)
+		last = max(last, r.steps[i].from)
+		r.started = append(r.started, last)
 	}
 	return nil
 }
@@ -293,7 +276,7 @@ func (r *ringBuilder) uses(s *step) (all []usage) {
 	case s.kind.Communication():
 	case s.begin && s.kind == pipeline.F:
 		item(r.labels, true)
-		item(r.images, r.ahead == 0)
+		item(r.images, !r.ahead)
 	case s.op != none:
 		item(r.labels, false)
 		o := &r.ops.tasks[s.kind][s.op]
@@ -330,14 +313,13 @@ func (r *ringBuilder) lifetimes() {
 	}
 }
 
-// until returns the position up to which a step holds what it uses: that of the first step that the plan has behind its end.
+// until returns the position of the first step that starts after s ends; s holds its memory until then.
 func (r *ringBuilder) until(s *step) int {
-	end := s.start + s.length - float64(s.shift)*r.clock.period
-	n := len(r.steps)
-	at := (int(math.Floor(end/r.clock.period)) - 2) * n
+	end, n := s.until-s.shift*r.period, len(r.steps)
+	at := (floorDiv(end, r.period) - 2) * n
 	for {
 		j := floorDiv(at, n)
-		if float64(j)*r.clock.period+r.times[at-j*n] >= end-r.clock.eps {
+		if j*r.period+r.started[at-j*n] >= end {
 			return at
 		}
 		at++

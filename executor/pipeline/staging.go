@@ -88,7 +88,7 @@ func (d taskCompiler) upload(t *localStage, sb *slab) error {
 	p := &d.staging[t.stage]
 	i := p.uploads % stagingSlots
 	p.uploads++
-	ahead := t.ring != nil && t.ring.ahead > 0
+	ahead := t.ring != nil && t.ring.ahead
 	if !ahead {
 		if err := d.fillsSlot(t, i); err != nil {
 			return err

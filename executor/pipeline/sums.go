@@ -30,7 +30,7 @@ type replicaSums struct {
 }
 
 // newSynchronizations makes the channels of messages between replicas.
-func (e *Executor) newSynchronizations(c *chain.Chain, k *clock) {
+func (e *Executor) newSynchronizations() {
 	for s, x := range e.order.sums {
 		if x == nil || e.collectives[s] != nil {
 			continue
@@ -38,7 +38,7 @@ func (e *Executor) newSynchronizations(c *chain.Chain, k *clock) {
 		places := e.bucketPlaces(s)
 		x.gathers = map[[2]int]*channel{}
 		if x.divided() {
-			e.newScatters(c, k, s, places)
+			e.newScatters(s, places)
 		}
 		for i, from := range x.line[:len(x.line)-1] {
 			if x.divided() {

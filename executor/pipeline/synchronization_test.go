@@ -25,7 +25,7 @@ func summing(t testing.TB, c Costs, plan *pipeline.Plan, buckets int) *pipeline.
 	out.Synchronization = nil
 	k, err := newClock(c, &out)
 	must(t, err)
-	o, err := newOrder(&out, c.Platform.Devices, k)
+	o, err := newOrder(c, &out, c.Platform.Devices, 0)
 	must(t, err)
 	for s, st := range plan.Stages {
 		line := o.hosts(s)
@@ -63,11 +63,9 @@ func (o *order) sumsOf(c Costs, k *clock, s, first, last int, line []int, bucket
 	x, now := &synchronization{buckets: buckets}, 0.0
 	parts := x.madeBehind(o.plan.Stages[s], c.Chain, o.split[s])
 	for i, b := range buckets {
-		for _, instructions := range o.instructions {
-			for _, t := range instructions {
-				if r := o.residue(t.shift); t.stage == s && o.last(t) && r >= first && r <= last {
-					now = max(now, o.since(k, t.start, t.shift)+parts[i]*k.length(t.kind, s, r))
-				}
+		for _, t := range o.plan.Tasks {
+			if r := o.residue(t.Shift); t.Stage == s && t.Kind == o.leaves(s) && r >= first && r <= last {
+				now = max(now, k.since(t.Start, t.Shift)+parts[i]*k.length(t.Kind, s, r))
 			}
 		}
 		var bytes int64

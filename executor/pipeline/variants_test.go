@@ -13,6 +13,7 @@ import (
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/schedule"
 )
 
 // life is how long one of the users of some slots holds one: from an instruction, or a time, up to one. Taken in turn, its slot is its
@@ -101,6 +102,7 @@ type rotation struct {
 	*Executor
 	costs Costs
 	clock *clock
+	held  []float64               // by stage: for how many seconds a minibatch holds the input that goes to the host; 0: it does not
 	sets  map[string][]turns      // all of a kind
 	by    map[slotSet]turns       // each of them
 	seen  map[[2]int]int          // by stage and device: periods after which a task sees the slot of the weights that it saw
@@ -128,10 +130,10 @@ func newRotation(c Costs, plan *pipeline.Plan) (x *rotation, err error) {
 	if x.clock, err = newClock(c, plan); err != nil {
 		return nil, err
 	}
-	if x.order, err = newOrder(plan, c.Platform.Devices, x.clock); err != nil {
+	if x.order, err = newOrder(c, plan, c.Platform.Devices, 0); err != nil {
 		return nil, err
 	}
-	if err := x.schedule(c, plan); err != nil {
+	if err := x.findHeld(plan); err != nil {
 		return nil, err
 	}
 	x.order.late = x.order.split
@@ -155,6 +157,33 @@ func newRotation(c Costs, plan *pipeline.Plan) (x *rotation, err error) {
 	}
 	x.commands()
 	return x, nil
+}
+
+// findHeld finds for how long the input of each stage is held: it has gone to the host, and the ops before the first one that comes back
+// have read it.
+func (x *rotation) findHeld(plan *pipeline.Plan) error {
+	swaps, err := pipeline.Swaps(x.costs.Chain, x.costs.Platform, plan)
+	x.held = make([]float64, len(plan.Stages))
+	for s, list := range swaps {
+		st, now, last := plan.Stages[s], 0.0, 0.0
+		for _, o := range st.Ops {
+			if o.Kind == schedule.Prefetch || o.Kind == schedule.Backward {
+				break
+			}
+			if o.Kind == schedule.Offload {
+				continue
+			}
+			if now += o.Seconds(x.costs.Chain); o.Layer == st.First {
+				last = now
+			}
+		}
+		for _, m := range list {
+			if m.Activation == st.First-1 {
+				x.held[s] = max(m.Out+m.Seconds, last)
+			}
+		}
+	}
+	return err
 }
 
 // add notes a set of slots in the memory of a device.
@@ -294,7 +323,7 @@ func (x *rotation) messages(kind pipeline.Kind, s int) {
 			end := x.clock.span(o.reads(s), s, r).End
 			if kind == pipeline.CF {
 				end = x.clock.span(o.leaves(s+1), s+1, r).End
-				if held := o.held[s+1]; held > 0 {
+				if held := x.held[s+1]; held > 0 {
 					end = x.clock.span(pipeline.F, s+1, r).Start + held
 				}
 			}

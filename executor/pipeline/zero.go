@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 
 	"plimsoll/kernels"
-	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
@@ -171,7 +169,7 @@ func (e *Executor) dropEmpty() {
 }
 
 // newScatters makes the channels by which gradients go to the owners of parts.
-func (e *Executor) newScatters(c *chain.Chain, k *clock, s int, places []runtime.Span) {
+func (e *Executor) newScatters(s int, places []runtime.Span) {
 	x := e.order.sums[s]
 	x.scatters = map[[2]int]*channel{}
 	for _, m := range e.order.plan.Synchronization {
@@ -179,7 +177,7 @@ func (e *Executor) newScatters(c *chain.Chain, k *clock, s int, places []runtime
 		if m.Stage != s || m.Kind != pipeline.Reduce || x.scatters[ends] != nil {
 			continue
 		}
-		l := between("partial gradients", s, m.From, m.To, e.order.unowned(c, k, s, m.From, m.To))
+		l := between("partial gradients", s, m.From, m.To, e.order.unowned(s, m.From, m.To))
 		for b, p := range places {
 			if x.owner(b) == m.To {
 				l.bytes = max(l.bytes, p.Bytes)
@@ -192,8 +190,7 @@ func (e *Executor) newScatters(c *chain.Chain, k *clock, s int, places []runtime
 
 // unowned returns how many messages from one replica to another there are at one time, from their start until the other one has added
 // them up, or two; and in the order of all instructions.
-func (o *order) unowned(c *chain.Chain, k *clock, s, from, to int) int {
-	x := o.sums[s]
+func (o *order) unowned(s, from, to int) int {
 	var list []instruction
 	for _, d := range []int{from, to} {
 		for _, t := range o.instructions[d] {
@@ -212,110 +209,12 @@ func (o *order) unowned(c *chain.Chain, k *clock, s, from, to int) int {
 		now++
 		most = max(most, now)
 	}
-	ends, starts := map[int]float64{}, map[int]float64{}
-	for i, m := range o.plan.Synchronization {
-		if m.Stage == s && m.Kind == pipeline.Reduce && m.To == to {
-			b := x.bucket(m)
-			ends[b] = max(ends[b], k.sums[i].End, o.madeOn(c, k, s, to, m.First))
-			if m.From == from {
-				starts[b] = k.sums[i].Start
-			}
-		}
-	}
-	var times []interval
-	for b, start := range starts {
-		times = append(times, interval{start, ends[b]})
-	}
-	return max(most, min(len(times), 2), k.most(times))
-}
-
-// madeOn returns when the gradients of a step, of a stage's layers from one on, are on a device.
-func (o *order) madeOn(c *chain.Chain, k *clock, s, device, first int) (at float64) {
-	at = o.computed(k, s, device)
-	if st := o.plan.Stages[s]; !o.split[s] && len(st.Ops) == 0 {
-		at -= seconds(c, st.First, first-1)
-	}
-	return at
-}
-
-// computed returns when the last task of a step in a stage ends on a device.
-func (o *order) computed(k *clock, s, device int) (at float64) {
-	kind := pipeline.B
-	if o.split[s] {
-		kind = pipeline.W
-	}
-	for r, d := range o.on[s] {
-		if d == device {
-			at = max(at, k.span(kind, s, r).End)
-		}
-	}
-	return at
-}
-
-// placeParts adds the instructions of the messages of a stage's parts to their owners, and of what adds them up there.
-func (y *synchronizer) placeParts(s int, x *synchronization) {
-	here, starts := make([]float64, len(x.buckets)), make([]float64, len(x.buckets))
-	for b := range x.buckets {
-		here[b], starts[b] = y.tasks[synchronizedTask{s, y.repeats - 1, x.owner(b)}], y.computed(y.clock, s, x.owner(b))
-	}
-	for i, m := range y.plan.Synchronization {
-		if m.Stage != s || m.Kind != pipeline.Reduce {
-			continue
-		}
-		span := y.clock.sums[i]
-		t := instruction{kind: reducing, stage: s, to: m.To, layer: m.First, bucket: x.bucket(m), rank: rankOfSums + 1}
-		at := span.Start
-		if t.instant = span.End-span.Start <= y.clock.eps; t.instant {
-			at -= y.clock.eps
-		}
-		at = max(at, y.tasks[synchronizedTask{s, y.repeats - 1, m.From}])
-		here[t.bucket], starts[t.bucket] = max(here[t.bucket], at), max(starts[t.bucket], span.Start)
-		y.add(m.From, t, y.residue(m.Shift), span.Start, at)
-	}
-	for b, at := range here {
-		t := instruction{kind: owning, stage: s, to: none, layer: x.buckets[b].first, bucket: b, instant: true, rank: rankOfSums + 2}
-		y.add(x.owner(b), t, y.repeats-1, starts[b], at)
-	}
-}
-
-// placeWeights adds the instructions of the messages of new weights, which stand behind the updates of all stages, and what waits for
-// them behind all of these.
-func (y *synchronizer) placeWeights() {
-	var all []int
-	for i, m := range y.plan.Synchronization {
-		if m.Kind == pipeline.Gather && y.of(m).divided() {
-			all = append(all, i)
-		}
-	}
-	depth := func(i int) int {
-		m := y.plan.Synchronization[i]
-		return y.of(m).depth(y.residue(m.Shift), m)
-	}
-	slices.SortStableFunc(all, func(a, b int) int {
-		return cmp.Or(cmp.Compare(y.clock.sums[a].Start, y.clock.sums[b].Start), depth(a)-depth(b))
-	})
-	end, last := math.Inf(1), y.repeats-1
-	for i, n := range all {
-		m := y.plan.Synchronization[n]
-		t := instruction{kind: gathering, stage: m.Stage, to: m.To, layer: m.First, bucket: y.of(m).bucket(m), rank: rankOfUpdates + 2*i + 1}
-		admit := t
-		admit.kind, admit.to, admit.instant = admitting, m.From, true
-		admit.rank--
-		y.add(m.To, admit, last, y.clock.sums[n].Start, end)
-		y.add(m.From, t, last, y.clock.sums[n].Start, end)
-	}
-	for s, x := range y.order.sums {
-		if x == nil || !x.divided() {
-			continue
-		}
-		for _, d := range x.line {
-			y.add(d, instruction{kind: completing, stage: s, to: none, rank: rankOfUpdates + 2*len(all) + s}, last, 0, end)
-		}
-	}
+	times := o.work.UntilAdded(s, from, to)
+	return max(most, min(len(times), 2), o.work.Most(times))
 }
 
 // renews reports whether a message carries new weights: it stands behind the updates of its step.
-func (t instruction) renews() bool { return t.kind == gathering && math.IsInf(t.at, 1) }
+func (t instruction) renews() bool { return t.kind == gathering && t.part > 0 }
 
 // own adds up the gradients of a part that this device owns, in the order of the line: the sum of those before it grows in the block of
 // the first of them.

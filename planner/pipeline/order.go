@@ -2,48 +2,121 @@ package pipeline
 
 import (
 	"cmp"
-	"math/big"
 	"slices"
 
 	"plimsoll/planner/chain"
 )
 
-// Queue lists, in order, the work of a device or a link in a period, or in the step of a plan with a flush.
-type Queue struct {
-	From, To int // a device has both the same; a link that carries messages both ways has the smaller first
-	Work     []Work
+// WorkOrder is the order of all work of a period, or of the step of a plan with a flush.
+type WorkOrder struct {
+	// Moments is how many instants a period has at which work starts or ends. Those that differ by no more than rounding are one.
+	Moments int
+	Devices [][]Work     // by device of the platform: what it issues, in order
+	Ops     []*OpMoments // by stage; nil without ops, and in a plan that does not repeat a period of one minibatch
+
+	periodic bool
+	spans    map[gate]Interval
+	parts    map[partsOf][]Interval
 }
 
-// Work is a task in the order of its device or link. In period j it is for minibatch j·R + Shift, R being Plan.Repeats.
+// Work is a piece of work as the device that issues it sees it. In period j it is for minibatch j·R + Shift, R being Plan.Repeats. A
+// message is issued by the device that sends it.
 type Work struct {
-	Task  int // position in the plan; of a message between replicas its position behind all tasks
+	Kind  Kind
+	Stage int
 	Shift int // in a plan with a flush the microbatch
+	Task  int // position in the plan, of a message between replicas behind all tasks; None: the plan does not list it
+	To    int // of a message the device that receives it, of Admitting the one that sends; else NoDevice
+	Far   int // the other stage of a communication through a portal; 0: the next one
+	// First and Last are the layers of gradients, or new weights, and Part is which part of them, counted from 1; 0: all of them.
+	First, Last, Part int
+	// Closes says that a B, or a W, is the last one of its kind that a device has in a round of its stage.
+	Closes bool
+	Place  Place
 }
 
-// Order returns the order in which devices and links do the work of a plan, devices and links by their numbers. The order follows from
-// the starts. Work that starts at one instant, rounding aside, is in the order of a minibatch's passage, with work of no duration first.
-// Errors: those of Check up to RuleBoundary, ErrPlan.
-func Order(c *chain.Chain, p *Platform, plan *Plan) ([]Queue, error) {
+// Place is where work stands among all work of a period on all devices. Two pieces of work that no device has both may have one place.
+// Whatever work waits for stands before it, so that devices which keep to their orders do not wait for each other in a circle.
+type Place struct {
+	Half int // of a moment: twice its number, one more for work that takes time
+	Rank int // of those in one half
+}
+
+// Compare orders places.
+func (p Place) Compare(q Place) int {
+	return cmp.Or(cmp.Compare(p.Half, q.Half), cmp.Compare(p.Rank, q.Rank))
+}
+
+// Moment returns the moment of a place.
+func (p Place) Moment() int { return floorDiv(p.Half, 2) }
+
+// Joint returns the place of a sum over all replicas of a stage at once, which stands for the message there.
+func (p Place) Joint(stage int) Place { return Place{p.Half, rankOfSums + stage} }
+
+// Interval is from one moment to another, of the minibatch whose number is its residue.
+type Interval struct{ From, To int }
+
+// Order returns the order of the work of a plan. It follows from the starts. Work that starts at one instant, rounding aside, is in the
+// order of a minibatch's passage, with work of no duration first. The order has also what the plan does not list: communications that
+// take no time, updates, and what devices do about messages between replicas. ahead is by how many seconds batches come from the host before
+// their forward, to a first stage with ops. Errors: those of Check up to RuleBoundary, those of Swaps, ErrPlan.
+func Order(c *chain.Chain, p *Platform, plan *Plan, ahead float64) (*WorkOrder, error) {
 	l, err := arrange(c, p, plan)
 	if err != nil {
 		return nil, err
 	}
-	var all []Queue
-	for r, queue := range l.inOrder() {
-		q := Queue{From: r.x, To: r.y}
-		for _, t := range queue {
-			q.Work = append(q.Work, Work{Task: t.job.task, Shift: t.job.residue - t.later*l.repeats})
-		}
-		all = append(all, q)
+	o, err := newOrderer(l, ahead)
+	if err != nil {
+		return nil, err
 	}
-	slices.SortFunc(all, func(a, b Queue) int { return cmp.Or(a.From-b.From, a.To-b.To) })
-	return all, nil
+	o.addTasks()
+	o.addLeftOut()
+	o.addUpdates()
+	o.addSums()
+	return o.order(), nil
 }
+
+// During returns when a task runs; a communication that the plan leaves out takes no time behind the task before it.
+func (o *WorkOrder) During(kind Kind, stage, far, residue int) Interval {
+	return o.spans[gate{kind, stage, far, residue}]
+}
+
+// UntilAdded returns how long parts of gradients that go from one device to another are there until they are added up.
+func (o *WorkOrder) UntilAdded(stage, from, to int) []Interval {
+	return o.parts[partsOf{stage, from, to}]
+}
+
+// Most returns the largest number of intervals that hold at one moment, when they repeat with the period. An end counts before a start
+// at the same moment.
+func (o *WorkOrder) Most(list []Interval) int {
+	most := min(1, len(list))
+	for _, at := range list {
+		n := 0
+		for _, i := range list {
+			n += o.holding(i, at.From)
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
+// holding returns how many repetitions of an interval hold at a moment.
+func (o *WorkOrder) holding(i Interval, at int) int {
+	switch {
+	case o.periodic:
+		return max(0, floorDiv(at-i.From, o.Moments)-floorDiv(at-i.To, o.Moments))
+	case i.From <= at && at < i.To || i.From == at:
+		return 1
+	}
+	return 0
+}
+
+func floorDiv(a, b int) int { return (a - modulus(a, b)) / b }
 
 // entry is a job in an order, and how many periods it starts after the one in which its minibatch's number is its residue.
 type entry struct {
 	job   *job
-	begin ticks // within the period
+	half  int // within the period
 	later int
 }
 
@@ -55,46 +128,24 @@ func (l *layout) inOrder() map[resource][]entry {
 	return l.queues
 }
 
-// findOrder finds the order in start times. No other place does.
+// findOrder finds the order of each resource.
 func (l *layout) findOrder() map[resource][]entry {
-	eps := new(big.Int).Div(l.span(), tolerance)
+	m := l.findMoments()
 	all := map[resource][]entry{}
 	for _, j := range l.jobs {
-		r := l.resource(j)
-		all[r] = append(all[r], l.queue(j, eps))
+		q := entry{job: j, half: m.begin(j)}
+		if l.period != nil {
+			q.later = floorDiv(q.half, 2*m.count())
+			q.half -= q.later * 2 * m.count()
+		}
+		all[l.resource(j)] = append(all[l.resource(j)], q)
 	}
 	for _, queue := range all {
-		l.sort(queue, eps)
+		slices.SortStableFunc(queue, func(a, b entry) int {
+			return cmp.Or(a.half-b.half, l.rank(a.job)-l.rank(b.job), a.job.residue-b.job.residue-(a.later-b.later)*l.repeats)
+		})
 	}
 	return all
-}
-
-// queue returns when a job begins within the period; the end of a period, up to rounding, is the begin of the next one.
-func (l *layout) queue(j *job, eps ticks) entry {
-	q := entry{job: j, begin: j.start}
-	if l.period == nil {
-		return q
-	}
-	later := periods(add(j.start, eps), l.period)
-	q.begin = sub(j.start, new(big.Int).Mul(later, l.period))
-	q.later = int(later.Int64())
-	return q
-}
-
-// sort puts the work of a resource into order. Where starts differ by no more than rounding, work of no duration comes first. Then work
-// that comes first when a minibatch passes does, and then that of the first minibatch.
-func (l *layout) sort(queue []entry, eps ticks) {
-	slices.SortStableFunc(queue, func(a, b entry) int { return a.begin.Cmp(b.begin) })
-	for i := 0; i < len(queue); {
-		j := i + 1
-		for j < len(queue) && !less(eps, sub(queue[j].begin, queue[j-1].begin)) {
-			j++
-		}
-		slices.SortStableFunc(queue[i:j], func(a, b entry) int {
-			return cmp.Or(a.job.length.Sign()-b.job.length.Sign(), l.rank(a.job)-l.rank(b.job), a.job.residue-b.job.residue-(a.later-b.later)*l.repeats)
-		})
-		i = j
-	}
 }
 
 // rank is when a job comes in the passage of one minibatch.

@@ -19,14 +19,19 @@ type Swap struct {
 // Swaps returns when the transfers of each stage of a plan run, in the order of the offloads; none for a stage without. Errors:
 // those of Check that are about them.
 func Swaps(c *chain.Chain, p *Platform, plan *Plan) ([][]Swap, error) {
-	all := make([][]Swap, len(plan.Stages))
 	if !plan.Offloads() {
-		return all, nil
+		return make([][]Swap, len(plan.Stages)), nil
 	}
 	l, err := arrange(c, p, plan)
 	if err != nil {
 		return nil, err
 	}
+	return l.plannedSwaps()
+}
+
+// plannedSwaps is Swaps.
+func (l *layout) plannedSwaps() ([][]Swap, error) {
+	all := make([][]Swap, len(l.plan.Stages))
 	if err := l.transfers(); err != nil {
 		return nil, err
 	}
@@ -34,13 +39,13 @@ func Swaps(c *chain.Chain, p *Platform, plan *Plan) ([][]Swap, error) {
 		if k == nil || k.each.Moves() == 0 {
 			continue
 		}
-		swaps, why := k.each.swaps(p, plan.rhythm(s), k.each.Moves())
+		swaps, why := k.each.swaps(l.platform, l.plan.rhythm(s), k.each.Moves())
 		if why != nil {
 			return nil, fmt.Errorf("%w: stage %d: %s", ErrOps, s, why.reason)
 		}
 		for i, t := range swaps {
 			v := &k.each.moves[i]
-			all[s] = append(all[s], Swap{Activation: v.index, Offload: v.out, Prefetch: v.back, Seconds: v.seconds(p), Out: t.out, Back: t.back})
+			all[s] = append(all[s], Swap{Activation: v.index, Offload: v.out, Prefetch: v.back, Seconds: v.seconds(l.platform), Out: t.out, Back: t.back})
 		}
 	}
 	return all, nil
