@@ -22,23 +22,21 @@ type resident struct {
 	layer                         int
 	bytes                         int64 // 0: there are none
 	status, initial               status
-	fetched, written, hostUpdated ref
-	dropped                       [3]ref // what the last drop waited for
+	fetched, written, hostUpdated ref // its last ops
 	first                         firstOp
 }
 
 // firstOp is what the ops of a sequence say about an item before they are judged.
 type firstOp struct {
-	met      bool // an op was met that needs the item on the device, or not
-	present  bool // it needs it
-	outdated bool // a host update came before it
-	onHost   bool // some op uses the host's copy
+	met     bool // an op was met that needs the item on the device, or away from it
+	present bool // the op needs it there
+	onHost  bool // some op uses the host's copy
 }
 
 // clear forgets the sequence before.
 func (r *resident) clear() {
 	r.status, r.initial, r.first = absent, absent, firstOp{}
-	r.fetched, r.written, r.hostUpdated, r.dropped = none, none, none, [3]ref{none, none, none}
+	r.fetched, r.written, r.hostUpdated = none, none, none
 }
 
 // meet notes an op that needs the item on the device, or away from it.
@@ -47,11 +45,7 @@ func (r *resident) meet(present bool) {
 	if f.met {
 		return
 	}
-	f.met, f.present = true, present && r.bytes > 0
-	switch {
-	case f.present && f.outdated:
-		r.status = stale
-	case f.present:
+	if f.met, f.present = true, present && r.bytes > 0; f.present {
 		r.status = same
 	}
 }
@@ -78,7 +72,7 @@ func (r *resident) meetUpdate() {
 }
 
 func (r *resident) meetHostUpdate() {
-	r.first.onHost, r.first.outdated = true, true
+	r.first.onHost = true
 	if r.status != absent {
 		r.status = stale
 	}

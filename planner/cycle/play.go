@@ -115,7 +115,7 @@ func (p *player) ready(q *queue) bool {
 	case t.takes > 0 && p.used > p.limit-t.takes:
 		return false
 	}
-	return p.over(p.waits[t.task.waits:t.waitsEnd], q.step)
+	return p.over(p.waits[t.waits:t.waitsEnd], q.step)
 }
 
 func (p *player) start(q *queue) {

@@ -92,6 +92,18 @@ func TestFrozenLayersAreNotUpdated(t *testing.T) {
 	wantRefusal(t, c, "Pw1 Fall1 Dw1 Fall2 B2 B1", "op 5 (B1): the device has no weights of layer 1")
 }
 
+// A host update waits for a copy of what it writes (design, section 8, details), also for one that nothing reads.
+//
+// By hand: Pw1 0 to 4, Fall1 4 to 5, B1 5 to 6, Og1 6 to 7, the second Pw1 6 to 10, H1 10 to 12, which the next Pw1 waits for.
+func TestHostUpdateWaitsForCopies(t *testing.T) {
+	t.Parallel()
+	host, gradient := 2.0, int64(1)
+	c := network(chain.Layer{WeightBytes: 4, Update: chain.Update{GradientBytes: &gradient, HostS: &host}})
+	if r, err := simulate(t, c, "Pw1 Fall1 B1 Dw1 Og1 Pw1 H1 Dw1"); err != nil || r.Period != 12 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // With one gradient each, tied layers keep the period that the oracle gives them, which counts one for all, where nothing waits for memory
 // and no gradient moves; its peak is lower by at most the other gradients.
 func TestTiedLayersBesideTheOracle(t *testing.T) {

@@ -34,7 +34,7 @@ func (l *ledger) ofState(t *task, op Op) (reason string) {
 		return reason
 	}
 	if op.Kind == schedule.Update {
-		return l.update(op, weights, state)
+		return l.update(weights, state)
 	}
 	return l.updateOnHost(op, weights, state)
 }
@@ -65,7 +65,6 @@ func (l *ledger) fetch(t *task, r *resident) (reason string) {
 		return fmt.Sprintf("the device has stale %s of layer %d: drop them first", r.word, r.layer)
 	}
 	l.wait(r.written, r.hostUpdated)
-	l.wait(r.dropped[:]...)
 	r.status, r.fetched = same, l.here()
 	t.takes = r.bytes
 	return ""
@@ -91,8 +90,8 @@ func (l *ledger) drop(r *resident) (reason string) {
 	case newer:
 		return fmt.Sprintf("the device's %s of layer %d are newer than the host's: write them first", r.word, r.layer)
 	}
-	r.status, r.dropped = absent, [3]ref{l.lastCompute, r.fetched, r.written}
-	l.frees = append(l.frees, free{r.bytes, r.dropped})
+	r.status = absent
+	l.frees = append(l.frees, free{r.bytes, [3]ref{l.lastCompute, r.fetched, r.written}})
 	return ""
 }
 
@@ -151,7 +150,7 @@ func (l *ledger) takeGradients(t *task, op Op) (reason string) {
 }
 
 // update writes the device's weights and state, when their copies have ended.
-func (l *ledger) update(op Op, items ...*resident) (reason string) {
+func (l *ledger) update(items ...*resident) (reason string) {
 	for _, r := range items {
 		if r.bytes == 0 {
 			continue
@@ -175,7 +174,7 @@ func (l *ledger) updateOnHost(op Op, items ...*resident) (reason string) {
 		if r.status == newer {
 			return fmt.Sprintf("the host's %s of layer %d are older than the device's", r.word, op.Layer)
 		}
-		l.wait(r.fetched, r.written, r.hostUpdated)
+		l.wait(r.fetched) // no copy to the host runs: the device has nothing newer
 		if r.hostUpdated = l.here(); r.status == same {
 			r.status = stale
 		}
