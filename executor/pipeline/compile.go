@@ -98,7 +98,7 @@ func (r *recording) make(like *command, operands []int64) (*command, error) {
 	c := *like
 	switch use, isOp := r.uses[c.id]; {
 	case c.verb == doLaunch && isOp:
-		list, err := r.binder.again(&use, operands)
+		list, err := r.again(&use, operands)
 		if err != nil {
 			return nil, err
 		}
@@ -377,7 +377,7 @@ func (f *folder) findLists(periods []int32) {
 		n, have := known[list]
 		if !have {
 			n = int32(len(f.here))
-			known[list], f.here = n, append(f.here, f.recording.lists[list])
+			known[list], f.here = n, append(f.here, f.lists[list])
 		}
 		f.plays = append(f.plays, n)
 	}

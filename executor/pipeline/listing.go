@@ -119,13 +119,15 @@ func minibatches(n int) string {
 	return fmt.Sprintf("%d minibatches", n)
 }
 
-// list lists commands, without those by which drivers say where they are.
+// list lists the commands that are played, without those by which drivers say where they are.
 func (l *lister) list(list []*command) (all []commands.Command) {
 	for _, c := range list {
 		switch c.verb {
 		case doBegin, doStart, doAudit:
 		default:
-			all = append(all, l.command(c))
+			if c.played != never {
+				all = append(all, l.command(c))
+			}
 		}
 	}
 	return all

@@ -122,7 +122,8 @@ func nothingNew(t *testing.T, e *Executor, updates ...int) {
 		for _, d := range e.drivers {
 			plays := d.table.list(d, k*e.group)
 			recorded := d.recorded(k * e.group)
-			ends := func(p played) bool { return p.of.minibatch >= (k-1)*e.group-e.order.filling() }
+			last := (k-1)*e.group - e.order.filling()
+			ends := func(p played) bool { return p.of.minibatch >= last }
 			plays, recorded = slices.DeleteFunc(plays, ends), slices.DeleteFunc(recorded, ends)
 			for n := range max(len(plays), len(recorded)) {
 				if n < min(len(plays), len(recorded)) && plays[n].key() == recorded[n].key() && plays[n].of == recorded[n].of {
