@@ -117,9 +117,6 @@ func (o *orderer) addTasks() {
 		}
 		o.add(device, w, j.residue, o.moments.number(j.start), o.moments.begin(j))
 	}
-	for _, list := range o.devices {
-		sortWork(list)
-	}
 }
 
 // addLeftOut adds the communications that take no time and that the plan leaves out, each at the end of the task whose result it carries.
