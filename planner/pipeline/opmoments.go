@@ -6,18 +6,6 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// OpMoments is when the ops of a stage run, of a plan that repeats a period of one minibatch: moments of the minibatch whose number is its
-// residue.
-type OpMoments struct {
-	Ops []Interval // by position in the stage's ops; of a transfer when its link carries it
-	// OffloadsInput says that the input of the stage goes to the host. Held is until when the stage holds it then: its transfer, and what
-	// reads it before, have ended.
-	OffloadsInput bool
-	Held          int
-	// Ahead is when the batch begins to come from the host, where it comes before the forward; else when that begins.
-	Ahead int
-}
-
 // opTimes is OpMoments in ticks.
 type opTimes struct {
 	from, to []ticks
@@ -50,50 +38,50 @@ func (x *opTimes) number(m *moments) *OpMoments {
 
 // opTimes finds when the ops of all stages run, with batches that come so many seconds before the first forward; nil of stages without ops,
 // and of plans that do not repeat a period of one minibatch. Errors: those of transfers.
-func (l *layout) opTimes(ahead float64) ([]*opTimes, error) {
-	all := make([]*opTimes, len(l.plan.Stages))
-	if l.period == nil || l.repeats > 1 {
+func (o *orderer) opTimes(ahead float64) ([]*opTimes, error) {
+	all := make([]*opTimes, len(o.plan.Stages))
+	if o.period == nil || o.repeats > 1 {
 		return all, nil
 	}
-	swaps, err := l.plannedSwaps()
+	swaps, err := o.plannedSwaps()
 	if err != nil {
 		return nil, err
 	}
-	for s, st := range l.plan.Stages {
+	for s, st := range o.plan.Stages {
 		if len(st.Ops) == 0 {
 			continue
 		}
-		all[s] = l.opTimesOf(s, swaps[s])
-		all[s].ahead = l.at[place{F, s, 0}].start
+		all[s] = o.opTimesOf(s, swaps[s])
+		all[s].ahead = o.at[place{F, s, 0}].start
 		if s == 0 {
-			all[s].ahead = sub(all[s].ahead, l.rounded(ahead))
+			all[s].ahead = sub(all[s].ahead, o.rounded(ahead))
 		}
 	}
 	return all, nil
 }
 
 // opTimesOf finds when the ops of a stage run.
-func (l *layout) opTimesOf(s int, swaps []Swap) *opTimes {
-	st := &l.plan.Stages[s]
+func (o *orderer) opTimesOf(s int, swaps []Swap) *opTimes {
+	st := &o.plan.Stages[s]
 	x := &opTimes{from: make([]ticks, len(st.Ops)), to: make([]ticks, len(st.Ops))}
-	entered := l.at[place{F, s, 0}].start
+	entered := o.at[place{F, s, 0}].start
 	now, read, reading := entered, entered, true
 	for i, op := range st.Ops {
 		if reading = reading && op.Kind != schedule.Prefetch && op.Kind != schedule.Backward; op.Kind.Transfer() {
 			continue
 		}
-		x.from[i], x.to[i] = now, add(now, l.rounded(op.Seconds(l.chain)))
+		x.from[i], x.to[i] = now, add(now, o.rounded(op.Seconds(o.chain)))
 		if now = x.to[i]; reading && op.Layer == st.First {
 			read = now
 		}
 		if i == st.loss() {
-			now = l.at[place{B, s, 0}].start
+			now = o.at[place{B, s, 0}].start
 		}
 	}
 	for _, w := range swaps {
 		for op, start := range map[int]float64{w.Offload: w.Out, w.Prefetch: w.Back} {
-			x.from[op] = add(entered, l.rounded(start))
-			x.to[op] = add(x.from[op], l.rounded(w.Seconds))
+			x.from[op] = add(entered, o.rounded(start))
+			x.to[op] = add(x.from[op], o.rounded(w.Seconds))
 		}
 		if w.Activation != st.First-1 {
 			continue
@@ -106,7 +94,7 @@ func (l *layout) opTimesOf(s int, swaps []Swap) *opTimes {
 }
 
 // rounded returns the whole ticks of a time, which need not be one of the chain or of the plan.
-func (l *layout) rounded(seconds float64) ticks {
+func (o *orderer) rounded(seconds float64) ticks {
 	t := exact(seconds)
-	return new(big.Int).Div(new(big.Int).Mul(t.Num(), l.unit), t.Denom())
+	return new(big.Int).Div(new(big.Int).Mul(t.Num(), o.unit), t.Denom())
 }

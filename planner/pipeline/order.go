@@ -2,9 +2,9 @@ package pipeline
 
 import (
 	"cmp"
+	"math/big"
 	"slices"
-
-	"plimsoll/planner/chain"
+	"sort"
 )
 
 // WorkOrder is the order of all work of a period, or of the step of a plan with a flush.
@@ -53,28 +53,30 @@ func (p Place) Moment() int { return floorDiv(p.Half, 2) }
 // Joint returns the place of a sum over all replicas of a stage at once, which stands for the message there.
 func (p Place) Joint(stage int) Place { return Place{p.Half, rankOfSums + stage} }
 
+const (
+	// rankOfSums is that of the first message between replicas of those in one half moment: they come behind all tasks, and updates behind
+	// them.
+	rankOfSums    = 1 << 24
+	rankOfUpdates = 1 << 28
+)
+
+// partsOf tells apart messages of parts of gradients: from one device of a stage to another.
+type partsOf struct{ stage, from, to int }
+
+// OpMoments is when the ops of a stage run, of a plan that repeats a period of one minibatch: moments of the minibatch whose number is its
+// residue.
+type OpMoments struct {
+	Ops []Interval // by position in the stage's ops; of a transfer when its link carries it
+	// OffloadsInput says that the input of the stage goes to the host. Held is until when the stage holds it then: its transfer, and what
+	// reads it before, have ended.
+	OffloadsInput bool
+	Held          int
+	// Ahead is when the batch begins to come from the host, where it comes before the forward; else when that begins.
+	Ahead int
+}
+
 // Interval is from one moment to another, of the minibatch whose number is its residue.
 type Interval struct{ From, To int }
-
-// Order returns the order of the work of a plan. It follows from the starts. Work that starts at one instant, rounding aside, is in the
-// order of a minibatch's passage, with work of no duration first. The order has also what the plan does not list: communications that
-// take no time, updates, and what devices do about messages between replicas. ahead is by how many seconds batches come from the host before
-// their forward, to a first stage with ops. Errors: those of Check up to RuleBoundary, those of Swaps, ErrPlan.
-func Order(c *chain.Chain, p *Platform, plan *Plan, ahead float64) (*WorkOrder, error) {
-	l, err := arrange(c, p, plan)
-	if err != nil {
-		return nil, err
-	}
-	o, err := newOrderer(l, ahead)
-	if err != nil {
-		return nil, err
-	}
-	o.addTasks()
-	o.addLeftOut()
-	o.addUpdates()
-	o.addSums()
-	return o.order(), nil
-}
 
 // During returns when a task runs; a communication that the plan leaves out takes no time behind the task before it.
 func (o *WorkOrder) During(kind Kind, stage, far, residue int) Interval {
@@ -165,4 +167,65 @@ func (l *layout) rank(j *job) int {
 		return back
 	}
 	return 4*len(l.plan.Stages) + 1
+}
+
+// moments numbers the instants of a period at which work starts or ends, in order. Instants that differ by no more than rounding have one
+// number. The instants of later periods are counted on. A plan with a flush has one period.
+type moments struct {
+	period ticks   // nil for a flush plan
+	eps    ticks   // what rounding may change
+	first  []ticks // by moment: the earliest instant that has its number
+}
+
+// findMoments numbers the starts and ends of all jobs, and some other times.
+func (l *layout) findMoments(others ...ticks) *moments {
+	m := &moments{period: l.period, eps: new(big.Int).Div(l.span(), tolerance)}
+	for _, j := range l.jobs {
+		others = append(others, j.start, j.end())
+		if j.early.Sign() > 0 {
+			others = append(others, add(j.start, j.early))
+		}
+	}
+	all := make([]ticks, len(others))
+	for i, t := range others {
+		_, all[i] = m.within(t)
+	}
+	slices.SortFunc(all, ticks.Cmp)
+	for i, t := range all {
+		if i == 0 || less(m.eps, sub(t, all[i-1])) {
+			m.first = append(m.first, t)
+		}
+	}
+	return m
+}
+
+// within returns a time within its period. The end of a period, up to rounding, is the begin of the next one.
+func (m *moments) within(t ticks) (periods int, at ticks) {
+	if m.period == nil {
+		return 0, t
+	}
+	n := new(big.Int).Div(add(t, m.eps), m.period)
+	return int(n.Int64()), sub(t, n.Mul(n, m.period))
+}
+
+// count returns how many moments a period has.
+func (m *moments) count() int { return len(m.first) }
+
+// number returns the moment of a time that is one of those numbered.
+func (m *moments) number(t ticks) int {
+	n, at := m.within(t)
+	return n*m.count() + sort.Search(m.count(), func(i int) bool { return less(at, m.first[i]) }) - 1
+}
+
+// interval returns the moments at which a job starts and ends.
+func (m *moments) interval(j *job) Interval { return Interval{m.number(j.start), m.number(j.end())} }
+
+// begin returns the half moment at which a job begins. Each moment has two: work that takes no time, rounding aside, begins in the first
+// half of it, other work in the second.
+func (m *moments) begin(j *job) (half int) {
+	half = 2 * m.number(j.start)
+	if less(m.eps, j.length) {
+		half++
+	}
+	return half
 }

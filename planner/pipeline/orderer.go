@@ -1,6 +1,10 @@
 package pipeline
 
-import "slices"
+import (
+	"slices"
+
+	"plimsoll/planner/chain"
+)
 
 // orderer finds the order of all work of a plan.
 type orderer struct {
@@ -18,26 +22,48 @@ type queuedWork struct {
 	start int
 }
 
-func newOrderer(l *layout, ahead float64) (*orderer, error) {
-	ops, err := l.opTimes(ahead)
+// Order returns the order of the work of a plan, as it follows from the starts:
+//
+//	work that starts at one instant, rounding aside, is in the order of a minibatch's passage, with work of no duration first
+//	communications that take no time, updates, and the work of messages between replicas are in it, which plans do not list
+//	ahead is by how many seconds batches come from the host before their forward, to a first stage with ops
+//
+// Errors: those of Check up to RuleBoundary, those of Swaps, ErrPlan.
+func Order(c *chain.Chain, p *Platform, plan *Plan, ahead float64) (*WorkOrder, error) {
+	l, err := arrange(c, p, plan)
 	if err != nil {
 		return nil, err
 	}
+	o, err := newOrderer(l, ahead)
+	if err != nil {
+		return nil, err
+	}
+	o.addTasks()
+	o.addLeftOut()
+	o.addUpdates()
+	o.addSums()
+	return o.order(), nil
+}
+
+func newOrderer(l *layout, ahead float64) (*orderer, error) {
+	o := &orderer{layout: l, devices: make([][]queuedWork, l.platform.Devices), sumOf: map[int]*sum{}, rounds: map[roundOf]*roundEnd{}}
+	var err error
+	if o.ops, err = o.opTimes(ahead); err != nil {
+		return nil, err
+	}
 	var others []ticks
-	for _, x := range ops {
+	for _, x := range o.ops {
 		if x != nil {
 			others = append(others, x.all()...)
 		}
 	}
 	for _, x := range l.sums {
 		if x.part > 0 {
-			others = append(others, l.addedAt(x))
+			others = append(others, o.addedAt(x))
 		}
 	}
-	return &orderer{
-		layout: l, moments: l.findMoments(others...), devices: make([][]queuedWork, l.platform.Devices), ops: ops,
-		sumOf: map[int]*sum{}, rounds: map[roundOf]*roundEnd{},
-	}, nil
+	o.moments = l.findMoments(others...)
+	return o, nil
 }
 
 // order returns the order when all work is there.
@@ -90,9 +116,6 @@ func (o *orderer) addTasks() {
 			device, w.To = j.from, j.to
 		}
 		o.add(device, w, j.residue, o.moments.number(j.start), o.moments.begin(j))
-	}
-	for _, list := range o.devices {
-		sortWork(list)
 	}
 }
 

@@ -5,13 +5,6 @@ import (
 	"slices"
 )
 
-const (
-	// rankOfSums is that of the first message between replicas of those in one half moment: they come behind all tasks, and updates behind
-	// them.
-	rankOfSums    = 1 << 24
-	rankOfUpdates = 1 << 28
-)
-
 // roundOf is a round of a stage, by the residue of its last minibatch.
 type roundOf struct{ stage, last int }
 
@@ -21,9 +14,6 @@ type roundEnd struct {
 	end       int         // the moment at which all that the round needs for its update has ended
 	half      int         // that of the latest work of it
 }
-
-// partsOf tells apart messages of parts of gradients: from one device of a stage to another.
-type partsOf struct{ stage, from, to int }
 
 // sends reports whether the plan has messages between the replicas of a stage.
 func (o *orderer) sends(stage int) bool {
@@ -241,7 +231,7 @@ func (o *orderer) addNewWeights() {
 }
 
 // addedAt returns when a part of gradients is added up: all of it has come to its owner, who has made its own.
-func (l *layout) addedAt(x *sum) ticks {
+func (o *orderer) addedAt(x *sum) ticks {
 	var at ticks
 	later := func(t ticks) {
 		if at == nil || less(at, t) {
@@ -254,8 +244,8 @@ func (l *layout) addedAt(x *sum) ticks {
 		}
 	}
 	for _, r := range x.round {
-		if b := l.leaves(x.stage, r); b.device == x.line[x.end()] {
-			later(sub(b.end(), l.after(b, x.first)))
+		if b := o.leaves(x.stage, r); b.device == x.line[x.end()] {
+			later(sub(b.end(), o.after(b, x.first)))
 		}
 	}
 	return at
