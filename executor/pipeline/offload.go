@@ -180,7 +180,7 @@ func (d ringCompiler) part(ctx context.Context, t *localStage, s *step, f *inFli
 		if err := d.compute.launch(prepared{Launch: d.paced[taskKey{s.kind, s.stage, s.op}]}); err != nil {
 			return err
 		}
-	} else if err := d.op(ctx, t, s.kind, o, f); err != nil {
+	} else if err := d.op(ctx, t, o, f); err != nil {
 		return err
 	}
 	if s.kind != pipeline.F || s.op != t.ring.leaves || f.from == nil {

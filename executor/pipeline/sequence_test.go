@@ -156,10 +156,10 @@ func TestOpsAreTimed(t *testing.T) {
 			case !op.Kind.Transfer() && (x.Start < task.Start || x.End > task.End):
 				t.Errorf("op %d of step %d, %v, is at %+v, its task at %+v", p, step, op, x, task)
 			}
-			switch {
-			case op.Kind == schedule.Offload:
+			switch op.Kind {
+			case schedule.Offload:
 				away[op.Layer] = x.End
-			case op.Kind == schedule.Prefetch:
+			case schedule.Prefetch:
 				if moved++; x.Start < away[op.Layer] {
 					t.Errorf("op %d of step %d, %v, starts at %v, its offload ends at %v", p, step, op, x.Start, away[op.Layer])
 				}
