@@ -104,11 +104,11 @@ func (f *Fleet) planOne(ctx context.Context, c *Case, s pipeline.Strategy, limit
 	}
 	row := &Row{
 		Strategy: s.Name, Devices: c.Job.Devices, Limit: limit.String(), LimitBytes: p.Limit, Draw: c.Draw,
-		Kind: "periodic", Versions: cmp.Or(p.Plan.Versions, pipeline.DoubleBuffered), Stages: len(p.Plan.Stages),
-		Minibatches: p.Plan.Repeats(), PredictedS: p.Plan.Period, pipe: p, from: c,
+		Kind: "periodic", Versions: cmp.Or(p.Versions, pipeline.DoubleBuffered), Stages: len(p.Stages),
+		Minibatches: p.Repeats(), PredictedS: p.Period, pipe: p, from: c,
 	}
-	if p.Plan.IsFlush() {
-		row.Kind, row.PredictedS = "flush", p.Plan.Predicted.Makespan
+	if p.IsFlush() {
+		row.Kind, row.PredictedS = "flush", p.Predicted.Makespan
 	}
 	if row.line, err = timeline.NewPipeline(p.Costs, p.Plan, p.Needs, p.Holds); err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ func (r *Row) draw() string {
 // unit says of what the times are.
 func (r *Row) unit() string {
 	switch {
-	case r.pipe.Plan.IsFlush():
+	case r.pipe.IsFlush():
 		return fmt.Sprintf("step of %d microbatches", r.Minibatches)
 	case r.Minibatches == 1:
 		return "period"
@@ -168,7 +168,7 @@ func (r *Report) drawn() bool {
 
 // kind returns the name of the time in few letters.
 func (r *Row) kind() string {
-	if r.pipe.Plan.IsFlush() {
+	if r.pipe.IsFlush() {
 		return "step"
 	}
 	return r.unit()

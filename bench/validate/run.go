@@ -92,7 +92,7 @@ func (f *Fleet) simulate(ctx context.Context, row *Row, on []executor.Target, fe
 // compute runs a plan with kernels, and looks at what it leaves.
 func (f *Fleet) compute(ctx context.Context, row *Row, on []executor.Target, known *references) error {
 	opt := f.options(row.from.Job, known.feed)
-	opt.Timed, opt.Audit = &pipe.Timed{}, f.Audit && row.pipe.Plan.IsFlush()
+	opt.Timed, opt.Audit = &pipe.Timed{}, f.Audit && row.pipe.IsFlush()
 	var diverged atomic.Bool
 	opt.Done = func(r pipe.Result) {
 		if math.IsNaN(r.Loss) || math.IsInf(r.Loss, 0) {
@@ -115,7 +115,7 @@ func (f *Fleet) compute(ctx context.Context, row *Row, on []executor.Target, kno
 	if err := f.drive(ctx, x, row); err != nil {
 		return err
 	}
-	if row.pipe.Plan.IsFlush() && diverged.Load() {
+	if row.pipe.IsFlush() && diverged.Load() {
 		return ErrDiverged
 	}
 	if err := known.compare(ctx, row, x); err != nil {
@@ -126,7 +126,7 @@ func (f *Fleet) compute(ctx context.Context, row *Row, on []executor.Target, kno
 
 // drive lets a plan run, and fills in what its clocks say.
 func (f *Fleet) drive(ctx context.Context, x *pipe.Executor, row *Row) error {
-	if !row.pipe.Plan.IsFlush() {
+	if !row.pipe.IsFlush() {
 		n := row.run(f.Minibatches, x.Group())
 		if err := x.Run(ctx, n); err != nil {
 			return err

@@ -187,10 +187,10 @@ func checkMemories(t *testing.T, row *Row) (curves int) {
 			top, least = max(top, int64(p.Y)), min(least, int64(p.Y))
 		}
 		m := row.pipe.Needs[d]
-		if top > m.Peak || top != m.Peak && row.pipe.Plan.IsFlush() || least < m.Static+m.Messages || top == least {
+		if top > m.Peak || top != m.Peak && row.pipe.IsFlush() || least < m.Static+m.Messages || top == least {
 			t.Errorf("%s, device %d: from %d to %d bytes, the peak is %d, of which %d static", row.Strategy, d, least, top, m.Peak, m.Static)
 		}
-		if peak := c.Peak; peak.Bytes() > m.Peak || peak.Bytes() != m.Peak && row.pipe.Plan.IsFlush() || peak.Bytes() < top {
+		if peak := c.Peak; peak.Bytes() > m.Peak || peak.Bytes() != m.Peak && row.pipe.IsFlush() || peak.Bytes() < top {
 			t.Errorf("%s, device %d: at %s %d bytes are held, the peak is %d, the highest that is drawn %d", row.Strategy, d, peak.At, peak.Bytes(), m.Peak, top)
 		}
 		curves++

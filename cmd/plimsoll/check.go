@@ -39,7 +39,7 @@ duration multiplied by a factor of its own, drawn evenly from 1 minus to 1 plus 
   plimsoll check -c c.json -p pipeline.json --platform platform.json
   plimsoll check -c c.json -p pipeline.json --noise 10% --runs 1000
   plimsoll check -p schedule.csv`
-	f.planFor.register(cmd)
+	f.register(cmd)
 	f.plan.register(cmd)
 	cmd.Flags().Var(&f.memory, "memory", "memory limit (default: the plan's)")
 	f.noise.register(cmd)

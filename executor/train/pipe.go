@@ -72,7 +72,7 @@ func (p *pipePlanner) fastest(ctx context.Context, free *JobPlan, limit int64) (
 	}
 	switch {
 	case found != nil:
-		found.Plan.Strategy = p.q.Strategy.Name
+		found.Strategy = p.q.Strategy.Name
 		return found, nil
 	case failure != nil:
 		failure.Strategy = p.q.Strategy.Name
@@ -175,7 +175,7 @@ func (p *pipePlanner) within(ctx context.Context, free *JobPlan, limit int64) (*
 			return p.smallest(ctx, limit, most, free)
 		}
 		over, free = memory, found
-		memory = max(0, min(memory, mostOf(found.Plan.PerDevicePeak))-(most-limit))
+		memory = max(0, min(memory, mostOf(found.PerDevicePeak))-(most-limit))
 	}
 	return p.smallest(ctx, limit, 0, free)
 }

@@ -410,7 +410,7 @@ func TestPlansAmongOthersInArenas(t *testing.T) {
 				return math.Inf(1), small.Smallest, small.Strategy == s.Name
 			}
 			must(t, err)
-			return p.PredictedSeconds(), 0, p.Plan.Strategy == s.Name
+			return p.PredictedSeconds(), 0, p.Strategy == s.Name
 		}
 		_, least, _ := plan(all, 0)
 		for _, limit := range []int64{0, least, least * 9 / 8, least * 5 / 4, least * 3 / 2, least * 2, least * 3} {

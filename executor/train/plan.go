@@ -56,7 +56,7 @@ func (c Corrections) options() pipe.Options {
 
 // unit returns how many steps of a run come together: the minibatches of an update of an asynchronous plan, else 1.
 func (p *JobPlan) unit() int {
-	if p == nil || p.Plan.IsFlush() {
+	if p == nil || p.IsFlush() {
 		return 1
 	}
 	return p.Group
@@ -70,10 +70,10 @@ func (p *JobPlan) Holds() ([][]pipe.Hold, error) {
 // timedPeriods returns how many periods are timed of a plan without a flush: those that fill and drain the pipeline and some
 // between; 0, all, of a step.
 func (p *JobPlan) timedPeriods() int {
-	if p.Plan.IsFlush() {
+	if p.IsFlush() {
 		return 0
 	}
-	return 8 + 4*len(p.Plan.Stages)
+	return 8 + 4*len(p.Stages)
 }
 
 // versions returns the weight versions of a plan; those of a single device are as with a flush.
@@ -81,10 +81,10 @@ func (p *JobPlan) versions() pipeline.Versions {
 	switch {
 	case p == nil:
 		return pipeline.Flush
-	case p.Plan.Versions == "":
+	case p.Versions == "":
 		return pipeline.DoubleBuffered
 	}
-	return p.Plan.Versions
+	return p.Versions
 }
 
 // PredictedSeconds returns the time of a training step by the plan. It leaves out the update of a pipeline, and transfers of offloaded state
@@ -94,9 +94,9 @@ func (p *JobPlan) PredictedSeconds() float64 {
 		return float64(p.Group)*p.Predicted.Makespan + executor.UpdateSeconds(p.Costs.Chain)
 	}
 	if p.IsFlush() {
-		return p.Plan.Predicted.Makespan
+		return p.Predicted.Makespan
 	}
-	return p.Plan.SecondsPerMinibatch()
+	return p.SecondsPerMinibatch()
 }
 
 // PredictedPeak returns the peak of the arena, of the device that needs most, static memory included.
@@ -176,10 +176,10 @@ func (p *JobPlan) note() error {
 		return err
 	}
 	limit := fmt.Append(nil, p.Limit)
-	if p.Plan.Extra == nil {
-		p.Plan.Extra = map[string]json.RawMessage{}
+	if p.Extra == nil {
+		p.Extra = map[string]json.RawMessage{}
 	}
-	p.Plan.Extra[extentsField], p.Plan.Extra[executor.ArenaField] = raw, limit
+	p.Extra[extentsField], p.Extra[executor.ArenaField] = raw, limit
 	return nil
 }
 

@@ -13,7 +13,7 @@ import (
 // straight gives a plan the portals of its stages, and lets the strategy plan for the shorter messages, where it then has the
 // same stages. The plan stays what it is where no skip passes a stage, or where the portals would cost something.
 func (p *pipePlanner) straight(ctx context.Context, platform *pipeline.Platform, plain *JobPlan) (*JobPlan, error) {
-	portals := pipe.Portals(p.job.Work.Model, plain.Plan.Stages)
+	portals := pipe.Portals(p.job.Work.Model, plain.Stages)
 	if len(portals) == 0 {
 		return plain, nil
 	}

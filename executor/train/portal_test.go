@@ -42,20 +42,20 @@ func TestPortalsThatCostNothing(t *testing.T) {
 		q.Portals = true
 		straight, err := j.PlanPipe(t.Context(), c, q)
 		must(t, err)
-		if len(plain.Plan.Portals) > 0 || plain.Work != j.Work {
-			t.Errorf("%s: portals that nobody asked for: %v", strategy, plain.Plan.Portals)
+		if len(plain.Portals) > 0 || plain.Work != j.Work {
+			t.Errorf("%s: portals that nobody asked for: %v", strategy, plain.Portals)
 		}
 		a, _ := plain.extent()
 		b, _ := straight.extent()
 		if b > a || straight.PredictedSeconds() > plain.PredictedSeconds()*(1+1e-9) {
 			t.Errorf("%s: %d bytes and %v s with portals, %d and %v without", strategy, b, straight.PredictedSeconds(), a, plain.PredictedSeconds())
 		}
-		if len(straight.Plan.Portals) == 0 {
+		if len(straight.Portals) == 0 {
 			continue
 		}
 		taken++
 		path := filepath.Join(t.TempDir(), "plan.json")
-		must(t, straight.Plan.Write(path))
+		must(t, straight.Write(path))
 		again, err := readPipe(j, path, c)
 		must(t, err)
 		if again.Work != straight.Work || !slices.Equal(again.Needs, straight.Needs) {
@@ -66,7 +66,7 @@ func TestPortalsThatCostNothing(t *testing.T) {
 			r := &Run{Job: j, Chain: c, Plan: p, Steps: 2, Rate: Rate{Peak: 0.01}}
 			r.Whole()
 			got := done(t, r)
-			if want == nil || p == straight && !p.Plan.IsFlush() {
+			if want == nil || p == straight && !p.IsFlush() {
 				want = got
 			}
 			if got.WeightsSHA256 != want.WeightsSHA256 {
@@ -99,12 +99,12 @@ func TestPortalsOfStagesThatOffload(t *testing.T) {
 			continue
 		}
 		must(t, err)
-		if !p.Plan.Offloads() || len(p.Plan.Portals) == 0 {
+		if !p.Offloads() || len(p.Portals) == 0 {
 			continue
 		}
 		both++
 		path := filepath.Join(t.TempDir(), "plan.json")
-		must(t, p.Plan.Write(path))
+		must(t, p.Write(path))
 		again, err := readPipe(j, path, c)
 		must(t, err)
 		if !slices.Equal(again.Needs, p.Needs) {

@@ -38,10 +38,10 @@ func slowest(p *JobPlan, ran []pipe.Timing) *SlowTask {
 	}
 	planned, measured := map[task]float64{}, map[task][]float64{}
 	for _, s := range spans {
-		if s.Task >= len(p.Plan.Tasks) {
+		if s.Task >= len(p.Tasks) {
 			continue // a message between replicas
 		}
-		if t := p.Plan.Tasks[s.Task]; !t.Kind.Communication() {
+		if t := p.Tasks[s.Task]; !t.Kind.Communication() {
 			planned[task{t.Device, t.Stage, t.Kind}] = s.End - s.Start
 		}
 	}

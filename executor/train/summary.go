@@ -143,7 +143,7 @@ func (r *Run) summarizeDevices(s *Summary) {
 		if r.Saves.Dir != nil {
 			at.SnapshotBytes = m.Snapshot
 		}
-		for i, st := range p.Plan.Stages {
+		for i, st := range p.Stages {
 			if slices.Contains(st.Devices, d) {
 				at.Stages = append(at.Stages, i)
 			}
