@@ -76,7 +76,8 @@ func (l *lister) list(script []command) []commands.Command {
 		case c.Record != none:
 			all[i].Verb, all[i].What = commands.Note, eventName(c.Record)
 		default:
-			all[i].Verb, all[i].What, all[i].Bytes = commands.Copy, fmt.Sprintf("%v of %v", c.Name, c.src), c.dst.Bytes
+			all[i].Verb, all[i].Bytes = commands.Copy, c.dst.Bytes
+			all[i].Reads = c.src
 		}
 	}
 	return all

@@ -143,7 +143,7 @@ func (p *commandPicture) chips(list []commands.Command) (all []chip) {
 		if launches++; c.Verb != commands.Launch {
 			launches = 0
 		}
-		next := chip{stream: c.Stream, kind: chipKinds[c.Verb], text: p.label(c, launches), told: c.String()}
+		next := chip{stream: c.Stream, kind: chipKinds[c.Verb], text: p.label(c, launches), told: c.Name()}
 		if last := len(all) - 1; launches > 1 && all[last].stream == c.Stream {
 			next.told = all[last].told + "\n" + next.told
 			all[last] = next

@@ -42,18 +42,28 @@ type Command struct {
 	Stream string         // its name, or Driver
 	What   string         // the kernel, what is copied, the event or the turn
 	Bytes  int64          // of a copy; else 0
-	Writes []runtime.Span // by which variants of a row differ
+	Reads  runtime.Span   // by a copy; else none
+	Writes []runtime.Span // by which, as by what they read, variants of a row differ
 	When   string         // under which condition it is played; "": for each minibatch of the run
 }
 
 // mostSpans is how many spans of what a command writes are told.
 const mostSpans = 2
 
-// String returns the command in one line, without its stream.
-func (c *Command) String() string {
+// Name returns the command in one line, without its stream and without addresses.
+func (c *Command) Name() string {
 	text := fmt.Sprintf("%-8v%s", c.Verb, c.What)
 	if c.Bytes > 0 {
 		text += ", " + units.Bytes(c.Bytes)
+	}
+	return text
+}
+
+// String returns the command in one line, without its stream.
+func (c *Command) String() string {
+	text := c.Name()
+	if c.Reads.Bytes > 0 {
+		text += fmt.Sprintf(", from %v", c.Reads)
 	}
 	if len(c.Writes) > 0 {
 		text += ", into " + spans(c.Writes)

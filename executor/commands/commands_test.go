@@ -10,7 +10,7 @@ import (
 func example() []Table {
 	memory := func(offset int64) runtime.Span { return runtime.Span{Offset: offset, Bytes: 8} }
 	copied := func(from, to int64) Command {
-		return Command{Verb: Copy, Stream: "to device 1", What: memory(from).String(), Bytes: 8, Writes: []runtime.Span{memory(to)}}
+		return Command{Verb: Copy, Stream: "to device 1", What: "a_1", Bytes: 8, Reads: memory(from), Writes: []runtime.Span{memory(to)}}
 	}
 	return []Table{
 		{Device: "device 0", Period: "2 minibatches", Rows: []Row{
@@ -34,11 +34,11 @@ F0(0)
   compute      record  event 1
 CF0(0): variants 1 2 1, behind 0
   variant 0
-  to device 1  copy    arena[0:8], 8 B, into arena[8:16]
+  to device 1  copy    a_1, 8 B, from arena[0:8], into arena[8:16]
   variant 1
-  to device 1  copy    arena[0:8], 8 B, into arena[16:24]
+  to device 1  copy    a_1, 8 B, from arena[0:8], into arena[16:24]
   variant 2
-  to device 1  copy    arena[0:8], 8 B, into arena[24:32]
+  to device 1  copy    a_1, 8 B, from arena[0:8], into arena[24:32]
 
 device 1: a period is 2 minibatches, 1 command in 1 row
 F1(0)

@@ -150,7 +150,7 @@ func (l *lister) command(c *command) commands.Command {
 	case doRecord, doWait:
 		out.What = l.event(c.event)
 	case doCopy:
-		out.What, out.Bytes = fmt.Sprint(c.src), c.dst.Bytes
+		out.What, out.Bytes, out.Reads = fmt.Sprintf("%v to %v", c.src.Space, c.dst.Space), c.dst.Bytes, c.src
 		if c.channel != nil {
 			out.What = c.channel.String()
 		}
