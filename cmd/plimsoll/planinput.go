@@ -154,8 +154,8 @@ type ranTable struct {
 	*interop.Run
 }
 
-// place puts a table on the chain of a file, or else on one with F = I = W = 1 s, B = 2 s and no sizes, and on a platform of as many
-// devices as it has ranks, or that of a file, and runs it.
+// place puts a table on a chain and a platform, and runs it. Without a file, the chain has F = I = W = 1 s, B = 2 s and no sizes, and the
+// platform has as many devices as the table has ranks.
 func (f *planInput) place(text string, of *planFor) (*ranTable, error) {
 	s, err := interop.ParseSchedule(f.String(), []byte(text))
 	if err != nil {

@@ -124,12 +124,10 @@ func (d *driver) auditOp() error {
 	return a.held.End()
 }
 
-// noteAudit notes that an op has ended, for an audit of so many.
-func (d *compiler) noteAudit(ops int) {
-	for range ops {
-		if d.e.opt.Audit {
-			_ = d.note(command{verb: doAudit})
-		}
+// noteAudit notes that an op has ended, for an audit.
+func (d *compiler) noteAudit() {
+	if d.e.opt.Audit {
+		_ = d.note(command{verb: doAudit})
 	}
 }
 

@@ -448,14 +448,13 @@ const mostProven = 1 << 18
 // provenSegments returns how many minibatches the segments have that are proved, one behind the other. With a flush a step is proved
 // twice: the second begins in the memory of the first.
 //
-// Without a flush there are
+// Without a flush three kinds of segments follow each other:
 //
-//   - a segment that fills the pipeline and goes on until each operand of each command, and each row's shapes, have gone round twice: what the
-//     first round leaves in a place meets what the second round puts there. Where that takes no more than mostProven commands it goes on until
-//     all operands of a command have gone round together;
-//   - the shortest segment of each kind that ends with other commands: for each slot of the weights of a stage, one that leaves the latest
-//     weights there;
-//   - the first one again.
+//   - The first one fills the pipeline, and goes on until each operand of each command, and each row's shapes, have gone round twice. What the
+//     first round leaves in a place then meets what the second round puts there. If at most mostProven commands are enough, it goes on until
+//     all operands of a command have gone round together.
+//   - For each slot of the weights of a stage, the shortest segment follows that leaves the latest weights there.
+//   - The first one comes again.
 //
 // Segments of other lengths differ from these in which slab, block or slot a command has, and so do operands that come together later. What a
 // command waits for is the same. Slabs, blocks and slots of one kind are taken in turn, and each has memory and events of its own: between two

@@ -46,8 +46,8 @@ func alongside(t *testing.T, w *Workload, plan *pipeline.Plan, limit int64, sim 
 	return out
 }
 
-// The table of a sequence, with its offloads and prefetches, holds the bytes that the executor of one device holds, and trains the same
-// weights, whatever the streams' times.
+// The table of a sequence with offloads and prefetches holds the bytes that the executor of one device holds. It trains the same weights,
+// whatever the streams' times.
 // Only this test finds that the two engines lay out or order the transfers of one device in two ways.
 func TestSequencesRunAsOnOneDevice(t *testing.T) {
 	t.Parallel()
@@ -111,8 +111,8 @@ func TestSequencesRunAsOnOneDevice(t *testing.T) {
 	}
 }
 
-// Of a step that is timed op by op every op and every transfer is timed once: an op within its task and behind the op before it, a transfer
-// behind the op that it follows in the sequence, and an offload before its prefetch.
+// When a step is timed op by op, every op and every transfer is timed once. An op is within its task and behind the op before it. A transfer
+// is behind the op that it follows in the sequence, and a prefetch behind its offload.
 func TestOpsAreTimed(t *testing.T) {
 	t.Parallel()
 	m, err := models.New("resnet20", models.Config{Batch: 4, Image: 16, Classes: 10})

@@ -225,58 +225,43 @@ func (l *stepLayout) atOnce() (all []pack.Item, extent int64) {
 // few reports whether all items can be packed at once.
 func (l *stepLayout) few() bool {
 	pairs, live := 0, 0
-	change := make([]int, l.ops+1)
+	begin, end := make([]int, l.ops), make([]int, l.ops)
 	for _, it := range l.packed {
-		change[it.First]++
-		change[it.Last+1]--
+		begin[it.First]++
+		end[it.Last]++
 	}
-	begins := make([]int, l.ops)
-	for _, it := range l.packed {
-		begins[it.First]++
-	}
-	for i, n := range begins {
-		live += change[i]
-		pairs += n * live
+	for i := range begin {
+		live += begin[i]
+		pairs += begin[i] * live
+		live -= end[i]
 	}
 	return pairs <= mostPairs
 }
 
-// bySlabs packs minibatch by minibatch: what each keeps as one piece, and around these pieces those that tasks work in.
+// bySlabs packs minibatch by minibatch: what each keeps as one piece, and what each of its tasks works in as another. The first piece, of
+// which the batch is a part, ends where the memory does.
 func (l *stepLayout) bySlabs() {
-	var slabs, work []pack.Item
-	plans := map[*stageOps]*slabPlan{}
-	of := make([]int, 0, len(l.items)) // by item: its piece, those of tasks behind those of slabs
-	number := map[stepKey]int{}
-	piece := func(all *[]pack.Item, k stepKey, bytes int64) int {
-		n, ok := number[k]
-		if !ok {
-			n = len(*all)
-			number[k], *all = n, append(*all, pack.Item{Bytes: kernels.Align(bytes), First: l.ops})
-		}
-		return n
-	}
+	var pieces []pack.Item
+	plans, of, number := map[*stageOps]*slabPlan{}, make([]int, len(l.items)), map[stepKey]int{}
 	for i, it := range l.items {
 		p := l.plan(plans, it)
-		kind := p.taskOf(it.item)
-		all, bytes := &slabs, p.bytes
-		if kind != 0 {
-			all, bytes = &work, p.working[kind]
+		k, bytes := stepKey{it.stage.stage, it.minibatch, p.taskOf(it.item)}, p.bytes
+		if k.kind != 0 {
+			bytes = p.working[k.kind]
 		}
-		n := piece(all, stepKey{it.stage.stage, it.minibatch, kind}, bytes)
-		x := &(*all)[n]
+		n, known := number[k]
+		if !known {
+			n = len(pieces)
+			number[k], pieces = n, append(pieces, pack.Item{Bytes: kernels.Align(bytes), First: l.ops})
+		}
+		x := &pieces[n]
 		x.First, x.Last = min(x.First, l.packed[i].First), max(x.Last, l.packed[i].Last)
-		of = append(of, n)
+		of[i] = n
 	}
-	all := slices.Concat(slabs, work)
-	l.extent = pack.Around(all[:1], all[1:], l.ops)
+	l.extent = pack.Around(pieces[:1], pieces[1:], l.ops)
 	for i, it := range l.items {
-		p := l.plan(plans, it)
-		n := of[i]
-		if p.taskOf(it.item) != 0 {
-			n += len(slabs)
-		}
-		at := p.span(it.item)
-		l.packed[i].Offset = all[n].Offset + all[n].Bytes - at.Offset - l.packed[i].Bytes
+		x, at := &pieces[of[i]], l.plan(plans, it).span(it.item)
+		l.packed[i].Offset = x.Offset + x.Bytes - at.Offset - l.packed[i].Bytes
 	}
 }
 

@@ -65,7 +65,7 @@ func (d taskCompiler) one(ctx context.Context, t *localStage, o *op, f *inFlight
 	if err := d.tellEnd(q, t, o, f); err != nil {
 		return err
 	}
-	d.noteAudit(1)
+	d.noteAudit()
 	return nil
 }
 

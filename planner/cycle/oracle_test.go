@@ -1,16 +1,12 @@
 package cycle
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/big"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -82,38 +78,9 @@ func (k trial) limits() Limits {
 }
 
 // judgeAll runs all trials through one python3.
-func judgeAll(t *testing.T, trials []trial) (verdicts []verdict) {
+func judgeAll(t *testing.T, trials []trial) []verdict {
 	t.Helper()
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3")
-	}
-	var in bytes.Buffer
-	enc := json.NewEncoder(&in)
-	for _, k := range trials {
-		if err := enc.Encode(k); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cmd := exec.Command(python, "-B", "-c", oracleDriver, filepath.Dir(shared.Path(t, "oracle", "check_state.py")))
-	cmd.Stdin, cmd.Stderr = &in, os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("oracle: %v", err)
-	}
-	lines := bufio.NewScanner(bytes.NewReader(out))
-	lines.Buffer(nil, 1<<26)
-	for lines.Scan() {
-		var v verdict
-		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
-			t.Fatal(err)
-		}
-		verdicts = append(verdicts, v)
-	}
-	if len(verdicts) != len(trials) {
-		t.Fatalf("%d verdicts for %d trials", len(verdicts), len(trials))
-	}
-	return verdicts
+	return shared.Judge[trial, verdict](t, "check_state.py", oracleDriver, trials)
 }
 
 var (

@@ -22,11 +22,11 @@ type queuedWork struct {
 	start int
 }
 
-// Order returns the order of the work of a plan, as it follows from the starts:
+// Order returns the order of the work of a plan, as it follows from the starts.
 //
-//	work that starts at one instant, rounding aside, is in the order of a minibatch's passage, with work of no duration first
-//	communications that take no time, updates, and the work of messages between replicas are in it, which plans do not list
-//	ahead is by how many seconds batches come from the host before their forward, to a first stage with ops
+// Where work starts at one instant, rounding aside, it is in the order of a minibatch's passage, and work of no duration comes first. The
+// order also has work that plans do not list: communications that take no time, updates, and what messages between replicas need. To a first
+// stage with ops, batches come from the host so many seconds ahead of their forward.
 //
 // Errors: those of Check up to RuleBoundary, those of Swaps, ErrPlan.
 func Order(c *chain.Chain, p *Platform, plan *Plan, ahead float64) (*WorkOrder, error) {

@@ -2,13 +2,8 @@
 package plantest
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
 	"math"
 	"math/rand/v2"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"plimsoll/internal/shared"
@@ -55,46 +50,24 @@ for line in sys.stdin:
 // Oracle lets the checker judge sequences, in a subtest that is skipped where the checker or python3 is missing.
 func Oracle(t *testing.T, verdicts []Verdict) {
 	t.Run("oracle", func(t *testing.T) {
-		python, err := exec.LookPath("python3")
-		if err != nil {
-			t.Skip("no python3")
+		seen := shared.Judge[Verdict, judged](t, "check.py", driver, verdicts)
+		if len(seen) == 0 {
+			t.Fatal("no sequences")
 		}
-		var in bytes.Buffer
-		enc := json.NewEncoder(&in)
-		for _, v := range verdicts {
-			if err := enc.Encode(v); err != nil {
-				t.Fatal(err)
+		for i, got := range seen {
+			if want := verdicts[i]; !got.Valid || got.Peak != want.Peak || !Near(got.Makespan, want.Makespan) {
+				t.Errorf("%s at %d, %g: oracle says %+v, want peak %d and makespan %v, of %v",
+					want.Chain.Name, want.Memory, want.Bandwidth, got, want.Peak, want.Makespan, want.Ops)
 			}
 		}
-		cmd := exec.Command(python, "-B", "-c", driver, filepath.Dir(shared.Path(t, "oracle", "check.py")))
-		cmd.Stdin = &in
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("oracle: %v", err)
-		}
-		compare(t, verdicts, out)
+		t.Logf("%d sequences accepted by the oracle", len(seen))
 	})
 }
 
-func compare(t *testing.T, verdicts []Verdict, out []byte) {
-	seen := 0
-	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); seen++ {
-		var got struct {
-			Valid    bool    `json:"valid"`
-			Error    string  `json:"error"`
-			Makespan float64 `json:"makespan_s"`
-			Peak     int64   `json:"peak_bytes"`
-		}
-		if err := json.Unmarshal(lines.Bytes(), &got); err != nil {
-			t.Fatal(err)
-		}
-		if want := verdicts[seen]; !got.Valid || got.Peak != want.Peak || !Near(got.Makespan, want.Makespan) {
-			t.Errorf("%s at %d, %g: oracle says %+v, want peak %d and makespan %v, of %v",
-				want.Chain.Name, want.Memory, want.Bandwidth, got, want.Peak, want.Makespan, want.Ops)
-		}
-	}
-	if seen != len(verdicts) || seen == 0 {
-		t.Fatalf("the oracle judged %d of %d sequences", seen, len(verdicts))
-	}
-	t.Logf("%d sequences accepted by the oracle", seen)
+// judged is a verdict of the checker.
+type judged struct {
+	Valid    bool    `json:"valid"`
+	Error    string  `json:"error"`
+	Makespan float64 `json:"makespan_s"`
+	Peak     int64   `json:"peak_bytes"`
 }

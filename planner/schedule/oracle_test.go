@@ -1,15 +1,11 @@
 package schedule
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"testing"
@@ -75,34 +71,7 @@ func makeOracleCase(rng *rand.Rand) oracleCase {
 // judge runs all cases through one python3.
 func judge(t *testing.T, cases []oracleCase) []oracleVerdict {
 	t.Helper()
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3")
-	}
-	var in bytes.Buffer
-	enc := json.NewEncoder(&in)
-	for _, k := range cases {
-		if err := enc.Encode(k); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cmd := exec.Command(python, "-B", "-c", oracleDriver, filepath.Dir(shared.Path(t, "oracle", "check.py")))
-	cmd.Stdin = &in
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("oracle: %v", err)
-	}
-	var verdicts []oracleVerdict
-	lines := bufio.NewScanner(bytes.NewReader(out))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var v oracleVerdict
-		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
-			t.Fatal(err)
-		}
-		verdicts = append(verdicts, v)
-	}
-	return verdicts
+	return shared.Judge[oracleCase, oracleVerdict](t, "check.py", oracleDriver, cases)
 }
 
 var opNumber = regexp.MustCompile(`\bop (\d+)[ :]`)

@@ -1,14 +1,10 @@
 package pipelinetest
 
 import (
-	"bufio"
-	"bytes"
 	_ "embed" // the judge of messages between replicas
 	"encoding/json"
 	"errors"
 	"math"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -49,42 +45,7 @@ var driver string
 // Judge lets the independent checker judge plans. The test is skipped where the checker or python3 is missing.
 func Judge(t *testing.T, cases []Case) []Verdict {
 	t.Helper()
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("no python3")
-	}
-	var in bytes.Buffer
-	enc := json.NewEncoder(&in)
-	for _, c := range cases {
-		if err := enc.Encode(c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cmd := exec.Command(python, "-B", "-c", driver, filepath.Dir(shared.Path(t, "oracle", "check_pipeline.py")))
-	cmd.Stdin = &in
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("oracle: %v\n%s", err, &stderr)
-	}
-	return verdicts(t, out, len(cases))
-}
-
-func verdicts(t *testing.T, out []byte, want int) (all []Verdict) {
-	lines := bufio.NewScanner(bytes.NewReader(out))
-	lines.Buffer(nil, 1<<24)
-	for lines.Scan() {
-		var v Verdict
-		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, v)
-	}
-	if len(all) != want {
-		t.Fatalf("the oracle judged %d of %d plans", len(all), want)
-	}
-	return all
+	return shared.Judge[Case, Verdict](t, "check_pipeline.py", driver, cases)
 }
 
 // Agree lets both judges judge plans: same verdict, same figures. It returns how many are valid. The comparison is a
