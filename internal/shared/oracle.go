@@ -10,8 +10,8 @@ import (
 )
 
 // Judge lets an independent judge of the shared folder, as check.py, judge cases, all through one python3, and returns its verdict on each.
-// The driver is a Python program: it imports the judge from the folder that is its first argument, reads a case a line in JSON, and prints a
-// verdict a line. A test is skipped where the judge or python3 is missing.
+// The driver is a Python program, whose first argument is the judge's folder. It reads a case a line in JSON, and prints a verdict a line.
+// A test is skipped where the judge or python3 is missing.
 func Judge[Case, Verdict any](t testing.TB, judge, driver string, cases []Case) (verdicts []Verdict) {
 	t.Helper()
 	python, err := exec.LookPath("python3")
