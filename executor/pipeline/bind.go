@@ -19,7 +19,8 @@ type frame struct {
 	add                                                 bool // gradients of parameters are added to those there
 	row                                                 int  // for statistics that are deferred
 	skips, deltas                                       []skipTensor
-	portals                                             int // tells the places of those apart
+	portals                                             int          // tells the places of those apart
+	weights, tied, gradients                            runtime.Span // of the layer, and the weights of one that it has them from, in a cyclic plan
 }
 
 // key tells prepared ops apart. Blocks differ by where they begin.
@@ -27,13 +28,14 @@ type key struct {
 	program                                                              *models.Program
 	input, output, gradOutput, gradInput, scratch, kept, scalars, labels int64
 	slot, sum, row, portals                                              int
+	weights, tied, gradients                                             int64
 	first, add                                                           bool
 }
 
 func keyOf(o *op, f *frame) key {
 	return key{
 		o.program, f.input.Offset, f.output.Offset, f.gradOutput.Offset, f.gradInput.Offset, f.scratch.Offset, f.kept.Offset,
-		f.scalars.Offset, f.labels.Offset, f.slot, f.sum, f.row, f.portals, o.first, f.add,
+		f.scalars.Offset, f.labels.Offset, f.slot, f.sum, f.row, f.portals, f.weights.Offset, f.tied.Offset, f.gradients.Offset, o.first, f.add,
 	}
 }
 
@@ -210,8 +212,14 @@ func (s *localStage) resolve(o *op, f *frame, ref models.Ref) runtime.Span {
 	case models.Kept:
 		of = f.kept
 	case models.Params:
+		if s.cyclic != nil {
+			return s.cyclicValue(l, f, ref)
+		}
 		return s.value(l, f.slot, ref)
 	case models.Grads:
+		if s.cyclic != nil {
+			return s.cyclicGradient(l, f, ref)
+		}
 		return s.gradient(l, f.sum, ref)
 	case models.Labels:
 		of = f.labels

@@ -34,9 +34,10 @@ type command struct {
 type occasion uint8
 
 const (
-	inRun  occasion = iota // where the row's minibatch is in the run, or another one as ahead says
-	always                 // in all
-	never                  // in none: it holds the place of a command that other periods play
+	inRun    occasion = iota // where the row's minibatch is in the run, or another one as ahead says
+	always                   // in all
+	orBehind                 // like inRun, and where the minibatch so many before the row's own, as ahead says, is in the run
+	never                    // in none: it holds the place of a command that other periods play
 )
 
 // verb says what a command does.
@@ -66,6 +67,7 @@ const (
 	fillBatch hostTask = iota + 1
 	awaitResult
 	awaitNorm
+	fillUpdate
 	stampStart
 	stampEnd
 	stampOp

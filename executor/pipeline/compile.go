@@ -239,9 +239,13 @@ func (d *compiler) record(ctx context.Context, run *bound) error {
 	if err := d.forget(); err != nil {
 		return err
 	}
+	if c := d.cyclicStage(); c != nil {
+		t = c
+	}
 	if err := d.ring().join(t); err != nil {
 		return err
 	}
+	t = d.ringed()
 	repeats := d.e.order.repeats
 	least, most := shifts(rows)
 	for j := floorDiv(-most, repeats); len(rows) > 0 && j*repeats+least < run.end(); j++ {
@@ -267,6 +271,9 @@ func (d *compiler) recordTask(ctx context.Context, t *localStage, i int, v insta
 	if t != nil {
 		return d.ring().step(ctx, t, &t.ring.steps[i], v, in)
 	}
+	if v.kind == pipeline.CycleOp {
+		return d.cyclic().op(ctx, v, in)
+	}
 	if !in {
 		return nil
 	}
@@ -285,6 +292,9 @@ func (d *compiler) issueRecorded(ctx context.Context, v instance) error {
 // shareAll notes what replicas tell each other behind a segment.
 func (d *compiler) shareAll(ctx context.Context) error {
 	for _, t := range d.stages {
+		if t != nil && t.cyclic != nil {
+			return d.joinBehind(t)
+		}
 		if t == nil || d.e.order.plan.IsFlush() || d.e.reducers[t.stage] == nil {
 			continue
 		}
@@ -296,6 +306,16 @@ func (d *compiler) shareAll(ctx context.Context) error {
 		_ = d.note(command{verb: doEnd, on: d.compute})
 	}
 	return nil
+}
+
+// joinBehind notes that all streams wait for each other behind a segment of a cyclic plan: what is saved then is whole.
+func (d *compiler) joinBehind(t *localStage) error {
+	d.recording.at = &d.recording.behind[t.stage]
+	_ = d.note(command{verb: doBegin})
+	if err := d.ring().join(t); err != nil {
+		return err
+	}
+	return d.note(command{verb: doEnd, on: d.compute})
 }
 
 // seen is how many periods of a recording are as in any longer run: those before the end of a run may differ.

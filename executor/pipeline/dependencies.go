@@ -31,7 +31,7 @@ func (r *ringBuilder) depend() {
 		for i := range r.steps {
 			s := &r.steps[i]
 			slot := mod(j+s.shift, r.slots)
-			s.waits[slot] = h.add(stepRef{i, slot}, s.on, accessed)
+			s.waits[slot] = h.add(stepRef{i, slot}, s.on, accessed, false)
 		}
 	}
 }
@@ -71,13 +71,16 @@ func (n vectorClock) join(m vectorClock) {
 }
 
 // add adds a step and returns what it waits for: the latest step of each other stream that it conflicts with, unless that has
-// ended when another one has.
-func (p *dependencies) add(at stepRef, on stream, accessed [][][]memoryAccess) (waits []stepRef) {
+// ended when another one has, and where it is to be behind all of compute the latest of that.
+func (p *dependencies) add(at stepRef, on stream, accessed [][][]memoryAccess, behind bool) (waits []stepRef) {
 	known, needs := p.known[on], make(vectorClock, len(p.steps))
 	for other := range p.steps {
 		if stream(other) != on {
 			needs[other] = latest(p.steps[other], known[other], accessed, accessed[at.step][at.slot])
 		}
+	}
+	if n := len(p.steps[onCompute]); behind && n > known[onCompute] {
+		needs[onCompute] = n
 	}
 	for other, k := range needs {
 		if k > 0 && !p.implied(other, needs) {

@@ -25,6 +25,7 @@ type driver struct {
 	batches          queue           // of images that come ahead
 	incoming         []queue         // of messages from other processes
 	joined           []runtime.Event // by stream, of a stage with transfers
+	updating         queue           // of updates in host memory
 
 	staging    []staging // by stage
 	hostBytes  int64     // of page-locked memory
@@ -98,6 +99,11 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	}
 	if err := d.step.open(d); err != nil {
 		return err
+	}
+	if t := d.cyclicStage(); t != nil {
+		if err := t.cyclic.open(d); err != nil {
+			return err
+		}
 	}
 	return d.openEvents()
 }
@@ -185,6 +191,16 @@ func (d *driver) ringed() *localStage {
 	return nil
 }
 
+// cyclicStage returns the stage of the device in a cyclic plan; nil in others.
+func (d *driver) cyclicStage() *localStage {
+	for _, t := range d.stages {
+		if t != nil && t.cyclic != nil {
+			return t
+		}
+	}
+	return nil
+}
+
 func (d *driver) failed(v instance, err error) error {
 	if te := (*TaskError)(nil); errors.As(err, &te) {
 		return err
@@ -208,7 +224,7 @@ func (d *driver) queues() []queue {
 	for _, to := range slices.Sorted(maps.Keys(d.links)) {
 		all = append(all, d.links[to])
 	}
-	for _, q := range []queue{d.toHost, d.fromHost, d.batches, d.adding} {
+	for _, q := range []queue{d.toHost, d.fromHost, d.batches, d.adding, d.updating} {
 		if q.s != nil {
 			all = append(all, q)
 		}

@@ -32,6 +32,9 @@ type evaluation struct {
 	crosses bool          // the next stage is on another device
 	bytes   int64         // of everything but the input
 	remote  *remote       // where the next stage is in another process
+
+	loads      []load // of a cyclic plan, in the order of the ops
+	loadedFrom []int  // the layer of each
 }
 
 // newEvaluation lays out the evaluation of a stage; nil when the stage is the loss alone.
@@ -239,6 +242,9 @@ func (r *evaluator) issue(x *evaluation, batch int) error {
 		}
 	}
 	for i := range x.ops {
+		if err := x.fetch(i); err != nil {
+			return err
+		}
 		list, err := x.driver.binder.op(x.stage, &x.ops[i], &x.frames[i])
 		if err != nil {
 			return err
@@ -339,6 +345,11 @@ func (r *evaluator) read(x *evaluation) error {
 
 // read copies a span of the arena to dst.
 func (d *driver) read(from runtime.Span, dst []byte) error {
+	if from.Space == runtime.Host {
+		b, err := d.dev.HostBytes(from)
+		copy(dst, b)
+		return err
+	}
 	return d.chunks(from, func(dev, host runtime.Span, at int64) error {
 		if err := d.compute.s.Copy(host, dev); err != nil {
 			return err

@@ -114,6 +114,18 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 			continue
 		}
 		t := &localStage{deferred: e.deferred(s), discrepancy: e.discrepancies[s], stage: s, device: device, spec: st}
+		if plan.IsCycle() {
+			t.repeats, d.stages[s] = e.order.repeats, t
+			if err := e.layCyclic(t, plan, g, m); err != nil {
+				return err
+			}
+			t.stash = newWeightStash(e.rules[s], e.order.here(s, device), 1, 1)
+			for i := range t.layers {
+				t.layers[i].earlier = e.earlier(s, t.layers[i].number)
+			}
+			e.finishCyclic(d, t, plan, g, m)
+			return nil
+		}
 		t.stageMessages = stageMessages{in: map[int]*channel{}, out: map[int]*channel{}, back: map[int]*channel{}, away: map[int]*channel{}}
 		time, err := timeline(e.Workload, costs.Chain, plan, e.limit(device))
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/planner/cycle"
 	"plimsoll/planner/pipeline"
 )
 
@@ -19,6 +20,7 @@ type instruction struct {
 	bucket int // of a message between replicas: of those of the stage
 	part   int // of the bucket, counted from 1; 0: all of it
 	place  pipeline.Place
+	op     cycle.Op // of a cyclic plan, at its place
 }
 
 // minibatchEnd is the kind of instructions that are no tasks of the plan: a minibatch has ended in a stage, and the updates
@@ -29,6 +31,8 @@ const minibatchEnd = pipeline.Update
 // name returns what the instruction does, in the notation of plans, without the minibatch; of a transfer as in sequences.
 func (t instruction) name() string {
 	switch {
+	case t.kind == pipeline.CycleOp:
+		return t.op.String()
 	case t.kind == minibatchEnd:
 		return fmt.Sprintf("update %d", t.stage)
 	case t.kind == reducing:
@@ -102,7 +106,7 @@ func newOrder(c Costs, p *pipeline.Plan, devices int, ahead float64) (*order, er
 
 // instruction returns the instruction of work.
 func (o *order) instruction(w pipeline.Work) instruction {
-	t := instruction{kind: w.Kind, stage: w.Stage, shift: w.Shift, to: w.To, far: w.Far, layer: w.First, part: w.Part, place: w.Place}
+	t := instruction{kind: w.Kind, stage: w.Stage, shift: w.Shift, to: w.To, far: w.Far, layer: w.First, part: w.Part, place: w.Place, op: w.Op}
 	x := o.sums[t.stage]
 	if t.layer > 0 {
 		t.bucket = slices.Index(x.buckets, bucket{w.First, w.Last, w.Part})

@@ -156,6 +156,8 @@ func (d *driver) works(c *command, v *instance) error {
 		return d.fill(c, v.minibatch)
 	case awaitResult:
 		return d.awaitResult(c, v.minibatch)
+	case fillUpdate:
+		return d.fillScalars(c, v.minibatch)
 	case awaitNorm:
 		d.guard.awaited = v.minibatch
 		return nil

@@ -156,9 +156,9 @@ func TestStepsWaitForEveryLink(t *testing.T) {
 	block := []memoryAccess{{span: runtime.Span{Bytes: 1}, write: false}}
 	accessed := [][][]memoryAccess{{block}, {block}, {{{span: runtime.Span{Bytes: 1}, write: true}}}}
 	h := newDependencies(int(second) + 1)
-	h.add(stepRef{0, 0}, first, accessed)
-	h.add(stepRef{1, 0}, second, accessed)
-	if waits := h.add(stepRef{2, 0}, onCompute, accessed); !slices.Equal(waits, []stepRef{{0, 0}, {1, 0}}) {
+	h.add(stepRef{0, 0}, first, accessed, false)
+	h.add(stepRef{1, 0}, second, accessed, false)
+	if waits := h.add(stepRef{2, 0}, onCompute, accessed, false); !slices.Equal(waits, []stepRef{{0, 0}, {1, 0}}) {
 		t.Errorf("what overwrites waits for %v", waits)
 	}
 }

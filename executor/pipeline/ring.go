@@ -62,6 +62,7 @@ const (
 	toHost
 	fromHost
 	ofBatches
+	onHost // updates in host memory
 	links
 )
 

@@ -44,6 +44,8 @@ type saver struct {
 // saved lists what a device saves of a stage, the first one of those that have it or another one.
 func (s *localStage) saved(first bool) []runtime.Span {
 	switch {
+	case s.cyclic != nil:
+		return s.savedCyclic()
 	case first:
 		return append([]runtime.Span{s.weights[0], s.buffers}, s.states...)
 	case s.shard != nil:
@@ -118,7 +120,7 @@ func (e *Executor) firstWith(s int) *driver {
 // move says where the copy of a tensor lies; false: there is none.
 func (v *saver) move(t *place) bool {
 	for _, r := range v.regions {
-		if at := t.span.Offset - r.dev.Offset; at >= 0 && at+t.span.Bytes <= r.dev.Bytes {
+		if at := t.span.Offset - r.dev.Offset; t.span.Space == r.dev.Space && at >= 0 && at+t.span.Bytes <= r.dev.Bytes {
 			t.span = r.host.Part(at, t.span.Bytes)
 			return true
 		}

@@ -27,8 +27,9 @@ type localStage struct {
 	stageMessages
 
 	slabs       []slab
-	ring        *ring // of a stage that has one, and its slabs are by its slots; else nil
-	free        []int // slabs that no minibatch holds
+	ring        *ring        // of a stage that has one, and its slabs are by its slots; else nil
+	cyclic      *cyclicStage // of a cyclic plan; else nil
+	free        []int        // slabs that no minibatch holds
 	inFlight    []*inFlight
 	deferred    deferral
 	discrepancy discrepancy
@@ -195,6 +196,9 @@ func (s *localStage) compile(layers []*models.Programs, o *order, inputBytes int
 
 // opsOf returns what a minibatch does in the stage. Only stages of flush plans have two lists of ops.
 func (s *localStage) opsOf(minibatch int) *stageOps {
+	if s.cyclic != nil {
+		return s.cyclic.microbatches[minibatch%len(s.cyclic.microbatches)]
+	}
 	if minibatch%s.repeats == s.repeats-1 {
 		return s.ops[0]
 	}

@@ -71,6 +71,9 @@ func (d *driver) layHost() int64 {
 			}
 		}
 	}
+	if t := d.cyclicStage(); t != nil {
+		t.cyclic.shiftHost(g.alloc(t.cyclic.locked).Offset)
+	}
 	if d.step.moves() {
 		d.step.shiftHost(g.alloc(d.step.locked).Offset)
 	}

@@ -73,6 +73,12 @@ func (e *Executor) add(t placed) {
 
 // list calls add for the tensors of a stage.
 func (s *localStage) list(d *driver, add func(placed)) {
+	if s.cyclic != nil {
+		s.listCyclic(d, func(layer int, role string, q models.Parameter, at ...place) {
+			add(placed{executor.Tensor{Name: q.Name, Role: role, Desc: q.Desc, Layer: layer, Parts: q.Parts}, q, at})
+		})
+		return
+	}
 	for i := range s.layers {
 		l := &s.layers[i]
 		for _, q := range l.params {
@@ -175,6 +181,11 @@ func (e *Executor) Processes(t executor.Tensor) (all []int) {
 }
 
 func (d *driver) write(to runtime.Span, src []float32) error {
+	if to.Space == runtime.Host {
+		b, err := d.dev.HostBytes(to)
+		copy(b, asBytes(src))
+		return err
+	}
 	return d.chunks(to, func(dev, host runtime.Span, at int64) error {
 		b, err := d.dev.HostBytes(host)
 		if err != nil {

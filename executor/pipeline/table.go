@@ -177,6 +177,8 @@ func (c *command) plays(run *bound, v *instance, in bool) bool {
 		return false
 	case c.played == always:
 		return true
+	case c.played == orBehind:
+		return in || v.minibatch >= c.ahead && run.in(v.minibatch-c.ahead)
 	case c.ahead != 0:
 		return v.minibatch >= 0 && run.in(v.minibatch+c.ahead)
 	case !in:

@@ -5,6 +5,8 @@ import (
 	"math/big"
 	"slices"
 	"sort"
+
+	"plimsoll/planner/cycle"
 )
 
 // WorkOrder is the order of all work of a period, or of the step of a plan with a flush.
@@ -32,6 +34,7 @@ type Work struct {
 	First, Last, Part int
 	// Closes says that a B, or a W, is the last one of its kind that a device has in a round of its stage.
 	Closes bool
+	Op     cycle.Op // of CycleOp
 	Place  Place
 }
 

@@ -30,6 +30,9 @@ type queuedWork struct {
 //
 // Errors: those of Check up to RuleBoundary, those of Swaps, ErrPlan.
 func Order(c *chain.Chain, p *Platform, plan *Plan, ahead float64) (*WorkOrder, error) {
+	if plan.IsCycle() {
+		return orderCycle(c, plan)
+	}
 	l, err := arrange(c, p, plan)
 	if err != nil {
 		return nil, err

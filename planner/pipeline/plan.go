@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"plimsoll/planner/cycle"
 	"plimsoll/planner/schedule"
 )
 
@@ -31,16 +32,17 @@ const (
 	Owning                          // a device adds what has come to its own gradients
 	Completing                      // a device has all new weights of a stage whose state is divided
 	Joining                         // a device adds up buckets together with all replicas at once, by a library
+	CycleOp                         // an op of a cyclic plan
 )
 
 var kindNames = [...]string{
 	F: "F", B: "B", W: "W", CF: "CF", CB: "CB",
-	Update: "update", Reducing: "reducing", Gathering: "gathering", Admitting: "admitting", Owning: "owning", Completing: "completing", Joining: "joining",
+	Update: "update", Reducing: "reducing", Gathering: "gathering", Admitting: "admitting", Owning: "owning", Completing: "completing", Joining: "joining", CycleOp: "op",
 }
 
 // String returns the name of the kind; of tasks that in files.
 func (k Kind) String() string {
-	if k < F || k > Joining {
+	if k < F || k > CycleOp {
 		return fmt.Sprintf("Kind(%d)", uint8(k))
 	}
 	return kindNames[k]
@@ -149,6 +151,8 @@ type Plan struct {
 	Winner   string    // of a strategy that chooses among others: the one whose plan it is; else ""
 	Platform *Platform // what it was made for; nil when the file does not say
 	Stages   []Stage   // in the order of the chain
+	// Cycle are the ops of a step of a cyclic plan, which also move weights, gradients and optimizer state; nil of all others.
+	Cycle cycle.Sequence
 	// Portals are the ways of skips straight from one stage to another. The chain's activations count skips wherever they
 	// would pass: the messages of the boundaries between are so much shorter. Each portal has communications of its own.
 	Portals  []Portal

@@ -54,7 +54,7 @@ func (p *Plan) Predict(r *schedule.Result) {
 
 // IsSequence reports whether the plan is the sequence of one device: it says nothing that the sequence and its limits do not say.
 func (p *Plan) IsSequence() bool {
-	return len(p.Stages) == 1 && p.Stages[0].isWhole() && p.IsFlush() && p.Microbatches == 1 && p.Platform.isOneDevice() &&
+	return p.Cycle == nil && len(p.Stages) == 1 && p.Stages[0].isWhole() && p.IsFlush() && p.Microbatches == 1 && p.Platform.isOneDevice() &&
 		slices.Equal(p.WeightCopies, []float64{0}) && p.OptimizerCopies == 0 && p.Zero == ZeroNothing && p.Accounting == "" &&
 		p.Period == 0 && p.MinibatchesPerPeriod == 0 && p.Batch == 0 && len(p.Portals)+len(p.Synchronization)+len(p.Timings) == 0 &&
 		len(p.PerDevicePeak) <= 1 && len(p.Tasks) == 2 && p.Tasks[0].isPart(F) && p.Tasks[1].isPart(B)

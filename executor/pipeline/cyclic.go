@@ -1,0 +1,445 @@
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+
+	"plimsoll/executor"
+	"plimsoll/kernels"
+	"plimsoll/planner/cycle"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/schedule"
+	"plimsoll/runtime"
+)
+
+// cyclicStage is the stage of a cyclic plan on its device: where its ops find activations, weights, gradients and optimizer state, and
+// what they wait for.
+//
+// Memory is taken and given back at the positions of ops, in the order of the sequence (section 8 of the design: no durations can make a
+// plan wait for ever whose peak in that order is within the limit). What lives round and round is packed around a circle of these positions.
+//
+// Invariant: an op waits, for each other stream, for the latest op before it there, of this step or the one before, that touches bytes of its
+// own of which one of the two writes; an op that does not compute also waits for every compute op before it.
+type cyclicStage struct {
+	ops          []cyclicOp  // by position
+	microbatches []*stageOps // by microbatch
+	layers       []layerState
+	device       circle
+	host         circle
+	workspace    runtime.Span // of updates on the host
+	live, extent int64        // of the device's circle
+	locked       int64        // page-locked bytes
+	duplex       bool
+	epilogue     bool // ops with a prime come behind the last step, and what they need
+}
+
+// cyclicOp is an op of a cyclic plan.
+type cyclicOp struct {
+	cycle.Op
+	on         stream
+	op         *op // of its microbatch; nil of an op of state
+	microbatch int
+	begins     bool // it is its microbatch's first op, loss: it computes the loss for the first time, ends: it is the last one
+	loss, ends bool
+	adds       bool // the backward adds to gradients that are there
+	waits      []int
+	end        runtime.Event // nil: nobody waits for it
+}
+
+// works reports whether the op is issued: drops are not.
+func (o *cyclicOp) works() bool {
+	return o.Kind != schedule.DropWeights && o.Kind != schedule.DropState
+}
+
+// layerState is where the weights, the gradient and the optimizer state of a layer are.
+type layerState struct {
+	weights, gradient, state *residences // on the device
+	onHost                   *residences // of the gradient
+	weightHome, stateHome    runtime.Span
+	weightBytes, gradBytes   int64
+	stateAt                  []int64      // offset of each of the optimizer's states
+	stateBytes               int64        // of all of them
+	scalars, hostScalars     runtime.Span // of its updates
+	free                     runtime.Event
+	newest                   newest // weights and state behind a run
+	newestState              newest
+}
+
+// newest says which copies are current.
+type newest struct{ device, host bool }
+
+// newCyclicStage lays out the ops of a plan.
+func newCyclicStage(e *Executor, t *localStage, plan *pipeline.Plan) (*cyclicStage, error) {
+	c := &cyclicStage{duplex: plan.Platform.Duplex}
+	for _, op := range plan.Cycle {
+		c.epilogue = c.epilogue || op.Prime
+		c.ops = append(c.ops, cyclicOp{Op: op, microbatch: max(op.Microbatch, 1) - 1})
+	}
+	for m := range plan.Microbatches {
+		if err := c.compileMicrobatch(e, t, plan, m); err != nil {
+			return nil, err
+		}
+	}
+	c.findAdds(len(e.Layers))
+	for i := range c.ops {
+		c.ops[i].on = c.stream(&c.ops[i])
+	}
+	return c, nil
+}
+
+// compileMicrobatch compiles the ops of a microbatch. Memory follows their order: a moment is an op of the microbatch.
+func (c *cyclicStage) compileMicrobatch(e *Executor, t *localStage, plan *pipeline.Plan, m int) error {
+	seq, at := plan.MicrobatchOps(m)
+	order := numbers(nil, len(seq))
+	st := t.spec
+	st.Ops = seq
+	ops, err := compileStage(e.Layers, st, stageContext{inputBytes: e.InputBytes(), time: &executor.Timeline{Order: order, Start: order, End: order}})
+	if err != nil {
+		return fmt.Errorf("microbatch %d: %w", m+1, err)
+	}
+	c.microbatches = append(c.microbatches, ops)
+	list := [2][]op{ops.tasks[pipeline.F], ops.tasks[pipeline.B]}
+	for i, p := range at {
+		x := &c.ops[p]
+		if i < ops.cut {
+			x.op = &list[0][i]
+		} else {
+			x.op = &list[1][i-ops.cut]
+		}
+		x.begins, x.loss, x.ends = i == 0, i == ops.cut-1, i == len(at)-1
+	}
+	return nil
+}
+
+// findAdds finds the backwards that add to gradients of their step.
+func (c *cyclicStage) findAdds(layers int) {
+	for l := 1; l <= layers; l++ {
+		for k, p := range positionsOf(c.ops, l, schedule.Backward) {
+			c.ops[p].adds = k > 0
+		}
+	}
+}
+
+// stream returns the stream of an op.
+func (c *cyclicStage) stream(o *cyclicOp) stream {
+	switch o.Kind {
+	case schedule.HostUpdate:
+		return onHost
+	case schedule.Offload, schedule.WriteWeights, schedule.WriteState, schedule.OffloadGradient:
+		return toHost
+	case schedule.Prefetch, schedule.FetchWeights, schedule.FetchState, schedule.FetchGradient:
+		if c.duplex {
+			return fromHost
+		}
+		return toHost
+	}
+	return onCompute
+}
+
+// layCyclic places the stage of a cyclic plan on its device.
+func (e *Executor) layCyclic(t *localStage, plan *pipeline.Plan, g *allocator, m *Memory) (err error) {
+	c, err := newCyclicStage(e, t, plan)
+	if err != nil {
+		return err
+	}
+	t.cyclic, t.slabs = c, make([]slab, plan.Microbatches)
+	_, buffers, _ := t.layLayers(e.Model, e.Layers)
+	t.buffers, t.workspace = g.alloc(buffers), g.alloc(slices.Max(e.UpdateWorkspaces))
+	c.device.positions, c.host.positions = len(c.ops), len(c.ops)
+	for i := range t.layers {
+		c.layers = append(c.layers, layerState{})
+		c.layLayer(e, &t.layers[i], &c.layers[i], g)
+	}
+	c.findNewest()
+	m.Weights = 0
+	m.Static = g.end
+	for k := range c.microbatches {
+		c.layMicrobatch(e, t, plan, k)
+	}
+	c.live, c.extent = c.device.place()
+	c.device.shift(runtime.Arena, g.alloc(c.extent).Offset)
+	m.InFlight = c.live
+	c.layHost(e)
+	c.depend(t)
+	m.Offloaded = c.locked
+	return nil
+}
+
+// layLayer places the weights, the gradient and the state of a layer: what never moves behind what else lives throughout.
+func (c *cyclicStage) layLayer(e *Executor, l *stageLayer, s *layerState, g *allocator) {
+	n, number, owner := len(c.ops), l.number, l.number
+	for _, q := range l.ties {
+		owner = q.Of.Layer
+	}
+	s.weightBytes = kernels.Align(l.own)
+	s.gradBytes = s.weightBytes + kernels.Align(e.Model.Layers[number-1].TiedBytes())
+	for k := range e.Optimizer.States() {
+		at, bytes := executor.StateLayout(e.Optimizer, e.Model.Layers[number-1], k)
+		l.stateAt = append(l.stateAt, at)
+		s.stateAt, s.stateBytes = append(s.stateAt, s.stateBytes), s.stateBytes+kernels.Align(bytes)
+	}
+	of := func(kinds ...schedule.Kind) []int { return positionsOf(c.ops, number, kinds...) }
+	updates := positionsOf(c.ops, owner, schedule.Update)
+	s.weights = fetched(n, of(schedule.FetchWeights), of(schedule.DropWeights))
+	s.state = fetched(n, of(schedule.FetchState), of(schedule.DropState))
+	s.gradient = begun(n, of(schedule.Backward, schedule.FetchGradient), sorted(append(of(schedule.OffloadGradient), updates...)))
+	s.onHost = begun(n, of(schedule.OffloadGradient), sorted(append(of(schedule.FetchGradient), positionsOf(c.ops, owner, schedule.HostUpdate)...)))
+	if len(of(schedule.HostUpdate)) > 0 && len(of(schedule.FetchState)) == 0 {
+		s.state = &residences{positions: n} // it is with the host throughout
+	}
+	for _, x := range []struct {
+		bytes int64
+		of    *residences
+	}{{s.weightBytes, s.weights}, {s.stateBytes, s.state}, {s.gradBytes, s.gradient}} {
+		if x.of.throughout() {
+			x.of.list[0].span = g.alloc(x.bytes)
+		} else {
+			c.device.addAll(x.bytes, x.of)
+		}
+	}
+	if len(of(schedule.Update)) > 0 {
+		s.scalars = g.alloc(kernels.ScalarsBytes)
+	}
+	c.host.addAll(s.gradBytes, s.onHost)
+}
+
+func sorted(list []int) []int {
+	slices.Sort(list)
+	return list
+}
+
+// findNewest finds which copies of weights and state are current behind a run.
+func (c *cyclicStage) findNewest() {
+	for i := range c.layers {
+		s := &c.layers[i]
+		s.newest, s.newestState = newest{device: true}, newest{device: true}
+		for k := range c.ops {
+			c.play(&c.ops[k], i+1, s, c.ops[k].Prime)
+		}
+		for k := range c.ops {
+			if o := &c.ops[k]; c.epilogue && (o.Prime || o.Kind != schedule.Update && o.Kind != schedule.HostUpdate) {
+				c.play(o, i+1, s, false)
+			}
+		}
+		s.newest.device = s.newest.device && (s.weights.throughout() || s.weights.stays())
+		s.newestState.device = s.newestState.device && (s.state.throughout() || s.state.stays())
+	}
+}
+
+// play plays an op of state of a layer.
+func (c *cyclicStage) play(o *cyclicOp, layer int, s *layerState, skip bool) {
+	if o.Layer != layer || skip {
+		return
+	}
+	switch o.Kind {
+	case schedule.Update:
+		s.newest, s.newestState = newest{device: true}, newest{device: true}
+	case schedule.HostUpdate:
+		s.newest, s.newestState = newest{host: true}, newest{host: true}
+	case schedule.FetchWeights:
+		s.newest = newest{true, true}
+	case schedule.WriteWeights:
+		s.newest = newest{true, true}
+	case schedule.FetchState, schedule.WriteState:
+		s.newestState = newest{true, true}
+	case schedule.DropWeights:
+		s.newest.device = false
+	case schedule.DropState:
+		s.newestState.device = false
+	}
+}
+
+// layMicrobatch adds what a microbatch holds to the circles.
+func (c *cyclicStage) layMicrobatch(e *Executor, t *localStage, plan *pipeline.Plan, m int) {
+	ops, sb := c.microbatches[m], &t.slabs[m]
+	_, at := plan.MicrobatchOps(m)
+	t.placeBatch(sb, e.Workload, e.order, &allocator{})
+	last := at[len(at)-1]
+	images := at[0]
+	for _, p := range at {
+		if c.ops[p].op.input.in == inStageInput {
+			images = p
+		}
+	}
+	c.device.add(sb.images.Bytes, at[0], images, &sb.images)
+	c.device.add(sb.labels.Bytes, at[0], last, &sb.labels)
+	c.device.add(sb.scalars.Bytes, at[0], last, &sb.scalars)
+	sb.items, sb.hostCopies = make([]runtime.Span, len(ops.items)), make([]runtime.Span, len(ops.host))
+	for i, it := range ops.items {
+		c.device.add(it.Bytes, at[it.First], at[max(it.First, it.Last)], &sb.items[i])
+	}
+	for i, it := range ops.host {
+		c.host.add(it.Bytes, at[it.First], at[max(it.First, it.Last)], &sb.hostCopies[i])
+	}
+}
+
+// layHost places what is with the host, from the beginning of page-locked memory that is shifted later.
+func (c *cyclicStage) layHost(e *Executor) {
+	g := &allocator{space: runtime.Host}
+	for i := range c.layers {
+		s := &c.layers[i]
+		of := func(kinds ...schedule.Kind) bool { return len(positionsOf(c.ops, i+1, kinds...)) > 0 }
+		if of(schedule.FetchWeights, schedule.WriteWeights, schedule.HostUpdate) {
+			s.weightHome = g.alloc(s.weightBytes)
+		}
+		if of(schedule.FetchState, schedule.WriteState, schedule.HostUpdate) {
+			s.stateHome = g.alloc(s.stateBytes)
+		}
+		if of(schedule.Update, schedule.HostUpdate) {
+			s.hostScalars = g.alloc(kernels.ScalarsBytes)
+		}
+	}
+	c.workspace = g.alloc(slices.Max(e.UpdateWorkspaces))
+	_, extent := c.host.place()
+	c.host.shift(runtime.Host, g.alloc(extent).Offset)
+	c.locked = g.end
+}
+
+// shiftHost moves all that is with the host to where it lies in page-locked memory.
+func (c *cyclicStage) shiftHost(base int64) {
+	spans := append(slices.Clone(c.host.spans), &c.workspace)
+	for i := range c.layers {
+		s := &c.layers[i]
+		spans = append(spans, &s.weightHome, &s.stateHome, &s.hostScalars)
+	}
+	for _, s := range spans {
+		if s.Bytes > 0 {
+			s.Offset += base
+		}
+	}
+}
+
+// accesses returns the bytes that the op at a position reads and writes.
+func (c *cyclicStage) accesses(t *localStage, position int) (all []memoryAccess) {
+	o := &c.ops[position]
+	s := &c.layers[o.Layer-1]
+	add := func(write bool, spans ...runtime.Span) {
+		for _, x := range spans {
+			if x.Bytes > 0 {
+				all = append(all, memoryAccess{x, write})
+			}
+		}
+	}
+	switch o.Kind {
+	case schedule.FetchWeights:
+		add(true, s.weights.at(position))
+		add(false, s.weightHome)
+	case schedule.WriteWeights:
+		add(false, s.weights.at(position))
+		add(true, s.weightHome)
+	case schedule.FetchState:
+		add(true, s.state.at(position))
+		add(false, s.stateHome)
+	case schedule.WriteState:
+		add(false, s.state.at(position))
+		add(true, s.stateHome)
+	case schedule.OffloadGradient:
+		add(false, s.gradient.at(position))
+		add(true, s.onHost.at(position))
+	case schedule.FetchGradient:
+		add(true, s.gradient.at(position))
+		add(false, s.onHost.at(position))
+	case schedule.Update:
+		add(true, s.weights.at(position), s.state.at(position), s.scalars)
+		add(true, c.gradientsAt(t, position)...)
+	case schedule.HostUpdate:
+		add(true, s.weightHome, s.stateHome, c.workspace)
+		add(true, c.gradientsAt(t, position)...)
+	default:
+		c.activations(t, position, add)
+	}
+	return all
+}
+
+// gradientsAt returns the gradients that the update at a position reads, the owner's first.
+func (c *cyclicStage) gradientsAt(t *localStage, position int) (all []runtime.Span) {
+	o := &c.ops[position]
+	of := func(s *layerState) runtime.Span {
+		if o.Kind == schedule.HostUpdate {
+			return s.onHost.at(position)
+		}
+		return s.gradient.at(position)
+	}
+	if c.layers[o.Layer-1].gradBytes > 0 {
+		all = append(all, of(&c.layers[o.Layer-1]))
+	}
+	for i := range t.layers {
+		if slices.ContainsFunc(t.layers[i].ties, tiedTo(o.Layer)) {
+			all = append(all, of(&c.layers[i]))
+		}
+	}
+	return all
+}
+
+// activations adds what an op of activations reads and writes.
+func (c *cyclicStage) activations(t *localStage, position int, add func(write bool, spans ...runtime.Span)) {
+	o, x := &c.ops[position], c.ops[position].op
+	s, sb := &c.layers[o.Layer-1], &t.slabs[o.microbatch]
+	at := &frame{input: sb.images}
+	if x.program == nil {
+		add(o.Kind == schedule.Offload, sb.hostCopies[x.host])
+	} else {
+		add(o.begins, sb.images, sb.scalars, sb.labels)
+		if s.weightBytes > 0 {
+			add(false, s.weights.at(position))
+		}
+		for _, q := range t.layers[o.Layer-1].ties {
+			add(false, c.layers[q.Of.Layer-1].weights.at(position))
+		}
+		if x.gradients {
+			add(true, s.gradient.at(position))
+		}
+	}
+	add(false, span(&x.input, sb, at))
+	for _, b := range []*block{&x.output, &x.gradOutput, &x.gradInput, &x.scratch, &x.kept} {
+		add(true, span(b, sb, at))
+	}
+}
+
+// depend finds what each op waits for.
+func (c *cyclicStage) depend(t *localStage) {
+	accessed := make([][][]memoryAccess, len(c.ops))
+	for p := range c.ops {
+		if c.ops[p].works() {
+			accessed[p] = [][]memoryAccess{c.accesses(t, p)}
+		}
+	}
+	const rounds = 3 // when the first has passed, every step is like the one before
+	h := newDependencies(int(links))
+	for range rounds {
+		for p := range c.ops {
+			o := &c.ops[p]
+			if !o.works() {
+				continue
+			}
+			o.waits = o.waits[:0]
+			for _, w := range h.add(stepRef{p, 0}, o.on, accessed, o.on != onCompute) {
+				o.waits = append(o.waits, w.step)
+			}
+		}
+	}
+}
+
+// open makes the streams and events of a device with a cyclic plan.
+func (c *cyclicStage) open(d *driver) (err error) {
+	if c == nil {
+		return nil
+	}
+	if err := openHost(d, c.duplex); err != nil {
+		return err
+	}
+	if d.updating, err = d.newQueue("updates on the host"); err != nil {
+		return err
+	}
+	var events []*runtime.Event
+	for i := range c.ops {
+		for _, w := range c.ops[i].waits {
+			events = append(events, &c.ops[w].end)
+		}
+	}
+	for i := range c.layers {
+		events = append(events, &c.layers[i].free)
+	}
+	d.joined = make([]runtime.Event, len(d.queues()))
+	return makeEvents(d.dev, append(events, each(d.joined)...)...)
+}

@@ -1,0 +1,274 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/planner/schedule"
+	"plimsoll/runtime"
+)
+
+// cyclicCompiler notes the ops of cyclic plans.
+type cyclicCompiler struct{ ringCompiler }
+
+func (d *compiler) cyclic() cyclicCompiler { return cyclicCompiler{d.ring()} }
+
+// queueOf returns the stream of an op.
+func (d *driver) cyclicQueue(o *cyclicOp) queue {
+	switch o.on {
+	case toHost:
+		return d.toHost
+	case fromHost:
+		return d.fromHost
+	case onHost:
+		return d.updating
+	}
+	return d.compute
+}
+
+// op notes an op. Where its microbatch is not in the run, the op does nothing, but waits and is waited for like all others.
+func (d cyclicCompiler) op(ctx context.Context, v instance, in bool) error {
+	t := d.stages[v.stage]
+	o := &t.cyclic.ops[v.place.Moment()]
+	q := d.cyclicQueue(o)
+	for _, w := range o.waits {
+		if err := d.note(command{verb: doWait, on: q, event: t.cyclic.ops[w].end, played: always}); err != nil {
+			return err
+		}
+	}
+	if in {
+		if err := d.issueOp(ctx, t, o, q, v); err != nil {
+			return err
+		}
+	}
+	if o.end == nil {
+		return nil
+	}
+	return d.note(command{verb: doRecord, on: q, event: o.end, played: always})
+}
+
+// issueOp notes what an op does, and an event behind it.
+func (d cyclicCompiler) issueOp(ctx context.Context, t *localStage, o *cyclicOp, q queue, v instance) error {
+	played := inRun
+	if t.cyclic.epilogue && !o.Prime && o.copies() {
+		played = orBehind
+	}
+	_ = d.note(command{verb: doBegin, played: played, ahead: d.e.group})
+	if err := d.watch.start(q); err != nil {
+		return err
+	}
+	var err error
+	switch {
+	case o.op != nil:
+		err = d.activation(ctx, t, o, q, v)
+	case o.Kind == schedule.Update:
+		err = d.updateLayer(t, o, q, v.place.Moment())
+	case o.Kind == schedule.HostUpdate:
+		err = d.updateLayer(t, o, q, v.place.Moment())
+	default:
+		dst, src := t.cyclic.copied(o, v.place.Moment())
+		err = d.note(command{verb: doCopy, on: q, to: d.driver, dst: dst, src: src, played: played, ahead: d.e.group})
+	}
+	if err != nil {
+		return err
+	}
+	if err := d.watch.end(q); err != nil {
+		return err
+	}
+	return d.note(command{verb: doEnd, on: q, played: played, ahead: d.e.group})
+}
+
+// copies reports whether the op copies weights or state.
+func (o *cyclicOp) copies() bool {
+	switch o.Kind {
+	case schedule.FetchWeights, schedule.WriteWeights, schedule.FetchState, schedule.WriteState:
+		return true
+	}
+	return false
+}
+
+// copied returns from where to where the op of state at a position copies.
+func (c *cyclicStage) copied(o *cyclicOp, position int) (dst, src runtime.Span) {
+	s := &c.layers[o.Layer-1]
+	switch o.Kind {
+	case schedule.FetchWeights:
+		return s.weights.at(position), s.weightHome
+	case schedule.WriteWeights:
+		return s.weightHome, s.weights.at(position)
+	case schedule.FetchState:
+		return s.state.at(position), s.stateHome
+	case schedule.WriteState:
+		return s.stateHome, s.state.at(position)
+	case schedule.OffloadGradient:
+		return s.onHost.at(position), s.gradient.at(position)
+	}
+	return s.gradient.at(position), s.onHost.at(position)
+}
+
+// activation notes an op of a microbatch. With the first one its batch comes, behind the first loss that goes to the host.
+func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclicOp, q queue, v instance) error {
+	if o.begins {
+		f := d.enter(t, v.minibatch)
+		sb := &t.slabs[f.slab]
+		if err := d.upload(t, sb); err != nil {
+			return err
+		}
+		f.entry = sb.images
+		f.at = frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, row: t.deferred.row(v.minibatch)}
+	}
+	f := t.find(v.minibatch)
+	if o.op.program == nil {
+		if err := d.carryOp(t, o, q, f); err != nil {
+			return err
+		}
+	} else {
+		t.cyclic.see(t, o, v.place.Moment(), &f.at)
+		if err := d.taskCompiler.op(ctx, t, o.op, f); err != nil {
+			return err
+		}
+	}
+	if o.loss {
+		if err := d.report(t, f); err != nil {
+			return err
+		}
+	}
+	if o.ends {
+		d.leave(t, f)
+	}
+	return nil
+}
+
+// see lets a frame have the weights and the gradient of the op at a position.
+func (c *cyclicStage) see(t *localStage, o *cyclicOp, position int, at *frame) {
+	s := &c.layers[o.Layer-1]
+	at.weights, at.tied, at.gradients, at.add = runtime.Span{}, runtime.Span{}, runtime.Span{}, o.adds
+	if s.weightBytes > 0 {
+		at.weights = s.weights.at(position)
+	}
+	for _, q := range t.layers[o.Layer-1].ties {
+		at.tied = c.layers[q.Of.Layer-1].weights.at(position)
+	}
+	if o.op.gradients {
+		at.gradients = s.gradient.at(position)
+	}
+}
+
+// carryOp notes a transfer of an activation.
+func (d cyclicCompiler) carryOp(t *localStage, o *cyclicOp, q queue, f *inFlight) error {
+	sb := &t.slabs[f.slab]
+	copied := sb.hostCopies[o.op.host]
+	if o.Kind == schedule.Prefetch {
+		return q.copy(span(&o.op.output, sb, &f.at).Part(0, copied.Bytes), copied)
+	}
+	return q.copy(copied, span(&o.op.input, sb, &f.at).Part(0, copied.Bytes))
+}
+
+// updateLayer notes the update of a layer, on the device or on the host. The host writes its scalars, which an update of the step before
+// has read.
+func (d cyclicCompiler) updateLayer(t *localStage, o *cyclicOp, q queue, position int) error {
+	s := &t.cyclic.layers[o.Layer-1]
+	if err := d.host(command{work: fillUpdate, on: q, stage: t, slot: o.Layer - 1, event: s.free, pages: []runtime.Span{s.hostScalars}, writes: true}); err != nil {
+		return err
+	}
+	at := layerUpdate{scalars: s.hostScalars, workspace: t.cyclic.workspace, weights: s.weightHome, state: s.stateHome}
+	if o.Kind == schedule.Update {
+		at = layerUpdate{scalars: s.scalars, workspace: t.workspace, weights: s.weights.at(position)}
+		if s.stateBytes > 0 {
+			at.state = s.state.at(position)
+		}
+		if err := q.copy(s.scalars, s.hostScalars); err != nil {
+			return err
+		}
+	}
+	at.gradients = t.cyclic.gradientsAt(t, position)
+	launches, err := d.binder.updateLayer(t, o.Layer, &at)
+	if err != nil {
+		return fmt.Errorf("update of layer %d: %w", o.Layer, err)
+	}
+	for _, l := range launches {
+		if err := q.launch(l); err != nil {
+			return err
+		}
+	}
+	return q.record(s.free)
+}
+
+// layerUpdate is where an update of a layer works.
+type layerUpdate struct {
+	scalars, workspace, weights, state runtime.Span
+	gradients                          []runtime.Span // the owner's first, behind it those of layers that have its parameters
+}
+
+// updateLayer returns the launches that update a layer: those that add the gradients of layers with its parameters to its own, and the
+// update.
+func (b *binder) updateLayer(t *localStage, layer int, at *layerUpdate) (list []prepared, err error) {
+	l, own := &t.layers[layer-1], at.gradients[0]
+	next := 1
+	for i := range t.layers {
+		tied := false
+		for _, q := range t.layers[i].ties {
+			if q.Of.Layer != layer {
+				continue
+			}
+			tied = true
+			bytes := q.Desc.Bytes()
+			whole := own.Part(q.Of.Grad.Offset, bytes)
+			o := kernels.Operands{X: []runtime.Span{whole, at.gradients[next].Part(t.tiedOffset(i, q), bytes)}, Y: whole, Scalars: at.scalars}
+			sum, err := b.call(kernels.Call{Op: kernels.Add{}, In: []kernels.Desc{q.Desc, q.Desc}, Train: true}, o)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, sum)
+		}
+		if tied {
+			next++
+		}
+	}
+	var all []kernels.UpdateOperands
+	for _, q := range l.params {
+		if !q.Trained {
+			continue
+		}
+		bytes := q.Desc.Bytes()
+		o := kernels.UpdateOperands{
+			Elements: q.Desc.Elements(), Scalars: at.scalars, Workspace: at.workspace, Earlier: l.earlier,
+			Param: at.weights.Part(q.Grad.Offset, bytes), Grad: own.Part(q.Grad.Offset, bytes),
+		}
+		for k := range kernels.StatesOf(b.optimizer, q.Matrix) {
+			o.States = append(o.States, at.state.Part(t.cyclic.layers[layer-1].stateAt[k]+l.stateAt[k][q.Grad.Offset], bytes))
+		}
+		all = append(all, q.Updates(b.optimizer, o)...)
+	}
+	if len(all) == 0 {
+		return list, nil
+	}
+	update, err := b.change(b.optimizer, all...)
+	return append(list, update), err
+}
+
+// tiedOffset returns where layer i's gradient has that of a parameter that is another layer's.
+func (t *localStage) tiedOffset(i int, q models.Parameter) int64 {
+	return kernels.Align(t.layers[i].own) + q.Grad.Offset - t.layers[i].own
+}
+
+// tiedTo returns what reports whether a parameter is a layer's.
+func tiedTo(layer int) func(models.Parameter) bool {
+	return func(q models.Parameter) bool { return q.Of.Layer == layer }
+}
+
+// fillScalars puts the scalars of the update of a layer into page-locked memory, when an earlier update has read those that are there.
+func (d *driver) fillScalars(c *command, minibatch int) error {
+	s := &c.stage.cyclic.layers[c.slot]
+	if err := s.free.Synchronize(); err != nil {
+		return err
+	}
+	b, err := d.dev.HostBytes(s.hostScalars)
+	if err != nil {
+		return err
+	}
+	m := d.done + minibatch
+	putScalars(b, d.e.scalars(m), d.updateScalars(c.stage, m), d.e.order.plan)
+	return nil
+}

@@ -1,0 +1,191 @@
+package pipeline
+
+import (
+	"fmt"
+
+	"plimsoll/executor/internal/pack"
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+)
+
+// cyclicValue returns where an op of a cyclic plan has a parameter of a layer.
+func (s *localStage) cyclicValue(l *stageLayer, f *frame, ref models.Ref) runtime.Span {
+	if at, ok := l.buffers[ref.Offset]; ok {
+		return s.buffers.Part(at, ref.Bytes)
+	}
+	if q, ok := l.tied[ref.Offset]; ok {
+		return f.tied.Part(q.Of.Grad.Offset, ref.Bytes)
+	}
+	return f.weights.Part(l.trained[ref.Offset], ref.Bytes)
+}
+
+// cyclicGradient returns where an op of a cyclic plan leaves the gradient of a parameter: of a layer's own, and behind them of those that are
+// another layer's.
+func (s *localStage) cyclicGradient(l *stageLayer, f *frame, ref models.Ref) runtime.Span {
+	if ref.Offset < l.own {
+		return f.gradients.Part(ref.Offset, ref.Bytes)
+	}
+	return f.gradients.Part(kernels.Align(l.own)+ref.Offset-l.own, ref.Bytes)
+}
+
+// places returns where something of a layer is between runs, current copies alone, in the order of devices before the host.
+func (x newest) places(of *residences, home runtime.Span) (all []runtime.Span) {
+	if x.device {
+		all = append(all, of.at(of.positions-1))
+	}
+	if x.host {
+		all = append(all, home)
+	}
+	return all
+}
+
+// listCyclic calls add for the tensors of a cyclic plan's stage.
+func (s *localStage) listCyclic(d *driver, add func(layer int, role string, q models.Parameter, at ...place)) {
+	for i := range s.layers {
+		l, x := &s.layers[i], &s.cyclic.layers[i]
+		for _, q := range l.params {
+			if !q.Trained {
+				add(l.number, "buffer", q, place{d, s.buffers.Part(l.buffers[q.Value.Offset], q.Desc.Bytes()), 0})
+				continue
+			}
+			parts := func(spans []runtime.Span, offset int64) (at []place) {
+				for _, span := range spans {
+					at = append(at, place{d, span.Part(offset, q.Desc.Bytes()), 0})
+				}
+				return at
+			}
+			add(l.number, "weight", q, parts(x.newest.places(x.weights, x.weightHome), q.Grad.Offset)...)
+			for k := range kernels.StatesOf(d.e.Optimizer, q.Matrix) {
+				add(l.number, fmt.Sprintf("state%d", k), q, parts(x.newestState.places(x.state, x.stateHome), x.stateAt[k]+l.stateAt[k][q.Grad.Offset])...)
+			}
+		}
+	}
+}
+
+// savedCyclic lists what a device saves of a cyclic plan's stage.
+func (s *localStage) savedCyclic() []runtime.Span {
+	all := []runtime.Span{s.buffers}
+	for i := range s.cyclic.layers {
+		x := &s.cyclic.layers[i]
+		for _, spans := range [][]runtime.Span{x.newest.places(x.weights, x.weightHome), x.newestState.places(x.state, x.stateHome)} {
+			if len(spans) > 0 && spans[0].Bytes > 0 {
+				all = append(all, spans[0])
+			}
+		}
+	}
+	return all
+}
+
+// load is a copy of weights to the device for an op of an evaluation.
+type load struct {
+	op       int
+	dst, src runtime.Span
+}
+
+// layCyclicEvaluation lays out the evaluation of a cyclic plan's stage, around the weights and the state that stay on the device between steps, and
+// returns where it ends. Other weights come to the device for the ops that read them.
+func (e *Executor) layCyclicEvaluation(d *driver, t *localStage, m *Memory) int64 {
+	x := d.newEvaluation(t)
+	if x == nil {
+		return m.Static
+	}
+	e.evaluations = append(e.evaluations, x)
+	var fixed, items []pack.Item
+	n := len(x.ops) + 1
+	for i := range t.cyclic.layers {
+		s := &t.cyclic.layers[i]
+		for _, r := range []*residences{s.weights, s.state} {
+			if !r.throughout() && r.stays() {
+				at := r.at(r.positions - 1)
+				fixed = append(fixed, pack.Item{Bytes: kernels.Align(at.Bytes), Offset: at.Offset - m.Static, Last: n - 1})
+			}
+		}
+	}
+	var spans []*runtime.Span
+	add := func(bytes int64, first, last int, span *runtime.Span) {
+		*span = runtime.Span{Bytes: bytes}
+		items, spans = append(items, pack.Item{Bytes: kernels.Align(bytes), First: first, Last: last}), append(spans, span)
+	}
+	scalars := new(runtime.Span)
+	add(kernels.ScalarsBytes, 0, n-1, scalars)
+	add(e.InputBytes(), 0, 0, &x.input)
+	x.loads = make([]load, 0, 2*len(x.ops)) // spans point into it
+	for i := range x.ops {
+		f := &x.frames[i]
+		add(f.output.Bytes, i, i+1, &f.output)
+		add(f.scratch.Bytes, i, i, &f.scratch)
+		l := &t.layers[x.ops[i].layer-1]
+		f.weights = x.weightsOf(t, l.number, i, add)
+		for _, q := range l.ties {
+			f.tied = x.weightsOf(t, q.Of.Layer, i, add)
+		}
+	}
+	extent := pack.Around(fixed, items, n)
+	for i, s := range spans {
+		s.Offset = m.Static + items[i].Offset
+	}
+	x.bind(t, *scalars)
+	return m.Static + extent
+}
+
+// weightsOf returns where an op of an evaluation finds the weights of a layer: where they stay, or else nothing yet, and a load of them.
+func (x *evaluation) weightsOf(t *localStage, layer, op int, add func(bytes int64, first, last int, span *runtime.Span)) runtime.Span {
+	s := &t.cyclic.layers[layer-1]
+	if s.weightBytes == 0 {
+		return runtime.Span{}
+	}
+	if s.newest.device {
+		return s.weights.at(s.weights.positions - 1)
+	}
+	x.loads = append(x.loads, load{op: op})
+	add(s.weightBytes, op, op, &x.loads[len(x.loads)-1].dst)
+	return runtime.Span{}
+}
+
+// bind tells the frames of an evaluation where their blocks are.
+func (x *evaluation) bind(t *localStage, scalars runtime.Span) {
+	next := 0
+	take := func(layer int, at *runtime.Span) {
+		if s := &t.cyclic.layers[layer-1]; at.Bytes == 0 && s.weightBytes > 0 {
+			*at = x.loads[next].dst
+			x.loadedFrom = append(x.loadedFrom, layer)
+			next++
+		}
+	}
+	for i := range x.frames {
+		f := &x.frames[i]
+		f.scalars, f.input = scalars, x.input
+		if i > 0 {
+			f.input = x.frames[i-1].output
+		}
+		l := &t.layers[x.ops[i].layer-1]
+		take(l.number, &f.weights)
+		for _, q := range l.ties {
+			take(q.Of.Layer, &f.tied)
+		}
+	}
+	x.output = x.frames[len(x.frames)-1].output
+}
+
+// fetch brings the weights for an op of an evaluation to the device.
+func (x *evaluation) fetch(op int) error {
+	for i, l := range x.loads {
+		if l.op != op {
+			continue
+		}
+		if err := x.driver.compute.s.Copy(l.dst, x.stage.cyclic.layers[x.loadedFrom[i]-1].weightHome); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finishCyclic counts what a cyclic plan takes of its device.
+func (e *Executor) finishCyclic(d *driver, t *localStage, plan *pipeline.Plan, g *allocator, m *Memory) {
+	m.Snapshot += t.savedBytes(true)
+	m.Peak, m.Extent = m.Static+m.InFlight, max(g.end, e.layCyclicEvaluation(d, t, m))
+	d.compiler = &compiler{driver: d}
+	e.drivers = append(e.drivers, d)
+}
