@@ -170,7 +170,7 @@ func at(spans []runtime.Span, i int) runtime.Span {
 func (o Operands) Check(c Call, workspace int64) error {
 	uses := c.Uses(o, workspace)
 	for i, u := range uses {
-		if err := u.check(c.Op.Kind()); err != nil {
+		if err := u.check(c.Op.Kind(), runtime.Arena); err != nil {
 			return err
 		}
 		for _, v := range uses[:i] {
@@ -182,10 +182,11 @@ func (o Operands) Check(c Call, workspace int64) error {
 	return nil
 }
 
-func (u Use) check(kind string) error {
+// check refuses an operand that is not in a space, too short or misaligned.
+func (u Use) check(kind string, space runtime.Space) error {
 	switch s := u.Span; {
-	case s.Space != runtime.Arena:
-		return bad(kind, u.Operand.String(), "%v is not in the arena", s)
+	case s.Space != space:
+		return bad(kind, u.Operand.String(), "%v is not in the space %v", s, space)
 	case s.Bytes < u.Bytes:
 		return bad(kind, u.Operand.String(), "%v has %d bytes, the call needs %d", s, s.Bytes, u.Bytes)
 	case s.Offset < 0 || s.Offset%Alignment != 0:
@@ -227,7 +228,7 @@ func (o UpdateOperands) Check(u Update) error {
 	if want := StatesOf(u, o.Matrix); len(o.States) != want {
 		return bad(kind, "States", "has %d tensors, want %d", len(o.States), want)
 	}
-	return checkUses(kind, o.Uses())
+	return checkUses(kind, o.Param.Space, o.Uses())
 }
 
 // CheckMatrix refuses, with an *OpError, a rule that is none, and a matrix that cannot be.
@@ -241,8 +242,8 @@ func CheckMatrix(u Update, m Matrix) error {
 	return nil
 }
 
-// CheckUpdateWorkspace refuses, with an *OpError, an update with less workspace than a library needs for it.
-func CheckUpdateWorkspace(l Library, u Update, o UpdateOperands) error {
+// CheckUpdateWorkspace refuses, with an *OpError, an update with less workspace than its maker needs.
+func CheckUpdateWorkspace(l Updater, u Update, o UpdateOperands) error {
 	need, err := l.UpdateWorkspace(u, o.Matrix)
 	if err == nil && o.Workspace.Bytes < need {
 		err = bad(u.Kind(), Workspace.String(), "%v has %d bytes, the update needs %d", o.Workspace, o.Workspace.Bytes, need)
@@ -269,13 +270,13 @@ func CheckUpdates(u Update, all []UpdateOperands) error {
 	if len(all) == 0 {
 		return bad("update", "UpdateOperands", "there are none")
 	}
-	return checkUses(u.Kind(), apart)
+	return checkUses(u.Kind(), all[0].Param.Space, apart)
 }
 
-// checkUses refuses operands that are too short, misplaced or overlap.
-func checkUses(kind string, uses []Use) error {
+// checkUses refuses operands that are not in a space, too short or misaligned, or that overlap.
+func checkUses(kind string, space runtime.Space, uses []Use) error {
 	for _, u := range uses {
-		if err := u.check(kind); err != nil {
+		if err := u.check(kind, space); err != nil {
 			return err
 		}
 	}

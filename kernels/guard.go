@@ -70,5 +70,5 @@ func (o GuardOperands) Check(g Guard) error {
 			return bad(kind, "Grads", "%v is no whole number of float32", s)
 		}
 	}
-	return checkUses(kind, o.Uses())
+	return checkUses(kind, runtime.Arena, o.Uses())
 }

@@ -37,5 +37,5 @@ func (o LookupOperands) Check(l Lookup) error {
 	case l.Channels < 1 || int64(l.Channels) > l.Elements || l.Elements%int64(l.Channels) != 0:
 		return bad(kind, "Channels", "%d do not divide %d elements", l.Channels, l.Elements)
 	}
-	return checkUses(kind, o.Uses(l))
+	return checkUses(kind, runtime.Arena, o.Uses(l))
 }

@@ -65,5 +65,5 @@ func (o MomentsOperands) Check(m Moments) error {
 	case int64(m.Batches) > MaxElements/int64(m.Channels)/2:
 		return bad(kind, "Batches", "%d batches of %d channels are more than %d numbers", m.Batches, m.Channels, int64(MaxElements))
 	}
-	return checkUses(kind, o.Uses(m))
+	return checkUses(kind, runtime.Arena, o.Uses(m))
 }

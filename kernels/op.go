@@ -157,16 +157,21 @@ type Library interface {
 	Workspace(c Call) (int64, error)
 	// Prepare binds a call to memory of the device. Preparing may allocate; launching does not.
 	Prepare(c Call, o Operands) (runtime.Launch, error)
-	// UpdateWorkspace returns the exact scratch bytes that an update of a parameter needs while it runs, 0 for none.
-	UpdateWorkspace(u Update, m Matrix) (int64, error)
-	// PrepareUpdate binds one optimizer update of parameters, with the same scalars, to memory.
-	PrepareUpdate(u Update, all ...UpdateOperands) (runtime.Launch, error)
+	Updater
 	// PrepareGuard binds what measures, clips and checks all gradients before the updates.
 	PrepareGuard(g Guard, o GuardOperands) (runtime.Launch, error)
 	// PrepareLookup binds what normalizes images that travel as bytes.
 	PrepareLookup(l Lookup, o LookupOperands) (runtime.Launch, error)
 	// PrepareMoments binds what moves a BatchNorm's running statistics once for several batches.
 	PrepareMoments(m Moments, o MomentsOperands) (runtime.Launch, error)
+}
+
+// Updater makes optimizer updates.
+type Updater interface {
+	// UpdateWorkspace returns the exact scratch bytes that an update of a parameter needs while it runs, 0 for none.
+	UpdateWorkspace(u Update, m Matrix) (int64, error)
+	// PrepareUpdate binds one optimizer update of parameters, with the same scalars, to memory.
+	PrepareUpdate(u Update, all ...UpdateOperands) (runtime.Launch, error)
 }
 
 // Chooser is a library that picks between algorithms by measuring them. A profile keeps its choices, and processes that train

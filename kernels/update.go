@@ -81,7 +81,8 @@ func (AdamW) States() int { return 2 }
 // States implements Update.
 func (Muon) States() int { return 2 }
 
-// UpdateOperands binds an update of one parameter to memory. All tensors are float32 with Elements elements.
+// UpdateOperands binds an update of one parameter to memory. All tensors are float32 with Elements elements. All spans lie in the
+// arena, or all in host memory: see library.OpenHost.
 type UpdateOperands struct {
 	Elements int64
 	Matrix   Matrix // rows of so many columns, for rules that know matrices

@@ -8,7 +8,8 @@
 // who does which. So one thread and many give the same bits, alone or beside other streams.
 //
 // Subnormal numbers are zeros, as operands and as results, in every op on every thread: gradients that vanish pass through them,
-// where many a processor is a hundred times slower. Package ref and the CUDA kernels keep them.
+// where many a processor is a hundred times slower. Package ref and the CUDA kernels keep them, and so does a library with
+// Options.Subnormals, whose updates have the bits of a GPU's.
 //
 // Images are N,H,W,C throughout; convolutions read them through windows and never store im2col matrices.
 package cpu

@@ -4,6 +4,7 @@
 #ifndef PLIMSOLL_JOB_H
 #define PLIMSOLL_JOB_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 // KNOWS_BF16 says that the compiler knows AVX512-BF16.
@@ -321,10 +322,11 @@ struct share {
 	int64_t apart[14];
 };
 
-// pool is threads that work together; see pool.c. plimsoll_pool starts one with so many, the caller's included, which spin
-// where each has a core; 0 when the system has no more threads. It lives as long as the process.
+// pool is threads that work together; see pool.c. plimsoll_pool starts one with so many, the caller's included; 0 when the
+// system has no more threads. It lives as long as the process. spins: workers may keep a core while they wait for the next job.
+// subnormals: they compute with subnormal numbers.
 struct pool;
-struct pool *plimsoll_pool(int64_t threads, int64_t cores);
+struct pool *plimsoll_pool(int64_t threads, bool spins, bool subnormals);
 
 // plimsoll_run runs the jobs, one after the other, on the calling thread and others of the pool. shares has room for all of
 // its threads.

@@ -18,8 +18,12 @@ type Memory interface {
 
 // Options of a library. The zero value is the fastest path on all cores.
 type Options struct {
-	Threads int    // workers, the caller included; 0: cores.Count. Libraries with equal Threads share their workers
+	Threads int    // workers, the caller included; 0: cores.Count. Libraries with equal options share their workers
 	Path    string // "plain", "avx2", "avx512"; "": the environment's PLIMSOLL_CPU_PATH, or the fastest
+	// Apart takes none of the workers of libraries without it, so that both can compute at the same time.
+	Apart bool
+	// Subnormals computes with subnormal numbers, as GPUs do, and not with zeros in their place.
+	Subnormals bool
 }
 
 // MaxThreads bounds Options.Threads.
@@ -45,7 +49,7 @@ func New(memory Memory, o Options) (*Library, error) {
 	if o.Threads == 0 {
 		o.Threads = min(cores.Count(), MaxThreads)
 	}
-	pool, err := sharedPool(o.Threads)
+	pool, err := sharedPool(workers{o.Threads, o.Apart, o.Subnormals})
 	if err != nil {
 		return nil, fmt.Errorf("cpu: %w", err)
 	}

@@ -21,7 +21,7 @@ func Peak(path Path) float64 {
 	addJob(b, C.PEAK, 1, scratch{}, C.struct_peak_args{
 		rounds: rounds, sink: C.uint64_t(uintptr(unsafe.Pointer(unsafe.SliceData(sink)))),
 	})
-	alone, err := sharedPool(1)
+	alone, err := sharedPool(workers{threads: 1})
 	if err != nil {
 		panic(fmt.Sprintf("BUG: a pool without helpers: %v", err))
 	}

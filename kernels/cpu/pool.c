@@ -7,7 +7,8 @@
 //     any number of threads can run launches at once.
 //  2. At most pool.threads workers are on one job, each with its own number below that (its scratch).
 //  3. A helper touches an offer only between join and leave, which its owner waits for.
-//  4. Workers compute with zeros in place of subnormal numbers; whoever runs a launch gets the mode of his thread back.
+//  4. Workers compute with zeros in place of subnormal numbers, but for those of a pool that keeps them; whoever runs a launch gets the
+//     mode of his thread back.
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -33,6 +34,7 @@ struct offer {
 struct pool {
 	int64_t threads;
 	int64_t pauses;               // 0 where workers share a core
+	bool subnormals;              // are kept
 	pthread_mutex_t lock;
 	pthread_cond_t offered;       // a job wants helpers
 	struct offer *first;          // those that do
@@ -45,15 +47,15 @@ static inline void pause_(void) {
 #endif
 }
 
-// flush_subnormals makes this thread take subnormal operands for zeros and return zeros for subnormal results, and returns the
-// mode before. Gradients that vanish are subnormal before they are zero, and one such number takes as long as a hundred others.
+// set_subnormals makes this thread take subnormal operands for zeros and return zeros for subnormal results, or keep both, and returns
+// the mode before. Gradients that vanish are subnormal before they are zero, and one such number takes as long as a hundred others.
 #if defined(__x86_64__)
 typedef unsigned int float_mode;
 enum { FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x40 };
 
-static float_mode flush_subnormals(void) {
-	float_mode before = __builtin_ia32_stmxcsr();
-	__builtin_ia32_ldmxcsr(before | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO);
+static float_mode set_subnormals(bool kept) {
+	float_mode before = __builtin_ia32_stmxcsr(), flushing = FLUSH_TO_ZERO | DENORMALS_ARE_ZERO;
+	__builtin_ia32_ldmxcsr(kept ? before & ~flushing : before | flushing);
 	return before;
 }
 
@@ -63,15 +65,15 @@ typedef uint64_t float_mode;
 
 static void restore(float_mode mode) { __asm__ volatile("msr fpcr, %0" : : "r"(mode)); }
 
-static float_mode flush_subnormals(void) {
-	float_mode before;
+static float_mode set_subnormals(bool kept) {
+	float_mode before, flushing = 1 << 24;
 	__asm__ volatile("mrs %0, fpcr" : "=r"(before));
-	restore(before | 1 << 24);
+	restore(kept ? before & ~flushing : before | flushing);
 	return before;
 }
 #else
 typedef int float_mode;
-static float_mode flush_subnormals(void) { return 0; }
+static float_mode set_subnormals(bool kept) { return (void)kept, 0; }
 static void restore(float_mode mode) { (void)mode; }
 #endif
 
@@ -128,7 +130,7 @@ static void leave(struct pool *p, struct offer *o) {
 }
 
 static void *help(void *pool) {
-	flush_subnormals();
+	set_subnormals(((struct pool *)pool)->subnormals);
 	for (;;) {
 		int64_t worker;
 		struct offer *o = join(pool, &worker);
@@ -160,7 +162,7 @@ static void finish(struct pool *p, struct offer *o) {
 
 void plimsoll_run(struct pool *p, const struct job *jobs, int64_t count, struct share *shares) {
 	struct offer o = {.shares = shares, .left = PTHREAD_COND_INITIALIZER};
-	float_mode mode = flush_subnormals();
+	float_mode mode = set_subnormals(p->subnormals);
 	for (const struct job *job = jobs; job < jobs + count; job++) {
 		o.job = job, o.workers = job->tasks < p->threads ? job->tasks : p->threads;
 		if (o.workers < 1) continue;
@@ -186,10 +188,10 @@ static int start(struct pool *p) {
 }
 
 // Helpers that were started before one could not be stay: there is no way to end them that a pool in use does not pay for.
-struct pool *plimsoll_pool(int64_t threads, int64_t cores) {
+struct pool *plimsoll_pool(int64_t threads, bool spins, bool subnormals) {
 	struct pool *p = calloc(1, sizeof *p);
 	if (!p) return 0;
-	p->threads = 1, p->pauses = threads <= cores ? PAUSES : 0;
+	p->threads = 1, p->pauses = spins ? PAUSES : 0, p->subnormals = subnormals;
 	pthread_mutex_init(&p->lock, 0);
 	pthread_cond_init(&p->offered, 0);
 	for (; p->threads < threads; p->threads++)

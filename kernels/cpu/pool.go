@@ -11,29 +11,36 @@ import (
 	"plimsoll/internal/cores"
 )
 
-// pool is the workers of libraries with equal numbers of threads; see pool.c.
+// workers are a kind of pool: how many threads, whether beside others, and whether they compute with subnormal numbers.
+type workers struct {
+	threads           int
+	apart, subnormals bool
+}
+
+// pool is the workers of all libraries that want the same ones; see pool.c.
 type pool struct {
-	threads int
-	c       *C.struct_pool
+	workers
+	c *C.struct_pool
 }
 
 var (
 	poolsMu sync.Mutex
-	pools   = map[int]*pool{}
+	pools   = map[workers]*pool{}
 )
 
-// sharedPool returns the pool with so many threads, the caller's included. All devices of the process share it.
-func sharedPool(threads int) (*pool, error) {
+// sharedPool returns the pool with such workers, the caller included. All devices of the process share it.
+func sharedPool(w workers) (*pool, error) {
 	poolsMu.Lock()
 	defer poolsMu.Unlock()
-	if p := pools[threads]; p != nil {
+	if p := pools[w]; p != nil {
 		return p, nil
 	}
-	p := &pool{threads: threads, c: C.plimsoll_pool(C.int64_t(threads), C.int64_t(cores.Count()))}
+	spins := !w.apart && w.threads <= cores.Count()
+	p := &pool{workers: w, c: C.plimsoll_pool(C.int64_t(w.threads), C.bool(spins), C.bool(w.subnormals))}
 	if p.c == nil {
-		return nil, fmt.Errorf("%w: the system does not start %d of them", ErrThreads, threads)
+		return nil, fmt.Errorf("%w: the system does not start %d of them", ErrThreads, w.threads)
 	}
-	pools[threads] = p
+	pools[w] = p
 	return p, nil
 }
 

@@ -29,6 +29,7 @@ type trainer struct {
 	// prepare binds the update to a parameter that was updated before.
 	prepare func(earlier uint64)
 	run     func() error
+	library *Library
 }
 
 func newTrainer(t *testing.T, path Path, threads int, u kernels.Update, n int) *trainer {
@@ -41,7 +42,7 @@ func newTrainer(t *testing.T, path Path, threads int, u kernels.Update, n int) *
 	}
 	tr := &trainer{memory: newArena(5*size + kernels.Alignment), n: n, size: size}
 	l := newLibrary(t, path, threads)
-	l.memory = tr.memory
+	l.memory, tr.library = tr.memory, l
 	tr.prepare = func(earlier uint64) {
 		o.Earlier = earlier
 		launch, err := l.PrepareUpdate(u, o)

@@ -14,7 +14,7 @@ import (
 
 // init makes the library known to kernels/library.
 func init() {
-	library.Register(library.Backend{Kind: "cuda", Open: func(dev runtime.Device, o library.Options) (kernels.Library, error) {
+	library.Register(library.Backend{Kind: "cuda", OpenHost: openHost, Open: func(dev runtime.Device, o library.Options) (kernels.Library, error) {
 		device, ok := dev.(*cuda.Device)
 		if !ok {
 			return nil, fmt.Errorf("BUG: %s says that it is a CUDA device and is a %T", dev.Info().Name, dev)

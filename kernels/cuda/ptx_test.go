@@ -44,6 +44,33 @@ func TestPTXIsFresh(t *testing.T) {
 	}
 }
 
+// TestUpdatesAreNotContracted: the PTX of modules without contraction rounds each product and each sum of float32 by itself, and says so,
+// as NVIDIA's assembler joins those that do not say how they are rounded.
+func TestUpdatesAreNotContracted(t *testing.T) {
+	all, err := sources.Read(os.DirFS("src"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	joined := regexp.MustCompile(`(?m)^\s*(fma|mad)\S*\.f32|^\s*(mul|add|sub)\.f(32|64)`)
+	var exact []string
+	for _, name := range all.Modules() {
+		text, err := os.ReadFile(filepath.Join("ptx", name+".ptx"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all.Options(name) == nil {
+			continue
+		}
+		exact = append(exact, name)
+		if line := joined.Find(text); line != nil {
+			t.Errorf("%s.ptx has %q", name, line)
+		}
+	}
+	if strings.Join(exact, " ") != "update" {
+		t.Errorf("modules without contraction: %q, want update", exact)
+	}
+}
+
 // architectures are those that the PTX is assembled for: one of each generation since Turing.
 var architectures = []string{"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100"}
 

@@ -21,3 +21,8 @@ func openCPU(dev runtime.Device, o Options) (kernels.Library, error) {
 	}
 	return cpu.New(memory, cpu.Options{Threads: o.Threads})
 }
+
+// openHostCPU opens the kernels of the device itself, on threads of their own.
+func openHostCPU(memory HostMemory, o Options) (kernels.Updater, error) {
+	return cpu.New(memory, cpu.Options{Threads: o.Threads, Apart: true})
+}

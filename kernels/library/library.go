@@ -16,12 +16,14 @@ import (
 type Backend struct {
 	Kind string // of runtime.Info
 	Open func(runtime.Device, Options) (kernels.Library, error)
+	// OpenHost makes what updates host memory with the bits of the library that Open makes; nil: nothing does.
+	OpenHost func(HostMemory, Options) (kernels.Updater, error)
 }
 
 // ErrNone is returned for a device that no library computes on.
 var ErrNone = errors.New("no kernels for this device")
 
-var backends = []Backend{{Kind: "host", Open: openCPU}}
+var backends = []Backend{{Kind: "host", Open: openCPU, OpenHost: openHostCPU}}
 
 // Register makes a backend known; call it from an init function. A kind that is taken is our own bug.
 func Register(b Backend) {
@@ -51,6 +53,29 @@ func Open(dev runtime.Device, o Options) (kernels.Library, error) {
 	}
 	return nil, fmt.Errorf("%w: %s is a device of kind %s, and there are kernels for %s; use cpu",
 		ErrNone, info.Name, info.Kind, strings.Join(kinds(), ", "))
+}
+
+// HostMemory is the host space of a device as memory of this process.
+type HostMemory struct{ device runtime.Device }
+
+// Bytes returns the bytes of a span of the host space: see runtime.Device.HostBytes.
+func (m HostMemory) Bytes(s runtime.Span) ([]byte, error) { return m.device.HostBytes(s) }
+
+// OpenHost returns what makes updates whose operands lie in the host space of a device. Weights and states get the bits of the updates
+// of the library that Open returns. The launches have a method Run() error, which computes on the caller's thread and on threads that
+// no library of Open uses: o.Threads together, 1 where that is 0. Errors: ErrNone, those of the library.
+func OpenHost(dev runtime.Device, o Options) (kernels.Updater, error) {
+	info, memory := dev.Info(), HostMemory{dev}
+	o.Threads = max(o.Threads, 1)
+	if o.Reference {
+		return ref.New(memory), nil
+	}
+	for _, b := range backends {
+		if b.Kind == info.Kind && b.OpenHost != nil {
+			return b.OpenHost(memory, o)
+		}
+	}
+	return nil, fmt.Errorf("%w: nothing updates the host memory of %s, a device of kind %s", ErrNone, info.Name, info.Kind)
 }
 
 func kinds() []string {

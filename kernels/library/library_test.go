@@ -54,6 +54,68 @@ func TestADeviceWithoutKernelsIsRefused(t *testing.T) {
 	}
 }
 
+// Updates of the host's memory have the bits of the device's own library, which the reference is, too.
+func TestHostMemoryIsUpdated(t *testing.T) {
+	t.Parallel()
+	const n = 33
+	for _, reference := range []bool{false, true} {
+		dev := device(t, "cpu")
+		if err := dev.Reserve(1024, 1024); err != nil {
+			t.Fatal(err)
+		}
+		o := library.Options{Reference: reference}
+		lib, err := library.Open(dev, o)
+		if errors.Is(err, library.ErrNone) {
+			t.Skip(err)
+		}
+		host, failure := library.OpenHost(dev, o)
+		if err = errors.Join(err, failure); err != nil {
+			t.Fatal(err)
+		}
+		var after [2]string
+		for space, by := range []kernels.Updater{runtime.Arena: lib, runtime.Host: host} {
+			after[space] = updated(t, dev, by, runtime.Space(space), n)
+		}
+		if after[0] != after[1] || strings.Trim(after[0], "\x00") == "" {
+			t.Errorf("reference %v: the host has %x, the device %x", reference, after[1], after[0])
+		}
+	}
+	if _, err := library.OpenHost(device(t, "null"), library.Options{}); !errors.Is(err, library.ErrNone) || !strings.Contains(err.Error(), "null") {
+		t.Errorf("a device without memory: %v", err)
+	}
+}
+
+// updated returns n weights that begin as 0 after an update by a gradient of subnormal numbers and others.
+func updated(t *testing.T, dev runtime.Device, by kernels.Updater, space runtime.Space, n int64) string {
+	t.Helper()
+	span := func(i int64, bytes int64) runtime.Span {
+		return runtime.Span{Space: space, Offset: i * 192, Bytes: bytes}
+	}
+	o := kernels.UpdateOperands{Elements: n, Param: span(0, 4*n), Grad: span(1, 4*n), Scalars: span(2, kernels.ScalarsBytes)}
+	launch, err := by.PrepareUpdate(kernels.SGD{}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := dev.(interface {
+		Bytes(s runtime.Span) ([]byte, error)
+	})
+	bytes := func(s runtime.Span) []byte {
+		b, err := memory.Bytes(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for i := range bytes(o.Grad) {
+		bytes(o.Grad)[i] = byte(i * i)
+	}
+	kernels.Scalars{LR: 0.5, GradScale: 1}.Put(bytes(o.Scalars))
+	if err := launch.(interface{ Run() error }).Run(); err != nil {
+		t.Fatal(err)
+	}
+	return string(bytes(o.Param))
+}
+
 func TestAKindIsRegisteredOnce(t *testing.T) {
 	t.Parallel()
 	defer func() {

@@ -17,3 +17,8 @@ func openCPU(dev runtime.Device, _ Options) (kernels.Library, error) {
 	return nil, fmt.Errorf("%w: %s: those of the cpu are in C, and this program was built without cgo; build it with a C compiler and CGO_ENABLED=1, or use the reference kernels (--debug reference), which are slow",
 		ErrNone, dev.Info().Name)
 }
+
+func openHostCPU(memory HostMemory, o Options) (kernels.Updater, error) {
+	_, err := openCPU(memory.device, o)
+	return nil, err
+}

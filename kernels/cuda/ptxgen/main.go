@@ -42,7 +42,8 @@ func generate(library, source, out string) error {
 		return err
 	}
 	for _, name := range all.Modules() {
-		ptx, err := c.PTX(nvrtc.Source{Name: name + ".cu", Text: all[name+".cu"], Headers: all.Headers()}, sources.Architecture(name))
+		source := nvrtc.Source{Name: name + ".cu", Text: all[name+".cu"], Headers: all.Headers()}
+		ptx, err := c.PTX(source, sources.Architecture(name), all.Options(name)...)
 		if err != nil {
 			return err
 		}

@@ -77,3 +77,12 @@ func Architecture(module string) string {
 	}
 	return "compute_75"
 }
+
+// Options returns how NVRTC compiles a module. One whose text defines NO_CONTRACTION has its arithmetic as written; the emulator's
+// build.sh reads the same line.
+func (s Set) Options(module string) []string {
+	if strings.Contains(s[module+".cu"], "\n#define NO_CONTRACTION\n") {
+		return []string{"--fmad=false"}
+	}
+	return nil
+}

@@ -1,6 +1,11 @@
 // Optimizers, as PyTorch defines them, and the guard before them. Constants of a step are formed in float64 and rounded
 // once. Everything here is float32: master weights.
+//
+// sgd_update and adam_update have the bits of kernels/cpu: the same exact operations in the same order.
 #include "plimsoll.cuh"
+
+// The compilers of this file join no product and sum to one operation: see kernels/cuda/sources.
+#define NO_CONTRACTION
 
 // part_of returns which of count tensors the block works on: the last whose blocks begin at or before it.
 template <int N> INLINE int part_of(const int (&first)[N], int count) {
@@ -39,6 +44,25 @@ KERNEL(sgd_update, struct update_args) {
 	});
 }
 
+// twofold is the sum of two float64, the second at most half a unit in the last place of the first.
+struct twofold {
+	double high, low;
+};
+
+INLINE twofold times(const twofold &x, const twofold &y) {
+	double high = x.high * y.high, low = fma(x.high, y.high, -high) + (x.high * y.low + x.low * y.high), sum = high + low;
+	return {sum, low - (sum - high)};
+}
+
+// power is b to the power of t as kernels/cpu computes it: b*b, again and again, in twice the precision.
+INLINE double power(double b, u64 t) {
+	twofold whole = {1, 0}, square = {b, 0};
+	for (;; square = times(square, square)) {
+		if (t & 1) whole = times(whole, square);
+		if (!(t >>= 1)) return whole.high;
+	}
+}
+
 // adam_update: see kernels.Adam; decoupled is AdamW. The first thread forms what the update's number decides.
 KERNEL(adam_update, struct update_args) {
 	__shared__ float formed[3];
@@ -46,13 +70,13 @@ KERNEL(adam_update, struct update_args) {
 	const scalars s = *GLOBAL(const scalars, a.scalars);
 	if (s.skip) return;
 	if (threadIdx.x == 0) {
-		double number = (double)(s.update + a.earlier[t]) + 1;
-		formed[0] = (float)((double)s.lr / (1 - pow(a.beta1, number)));
-		formed[1] = (float)(1 / sqrt(1 - pow(a.beta2, number)));
+		u64 number = s.update + a.earlier[t] + 1;
+		formed[0] = (float)((double)s.lr / (1 - power(a.beta1, number)));
+		formed[1] = (float)sqrt(1 - power(a.beta2, number));
 		formed[2] = a.decoupled ? (float)(1 - (double)s.lr * a.weight_decay) : 1.0f;
 	}
 	__syncthreads();
-	float size = formed[0], root = formed[1], shrink = formed[2];
+	float size = formed[0], correction = formed[1], shrink = formed[2];
 	float l2 = a.decoupled ? 0 : (float)a.weight_decay, beta2 = (float)a.beta2, epsilon = (float)a.epsilon;
 	float fresh1 = (float)(1 - a.beta1), fresh2 = (float)(1 - a.beta2);
 	stream<4>(blockIdx.x - a.first[t], a.n[t], [&](i64 i, i64 left) {
@@ -65,8 +89,8 @@ KERNEL(adam_update, struct update_args) {
 		for (int k = 0; k < 4; k++) {
 			float d = g.v[k] * s.scale + w.v[k] * l2;
 			m.v[k] += (d - m.v[k]) * fresh1;
-			v.v[k] = v.v[k] * beta2 + d * d * fresh2;
-			w.v[k] = w.v[k] * shrink - size * (m.v[k] / (sqrtf(v.v[k]) * root + epsilon));
+			v.v[k] = v.v[k] * beta2 + (d * d) * fresh2;
+			w.v[k] = w.v[k] * shrink - m.v[k] / (sqrtf(v.v[k]) / correction + epsilon) * size;
 		}
 		store_some(GLOBAL(float, a.state0[t]) + i, m, left);
 		store_some(GLOBAL(float, a.state1[t]) + i, v, left);

@@ -82,7 +82,9 @@ for directory in $kernels; do
 	for source in "$directory"/*.cu; do
 		[ -f "$source" ] || continue
 		object=$out/objects/$(echo "$source" | tr -c 'A-Za-z0-9\n' _).o
-		make_object "$source" "$object" "$device -I$directory"
+		exact=
+		! grep -qx '#define NO_CONTRACTION' "$source" || exact=-ffp-contract=off
+		make_object "$source" "$object" "$device -I$directory $exact"
 		objects="$objects $object"
 		count=$((count + 1))
 	done
