@@ -31,6 +31,8 @@ type Workload struct {
 type Target struct {
 	Device  runtime.Device
 	Library kernels.Library
+	// Host updates weights in host memory with the bits of Library; nil: library.OpenHost's with one thread.
+	Host kernels.Updater
 }
 
 // Compile compiles a model for libraries that need the same workspaces as lib. Errors: those of the model's ops and

@@ -43,6 +43,7 @@ func keyOf(o *op, f *frame) key {
 // is left to prepare.
 type binder struct {
 	lib       kernels.Library
+	onHost    kernels.Updater // of a cyclic plan that updates on the host; else nil
 	optimizer kernels.Update
 	device    int
 	ops       map[key][]prepared
@@ -292,7 +293,12 @@ func (b *binder) update(s *localStage, slot, sum int) (prepared, error) {
 
 // change prepares an update by a rule.
 func (b *binder) change(rule kernels.Update, all ...kernels.UpdateOperands) (prepared, error) {
-	launch, err := b.lib.PrepareUpdate(rule, all...)
+	return b.changeBy(b.lib, rule, all...)
+}
+
+// changeBy prepares an update by a rule, made by a library or by what updates host memory.
+func (b *binder) changeBy(by kernels.Updater, rule kernels.Update, all ...kernels.UpdateOperands) (prepared, error) {
+	launch, err := by.PrepareUpdate(rule, all...)
 	var uses []kernels.Use
 	for _, o := range all {
 		uses = append(uses, o.Uses()...)

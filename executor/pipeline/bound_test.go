@@ -236,7 +236,7 @@ func TestUpdatesBehindAnyRun(t *testing.T) {
 	for first := range 2 * group {
 		var mu sync.Mutex
 		asked := map[int]int{}
-		e, err := New(w, targets(t, 3, host.Config{}), c, plan, Options{Feed: random{w.Model.Classes}, Seed: 7, First: first, Rate: func(step int) float32 {
+		e, err := New(w, targets(t, 3, host.Config{}), c, plan, Options{Feed: feedOf(w.Model), Seed: 7, First: first, Rate: func(step int) float32 {
 			mu.Lock()
 			defer mu.Unlock()
 			asked[step]++
@@ -263,7 +263,7 @@ func TestRatesOfStagesWithReplicas(t *testing.T) {
 	c, plan := replicated(t, w, pipeline.Stash)
 	var mu sync.Mutex
 	asked, want := map[int]int{}, map[int]int{}
-	e, err := New(w, targets(t, 3, host.Config{}), c, plan, Options{Feed: random{w.Model.Classes}, Seed: 7, Rate: func(step int) float32 {
+	e, err := New(w, targets(t, 3, host.Config{}), c, plan, Options{Feed: feedOf(w.Model), Seed: 7, Rate: func(step int) float32 {
 		mu.Lock()
 		defer mu.Unlock()
 		asked[step]++
@@ -307,7 +307,7 @@ func TestRunsThatEndEarly(t *testing.T) {
 			plan = planFor(t, x.name, c, pipeline.Options{Microbatches: 4, Versions: x.versions, WeightCopies: []float64{9}})
 		}
 		r := rand.New(rand.NewPCG(uint64(i), 11))
-		s := &stopper{random: random{w.Model.Classes}, losses: map[int]float64{}, pauses: rand.New(rand.NewPCG(r.Uint64(), 1))}
+		s := &stopper{random: feedOf(w.Model), losses: map[int]float64{}, pauses: rand.New(rand.NewPCG(r.Uint64(), 1))}
 		e, err := New(w, targets(t, c.Platform.Devices, host.Config{}), c, plan, Options{Feed: s, Seed: 7, Rate: rate, Done: s.done})
 		must(t, err)
 		lengths, n := drained(t, e, s, r, runs)

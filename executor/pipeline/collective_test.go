@@ -202,7 +202,7 @@ func TestSumsInAnotherOrder(t *testing.T) {
 			own[joins[0]], own[joins[len(joins)-1]] = own[joins[len(joins)-1]], own[joins[0]]
 		},
 	} {
-		e := &Executor{Workload: w, opt: Options{Feed: random{w.Model.Classes}, AllReduce: true, World: &World{Ranks: []int{0, 1}}}}
+		e := &Executor{Workload: w, opt: Options{Feed: feedOf(w.Model), AllReduce: true, World: &World{Ranks: []int{0, 1}}}}
 		must(t, e.layOut(costs, plan, 2))
 		own, joins := e.order.instructions[1], []int{}
 		for i, v := range own {

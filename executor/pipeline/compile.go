@@ -615,7 +615,7 @@ func (d *compiler) fold(periods int) (ok bool, err error) {
 		if x == nil {
 			continue
 		}
-		v := ending{stage: s, shares: r.list(r.behind[s]), group: x.stash.group, moves: make([][]*command, len(x.weights))}
+		v := ending{stage: s, shares: r.list(r.behind[s]), group: x.stash.group, moves: make([][]*command, max(1, len(x.weights)))}
 		for slot := 1; slot < len(x.weights); slot++ {
 			v.moves[slot] = []*command{{verb: doBegin}, {verb: doCopy, on: d.compute, to: d.driver, dst: x.weights[0], src: x.weights[slot]}, {verb: doEnd, on: d.compute}}
 		}

@@ -64,7 +64,7 @@ func TestGPUsTrainAsOne(t *testing.T) {
 		n := 8
 		out := &pipelinetest.Outcome{Losses: make([]float64, n), Correct: make([]int, n)}
 		e, err := New(w, on, c, plan, Options{
-			Feed: random{m.Classes}, Seed: 7, Rate: rate, NoGraph: noGraph,
+			Feed: feedOf(m), Seed: 7, Rate: rate, NoGraph: noGraph,
 			Done: func(r Result) { out.Losses[r.Minibatch], out.Correct[r.Minibatch] = r.Loss, r.Correct },
 		})
 		must(t, err)

@@ -6,6 +6,7 @@ import (
 
 	"plimsoll/executor"
 	"plimsoll/kernels"
+	"plimsoll/kernels/library"
 	"plimsoll/planner/cycle"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
@@ -418,6 +419,19 @@ func (c *cyclicStage) depend(t *localStage) {
 			}
 		}
 	}
+}
+
+// updatesOnHost reports whether some layer is updated on the host.
+func (c *cyclicStage) updatesOnHost() bool {
+	return slices.ContainsFunc(c.ops, func(o cyclicOp) bool { return o.Kind == schedule.HostUpdate })
+}
+
+// updater returns what updates the host memory of a device.
+func updater(on executor.Target) (kernels.Updater, error) {
+	if on.Host != nil {
+		return on.Host, nil
+	}
+	return library.OpenHost(on.Device, library.Options{})
 }
 
 // open makes the streams and events of a device with a cyclic plan.

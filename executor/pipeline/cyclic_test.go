@@ -153,7 +153,7 @@ func TestCyclicPlansTrainAsResidentOnes(t *testing.T) {
 					e, out := trainedWith(t, w, on, plan, 4*n, host.Config{Chaos: uint64(n)}, Options{})
 					out.Tensors = tensors(t, e)
 					if d := want.FirstDifference(out); d != "" {
-						t.Errorf("%s: %s", what, d)
+						t.Errorf("%s: %s\n%v\n%v", what, d, out.Losses, want.Losses)
 					}
 				}
 			}

@@ -51,11 +51,11 @@ func (d cyclicCompiler) op(ctx context.Context, v instance, in bool) error {
 
 // issueOp notes what an op does, and an event behind it.
 func (d cyclicCompiler) issueOp(ctx context.Context, t *localStage, o *cyclicOp, q queue, v instance) error {
-	played := inRun
+	played, ahead := inRun, 0
 	if t.cyclic.epilogue && !o.Prime && o.copies() {
-		played = orBehind
+		played, ahead = orBehind, d.e.group
 	}
-	_ = d.note(command{verb: doBegin, played: played, ahead: d.e.group})
+	_ = d.note(command{verb: doBegin, played: played, ahead: ahead})
 	if err := d.watch.start(q); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (d cyclicCompiler) issueOp(ctx context.Context, t *localStage, o *cyclicOp,
 		err = d.updateLayer(t, o, q, v.place.Moment())
 	default:
 		dst, src := t.cyclic.copied(o, v.place.Moment())
-		err = d.note(command{verb: doCopy, on: q, to: d.driver, dst: dst, src: src, played: played, ahead: d.e.group})
+		err = d.note(command{verb: doCopy, on: q, to: d.driver, dst: dst, src: src, played: played, ahead: ahead})
 	}
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (d cyclicCompiler) issueOp(ctx context.Context, t *localStage, o *cyclicOp,
 	if err := d.watch.end(q); err != nil {
 		return err
 	}
-	return d.note(command{verb: doEnd, on: q, played: played, ahead: d.e.group})
+	return d.note(command{verb: doEnd, on: q, played: played, ahead: ahead})
 }
 
 // copies reports whether the op copies weights or state.
@@ -172,7 +172,7 @@ func (d cyclicCompiler) updateLayer(t *localStage, o *cyclicOp, q queue, positio
 	if err := d.host(command{work: fillUpdate, on: q, stage: t, slot: o.Layer - 1, event: s.free, pages: []runtime.Span{s.hostScalars}, writes: true}); err != nil {
 		return err
 	}
-	at := layerUpdate{scalars: s.hostScalars, workspace: t.cyclic.workspace, weights: s.weightHome, state: s.stateHome}
+	at := layerUpdate{onHost: true, scalars: s.hostScalars, workspace: t.cyclic.workspace, weights: s.weightHome, state: s.stateHome}
 	if o.Kind == schedule.Update {
 		at = layerUpdate{scalars: s.scalars, workspace: t.workspace, weights: s.weights.at(position)}
 		if s.stateBytes > 0 {
@@ -197,6 +197,7 @@ func (d cyclicCompiler) updateLayer(t *localStage, o *cyclicOp, q queue, positio
 
 // layerUpdate is where an update of a layer works.
 type layerUpdate struct {
+	onHost                             bool
 	scalars, workspace, weights, state runtime.Span
 	gradients                          []runtime.Span // the owner's first, behind it those of layers that have its parameters
 }
@@ -244,7 +245,11 @@ func (b *binder) updateLayer(t *localStage, layer int, at *layerUpdate) (list []
 	if len(all) == 0 {
 		return list, nil
 	}
-	update, err := b.change(b.optimizer, all...)
+	by := kernels.Updater(b.lib)
+	if at.onHost {
+		by = b.onHost
+	}
+	update, err := b.changeBy(by, b.optimizer, all...)
 	return append(list, update), err
 }
 

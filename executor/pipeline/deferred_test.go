@@ -76,7 +76,7 @@ func watched(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, n int) (*E
 		})}
 		on[i].Library = libraries[i]
 	}
-	e, err := New(w, on, c, plan, Options{Feed: random{w.Model.Classes}, Seed: 7, Rate: rate, DeferredBatchNorm: true})
+	e, err := New(w, on, c, plan, Options{Feed: feedOf(w.Model), Seed: 7, Rate: rate, DeferredBatchNorm: true})
 	must(t, err)
 	for _, d := range e.drivers {
 		libraries[d.device].driver = d
@@ -270,7 +270,7 @@ func TestDeferredStatisticsThatAreNotFinite(t *testing.T) {
 	w := workload(t, m)
 	c := costs(w, 1, 1)
 	plan := planFor(t, "1f1b-flush", c, pipeline.Options{Microbatches: 2})
-	e, err := New(w, targets(t, 1, host.Config{}), c, plan, Options{Feed: spoiled{random{5}}, Rate: rate, DeferredBatchNorm: true})
+	e, err := New(w, targets(t, 1, host.Config{}), c, plan, Options{Feed: spoiled{random{classes: 5}}, Rate: rate, DeferredBatchNorm: true})
 	must(t, err)
 	must(t, e.Run(t.Context(), 2))
 	for _, x := range e.Tensors() {

@@ -81,7 +81,7 @@ func corrected(t *testing.T, w *Workload, plan *pipeline.Plan, missed []int, n i
 	lib, err := cpu.New(dev, cpu.Options{Threads: 1})
 	must(t, err)
 	config := pipelinetest.Config{
-		Model: w.Model, Device: dev, Library: lib, Optimizer: optimizer, Seed: 7, LR: lr, Batch: random{w.Model.Classes}.batch, Corrected: c,
+		Model: w.Model, Device: dev, Library: lib, Optimizer: optimizer, Seed: 7, LR: lr, Batch: feedOf(w.Model).batch, Corrected: c,
 	}
 	for _, s := range plan.Stages {
 		config.Stages = append(config.Stages, pipelinetest.Stage{First: s.First, Last: s.Last})
@@ -106,7 +106,7 @@ func TestCorrectedRunsGoOn(t *testing.T) {
 	first.opt.Done = nil
 	must(t, first.Run(context.Background(), 6))
 	out.Tensors = tensors(t, first)
-	opt.First, opt.Feed, opt.Seed, opt.Rate = 6, random{m.Classes}, 7, rate
+	opt.First, opt.Feed, opt.Seed, opt.Rate = 6, feedOf(m), 7, rate
 	again, err := New(w, targets(t, 3, host.Config{}), c, plan, opt)
 	must(t, err)
 	for i, x := range again.Tensors() {

@@ -32,7 +32,7 @@ func predictions(t *testing.T, e *Executor, batches int) (all [][]float32) {
 	for b := range batches {
 		images, err := one.Images()
 		must(t, err)
-		must(t, random{e.Model.Classes}.Images(b, images))
+		must(t, feedOf(e.Model).Images(b, images))
 		logits := make([]float32, e.Model.Input.Shape[0]*e.Model.Classes)
 		must(t, one.Predict(logits))
 		all = append(all, logits)
@@ -75,7 +75,7 @@ func TestEvaluateIsThatOfOneDevice(t *testing.T) {
 			e, _ := trained(t, w, costs, plan, 2*group, c.config)
 			want := predictions(t, e, batches)
 			next := 0
-			must(t, e.Evaluate(t.Context(), random{w.Model.Classes}, batches, func(batch int, logits []float32) error {
+			must(t, e.Evaluate(t.Context(), feedOf(w.Model), batches, func(batch int, logits []float32) error {
 				if batch != next {
 					t.Errorf("batch %d in place of %d", batch, next)
 				}
@@ -101,7 +101,7 @@ func TestEvaluateIsThatOfOneDevice(t *testing.T) {
 // silent is a run of n minibatches of which nobody is told.
 func silent(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, n int) *Executor {
 	t.Helper()
-	e, err := New(w, targets(t, c.Platform.Devices, host.Config{}), c, plan, Options{Feed: random{w.Model.Classes}, Seed: 7, Rate: rate})
+	e, err := New(w, targets(t, c.Platform.Devices, host.Config{}), c, plan, Options{Feed: feedOf(w.Model), Seed: 7, Rate: rate})
 	must(t, err)
 	must(t, e.Run(t.Context(), n))
 	return e
@@ -124,7 +124,7 @@ func TestEvaluateLeavesTrainingAlone(t *testing.T) {
 		for i := range both {
 			e := silent(t, w, c, plan, group)
 			if i == 1 {
-				must(t, e.Evaluate(t.Context(), random{w.Model.Classes}, 3, func(int, []float32) error { return nil }))
+				must(t, e.Evaluate(t.Context(), feedOf(w.Model), 3, func(int, []float32) error { return nil }))
 			}
 			must(t, e.Run(t.Context(), 2*group))
 			both[i] = e
@@ -155,25 +155,25 @@ func TestEvaluateThatEndsEarly(t *testing.T) {
 	}})
 	nothing := func(int, []float32) error { return nil }
 	enough := errors.New("enough")
-	if err := e.Evaluate(t.Context(), random{5}, 4, func(int, []float32) error { return enough }); !errors.Is(err, enough) {
+	if err := e.Evaluate(t.Context(), random{classes: 5}, 4, func(int, []float32) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := e.Evaluate(ctx, random{5}, 4, nothing); !errors.Is(err, context.Canceled) {
+	if err := e.Evaluate(ctx, random{classes: 5}, 4, nothing); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	must(t, e.Evaluate(t.Context(), random{5}, 4, nothing))
+	must(t, e.Evaluate(t.Context(), random{classes: 5}, 4, nothing))
 	fail = true
 	var task *TaskError
-	if err := e.Evaluate(t.Context(), random{5}, 4, nothing); !errors.Is(err, broken) || !errors.As(err, &task) {
+	if err := e.Evaluate(t.Context(), random{classes: 5}, 4, nothing); !errors.Is(err, broken) || !errors.As(err, &task) {
 		t.Errorf("%v", err)
 	}
 	if err := e.Run(t.Context(), 2); !errors.Is(err, ErrStopped) {
 		t.Errorf("after a device failed: %v", err)
 	}
 	e = silent(t, w, c, plan, 2)
-	bug := bad{random{5}, 2, func() error { panic("feed") }}
+	bug := bad{random{classes: 5}, 2, func() error { panic("feed") }}
 	if err := e.Evaluate(t.Context(), bug, 4, nothing); err == nil || !strings.Contains(err.Error(), "BUG: panic: feed") {
 		t.Errorf("%v", err)
 	}

@@ -52,7 +52,7 @@ func gpipe4(t *testing.T, w *Workload, config host.Config, opt Options, change f
 		change(on)
 	}
 	if opt.Feed == nil {
-		opt.Feed = random{w.Model.Classes}
+		opt.Feed = feedOf(w.Model)
 	}
 	opt.Seed, opt.Rate = 7, rate
 	e, err := New(w, on, c, plan, opt)
@@ -203,14 +203,14 @@ func TestBadDataAndCtrlCStopAllDevices(t *testing.T) {
 	t.Parallel()
 	w := workload(t, testModel(t))
 	broken := errors.New("broken.jpg")
-	e, _ := gpipe4(t, w, host.Config{}, Options{Feed: bad{random{5}, 6, func() error { return broken }}}, nil)
+	e, _ := gpipe4(t, w, host.Config{}, Options{Feed: bad{random{classes: 5}, 6, func() error { return broken }}}, nil)
 	err := e.Run(t.Context(), 8)
 	if !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
 	wantTask(t, e, err, 0, "F0", 6)
 
-	e, _ = gpipe4(t, w, host.Config{}, Options{Feed: bad{random{5}, 5, func() error { panic("feed") }}}, nil)
+	e, _ = gpipe4(t, w, host.Config{}, Options{Feed: bad{random{classes: 5}, 5, func() error { panic("feed") }}}, nil)
 	err = e.Run(t.Context(), 8)
 	if err == nil || !strings.Contains(err.Error(), "BUG: panic: feed") {
 		t.Errorf("%v", err)
@@ -219,7 +219,7 @@ func TestBadDataAndCtrlCStopAllDevices(t *testing.T) {
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("Ctrl-C")
-	e, _ = gpipe4(t, w, host.Config{}, Options{Feed: bad{random{5}, 7, func() error { cancel(stop); return nil }}}, nil)
+	e, _ = gpipe4(t, w, host.Config{}, Options{Feed: bad{random{classes: 5}, 7, func() error { cancel(stop); return nil }}}, nil)
 	if err := e.Run(ctx, 800); !errors.Is(err, stop) {
 		t.Errorf("%v", err)
 	}
@@ -277,9 +277,9 @@ func TestWatchdogOfAnEvaluation(t *testing.T) {
 				<-release
 			}
 		}
-		must(t, e.Evaluate(t.Context(), random{5}, 3, func(int, []float32) error { return nil }))
+		must(t, e.Evaluate(t.Context(), random{classes: 5}, 3, func(int, []float32) error { return nil }))
 		hold = true
-		err := e.Evaluate(t.Context(), random{5}, 3, func(int, []float32) error { return nil })
+		err := e.Evaluate(t.Context(), random{classes: 5}, 3, func(int, []float32) error { return nil })
 		if !errors.As(err, new(*StuckError)) || !strings.Contains(err.Error(), "device 2") {
 			t.Errorf("%v", err)
 		}

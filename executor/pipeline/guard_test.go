@@ -27,7 +27,7 @@ func guarded(t testing.TB, on []executor.Target, w *Workload, c Costs, plan *pip
 	t.Helper()
 	n := steps * plan.Repeats()
 	run := &guardedRun{Outcome: &pipelinetest.Outcome{Losses: make([]float64, n), Correct: make([]int, n)}}
-	opt.Feed, opt.Seed, opt.Rate = random{w.Model.Classes}, 7, rate
+	opt.Feed, opt.Seed, opt.Rate = feedOf(w.Model), 7, rate
 	opt.Done = func(r Result) {
 		i := r.Minibatch - opt.First
 		run.Losses[i], run.Correct[i] = r.Loss, r.Correct
@@ -240,7 +240,7 @@ func TestReplicasSkipTogether(t *testing.T) {
 		c := costs(w, 4, 1)
 		plan := planFor(t, name, c, pipeline.Options{Microbatches: 4})
 		e, out := guarded(t, targets(t, 4, host.Config{Chaos: 2}), w, c, plan, 3, Options{})
-		e.opt.Feed = broken{random{w.Model.Classes}, 6}
+		e.opt.Feed = broken{feedOf(w.Model), 6}
 		for step := range 3 {
 			before := tensors(t, e)
 			must(t, e.Run(t.Context(), 4))

@@ -25,7 +25,7 @@ func TestRunsTouchExactlyThePredictedMemory(t *testing.T) {
 		plan := planFor(t, name, c, pipeline.Options{Microbatches: 6})
 		needs, err := Needs(w, c, plan, Options{})
 		must(t, err)
-		on, opt := targets(t, 3, host.Config{}), Options{Feed: random{m.Classes}, Rate: rate}
+		on, opt := targets(t, 3, host.Config{}), Options{Feed: feedOf(m), Rate: rate}
 		for _, n := range needs {
 			opt.Limits = append(opt.Limits, n.Extent+beyond)
 		}
@@ -105,7 +105,7 @@ func TestADeviceThatIsTooSmallIsNamed(t *testing.T) {
 	plan := planFor(t, "1f1b*", c, pipeline.Options{})
 	needs, err := Needs(w, c, plan, Options{})
 	must(t, err)
-	_, err = New(w, targets(t, 2, host.Config{}), c, plan, Options{Feed: random{5}, Rate: rate, Limits: []int64{0, needs[1].Extent - 1}})
+	_, err = New(w, targets(t, 2, host.Config{}), c, plan, Options{Feed: random{classes: 5}, Rate: rate, Limits: []int64{0, needs[1].Extent - 1}})
 	want := fmt.Sprintf("device 1 needs %s (%s of it for weights, gradients and optimizer state), it may use %s",
 		units.Precise(needs[1].Extent), units.Bytes(needs[1].Static), units.Precise(needs[1].Extent-1))
 	if err == nil || err.Error() != want {

@@ -144,7 +144,7 @@ func TestSegmentsThatOffload(t *testing.T) {
 		run := func(plan *pipeline.Plan, chaos uint64, joined bool) *pipelinetest.Outcome {
 			out := &pipelinetest.Outcome{Losses: make([]float64, 13), Correct: make([]int, 13)}
 			e, err := New(w, targets(t, c.Platform.Devices, host.Config{Chaos: chaos}), c, plan, Options{
-				Feed: random{w.Model.Classes}, Seed: 7, Rate: rate,
+				Feed: feedOf(w.Model), Seed: 7, Rate: rate,
 				Done: func(r Result) { out.Losses[r.Minibatch], out.Correct[r.Minibatch] = r.Loss, r.Correct },
 			})
 			must(t, err)
@@ -252,7 +252,7 @@ func TestTransfersTouchExactlyThePredictedMemory(t *testing.T) {
 		c, plan := offloading(t, c, planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash}), seed)
 		needs, err := Needs(w, c, plan, Options{})
 		must(t, err)
-		on, opt := targets(t, 2, host.Config{}), Options{Feed: random{w.Model.Classes}, Rate: rate}
+		on, opt := targets(t, 2, host.Config{}), Options{Feed: feedOf(w.Model), Rate: rate}
 		for _, n := range needs {
 			opt.Limits = append(opt.Limits, n.Extent+beyond)
 		}
@@ -312,7 +312,7 @@ func TestAFailingTransferIsNamed(t *testing.T) {
 				return broken
 			}
 			return nil
-		}}), c, plan, Options{Feed: random{w.Model.Classes}, Seed: 7, Rate: rate, First: 20})
+		}}), c, plan, Options{Feed: feedOf(w.Model), Seed: 7, Rate: rate, First: 20})
 		must(t, err)
 		copies.Store(0)
 		err = e.Run(t.Context(), 8)
@@ -375,7 +375,7 @@ func TestImagesThatDoNotComeAreNamed(t *testing.T) {
 	c, plan := offloading(t, c, planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash}), 0)
 	broken := errors.New("broken")
 	for minibatch := range 8 {
-		e, err := New(w, targets(t, 2, host.Config{}), c, plan, Options{Feed: random{w.Model.Classes}, Seed: 7, Rate: rate, First: 20})
+		e, err := New(w, targets(t, 2, host.Config{}), c, plan, Options{Feed: feedOf(w.Model), Seed: 7, Rate: rate, First: 20})
 		must(t, err)
 		d := e.drivers[plan.Stages[0].Devices[0]]
 		if first := d.ringed(); first == nil || !first.ring.ahead || first.ring.piece < w.Model.Input.Bytes() {

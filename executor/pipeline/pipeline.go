@@ -209,6 +209,12 @@ func (e *Executor) openDrivers(on []executor.Target) error {
 			lib = simulated()
 		}
 		d.dev, d.binder = on[d.device].Device, newBinder(d.device, lib, e.Optimizer)
+		if t := d.cyclicStage(); t != nil && t.cyclic.updatesOnHost() {
+			var err error
+			if d.binder.onHost, err = updater(on[d.device]); err != nil {
+				return err
+			}
+		}
 		if err := d.open(e.limit(d.device), e.memory[d.device]); err != nil {
 			return err
 		}

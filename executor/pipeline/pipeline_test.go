@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -72,12 +73,20 @@ func builtModel(t testing.TB, norm bool) *models.Model {
 }
 
 // random serves seeded batches.
-type random struct{ classes int }
+type random struct {
+	classes int
+	tokens  bool // images are tokens, below classes
+}
+
+// feedOf returns random batches of a model.
+func feedOf(m *models.Model) random { return random{m.Classes, m.Input.DType == kernels.Int32} }
 
 func (r random) Images(m int, dst []float32) error {
 	g := rand.New(rand.NewPCG(uint64(m), 9))
 	for i := range dst {
-		dst[i] = g.Float32()*2 - 1
+		if dst[i] = g.Float32()*2 - 1; r.tokens {
+			dst[i] = math.Float32frombits(uint32(g.IntN(r.classes)))
+		}
 	}
 	return nil
 }
@@ -181,7 +190,7 @@ func trainedWith(t testing.TB, w *Workload, c Costs, plan *pipeline.Plan, n int,
 func trainedOn(t testing.TB, on []executor.Target, w *Workload, c Costs, plan *pipeline.Plan, n int, opt Options) (*Executor, *pipelinetest.Outcome) {
 	t.Helper()
 	out := &pipelinetest.Outcome{Losses: make([]float64, n), Correct: make([]int, n)}
-	opt.Feed, opt.Seed = random{w.Model.Classes}, 7
+	opt.Feed, opt.Seed = feedOf(w.Model), 7
 	if opt.Rate == nil {
 		opt.Rate = rate
 	}
@@ -234,7 +243,7 @@ func referenceWith(t testing.TB, c pipelinetest.Config, plan *pipeline.Plan, p p
 	for _, s := range plan.Stages {
 		c.Stages = append(c.Stages, pipelinetest.Stage{First: s.First, Last: s.Last})
 	}
-	if c.Seed, c.Batch = 7, (random{c.Model.Classes}).batch; c.Optimizer == nil {
+	if c.Seed, c.Batch = 7, (feedOf(c.Model)).batch; c.Optimizer == nil {
 		c.Optimizer = optimizer
 	}
 	r, err := pipelinetest.New(c)
@@ -393,7 +402,7 @@ func TestStatisticsGoWhereSegmentsEnd(t *testing.T) {
 	w := workload(t, testModel(t))
 	c, plan := replicated(t, w, pipeline.Stash)
 	for name, p := range map[string]*pipeline.Plan{"": plan, "messages": summing(t, c, plan, 3)} {
-		e, err := New(w, targets(t, 3, host.Config{Chaos: 6}), c, p, Options{Feed: random{w.Model.Classes}, Rate: rate})
+		e, err := New(w, targets(t, 3, host.Config{Chaos: 6}), c, p, Options{Feed: feedOf(w.Model), Rate: rate})
 		must(t, err)
 		must(t, e.RunUntil(t.Context(), nil, Segment{Minibatches: 8}, Segment{Minibatches: 4}))
 		replicasAgree(t, e)

@@ -90,7 +90,7 @@ func TestPortalsChangeNoBit(t *testing.T) {
 func sameAnswers(t *testing.T, e, f *Executor) {
 	t.Helper()
 	answers := func(x *Executor) (all []float32) {
-		must(t, x.Evaluate(context.Background(), random{x.Model.Classes}, 3, func(_ int, logits []float32) error {
+		must(t, x.Evaluate(context.Background(), feedOf(x.Model), 3, func(_ int, logits []float32) error {
 			all = append(all, logits...)
 			return nil
 		}))
@@ -342,7 +342,7 @@ func touches(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, n int) {
 	const beyond = 1 << 12
 	needs, err := Needs(w, c, plan, Options{})
 	must(t, err)
-	on, opt := targets(t, c.Platform.Devices, host.Config{}), Options{Feed: random{w.Model.Classes}, Rate: rate}
+	on, opt := targets(t, c.Platform.Devices, host.Config{}), Options{Feed: feedOf(w.Model), Rate: rate}
 	for _, m := range needs {
 		opt.Limits = append(opt.Limits, m.Extent+beyond)
 	}

@@ -446,7 +446,7 @@ func (c *command) expect(checker *hazard.Checker, device, host int) {
 const mostProven = 1 << 18
 
 // provenSegments returns how many minibatches the segments have that are proved, one behind the other. With a flush a step is proved
-// twice: the second begins in the memory of the first.
+// twice: the second begins in the memory of the first. Steps of a cyclic plan run on into each other: all that meets is in three of them.
 //
 // Without a flush three kinds of segments follow each other:
 //
@@ -461,7 +461,10 @@ const mostProven = 1 << 18
 // commands that meet in one lie the same commands, whichever it is. The order of commands is one list for each shape of a row, and all shapes
 // are in the first segment. Slots of a ring may share memory (ring), and all of them are in it, too.
 func (e *Executor) provenSegments() []int {
-	if e.order.plan.IsFlush() {
+	switch {
+	case e.order.plan.IsCycle():
+		return []int{3 * e.group, e.group, 3 * e.group}
+	case e.order.plan.IsFlush():
 		return []int{e.group, e.group}
 	}
 	begins, turn, together, commands := 0, 1, 1, 0

@@ -22,12 +22,12 @@ func TestGPUsSaveWhileTheyTrain(t *testing.T) {
 	c := costs(w, 3, 1)
 	plan := planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash})
 	book := &album{all: map[[2]int][]pipelinetest.Tensor{}}
-	e, err := New(w, on, c, plan, Options{Feed: random{m.Classes}, Seed: 7, Rate: rate, Save: book.save})
+	e, err := New(w, on, c, plan, Options{Feed: feedOf(m), Seed: 7, Rate: rate, Save: book.save})
 	must(t, err)
 	must(t, e.RunUntil(t.Context(), nil, Segment{3, true}, Segment{1, true}, Segment{2, false}, Segment{4, true}))
 	e.Saved()
 	must(t, book.err)
-	want, err := New(w, gpus(t, 3), c, plan, Options{Feed: random{m.Classes}, Seed: 7, Rate: rate})
+	want, err := New(w, gpus(t, 3), c, plan, Options{Feed: feedOf(m), Seed: 7, Rate: rate})
 	must(t, err)
 	for i, n := range []int{3, 1, 2, 4} {
 		must(t, want.Run(t.Context(), n))

@@ -82,7 +82,7 @@ func TestSegmentsAreRuns(t *testing.T) {
 			run := func(config host.Config, save func(*Snapshot)) (*Executor, map[int]float64) {
 				losses := map[int]float64{}
 				e, err := New(w, targets(t, c.Platform.Devices, config), c, plan, Options{
-					Feed: random{w.Model.Classes}, Seed: 7, Rate: rate, Save: save,
+					Feed: feedOf(w.Model), Seed: 7, Rate: rate, Save: save,
 					Done: func(r Result) { losses[r.Minibatch] = r.Loss },
 				})
 				must(t, err)
@@ -151,7 +151,7 @@ func TestSegmentsThatEndEarly(t *testing.T) {
 			plan = planFor(t, x.name, c, pipeline.Options{Microbatches: 4, Versions: x.versions, WeightCopies: []float64{9}})
 		}
 		r := rand.New(rand.NewPCG(uint64(i), 12))
-		s := &stopper{random: random{w.Model.Classes}, losses: map[int]float64{}, pauses: rand.New(rand.NewPCG(r.Uint64(), 1))}
+		s := &stopper{random: feedOf(w.Model), losses: map[int]float64{}, pauses: rand.New(rand.NewPCG(r.Uint64(), 1))}
 		book := &album{all: map[[2]int][]pipelinetest.Tensor{}}
 		e, err := New(w, targets(t, c.Platform.Devices, host.Config{}), c, plan, Options{Feed: s, Seed: 7, Rate: rate, Done: s.done, Save: book.save})
 		must(t, err)
@@ -203,7 +203,7 @@ func segmented(t *testing.T, config host.Config, opt Options) *Executor {
 	t.Helper()
 	w := workload(t, plainModel(t))
 	c := costs(w, 3, 1)
-	opt.Feed, opt.Rate = random{w.Model.Classes}, rate
+	opt.Feed, opt.Rate = feedOf(w.Model), rate
 	e, err := New(w, targets(t, 3, config), c, planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash}), opt)
 	must(t, err)
 	return e
@@ -291,7 +291,7 @@ func TestSavingWhenDevicesFail(t *testing.T) {
 		}
 		whole++
 	}})
-	e.opt.Feed = bad{random{5}, 12, func() error { begun.Wait(); return broken }}
+	e.opt.Feed = bad{random{classes: 5}, 12, func() error { begun.Wait(); return broken }}
 	if err := e.RunUntil(t.Context(), nil, Segment{8, true}, Segment{8, true}); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
@@ -360,7 +360,7 @@ func TestSnapshotsAreAsLargeAsTheState(t *testing.T) {
 		needs, err := Needs(w, c, plan, Options{})
 		must(t, err)
 		book := &album{all: map[[2]int][]pipelinetest.Tensor{}}
-		e, err := New(w, targets(t, 3, host.Config{}), c, plan, Options{Feed: random{5}, Rate: rate, Save: book.save})
+		e, err := New(w, targets(t, 3, host.Config{}), c, plan, Options{Feed: random{classes: 5}, Rate: rate, Save: book.save})
 		must(t, err)
 		must(t, e.Save(t.Context()))
 		e.Saved()
@@ -415,7 +415,7 @@ func TestNoHostMemoryForAState(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, small.Close()) })
 	on[0].Device = small
-	_, err = New(w, on, c, plan, Options{Feed: random{5}, Rate: rate, Save: func(*Snapshot) {}})
+	_, err = New(w, on, c, plan, Options{Feed: random{classes: 5}, Rate: rate, Save: func(*Snapshot) {}})
 	want := fmt.Sprintf("; %s of host memory are for its state while that is saved", units.Bytes(needs[0].Snapshot))
 	if full := (*runtime.OutOfMemoryError)(nil); !errors.As(err, &full) || !strings.HasSuffix(err.Error(), want) || needs[0].Snapshot == 0 {
 		t.Errorf("%v, want %q", err, want)
@@ -431,7 +431,7 @@ func TestStagesCountTheirUpdates(t *testing.T) {
 	must(t, err)
 	c, plan := replicated(t, w, pipeline.Stash)
 	const first = 8
-	opt := Options{Feed: random{m.Classes}, Seed: 7, Rate: rate}
+	opt := Options{Feed: feedOf(m), Seed: 7, Rate: rate}
 	whole, err := New(w, targets(t, 3, host.Config{}), c, plan, opt)
 	must(t, err)
 	must(t, whole.Run(t.Context(), first))

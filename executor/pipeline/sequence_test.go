@@ -24,7 +24,7 @@ func alongside(t *testing.T, w *Workload, plan *pipeline.Plan, limit int64, sim 
 	e, err := executor.New(w, targets(t, 1, host.Config{})[0], plan.Sequence(), executor.Options{Limit: limit, Sim: sim, Seed: 7})
 	must(t, err)
 	out := &pipelinetest.Outcome{}
-	feed := random{w.Model.Classes}
+	feed := feedOf(w.Model)
 	for m := range steps {
 		images, err := e.Images()
 		must(t, err)

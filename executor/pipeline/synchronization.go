@@ -18,7 +18,7 @@ const (
 )
 
 // synchronized reports whether an instruction belongs to a message between replicas.
-func (t instruction) synchronized() bool { return t.kind >= reducing }
+func (t instruction) synchronized() bool { return t.kind >= reducing && t.kind <= joining }
 
 // message reports whether an instruction sends something.
 func (t instruction) message() bool {

@@ -235,7 +235,7 @@ func TestMemoryOfSynchronization(t *testing.T) {
 			bare, err := Needs(w, c, plan, Options{})
 			must(t, err)
 			on := targets(t, devices, host.Config{})
-			e, err := New(w, on, c, summing(t, c, plan, buckets), Options{Feed: random{w.Model.Classes}, Rate: rate})
+			e, err := New(w, on, c, summing(t, c, plan, buckets), Options{Feed: feedOf(w.Model), Rate: rate})
 			must(t, err)
 			var slice, largest int64
 			for l := range w.Layers {

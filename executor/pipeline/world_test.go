@@ -175,7 +175,7 @@ func newWorldOf(t *testing.T, by func(*Workload, []executor.Target, Costs, *pipe
 	x := &processes{hub: newHub(process), t: t, out: &pipelinetest.Outcome{}}
 	n := slices.Max(process) + 1
 	x.all = make([]*Executor, n)
-	opt.Feed, opt.Seed, opt.Rate = random{w.Model.Classes}, 7, rate
+	opt.Feed, opt.Seed, opt.Rate = feedOf(w.Model), 7, rate
 	var mu sync.Mutex
 	opt.Done = func(r Result) {
 		mu.Lock()
@@ -295,7 +295,7 @@ func (x *processes) tensors() []pipelinetest.Tensor {
 func (x *processes) evaluate(batches int) (all [][]float32) {
 	x.t.Helper()
 	x.each(func(p int) error {
-		return x.all[p].Evaluate(x.t.Context(), random{x.all[p].Model.Classes}, batches, func(_ int, logits []float32) error {
+		return x.all[p].Evaluate(x.t.Context(), feedOf(x.all[p].Model), batches, func(_ int, logits []float32) error {
 			all = append(all, slices.Clone(logits))
 			return nil
 		})
