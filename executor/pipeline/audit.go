@@ -7,6 +7,7 @@ import (
 
 	"plimsoll/executor"
 	"plimsoll/executor/internal/canary"
+	"plimsoll/executor/internal/pack"
 	"plimsoll/runtime"
 )
 
@@ -26,7 +27,8 @@ type auditor struct {
 	next  int   // the op that is next
 	count int   // of them
 	peak  int64
-	done  *Audited // nil as long as the step runs
+	done  *Audited     // nil as long as the step runs
+	cycle *cyclicStage // of a cyclic plan; else nil
 }
 
 // blank is a feed of images without a picture.
@@ -57,7 +59,11 @@ func (e *Executor) audit() error {
 	}
 	opt := e.opt
 	e.opt.Feed, e.opt.Rate, e.opt.Done = blank{}, func(int) float32 { return 0 }, nil
-	err := e.Run(context.Background(), e.group)
+	steps := 1
+	if e.order.plan.IsCycle() {
+		steps = auditedSteps
+	}
+	err := e.Run(context.Background(), steps*e.group)
 	e.opt, e.done = opt, opt.First
 	for _, d := range e.own() {
 		d.table.dropAudits()
@@ -65,6 +71,9 @@ func (e *Executor) audit() error {
 	}
 	return err
 }
+
+// auditedSteps is how many steps of a cyclic plan are audited: they run on into each other.
+const auditedSteps = 2
 
 // openAudit makes the auditor of a device, and all that lives throughout 0.
 func (d *driver) openAudit() error {
@@ -76,8 +85,14 @@ func (d *driver) openAudit() error {
 		return executor.ErrNotInspectable
 	}
 	m := d.e.memory[d.device]
-	a := &auditor{fixed: m.Peak - m.Working - m.InFlight, count: d.step.ops}
-	items := slices.Clone(d.step.packed)
+	a := &auditor{fixed: m.Peak - m.Working - m.InFlight}
+	var items []pack.Item
+	if t := d.cyclicStage(); t != nil {
+		a.cycle = t.cyclic
+		items, a.count = t.cyclic.unrolled(auditedSteps)
+	} else {
+		items, a.count = slices.Clone(d.step.packed), d.step.ops
+	}
 	for i := range items {
 		items[i].Offset -= a.fixed
 	}
@@ -105,15 +120,20 @@ func (a *auditor) before() error {
 	return err
 }
 
-// auditOp comes behind an op: what it was the last to hold is nobody's, and behind the last one everything is.
-func (d *driver) auditOp() error {
+// auditOp comes behind an op: what that was the last to hold is nobody's, and behind the last one everything is.
+func (d *driver) auditOp(v *instance) error {
 	a := d.auditor
-	if a == nil || a.done != nil {
+	if a == nil || a.done != nil || a.cycle != nil && a.cycle.turn(v, d.e.order.repeats) != a.next {
 		return nil
 	}
 	if err := d.finish(); err != nil {
 		return err
 	}
+	return a.pass(d)
+}
+
+// pass comes behind an op.
+func (a *auditor) pass(d *driver) error {
 	if err := a.held.After(a.next); err != nil {
 		return err
 	}

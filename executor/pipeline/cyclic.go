@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
 	"plimsoll/kernels/library"
 	"plimsoll/planner/cycle"
@@ -419,6 +420,47 @@ func (c *cyclicStage) depend(t *localStage) {
 			}
 		}
 	}
+}
+
+// unrolled returns what lives on the device in so many steps, one behind the other, and how many turns these have: a moment is the turn of an op
+// that works.
+func (c *cyclicStage) unrolled(steps int) (items []pack.Item, turns int) {
+	before := make([]int, len(c.ops)+1) // ops that work, by position
+	for i := range c.ops {
+		if before[i+1] = before[i]; c.ops[i].works() {
+			before[i+1]++
+		}
+	}
+	n := before[len(c.ops)]
+	// last returns the turn of the last op that works up to a position.
+	last := func(position int) int {
+		return floorDiv(position, len(c.ops))*n + before[mod(position, len(c.ops))+1] - 1
+	}
+	turns = steps * n
+	for i, it := range c.device.items {
+		for k := -1; k < steps; k++ {
+			x := pack.Item{Bytes: it.Bytes, Offset: c.device.spans[i].Offset, First: k*n + before[it.First], Last: min(k*n+last(it.Last), turns-1)}
+			if x.First = max(x.First, 0); x.Last >= x.First {
+				items = append(items, x)
+			}
+		}
+	}
+	return items, turns
+}
+
+// turn returns which turn an op has in the order of all steps.
+func (c *cyclicStage) turn(v *instance, microbatches int) int {
+	works := 0
+	n := 0
+	for i := range c.ops {
+		if !c.ops[i].works() {
+			continue
+		}
+		if n++; i < v.place.Moment() {
+			works++
+		}
+	}
+	return floorDiv(v.minibatch-v.shift, microbatches)*n + works
 }
 
 // updatesOnHost reports whether some layer is updated on the host.

@@ -158,7 +158,10 @@ func TestCyclicPlansTrainAsResidentOnes(t *testing.T) {
 						t.Errorf("%s: %v", what, err)
 						continue
 					}
-					e, out := trainedWith(t, w, on, plan, 4*n, host.Config{Chaos: uint64(n)}, Options{})
+					e, out := trainedWith(t, w, on, plan, 4*n, host.Config{Chaos: uint64(n)}, Options{Audit: true})
+					if a, m := e.Audited()[0], e.memory[0]; a.PeakBytes != m.Peak || a.ExtentBytes > m.Extent {
+						t.Errorf("%s: audited %+v, planned %+v", what, a, m)
+					}
 					out.Tensors = tensors(t, e)
 					if d := want.FirstDifference(out); d != "" {
 						t.Errorf("%s: %s", what, d)

@@ -43,6 +43,9 @@ func (d cyclicCompiler) op(ctx context.Context, v instance, in bool) error {
 			return err
 		}
 	}
+	if d.e.opt.Audit { // an op with a prime passes its turn in the first step
+		_ = d.note(command{verb: doAudit, played: always})
+	}
 	if o.end == nil {
 		return nil
 	}

@@ -134,7 +134,7 @@ func (d *driver) playCommand(ctx context.Context, c *command, v *instance) error
 		}
 		return d.current.close(c.on)
 	case doAudit:
-		return d.auditOp()
+		return d.auditOp(v)
 	case doStart:
 		d.starts(*v)
 		d.recorder.start(*v, d.done)
