@@ -126,12 +126,12 @@ func TestCopiesAndNames(t *testing.T) {
 			t.Errorf("%v: %v, %v", k, got, ok)
 		}
 	}
-	for k := CB + 1; k <= pipeline.Joining; k++ {
+	for k := CB + 1; k <= pipeline.CycleOp; k++ {
 		if _, ok := pipeline.ParseKind(k.String()); ok || k.String() == "" || k.Communication() {
 			t.Errorf("%v is a kind of tasks", k)
 		}
 	}
-	if _, ok := pipeline.ParseKind(""); ok || (pipeline.Joining+1).String() != "Kind(13)" || pipeline.Kind(0).String() != "Kind(0)" {
+	if _, ok := pipeline.ParseKind(""); ok || (pipeline.CycleOp + 1).String() != "Kind(13)" || pipeline.Kind(0).String() != "Kind(0)" {
 		t.Error("no kind")
 	}
 }

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 
@@ -12,13 +13,14 @@ import (
 
 // NewCycle returns a plan for one device that says where weights, gradients and optimizer state are: a cyclic plan (package cycle). Its
 // costs are not known: PlanCycle simulates them.
-func NewCycle(c *chain.Chain, strategy string, seq cycle.Sequence, p *Platform) *Plan {
+func NewCycle(chain, strategy string, seq cycle.Sequence, p *Platform) *Plan {
 	out := &Plan{
-		Chain: c.Name, Strategy: strategy, Platform: p, Cycle: append(cycle.Sequence{}, seq...), // never nil
-		Stages:   []Stage{{First: 1, Last: c.Len(), Devices: []int{0}}},
+		Chain: chain, Strategy: strategy, Platform: p, Cycle: append(cycle.Sequence{}, seq...), // never nil
+		Stages:   []Stage{{First: 1, Devices: []int{0}}},
 		Versions: Flush, WeightCopies: []float64{0}, Microbatches: 1,
 	}
 	for _, op := range seq {
+		out.Stages[0].Last = max(out.Stages[0].Last, op.Layer) // the backward of every layer is in the sequence
 		out.Microbatches = max(out.Microbatches, op.Microbatch)
 	}
 	for m := range out.Microbatches {
@@ -29,13 +31,24 @@ func NewCycle(c *chain.Chain, strategy string, seq cycle.Sequence, p *Platform) 
 
 // PlanCycle simulates a cyclic sequence on the first device of a platform and makes it a plan. Errors: those of cycle.Simulate.
 func PlanCycle(c *chain.Chain, strategy string, seq cycle.Sequence, p *Platform) (*Plan, error) {
-	out := NewCycle(c, strategy, seq, p)
+	out := NewCycle(c.Name, strategy, seq, p)
 	r, err := out.playCycle(c, p)
 	if err != nil {
 		return nil, err
 	}
 	out.Predicted.Makespan, out.PerDevicePeak = r.Period, []int64{max(r.Peak, r.InOrderPeak)}
 	return out, nil
+}
+
+// takeCycle takes the ops of a cyclic plan.
+func takeCycle(chain, strategy string, raw []json.RawMessage, limits schedule.Limits) (*Plan, error) {
+	seq := make(cycle.Sequence, len(raw))
+	for i, r := range raw {
+		if err := seq[i].UnmarshalJSON(r); err != nil {
+			return nil, fmt.Errorf("op %d: %w", i, err)
+		}
+	}
+	return NewCycle(chain, strategy, seq, OneDevice(limits)), nil
 }
 
 // IsCycle reports whether the plan is a cyclic one: its ops are in Cycle, and its period is the predicted makespan.

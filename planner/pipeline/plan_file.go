@@ -21,7 +21,7 @@ func (p *Plan) Write(path string) error { return atomicfile.WriteFile(path, p.En
 
 // Encode writes the plan with one stage and one task, or one op of a sequence for one device, a line.
 func (p *Plan) Encode(w io.Writer) error {
-	if p.IsSequence() {
+	if p.IsSequence() || p.IsCycle() {
 		return p.sequenceFields().WriteLines(w, "ops")
 	}
 	return p.list().WriteLines(w, "synchronization", "stages", "tasks")
@@ -29,7 +29,7 @@ func (p *Plan) Encode(w io.Writer) error {
 
 // MarshalJSON writes the plan on one line.
 func (p Plan) MarshalJSON() ([]byte, error) {
-	if p.IsSequence() {
+	if p.IsSequence() || p.IsCycle() {
 		return p.sequenceFields().MarshalJSON()
 	}
 	return p.list().MarshalJSON()

@@ -125,6 +125,10 @@ func (p *Plan) sequenceFields() fields.List {
 	out = fields.Unless(out, 0, "bandwidth_bytes_per_s", limits.Link.Bandwidth)
 	out = fields.Unless(out, false, "duplex", limits.Link.Duplex)
 	out = fields.Unless(out, 0, "host_memory_bytes", limits.Host)
+	var ops any = p.Stages[0].ops()
+	if p.IsCycle() {
+		ops = p.Cycle
+	}
 	predicted := fields.List{
 		{Name: "makespan_s", Value: p.Predicted.Makespan},
 		{Name: "peak_bytes", Value: p.Peak()},
@@ -132,7 +136,7 @@ func (p *Plan) sequenceFields() fields.List {
 	}
 	return append(out,
 		fields.Field{Name: "predicted", Value: predicted.With(p.Predicted.Extra)},
-		fields.Field{Name: "ops", Value: p.Stages[0].ops()}).With(p.Extra)
+		fields.Field{Name: "ops", Value: ops}).With(p.Extra)
 }
 
 // ops returns the fields of all ops.
@@ -164,15 +168,34 @@ func takeSequence(o *fields.Object) (*Plan, error) {
 	if err := predicted.Err(); err != nil {
 		return nil, fmt.Errorf("field \"predicted\": %w", err)
 	}
+	p, err := takePlanOps(chain, strategy, raw, limits)
+	if err != nil {
+		return nil, err
+	}
+	p.Winner, p.Predicted, p.Extra = winner, costs, o.Rest()
+	if peak > 0 {
+		p.PerDevicePeak = []int64{peak}
+	}
+	return p, nil
+}
+
+// takePlanOps takes the ops of a plan for one device: of a cyclic one where one of them moves or updates weights, gradients or state.
+func takePlanOps(chain, strategy string, raw []json.RawMessage, limits schedule.Limits) (*Plan, error) {
+	var of struct{ Op string }
+	for _, r := range raw {
+		if json.Unmarshal(r, &of) != nil {
+			continue // takeOps says what is wrong
+		}
+		if k, err := schedule.ParseKind(of.Op); err == nil && k.OfState() {
+			return takeCycle(chain, strategy, raw, limits)
+		}
+	}
 	ops, extra, err := takeOps(raw)
 	if err != nil {
 		return nil, err
 	}
 	p := NewSequence(chain, strategy, ops, limits)
-	p.Winner, p.Predicted, p.Stages[0].OpExtra, p.Extra = winner, costs, extra, o.Rest()
-	if peak > 0 {
-		p.PerDevicePeak = []int64{peak}
-	}
+	p.Stages[0].OpExtra = extra
 	return p, nil
 }
 

@@ -1,0 +1,100 @@
+package pipeline_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/cycle"
+	"plimsoll/planner/pipeline"
+)
+
+// streamed is two layers whose weights come to the device for each pass, and whose state is with the host.
+const streamed = "Pw1 Fall1 Pw2 Fall2 B2 Og2 Dw2 H2 B1 Og1 Dw1 H1"
+
+func stateful() *chain.Chain {
+	c := &chain.Chain{Name: "two", InputBytes: 10}
+	for range 2 {
+		host := 1.0
+		l := chain.Layer{ForwardS: 1, BackwardS: 2, OutputBytes: 10, SavedBytes: 20, WeightBytes: 100}
+		l.Update.StateBytes, l.Update.DeviceS, l.Update.HostS = 200, 0.5, &host
+		c.Layers = append(c.Layers, l)
+	}
+	return c
+}
+
+func parsed(t *testing.T, text string) cycle.Sequence {
+	t.Helper()
+	seq, err := cycle.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seq
+}
+
+// A cyclic plan goes through its file and back, costs what its simulation says, and its ops are the work of its device: an op with a prime is
+// for the step before.
+func TestCyclicPlan(t *testing.T) {
+	c := stateful()
+	p := &pipeline.Platform{Devices: 1, Memory: []int64{1000}, Host: 100, Duplex: true, HostMemory: 2000}
+	plan, err := pipeline.PlanCycle(c, "streamed", parsed(t, streamed), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := plan.Encode(&file); err != nil {
+		t.Fatal(err)
+	}
+	read, err := pipeline.Decode(bytes.NewReader(file.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := read.Cycle.String(); got != streamed || !read.IsCycle() || read.IsSequence() || read.Microbatches != 1 {
+		t.Errorf("read %q", got)
+	}
+	link, limits := read.Platform.CycleLimits()
+	want, err := cycle.Simulate(c, plan.Cycle, link, limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := pipeline.Check(c, read.Platform, read)
+	if err != nil || report.Makespan != want.Period || report.PerDevicePeak[0] != max(want.Peak, want.InOrderPeak) || len(report.Warnings) > 0 {
+		t.Errorf("%+v, %v; the simulation says %+v", report, err, want)
+	}
+	primed := pipeline.NewCycle("two", "", parsed(t, "H2' Pw1 Fall1.1 Fall1.2 Dw1 Pw2 Fall2.1 Fall2.2 B2.1 B2.2 Og2 Dw2 Pw1 B1.1 B1.2 Og1 Dw1 H1"), p)
+	order, err := pipeline.Order(c, p, primed, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, w := range order.Devices[0] {
+		all = append(all, w.Op.String()+[]string{"-", "", "+"}[w.Shift+1])
+	}
+	if got := strings.Join(all, " "); got != "H2'- Pw1+ Fall1.1 Fall1.2+ Pw2+ Fall2.1 Fall2.2+ B2.1 B2.2+ Og2+ Pw1+ B1.1 B1.2+ Og1+ H1+" {
+		t.Error(got)
+	}
+}
+
+// What a cyclic plan breaks is named: a rule with its op, memory with its numbers.
+func TestBadCyclicPlans(t *testing.T) {
+	c, p := stateful(), &pipeline.Platform{Devices: 1, Memory: []int64{1000}, Host: 100, Duplex: true, HostMemory: 2000}
+	if _, err := pipeline.PlanCycle(c, "", parsed(t, "Pw1 "+streamed), p); !errors.As(err, new(*cycle.RuleError)) {
+		t.Error(err)
+	}
+	small := *p
+	small.Memory = []int64{150}
+	if _, err := pipeline.PlanCycle(c, "", parsed(t, streamed), &small); !errors.As(err, new(*cycle.MemoryError)) {
+		t.Error(err)
+	}
+	small = *p
+	small.HostMemory = 100
+	if _, err := pipeline.PlanCycle(c, "", parsed(t, streamed), &small); !errors.As(err, new(*cycle.HostMemoryError)) {
+		t.Error(err)
+	}
+	const file = `{"format": "plimsoll.plan/v1", "chain": "two", "ops": [{"op": "fetch_weights", "layer": 1}, {"op": "forward_all", "layer": 0}]}`
+	if _, err := pipeline.Decode(strings.NewReader(file)); err == nil || !strings.Contains(err.Error(), "op 1: ") {
+		t.Error(err)
+	}
+}
