@@ -37,6 +37,9 @@ func (h hostUpdates) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperan
 	return h.cpu.PrepareUpdate(u, all...)
 }
 
+// Bandwidth implements kernels.Streamer.
+func (h hostUpdates) Bandwidth(memory []byte) (float64, error) { return h.cpu.Bandwidth(memory) }
+
 // refuseMatrix refuses an update by products, whose sums a GPU adds up in another order.
 func refuseMatrix(u kernels.Update, m kernels.Matrix) error {
 	if !m.Muons(u) {
