@@ -106,7 +106,19 @@ func (p *profile) updates(ctx context.Context, classes []*updateClass, c *chain.
 		}
 		p.step()
 	}
-	return nil
+	if m.onHost == nil || len(classes) == 0 {
+		return nil
+	}
+	largest := slices.MaxFunc(classes, func(a, b *updateClass) int { return cmp.Compare(elements(a.updates), elements(b.updates)) })
+	return m.contend(ctx, largest, c)
+}
+
+// elements returns how many elements updates have together.
+func elements(updates []kernels.UpdateOperands) (n int64) {
+	for _, o := range updates {
+		n += o.Elements
+	}
+	return n
 }
 
 // updateMeter measures updates on a target of its own.
@@ -268,15 +280,12 @@ func newUpdateRoom(by kernels.Updater, u kernels.Update, space runtime.Span, upd
 // partOf cuts every update to one of so many parts, of one element at least.
 func partOf(by kernels.Updater, u kernels.Update, updates []kernels.UpdateOperands, parts int64) (r *updateRoom, err error) {
 	r = &updateRoom{}
-	whole, left := int64(0), int64(0)
 	for _, o := range updates {
-		whole += o.Elements
 		o.Elements = max(o.Elements/parts, 1)
 		if o.Matrix.Is() {
 			o.Matrix.Rows = max(o.Matrix.Rows/parts, 1)
 			o.Elements = o.Matrix.Rows * o.Matrix.Columns
 		}
-		left += o.Elements
 		need, err := by.UpdateWorkspace(u, o.Matrix)
 		if err != nil {
 			return r, err
@@ -285,7 +294,7 @@ func partOf(by kernels.Updater, u kernels.Update, updates []kernels.UpdateOperan
 		r.bytes += int64(2+kernels.StatesOf(u, o.Matrix)) * kernels.Align(o.Elements*kernels.Float32.Size())
 		r.updates = append(r.updates, o)
 	}
-	r.share = float64(whole) / float64(left)
+	r.share = float64(elements(updates)) / float64(elements(r.updates))
 	return r, nil
 }
 

@@ -3,6 +3,7 @@ package executor
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,6 +38,9 @@ func TestProfilesHaveUpdates(t *testing.T) {
 	if c.HostMemoryBandwidth <= 0 {
 		t.Errorf("the host's memory moves %v B/s", c.HostMemoryBandwidth)
 	}
+	if b, k := c.HostUpdatesBeside, c.CopiesBesideHostUpdates; b == nil || k == nil || slices.Min(append(b[:], k[:]...)) < 1 {
+		t.Errorf("updates on the host are slower by %v beside copies, copies beside them by %v", b, k)
+	}
 	times := map[int64][2]float64{}
 	for l := 1; l <= c.Len(); l++ {
 		layer, state := c.Layer(l), int64(0)
@@ -65,7 +69,8 @@ func TestProfilesHaveUpdates(t *testing.T) {
 	}
 	var file bytes.Buffer
 	must(t, c.Encode(&file))
-	if again, err := chain.Decode(&file); err != nil || !reflect.DeepEqual(again.Layers, c.Layers) || again.HostMemoryBandwidth != c.HostMemoryBandwidth {
+	if again, err := chain.Decode(&file); err != nil || !reflect.DeepEqual(again.Layers, c.Layers) || again.HostMemoryBandwidth != c.HostMemoryBandwidth ||
+		!reflect.DeepEqual(again.HostUpdatesBeside, c.HostUpdatesBeside) || !reflect.DeepEqual(again.CopiesBesideHostUpdates, c.CopiesBesideHostUpdates) {
 		t.Errorf("read again: %v", err)
 	}
 }
@@ -189,4 +194,46 @@ func (p *placed) end(t *testing.T, space runtime.Span) (end int64) {
 		}
 	}
 	return end
+}
+
+// Factors are of medians by way, and never below 1.
+func TestHostContentionIsWritten(t *testing.T) {
+	t.Parallel()
+	b := &hostBesides{
+		updates: [len(besideWays)][]float64{{2, 2, 9}, {3}, {1}, {8}},
+		alone:   [2][]float64{{12}, {10}}, beside: [2][]float64{{8}, {20}},
+	}
+	c := &chain.Chain{}
+	b.write(c)
+	if *c.HostUpdatesBeside != (chain.Beside{1.5, 1, 4}) || *c.CopiesBesideHostUpdates != (chain.CopiesBeside{1.5, 1}) {
+		t.Errorf("updates %v, copies %v", *c.HostUpdatesBeside, *c.CopiesBesideHostUpdates)
+	}
+}
+
+// Copies beside updates on the host have windows of their own.
+func TestCopiesBesideUpdatesLieApart(t *testing.T) {
+	t.Parallel()
+	const bytes = 1 << 20
+	r := newRig(t, testModel(t), host.Config{}, nil)
+	must(t, r.dev.Reserve(bytes, bytes))
+	m := &updateMeter{target: r.on, arena: bytes, host: bytes}
+	for bandwidth, most := range map[float64]int64{1e12: bytes / 4, 1e7: 1e4, 1: firstProbe} {
+		copies, err := m.copiesBeside(bandwidth)
+		must(t, err)
+		spans := []runtime.Span{{Space: runtime.Host, Bytes: bytes / 2}} // where updates are
+		for _, d := range copies {
+			if d.bytes > most || d.bytes <= 0 || d.bytes > min(d.dst.Bytes, d.src.Bytes) {
+				t.Errorf("copies of %d bytes at %v B/s", d.bytes, bandwidth)
+			}
+			for _, s := range []runtime.Span{d.dst, d.src} {
+				if slices.ContainsFunc(spans, s.Overlaps) || s.End() > bytes || s.Offset < 0 {
+					t.Errorf("%v is not apart from %v", s, spans)
+				}
+				spans = append(spans, s)
+			}
+		}
+		if len(copies) != 2 || copies[chain.ToHost].dst.Space != runtime.Host || copies[chain.ToDevice].dst.Space != runtime.Arena {
+			t.Errorf("%d copies", len(copies))
+		}
+	}
 }
