@@ -69,8 +69,8 @@ func (w *Workload) StaticBytes() int64 { return w.static.bytes }
 // InputBytes returns the size of a_0 in the arena.
 func (w *Workload) InputBytes() int64 { return w.Model.Input.Storage() }
 
-// Chain returns the chain of the model with exact sizes and with all times 0.
-func (w *Workload) Chain() *chain.Chain { return w.Model.Footprints(w.Layers) }
+// Chain returns the chain of the model with exact sizes, those of updates among them, and with all times 0.
+func (w *Workload) Chain() *chain.Chain { return w.SizeUpdates(w.Model.Footprints(w.Layers)) }
 
 // Unmeasured returns the chain with times that are made up, in proportion to the bytes that an op reads and writes, and a link: for
 // questions whose answers depend on sizes alone.

@@ -60,21 +60,15 @@ func (m *prober) stepBeside(ctx context.Context, b *besides, way int, number uin
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	stop := make(chan struct{})
-	failed := make(chan error, len(m.direction))
-	rates := [2]float64{}
+	var copies []*probe
 	for _, i := range besideWays[way] {
-		go func() {
-			var err error
-			rates[i], err = m.direction[i].keepCopying(stop)
-			failed <- err
-		}()
+		copies = append(copies, &m.direction[i])
 	}
-	r, err := m.Step(number, 0)
-	close(stop)
-	for range besideWays[way] {
-		err = cmp.Or(err, <-failed)
-	}
+	var r *Result
+	rates, err := whileCopying(copies, func() (err error) {
+		r, err = m.Step(number, 0)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -84,7 +78,7 @@ func (m *prober) stepBeside(ctx context.Context, b *besides, way int, number uin
 	b.whole[way] = append(b.whole[way], r.Sequence)
 	if len(besideWays[way]) == 1 {
 		i := besideWays[way][0]
-		b.rates[i] = append(b.rates[i], rates[i])
+		b.rates[i] = append(b.rates[i], rates[0])
 	}
 	return nil
 }

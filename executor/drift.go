@@ -48,14 +48,14 @@ func besideCopies(seq schedule.Sequence, all []Interval, op Interval) bool {
 	return false
 }
 
-// Drifted returns a chain whose ops, and whose update, take factor times as long; its link and what ops and copies take from each other
+// Drifted returns a chain whose ops, and whose updates on the device, take factor times as long; its link and what ops and copies take from each other
 // stay.
 func Drifted(c *chain.Chain, factor float64) *chain.Chain {
 	out := *c
 	out.Layers, out.Extra = slices.Clone(c.Layers), maps.Clone(c.Extra)
 	for i := range out.Layers {
 		l := &out.Layers[i]
-		l.ForwardS, l.BackwardS = factor*l.ForwardS, factor*l.BackwardS
+		l.ForwardS, l.BackwardS, l.Update.DeviceS = factor*l.ForwardS, factor*l.BackwardS, factor*l.Update.DeviceS
 		for _, t := range []**float64{&l.DiscardForwardS, &l.BackwardInputS, &l.BackwardWeightS} {
 			if *t != nil {
 				x := factor * **t

@@ -11,6 +11,7 @@ import (
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
+	"plimsoll/runtime"
 )
 
 // UpdateField is the chain file's extra field with the seconds of the optimizer's update, which follows the
@@ -29,13 +30,16 @@ type ProfileOptions struct {
 	Seed   uint64
 	// Halves measures the two halves of every backward as well: the chain then has the fields backward_input_s and
 	// backward_weight_s.
-	Halves   bool
+	Halves bool
+	// OpenHost opens what updates the host memory of a device: see library.OpenHost. nil: updates on the host are not measured.
+	OpenHost func(runtime.Device) (kernels.Updater, error)
 	Progress func(done, total int) // called after every step; may be nil
 }
 
 // Profile measures a model on a device, in place and within limit bytes of its arena, 0 for all that the device has, however much
 // more the model's step would take: it trains a few steps along exercises that together contain every op of every layer, and takes each op's median time;
-// then it measures the link to host memory. Byte counts come from the model's graph. open gives a fresh target for each exercise;
+// then it measures the link to host memory, the updates of each layer, on the device and on the host, and what these and copies take from each
+// other. Byte counts come from the model's graph. open gives a fresh target for each exercise;
 // load puts a batch into its executor. Error: *WindowError when a layer alone does not fit.
 func Profile(ctx context.Context, w *Workload, open func() (Target, error), limit int64, load func(*Executor) error, opt ProfileOptions) (*chain.Chain, error) {
 	p := &profile{Workload: w, open: open, limit: limit, load: load, opt: opt, samples: w.NewSamples()}
@@ -43,7 +47,8 @@ func Profile(ctx context.Context, w *Workload, open func() (Target, error), limi
 	if err != nil {
 		return nil, err
 	}
-	p.steps = len(exercises)*(opt.Warmup+opt.Repeats) + linkSteps
+	classes := w.updateClasses()
+	p.steps = len(exercises)*(opt.Warmup+opt.Repeats) + len(classes) + linkSteps
 	for _, x := range exercises {
 		if err := p.measure(ctx, x); err != nil {
 			return nil, fmt.Errorf("measuring: %w", err)
@@ -58,6 +63,9 @@ func Profile(ctx context.Context, w *Workload, open func() (Target, error), limi
 		return nil, fmt.Errorf("measuring the link: %w", err)
 	}
 	c.Bandwidth = min(link.ToHost, link.ToDevice)
+	if err := p.updates(ctx, classes, c); err != nil {
+		return nil, fmt.Errorf("measuring updates: %w", err)
+	}
 	c.Extra[LinkField], err = fields.Marshal(link)
 	return c, err
 }

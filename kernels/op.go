@@ -174,6 +174,13 @@ type Updater interface {
 	PrepareUpdate(u Update, all ...UpdateOperands) (runtime.Launch, error)
 }
 
+// Streamer is an Updater that knows how fast the memory is that it works on.
+type Streamer interface {
+	// Bandwidth returns the bytes that all cores together read and write in a second in STREAM's triad, a = b + s*c, over a memory, which it
+	// overwrites. A memory that caches hold makes it too large.
+	Bandwidth(memory []byte) (bytesPerS float64, err error)
+}
+
 // Chooser is a library that picks between algorithms by measuring them. A profile keeps its choices, and processes that train
 // together make the same ones.
 type Chooser interface {

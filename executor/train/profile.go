@@ -16,10 +16,13 @@ import (
 	"plimsoll/executor"
 	"plimsoll/internal/cores"
 	"plimsoll/internal/folder"
+	"plimsoll/kernels"
+	"plimsoll/kernels/library"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/strategy"
+	"plimsoll/runtime"
 )
 
 // Measure says how a job's chain is measured.
@@ -46,6 +49,9 @@ func (j *Job) Profile(ctx context.Context, m Measure) (*chain.Chain, error) {
 	spec.Open.Until = ctx
 	c, err := executor.Profile(ctx, j.Work, spec.Target, m.Limit, j.LoadFirst, executor.ProfileOptions{
 		Warmup: m.Warmup, Repeats: m.Repeats, Enough: m.Enough, Halves: m.Halves, Seed: j.Seed, Progress: m.Progress,
+		OpenHost: func(dev runtime.Device) (kernels.Updater, error) {
+			return library.OpenHost(dev, library.Options{Reference: j.Reference})
+		},
 	})
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -143,7 +149,8 @@ func (j *Job) ReadChain(path string) (*chain.Chain, error) {
 	return j.ChainOf(path, c)
 }
 
-// ChainOf is ReadChain for a chain that was read, by a name for errors.
+// ChainOf is ReadChain for a chain that was read, by a name for errors. The sizes of updates are those of the job's optimizer, whatever the
+// chain was measured with, or if it has none.
 func (j *Job) ChainOf(path string, c *chain.Chain) (*chain.Chain, error) {
 	of := c.At(j.Config.Batch)
 	if of == nil {
@@ -153,7 +160,7 @@ func (j *Job) ChainOf(path string, c *chain.Chain) (*chain.Chain, error) {
 	if err := sameSizes(c, j.Work.Chain()); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrOtherModel, err)
 	}
-	return c, nil
+	return j.Work.SizeUpdates(c), nil
 }
 
 // sameSizes reports the first difference between a chain and what it should be, times aside.

@@ -9,7 +9,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"plimsoll/internal/stats"
 	"plimsoll/kernels"
+	"plimsoll/runtime"
+	"plimsoll/runtime/host"
 )
 
 var started = time.Now()
@@ -155,4 +158,77 @@ func BenchmarkAttention(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkHostUpdates runs updates of host memory and STREAM's triad by turns, over the same GiB. GB/s are medians of what each reads and
+// writes; ratio is the median of the pairs. The processor moves a third more for the triad than STREAM counts, as it reads what the triad is
+// about to overwrite.
+func BenchmarkHostUpdates(b *testing.B) {
+	const bytes = 1 << 30
+	dev, err := host.New(host.Config{HostMemory: bytes})
+	if err == nil {
+		err = dev.Reserve(0, bytes)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = dev.Close() }()
+	memory, err := dev.HostBytes(runtime.Span{Space: runtime.Host, Bytes: bytes})
+	if err != nil {
+		b.Fatal(err)
+	}
+	rules := []kernels.Update{
+		kernels.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.1}, kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8},
+		kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4}, kernels.SGD{},
+	}
+	for _, u := range rules {
+		for _, path := range Paths() {
+			for _, threads := range []int{1, 2} {
+				b.Run(fmt.Sprintf("%s-%d/%v/threads=%d", u.Kind(), u.States(), path, threads), func(b *testing.B) {
+					l, err := New(dev, Options{Threads: threads, Path: path.String(), Apart: true})
+					if err != nil {
+						b.Fatal(err)
+					}
+					benchmarkHostUpdate(b, l, u, memory)
+				})
+			}
+		}
+	}
+}
+
+// benchmarkHostUpdate measures one rule on a memory that begins at the host space's beginning.
+func benchmarkHostUpdate(b *testing.B, l *Library, u kernels.Update, memory []byte) {
+	tensors := int64(2 + u.States())
+	size := (int64(len(memory)) - kernels.ScalarsBytes) / tensors / kernels.Alignment * kernels.Alignment
+	span := func(i int64) runtime.Span { return runtime.Span{Space: runtime.Host, Offset: i * size, Bytes: size} }
+	o := kernels.UpdateOperands{Elements: size / 4, Param: span(0), Grad: span(1), Scalars: span(tensors)}
+	o.Scalars.Bytes = kernels.ScalarsBytes
+	for i := range u.States() {
+		o.States = append(o.States, span(int64(2+i)))
+	}
+	launch, err := l.PrepareUpdate(u, o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	triad, elements := l.triad(memory[:tensors*size])
+	timed := func(run func() error) float64 {
+		start := time.Now()
+		if err := run(); err != nil {
+			b.Fatal(err)
+		}
+		return time.Since(start).Seconds()
+	}
+	var streams, updates, ratios []float64
+	for b.Loop() {
+		for at := range memory { // 0.75 everywhere, which no update of a rate of 0 changes much
+			memory[at] = 0x3f
+		}
+		kernels.Scalars{GradScale: 1, Update: 10}.Put(memory[o.Scalars.Offset:])
+		updates = append(updates, float64((tensors+int64(1+u.States()))*size)/timed(launch.(interface{ Run() error }).Run)/1e9)
+		streams = append(streams, float64(triadBytes*elements)/timed(triad.Run)/1e9)
+		ratios = append(ratios, updates[len(updates)-1]/streams[len(streams)-1])
+	}
+	b.ReportMetric(stats.Median(streams), "triad-GB/s")
+	b.ReportMetric(stats.Median(updates), "update-GB/s")
+	b.ReportMetric(stats.Median(ratios), "ratio")
 }

@@ -75,6 +75,7 @@ enum kernel {
 	GUARD_SQUARES,
 	GUARD_VERDICT,
 	PEAK,
+	TRIAD,
 	KERNELS
 };
 

@@ -77,5 +77,6 @@ static kernel_fn *const table[KERNELS] = {
 	[GUARD_SQUARES] = guard_squares,
 	[GUARD_VERDICT] = guard_verdict,
 	[PEAK] = peak,
+	[TRIAD] = triad,
 #endif
 };

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"time"
 	"unsafe"
+
+	"plimsoll/internal/cores"
+	"plimsoll/kernels"
 )
 
 // Peak measures what one core can multiply and add on a path, in operations a second: registers only, the median of
@@ -25,14 +28,50 @@ func Peak(path Path) float64 {
 	if err != nil {
 		panic(fmt.Sprintf("BUG: a pool without helpers: %v", err))
 	}
-	l := &launch{pool: alone, jobs: b.jobs, shares: make([]C.struct_share, 1)}
-	var rates [5]float64
-	for i := range rates {
+	took := medianTime(&launch{pool: alone, jobs: b.jobs, shares: make([]C.struct_share, 1)})
+	goruntime.KeepAlive(sink)
+	return float64(2*rounds*chains*lanes) / took.Seconds()
+}
+
+// medianTime returns the median of several runs of a launch.
+func medianTime(l *launch) time.Duration {
+	var times [5]time.Duration
+	for i := range times {
 		start := time.Now()
 		_ = l.Run() // has no errors
-		rates[i] = float64(2*rounds*chains*lanes) / time.Since(start).Seconds()
+		times[i] = time.Since(start)
 	}
-	goruntime.KeepAlive(sink)
-	slices.Sort(rates[:])
-	return rates[len(rates)/2]
+	slices.Sort(times[:])
+	return times[len(times)/2]
+}
+
+// triadBytes is what STREAM counts of an element of its triad: two reads and a write.
+const triadBytes = 12
+
+// triad returns STREAM's triad a = b + s*c over a memory, of which a, b and c are a third each, on so many workers, and how many elements it
+// has.
+func (l *Library) triad(memory []byte) (triad *launch, elements int64) {
+	elements = int64(len(memory)) / triadBytes / kernels.Alignment * kernels.Alignment
+	at := C.uint64_t(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
+	bytes := C.uint64_t(4 * elements)
+	b := l.newBuilder(nil)
+	addJob(b, C.TRIAD, ceil(elements, grain), scratch{}, C.struct_map_args{
+		out: at, a: at + bytes, b: at + 2*bytes, n: C.int64_t(elements), chunk: grain, most: 3,
+	})
+	return l.launch("triad", b, []access{{bytes: memory, write: true}}), elements
+}
+
+// Bandwidth implements kernels.Streamer: STREAM's triad on all cores.
+func (l *Library) Bandwidth(memory []byte) (float64, error) {
+	pool, err := sharedPool(workers{threads: min(cores.Count(), MaxThreads), apart: true})
+	if err != nil {
+		return 0, fmt.Errorf("cpu: %w", err)
+	}
+	all := *l
+	all.pool = pool
+	triad, elements := all.triad(memory)
+	if elements == 0 {
+		return 0, fmt.Errorf("cpu: %d bytes are too few to measure memory with", len(memory))
+	}
+	return float64(triadBytes*elements) / medianTime(triad).Seconds(), nil
 }

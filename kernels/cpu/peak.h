@@ -11,3 +11,14 @@ static void peak(const struct job *job, int64_t task, char *scratch) {
 	UNROLL for (int i = 0; i < 12; i++) sum += acc[i];
 	*(vec *)F(p->sink) = sum;
 }
+
+// triad is that of STREAM (J. McCalpin): out = a + most*b. A task is chunk elements.
+static void triad(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct map_args *m = &job->args.map;
+	int64_t from = task * m->chunk, end = least(from + m->chunk, m->n);
+	const float *a = F(m->a), *b = F(m->b);
+	float *out = F(m->out), factor = m->most;
+	INDEPENDENT
+	for (int64_t i = from; i < end; i++) out[i] = a[i] + factor * b[i];
+}

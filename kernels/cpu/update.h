@@ -50,6 +50,10 @@ static double power(double b, uint64_t t) {
 
 struct adam { float scale, l2, shrink, m_fresh, beta2, v_fresh, size, root_correction, epsilon; };
 
+// UPDATE_AHEAD is how many floats lie between what is updated and what is fetched from memory meanwhile: the processor's own guesses stop at the end
+// of a page.
+enum { UPDATE_AHEAD = 512 };
+
 // adam_one updates as many elements as a register holds.
 INLINE void adam_one(const struct adam *a, float *param, const float *grad, float *m, float *v) {
 	reg w = *(vec *)param, g = *(const vec *)grad * a->scale + w * a->l2;
@@ -82,7 +86,13 @@ static void adam_update(const struct job *job, int64_t task, char *scratch) {
 	};
 	int64_t i = task * u->chunk, to = least(i + u->chunk, u->n);
 	float *param = F(u->param), *m = F(u->state0), *v = F(u->state1), *grad = F(u->grad);
-	for (; i + LANES <= to; i += LANES) adam_one(&a, param + i, grad + i, m + i, v + i);
+	for (; i + LANES <= to; i += LANES) {
+		__builtin_prefetch(param + i + UPDATE_AHEAD, 1);
+		__builtin_prefetch(grad + i + UPDATE_AHEAD, 0);
+		__builtin_prefetch(m + i + UPDATE_AHEAD, 1);
+		__builtin_prefetch(v + i + UPDATE_AHEAD, 1);
+		adam_one(&a, param + i, grad + i, m + i, v + i);
+	}
 	if (i == to) return;
 	float rest[4][LANES] = {{0}};
 	size_t bytes = (size_t)(to - i) * 4;

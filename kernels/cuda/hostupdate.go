@@ -5,6 +5,7 @@ package cuda
 import (
 	"fmt"
 
+	"plimsoll/internal/cores"
 	"plimsoll/kernels"
 	"plimsoll/kernels/cpu"
 	"plimsoll/kernels/library"
@@ -15,6 +16,9 @@ import (
 type hostUpdates struct{ cpu *cpu.Library }
 
 func openHost(memory library.HostMemory, o library.Options) (kernels.Updater, error) {
+	if o.Threads == 0 {
+		o.Threads = max(cores.Count()/2, 1)
+	}
 	l, err := cpu.New(memory, cpu.Options{Threads: o.Threads, Apart: true, Subnormals: true})
 	return hostUpdates{l}, err
 }
@@ -36,6 +40,9 @@ func (h hostUpdates) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperan
 	}
 	return h.cpu.PrepareUpdate(u, all...)
 }
+
+// Bandwidth implements kernels.Streamer.
+func (h hostUpdates) Bandwidth(memory []byte) (float64, error) { return h.cpu.Bandwidth(memory) }
 
 // refuseMatrix refuses an update by products, whose sums a GPU adds up in another order.
 func refuseMatrix(u kernels.Update, m kernels.Matrix) error {

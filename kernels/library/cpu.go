@@ -24,5 +24,5 @@ func openCPU(dev runtime.Device, o Options) (kernels.Library, error) {
 
 // openHostCPU opens the kernels of the device itself, on threads of their own.
 func openHostCPU(memory HostMemory, o Options) (kernels.Updater, error) {
-	return cpu.New(memory, cpu.Options{Threads: o.Threads, Apart: true})
+	return cpu.New(memory, cpu.Options{Threads: max(o.Threads, 1), Apart: true})
 }

@@ -63,10 +63,10 @@ func (m HostMemory) Bytes(s runtime.Span) ([]byte, error) { return m.device.Host
 
 // OpenHost returns what makes updates whose operands lie in the host space of a device. Weights and states get the bits of the updates
 // of the library that Open returns. The launches have a method Run() error, which computes on the caller's thread and on threads that
-// no library of Open uses: o.Threads together, 1 where that is 0. Errors: ErrNone, those of the library.
+// no library of Open uses: o.Threads together. Where that is 0 it is 1 beside a CPU's own kernels, which have all cores, and half of the
+// cores beside a GPU. Errors: ErrNone, those of the library.
 func OpenHost(dev runtime.Device, o Options) (kernels.Updater, error) {
 	info, memory := dev.Info(), HostMemory{dev}
-	o.Threads = max(o.Threads, 1)
 	if o.Reference {
 		return ref.New(memory), nil
 	}

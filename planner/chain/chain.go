@@ -26,6 +26,9 @@ type Chain struct {
 	Batch               int
 	// CopiesBeside is how much slower copies are beside computation; nil: not at all.
 	CopiesBeside *CopiesBeside
+	// HostUpdatesBeside is how much slower updates on the host are beside copies, and CopiesBesideHostUpdates the reverse; nil: not at all.
+	HostUpdatesBeside       *Beside
+	CopiesBesideHostUpdates *CopiesBeside
 	// Branches are the layers of each branch of a model whose branches meet in one loss, nil for a chain. Layers lists the
 	// branches one after the other, then the layers behind them; every branch has an input of InputBytes. See Wiring.
 	Branches []int

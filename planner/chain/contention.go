@@ -20,7 +20,8 @@ const (
 // once. Each at least 1.
 type Beside [3]float64
 
-// CopiesBeside is how many times as long a copy to the host, and one to the device, takes while an op runs beside it. Each at least 1.
+// CopiesBeside is how many times as long a copy to the host, and one to the device, takes while an op, or an update on the host, runs beside
+// it. Each at least 1.
 type CopiesBeside [2]float64
 
 // Contends reports whether the chain says what ops and copies take from each other.
@@ -55,17 +56,17 @@ func (c *Chain) BandwidthBeside(bandwidth float64) float64 {
 	return bandwidth / c.CopyBeside(max(c.CopiesBeside[ToHost], c.CopiesBeside[ToDevice]), bandwidth)
 }
 
-// ForgetContention leaves out what ops and copies take from each other.
+// ForgetContention leaves out what ops, updates on the host and copies take from each other.
 func (c *Chain) ForgetContention() {
-	c.CopiesBeside = nil
+	c.CopiesBeside, c.HostUpdatesBeside, c.CopiesBesideHostUpdates = nil, nil, nil
 	for i := range c.Layers {
 		c.Layers[i].ForwardBeside, c.Layers[i].BackwardBeside = nil, nil
 	}
 }
 
-// CopyContention takes from another chain of as many layers what ops and copies take from each other.
+// CopyContention takes from another chain of as many layers what ops, updates on the host and copies take from each other.
 func (c *Chain) CopyContention(from *Chain) {
-	c.CopiesBeside = from.CopiesBeside
+	c.CopiesBeside, c.HostUpdatesBeside, c.CopiesBesideHostUpdates = from.CopiesBeside, from.HostUpdatesBeside, from.CopiesBesideHostUpdates
 	for i := range c.Layers {
 		c.Layers[i].ForwardBeside, c.Layers[i].BackwardBeside = from.Layers[i].ForwardBeside, from.Layers[i].BackwardBeside
 	}
@@ -83,6 +84,12 @@ func (t *totals) beside(field string, factors []float64) {
 }
 
 func (t *totals) optionalBeside(field string, b *Beside) {
+	if b != nil {
+		t.beside(field, b[:])
+	}
+}
+
+func (t *totals) copiesBeside(field string, b *CopiesBeside) {
 	if b != nil {
 		t.beside(field, b[:])
 	}
@@ -110,9 +117,9 @@ func takeBeside(o *fields.Object, field string) *Beside {
 	return b
 }
 
-func takeCopiesBeside(o *fields.Object) *CopiesBeside {
+func takeCopiesBeside(o *fields.Object, field string) *CopiesBeside {
 	b := new(CopiesBeside)
-	if !takeFactors(o, "copies_beside", b[:]) {
+	if !takeFactors(o, field, b[:]) {
 		return nil
 	}
 	return b

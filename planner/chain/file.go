@@ -42,6 +42,8 @@ func (c *Chain) list() fields.List {
 	out = fields.Unless(out, 0, "bandwidth_bytes_per_s", c.Bandwidth)
 	out = fields.Unless(out, 0, "host_memory_bandwidth_bytes_per_s", c.HostMemoryBandwidth)
 	out = fields.Optional(out, "copies_beside", c.CopiesBeside)
+	out = fields.Optional(out, "host_updates_beside", c.HostUpdatesBeside)
+	out = fields.Optional(out, "copies_beside_host_updates", c.CopiesBesideHostUpdates)
 	out = append(out, fields.Field{Name: "input_bytes", Value: c.InputBytes})
 	if len(c.Branches) > 0 {
 		out = append(out, fields.Field{Name: "branches", Value: c.Branches})
@@ -129,8 +131,11 @@ func take(o *fields.Object) (*Chain, error) {
 		Batch:      int(o.Int("batch", 0)),
 		Branches:   takeBranches(o),
 
-		CopiesBeside:        takeCopiesBeside(o),
+		CopiesBeside:        takeCopiesBeside(o, "copies_beside"),
 		HostMemoryBandwidth: o.Float("host_memory_bandwidth_bytes_per_s", 0),
+
+		HostUpdatesBeside:       takeBeside(o, "host_updates_beside"),
+		CopiesBesideHostUpdates: takeCopiesBeside(o, "copies_beside_host_updates"),
 	}
 	layers := o.Array("layers")
 	if err := o.Err(); err != nil {

@@ -33,9 +33,9 @@ func (c *Chain) validate() error {
 	sum.bandwidth("bandwidth_bytes_per_s", c.Bandwidth)
 	sum.bandwidth("host_memory_bandwidth_bytes_per_s", c.HostMemoryBandwidth)
 	sum.number("batch", float64(c.Batch))
-	if c.CopiesBeside != nil {
-		sum.beside("copies_beside", c.CopiesBeside[:])
-	}
+	sum.copiesBeside("copies_beside", c.CopiesBeside)
+	sum.optionalBeside("host_updates_beside", c.HostUpdatesBeside)
+	sum.copiesBeside("copies_beside_host_updates", c.CopiesBesideHostUpdates)
 	if sum.err != nil {
 		return sum.err
 	}
