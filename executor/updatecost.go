@@ -17,14 +17,18 @@ import (
 )
 
 // SizeUpdates returns a chain of the workload's layers with the sizes that its updates need: of gradients, of the optimizer's state, and whose
-// weights those of twins are. Times stay. A weight that a layer shares with another, beside weights of its own, counts in both layers' weights
-// and gradients; its state is the other's.
+// weights those of twins are. Times stay. Where a layer has a parameter of another one, its weights are
+// that layer's (weights_of): parameters of its own, which then are small, are not counted; an executor has them throughout.
 func (w *Workload) SizeUpdates(c *chain.Chain) *chain.Chain {
 	out := *c
 	out.Layers = slices.Clone(c.Layers)
 	for i := range out.Layers {
 		u, of := &out.Layers[i].Update, w.Model.Layers[i]
 		*u = chain.Update{DeviceS: u.DeviceS, HostS: u.HostS}
+		if ties := of.Tied(); len(ties) > 0 {
+			u.WeightsOf, out.Layers[i].WeightBytes = ties[0].Of.Layer, 0
+			continue
+		}
 		if of.Twin > 0 {
 			if out.Layer(of.Twin).WeightBytes > 0 {
 				u.WeightsOf = of.Twin

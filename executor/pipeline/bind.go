@@ -20,7 +20,8 @@ type frame struct {
 	row                                                 int  // for statistics that are deferred
 	skips, deltas                                       []skipTensor
 	portals                                             int          // tells the places of those apart
-	weights, tied, gradients                            runtime.Span // of the layer, and the weights of one that it has them from, in a cyclic plan
+	weights, gradients                                  runtime.Span // of the layer's own parameters, in a cyclic plan
+	tied, tiedGradients                                 runtime.Span // likewise, of those that are another layer's
 }
 
 // key tells prepared ops apart. Blocks differ by where they begin.
@@ -28,14 +29,14 @@ type key struct {
 	program                                                              *models.Program
 	input, output, gradOutput, gradInput, scratch, kept, scalars, labels int64
 	slot, sum, row, portals                                              int
-	weights, tied, gradients                                             int64
+	weights, tied, gradients, tiedGradients                              int64
 	first, add                                                           bool
 }
 
 func keyOf(o *op, f *frame) key {
 	return key{
 		o.program, f.input.Offset, f.output.Offset, f.gradOutput.Offset, f.gradInput.Offset, f.scratch.Offset, f.kept.Offset,
-		f.scalars.Offset, f.labels.Offset, f.slot, f.sum, f.row, f.portals, f.weights.Offset, f.tied.Offset, f.gradients.Offset, o.first, f.add,
+		f.scalars.Offset, f.labels.Offset, f.slot, f.sum, f.row, f.portals, f.weights.Offset, f.tied.Offset, f.gradients.Offset, f.tiedGradients.Offset, o.first, f.add,
 	}
 }
 

@@ -29,6 +29,7 @@ type cyclicStage struct {
 	device       circle
 	host         circle
 	workspace    runtime.Span // of updates on the host
+	sumScalars   runtime.Span // likewise, of sums of the gradients of layers that share weights
 	live, extent int64        // of the device's circle
 	locked       int64        // page-locked bytes
 	duplex       bool
@@ -44,6 +45,7 @@ type cyclicOp struct {
 	begins     bool // it is its microbatch's first op, loss: it computes the loss for the first time, ends: it is the last one
 	loss, ends bool
 	adds       bool // the backward adds to gradients that are there
+	updatesOwn bool // it is the last backward of its layer in a step
 	waits      []int
 	end        runtime.Event // nil: nobody waits for it
 }
@@ -63,7 +65,9 @@ type layerState struct {
 	stateBytes               int64        // of all of them
 	scalars, hostScalars     runtime.Span // of its updates
 	free                     runtime.Event
-	newest                   newest // weights and state behind a run
+	ties                     bool         // it has parameters of another layer: its own never move, and gradient is of those of the other
+	ownGradient              runtime.Span // then: of its own
+	newest                   newest       // weights and state behind a run
 	newestState              newest
 }
 
@@ -113,11 +117,12 @@ func (c *cyclicStage) compileMicrobatch(e *Executor, t *localStage, plan *pipeli
 	return nil
 }
 
-// findAdds finds the backwards that add to gradients of their step.
+// findAdds finds the backwards that add to gradients of their step, and the last ones.
 func (c *cyclicStage) findAdds(layers int) {
 	for l := 1; l <= layers; l++ {
-		for k, p := range positionsOf(c.ops, l, schedule.Backward) {
-			c.ops[p].adds = k > 0
+		all := positionsOf(c.ops, l, schedule.Backward)
+		for k, p := range all {
+			c.ops[p].adds, c.ops[p].updatesOwn = k > 0, k == len(all)-1
 		}
 	}
 }
@@ -173,8 +178,10 @@ func (c *cyclicStage) layLayer(e *Executor, l *stageLayer, s *layerState, g *all
 	for _, q := range l.ties {
 		owner = q.Of.Layer
 	}
-	s.weightBytes = kernels.Align(l.own)
-	s.gradBytes = s.weightBytes + kernels.Align(e.Model.Layers[number-1].TiedBytes())
+	s.weightBytes, s.gradBytes = kernels.Align(l.own), kernels.Align(l.own)
+	if s.ties = len(l.ties) > 0; s.ties {
+		s.ownGradient, s.gradBytes = g.alloc(l.own), kernels.Align(e.Model.Layers[number-1].TiedBytes())
+	}
 	for k := range e.Optimizer.States() {
 		at, bytes := executor.StateLayout(e.Optimizer, e.Model.Layers[number-1], k)
 		l.stateAt = append(l.stateAt, at)
@@ -199,7 +206,7 @@ func (c *cyclicStage) layLayer(e *Executor, l *stageLayer, s *layerState, g *all
 			c.device.addAll(x.bytes, x.of)
 		}
 	}
-	if len(of(schedule.Update)) > 0 {
+	if len(of(schedule.Update)) > 0 || s.ties {
 		s.scalars = g.alloc(kernels.ScalarsBytes)
 	}
 	c.host.addAll(s.gradBytes, s.onHost)
@@ -287,11 +294,11 @@ func (c *cyclicStage) layHost(e *Executor) {
 		if of(schedule.FetchState, schedule.WriteState, schedule.HostUpdate) {
 			s.stateHome = g.alloc(s.stateBytes)
 		}
-		if of(schedule.Update, schedule.HostUpdate) {
+		if s.ties || of(schedule.Update, schedule.HostUpdate) {
 			s.hostScalars = g.alloc(kernels.ScalarsBytes)
 		}
 	}
-	c.workspace = g.alloc(slices.Max(e.UpdateWorkspaces))
+	c.workspace, c.sumScalars = g.alloc(slices.Max(e.UpdateWorkspaces)), g.alloc(kernels.ScalarsBytes)
 	_, extent := c.host.place()
 	c.host.shift(runtime.Host, g.alloc(extent).Offset)
 	c.locked = g.end
@@ -299,7 +306,7 @@ func (c *cyclicStage) layHost(e *Executor) {
 
 // shiftHost moves all that is with the host to where it lies in page-locked memory.
 func (c *cyclicStage) shiftHost(base int64) {
-	spans := append(slices.Clone(c.host.spans), &c.workspace)
+	spans := append(slices.Clone(c.host.spans), &c.workspace, &c.sumScalars)
 	for i := range c.layers {
 		s := &c.layers[i]
 		spans = append(spans, &s.weightHome, &s.stateHome, &s.hostScalars)
@@ -383,7 +390,7 @@ func (c *cyclicStage) activations(t *localStage, position int, add func(write bo
 	} else {
 		add(o.begins, sb.images, sb.scalars, sb.labels)
 		if s.weightBytes > 0 {
-			add(false, s.weights.at(position))
+			add(o.updatesOwn && s.ties, s.weights.at(position))
 		}
 		for _, q := range t.layers[o.Layer-1].ties {
 			add(false, c.layers[q.Of.Layer-1].weights.at(position))
@@ -487,6 +494,11 @@ func (c *cyclicStage) open(d *driver) (err error) {
 	if d.updating, err = d.newQueue("updates on the host"); err != nil {
 		return err
 	}
+	b, err := d.dev.HostBytes(c.sumScalars)
+	if err != nil {
+		return err
+	}
+	kernels.Scalars{LR: -1, GradScale: 1}.Put(b)
 	var events []*runtime.Event
 	for i := range c.ops {
 		for _, w := range c.ops[i].waits {

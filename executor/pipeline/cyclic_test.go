@@ -2,10 +2,14 @@ package pipeline
 
 import (
 	"fmt"
+	"math"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
-	"plimsoll/executor"
+	"plimsoll/executor/pipeline/pipelinetest"
+	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/cycle"
@@ -14,15 +18,11 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// withState returns the chain of a workload whose costs say what an update takes.
+// withState returns the chain of a workload, with times that are made up.
 func withState(w *Workload) *chain.Chain {
 	c := w.Unmeasured()
 	for i := range c.Layers {
 		l := &c.Layers[i]
-		for k := range w.Optimizer.States() {
-			_, bytes := executor.StateLayout(w.Optimizer, w.Model.Layers[i], k)
-			l.Update.StateBytes += bytes
-		}
 		seconds := float64(l.WeightBytes) / 1e10
 		l.Update.DeviceS, l.Update.HostS = seconds, &seconds
 	}
@@ -36,14 +36,25 @@ type cyclicWriter struct {
 	seq          cycle.Sequence
 }
 
-// state appends ops of a layer's weights, gradient and state, where it has some.
+// state appends ops of a layer's weights, gradient and state, where it has some. The weights of a layer that are another one's come and go
+// for both; that one's update is for both, too, and needs both gradients.
 func (w *cyclicWriter) state(layer int, kinds []schedule.Kind) {
-	l := w.c.Layer(layer)
+	owner := w.c.Owner(layer)
 	for _, k := range kinds {
 		o := cycle.Op{Kind: k &^ primed, Layer: layer, Prime: k&primed != 0}
-		of := o.Kind == schedule.FetchState || o.Kind == schedule.WriteState || o.Kind == schedule.DropState
-		if l.WeightBytes > 0 && (!of || l.Update.StateBytes > 0) {
+		ofWeights := o.Kind == schedule.FetchWeights || o.Kind == schedule.DropWeights
+		ofState := o.Kind == schedule.FetchState || o.Kind == schedule.WriteState || o.Kind == schedule.DropState
+		switch {
+		case owner == 0, ofState && w.c.Layer(owner).Update.StateBytes == 0:
+		case owner == layer, o.Kind == schedule.OffloadGradient:
 			w.seq = append(w.seq, o)
+		case ofWeights:
+			w.seq = append(w.seq, cycle.Op{Kind: o.Kind, Layer: owner, Prime: o.Prime})
+		}
+		for j := range w.c.Layers {
+			if o.Kind == schedule.FetchGradient && owner == layer && w.c.Layers[j].Update.WeightsOf == layer {
+				w.seq = append(w.seq, cycle.Op{Kind: o.Kind, Layer: j + 1, Prime: o.Prime})
+			}
 		}
 	}
 }
@@ -136,20 +147,29 @@ func (p around) byLayer(c *chain.Chain, microbatches int) cycle.Sequence {
 	return w.seq
 }
 
-// Plans that move weights, gradients and state train the weights of a plan that keeps everything on the device, to the last bit, whatever the streams' times.
+// cyclicCases are models that cyclic plans train: with branches inside layers and statistics, with tied weights, and with rules that have two states.
+var cyclicCases = []struct {
+	sample
+	rule kernels.Update
+}{
+	{sample{"tiny", models.Config{Batch: 4, Image: 8, Classes: 10}}, optimizer},
+	{sample{"gpt2-2-16-untied", models.Config{Batch: 2, Image: 12, Classes: 50}}, kernels.AdamW{Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-6, WeightDecay: 0.1}},
+	{sample{"gpt2-2-16-tied", models.Config{Batch: 2, Image: 12, Classes: 50}}, kernels.AdamW{Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-6, WeightDecay: 0.1}},
+	{sample{"llama-2-16-tied", models.Config{Batch: 2, Image: 12, Classes: 50}}, kernels.SGD{}},
+}
+
+// Plans that move weights, gradients and state train the weights of a plan that keeps everything on the device, to the last bit, whatever the
+// streams' times; audited, their memory is what the layout says.
 func TestCyclicPlansTrainAsResidentOnes(t *testing.T) {
 	t.Parallel()
-	for _, z := range []sample{{"tiny", models.Config{Batch: 4, Image: 8, Classes: 10}}, {"gpt2-2-16-untied", models.Config{Batch: 2, Image: 12, Classes: 50}}} {
+	for _, z := range cyclicCases {
 		m, err := models.New(z.name, z.config)
 		must(t, err)
-		w := workload(t, m)
+		w := workloadOf(t, m, z.rule)
 		c := withState(w)
 		p := &pipeline.Platform{Devices: 1, Memory: []int64{pipeline.NoLimit}, Host: 4e10, Duplex: true, HostMemory: 1 << 40}
-		on := Costs{c, p}
 		for _, n := range []int{1, 3} {
-			flush := counted(w, 1)
-			resident, want := trainedWith(t, w, flush, planFor(t, "1f1b-flush", flush, pipeline.Options{Microbatches: n}), 4*n, host.Config{}, Options{})
-			want.Tensors = tensors(t, resident)
+			want := residentOutcome(t, w, n)
 			for name, way := range cyclicPlans {
 				for order, seq := range map[string]cycle.Sequence{"by microbatch": way.byMicrobatch(c, n), "by layer": way.byLayer(c, n)} {
 					what := fmt.Sprintf("%s, %s, %d microbatches %s", z.name, name, n, order)
@@ -158,7 +178,7 @@ func TestCyclicPlansTrainAsResidentOnes(t *testing.T) {
 						t.Errorf("%s: %v", what, err)
 						continue
 					}
-					e, out := trainedWith(t, w, on, plan, 4*n, host.Config{Chaos: uint64(n)}, Options{Audit: true})
+					e, out := trainedWith(t, w, Costs{c, p}, plan, 4*n, host.Config{Chaos: uint64(n)}, Options{Audit: true})
 					if a, m := e.Audited()[0], e.memory[0]; a.PeakBytes != m.Peak || a.ExtentBytes > m.Extent {
 						t.Errorf("%s: audited %+v, planned %+v", what, a, m)
 					}
@@ -167,6 +187,63 @@ func TestCyclicPlansTrainAsResidentOnes(t *testing.T) {
 						t.Errorf("%s: %s", what, d)
 					}
 				}
+			}
+		}
+	}
+}
+
+// residentOutcome trains a plan that keeps everything on the device, with a flush, for four steps.
+func residentOutcome(t *testing.T, w *Workload, microbatches int) *pipelinetest.Outcome {
+	t.Helper()
+	flush := counted(w, 1)
+	e, out := trainedWith(t, w, flush, planFor(t, "1f1b-flush", flush, pipeline.Options{Microbatches: microbatches}), 4*microbatches, host.Config{}, Options{})
+	out.Tensors = tensors(t, e)
+	for _, loss := range out.Losses {
+		if math.IsNaN(loss) || math.IsInf(loss, 0) {
+			t.Fatalf("%s: losses %v", w.Model.Name, out.Losses)
+		}
+	}
+	return out
+}
+
+// A cyclic plan that is run in segments is run as at once: what is saved behind each of them, what is predicted in between, and the state at the
+// end are those of a plan that keeps everything on the device.
+func TestCyclicSegments(t *testing.T) {
+	t.Parallel()
+	const n = 2
+	for _, z := range cyclicCases[:3] {
+		m, err := models.New(z.name, z.config)
+		must(t, err)
+		w := workloadOf(t, m, z.rule)
+		c := withState(w)
+		p := &pipeline.Platform{Devices: 1, Memory: []int64{pipeline.NoLimit}, Host: 4e10, HostMemory: 1 << 40}
+		flush := counted(w, 1)
+		run := func(c Costs, plan *pipeline.Plan) (states [][]pipelinetest.Tensor, logits [][]float32) {
+			book := album{all: map[[2]int][]pipelinetest.Tensor{}}
+			e, err := New(w, targets(t, 1, host.Config{Chaos: 3}), c, plan, Options{Feed: feedOf(m), Seed: 7, Rate: rate, Save: book.save})
+			must(t, err)
+			must(t, e.RunUntil(t.Context(), nil, Segment{n, true}, Segment{2 * n, true}))
+			e.Saved()
+			must(t, book.err)
+			must(t, e.Evaluate(t.Context(), feedOf(m), 2, func(_ int, x []float32) error {
+				logits = append(logits, slices.Clone(x))
+				return nil
+			}))
+			must(t, e.Run(t.Context(), n))
+			return [][]pipelinetest.Tensor{book.state(1, n), book.state(1, 3*n), tensors(t, e)}, logits
+		}
+		wantStates, wantLogits := run(flush, planFor(t, "1f1b-flush", flush, pipeline.Options{Microbatches: n}))
+		for name, way := range cyclicPlans {
+			plan, err := pipeline.PlanCycle(c, name, way.byLayer(c, n), p)
+			must(t, err)
+			states, logits := run(Costs{c, p}, plan)
+			for i := range states {
+				if d := (&pipelinetest.Outcome{Tensors: wantStates[i]}).FirstDifference(&pipelinetest.Outcome{Tensors: states[i]}); d != "" {
+					t.Errorf("%s, %s, state %d: %s", z.name, name, i, d)
+				}
+			}
+			if !reflect.DeepEqual(logits, wantLogits) {
+				t.Errorf("%s, %s: other predictions", z.name, name)
 			}
 		}
 	}

@@ -132,6 +132,11 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 			return err
 		}
 	}
+	if o.updatesOwn && t.cyclic.layers[o.Layer-1].ties && t.layers[o.Layer-1].own > 0 {
+		if err := d.updateOwn(t, o, v.place.Moment()); err != nil {
+			return err
+		}
+	}
 	if o.loss {
 		if err := d.report(t, f); err != nil {
 			return err
@@ -146,14 +151,18 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 // see lets a frame have the weights and the gradient of the op at a position.
 func (c *cyclicStage) see(t *localStage, o *cyclicOp, position int, at *frame) {
 	s := &c.layers[o.Layer-1]
-	at.weights, at.tied, at.gradients, at.add = runtime.Span{}, runtime.Span{}, runtime.Span{}, o.adds
+	at.weights, at.tied, at.gradients, at.tiedGradients, at.add = runtime.Span{}, runtime.Span{}, runtime.Span{}, runtime.Span{}, o.adds
 	if s.weightBytes > 0 {
 		at.weights = s.weights.at(position)
 	}
 	for _, q := range t.layers[o.Layer-1].ties {
 		at.tied = c.layers[q.Of.Layer-1].weights.at(position)
 	}
-	if o.op.gradients {
+	switch {
+	case !o.op.gradients:
+	case s.ties:
+		at.gradients, at.tiedGradients = s.ownGradient, s.gradient.at(position)
+	default:
 		at.gradients = s.gradient.at(position)
 	}
 }
@@ -186,7 +195,30 @@ func (d cyclicCompiler) updateLayer(t *localStage, o *cyclicOp, q queue, positio
 		}
 	}
 	at.gradients = t.cyclic.gradientsAt(t, position)
-	launches, err := d.binder.updateLayer(t, o.Layer, &at)
+	return d.applyUpdate(t, o, q, &at)
+}
+
+// updateOwn notes the update of the own parameters of a layer that has others of another layer: behind its last backward of a step, as they never
+// move.
+func (d cyclicCompiler) updateOwn(t *localStage, o *cyclicOp, position int) error {
+	s := &t.cyclic.layers[o.Layer-1]
+	if err := d.host(command{work: fillUpdate, on: d.compute, stage: t, slot: o.Layer - 1, event: s.free, pages: []runtime.Span{s.hostScalars}, writes: true}); err != nil {
+		return err
+	}
+	if err := d.compute.copy(s.scalars, s.hostScalars); err != nil {
+		return err
+	}
+	at := layerUpdate{scalars: s.scalars, workspace: t.workspace, weights: s.weights.at(position), gradients: []runtime.Span{s.ownGradient}}
+	if s.stateBytes > 0 {
+		at.state = s.state.at(position)
+	}
+	return d.applyUpdate(t, o, d.compute, &at)
+}
+
+// applyUpdate notes the launches of an update.
+func (d cyclicCompiler) applyUpdate(t *localStage, o *cyclicOp, q queue, at *layerUpdate) error {
+	s := &t.cyclic.layers[o.Layer-1]
+	launches, err := d.binder.updateLayer(t, o.Layer, at)
 	if err != nil {
 		return fmt.Errorf("update of layer %d: %w", o.Layer, err)
 	}
@@ -219,8 +251,7 @@ func (b *binder) updateLayer(t *localStage, layer int, at *layerUpdate) (list []
 			tied = true
 			bytes := q.Desc.Bytes()
 			whole := own.Part(q.Of.Grad.Offset, bytes)
-			o := kernels.Operands{X: []runtime.Span{whole, at.gradients[next].Part(t.tiedOffset(i, q), bytes)}, Y: whole, Scalars: at.scalars}
-			sum, err := b.call(kernels.Call{Op: kernels.Add{}, In: []kernels.Desc{q.Desc, q.Desc}, Train: true}, o)
+			sum, err := b.addTo(whole, at.gradients[next].Part(q.Grad.Offset-t.layers[i].own, bytes), q.Desc, at, t.cyclic.sumScalars)
 			if err != nil {
 				return nil, err
 			}
@@ -256,9 +287,13 @@ func (b *binder) updateLayer(t *localStage, layer int, at *layerUpdate) (list []
 	return append(list, update), err
 }
 
-// tiedOffset returns where layer i's gradient has that of a parameter that is another layer's.
-func (t *localStage) tiedOffset(i int, q models.Parameter) int64 {
-	return kernels.Align(t.layers[i].own) + q.Grad.Offset - t.layers[i].own
+// addTo prepares a sum of gradients. On the host it is an update of plain gradient descent: whole - (-1)·part, to the bit.
+func (b *binder) addTo(whole, part runtime.Span, of kernels.Desc, at *layerUpdate, scalars runtime.Span) (prepared, error) {
+	if at.onHost {
+		return b.changeBy(b.onHost, kernels.SGD{}, kernels.UpdateOperands{Elements: of.Elements(), Param: whole, Grad: part, Scalars: scalars})
+	}
+	o := kernels.Operands{X: []runtime.Span{whole, part}, Y: whole, Scalars: at.scalars}
+	return b.call(kernels.Call{Op: kernels.Add{}, In: []kernels.Desc{of, of}, Train: true}, o)
 }
 
 // tiedTo returns what reports whether a parameter is a layer's.

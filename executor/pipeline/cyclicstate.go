@@ -21,13 +21,13 @@ func (s *localStage) cyclicValue(l *stageLayer, f *frame, ref models.Ref) runtim
 	return f.weights.Part(l.trained[ref.Offset], ref.Bytes)
 }
 
-// cyclicGradient returns where an op of a cyclic plan leaves the gradient of a parameter: of a layer's own, and behind them of those that are
+// cyclicGradient returns where an op of a cyclic plan leaves the gradient of a parameter, its own or one that is
 // another layer's.
 func (s *localStage) cyclicGradient(l *stageLayer, f *frame, ref models.Ref) runtime.Span {
 	if ref.Offset < l.own {
 		return f.gradients.Part(ref.Offset, ref.Bytes)
 	}
-	return f.gradients.Part(kernels.Align(l.own)+ref.Offset-l.own, ref.Bytes)
+	return f.tiedGradients.Part(ref.Offset-l.own, ref.Bytes)
 }
 
 // places returns where something of a layer is between runs, current copies alone, in the order of devices before the host.

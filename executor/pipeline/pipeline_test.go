@@ -127,11 +127,17 @@ func targets(t testing.TB, n int, config host.Config) []executor.Target {
 // workload compiles a model for the CPU.
 func workload(t testing.TB, m *models.Model) *Workload {
 	t.Helper()
+	return workloadOf(t, m, optimizer)
+}
+
+// workloadOf compiles a model with a rule of updates.
+func workloadOf(t testing.TB, m *models.Model, rule kernels.Update) *Workload {
+	t.Helper()
 	dev, err := host.New(host.Config{Memory: 1, HostMemory: 1})
 	must(t, err)
 	lib, err := cpu.New(dev, cpu.Options{Threads: 1})
 	must(t, err)
-	w, err := Compile(m, lib, optimizer)
+	w, err := Compile(m, lib, rule)
 	must(t, err)
 	must(t, dev.Close())
 	return w

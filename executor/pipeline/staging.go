@@ -62,6 +62,9 @@ func (d *driver) layHost() int64 {
 	}
 	d.guard.layHost(g)
 	d.chunk = g.alloc(chunkBytes)
+	if t := d.cyclicStage(); t != nil {
+		t.cyclic.shiftHost(g.alloc(t.cyclic.locked).Offset)
+	}
 	d.saver = d.newSaver(g)
 	if t := d.ringed(); t != nil {
 		base := g.alloc(t.ring.locked).Offset
@@ -70,9 +73,6 @@ func (d *driver) layHost() int64 {
 				t.slabs[i].hostCopies[k].Offset += base
 			}
 		}
-	}
-	if t := d.cyclicStage(); t != nil {
-		t.cyclic.shiftHost(g.alloc(t.cyclic.locked).Offset)
 	}
 	if d.step.moves() {
 		d.step.shiftHost(g.alloc(d.step.locked).Offset)

@@ -94,7 +94,7 @@ func (d taskCompiler) op(ctx context.Context, t *localStage, o *op, f *inFlight)
 		}
 		at.gradOutput = f.delta
 	}
-	fr := frame{weights: at.weights, tied: at.tied, gradients: at.gradients, scalars: at.scalars, labels: at.labels, slot: at.slot, sum: at.sum, add: at.add && o.gradients, row: at.row}
+	fr := frame{weights: at.weights, tied: at.tied, gradients: at.gradients, tiedGradients: at.tiedGradients, scalars: at.scalars, labels: at.labels, slot: at.slot, sum: at.sum, add: at.add && o.gradients, row: at.row}
 	for _, b := range []struct {
 		to   *runtime.Span
 		from *block
