@@ -32,15 +32,18 @@ func (l *layout) fill() (excess int64) {
 
 // force keeps the gaps that the choice names, and returns those that are open.
 func (l *layout) force() (open []*gap) {
+	l.choice.gaps = nil
 	for _, g := range l.gaps {
 		away, named := l.choice.forced[g.key()]
 		switch {
 		case !g.away || g.must:
+			continue
 		case !named:
 			open = append(open, g)
 		case !away:
 			l.keep(g)
 		}
+		l.choice.gaps = append(l.choice.gaps, g.key())
 	}
 	return open
 }
@@ -59,10 +62,15 @@ func (l *layout) fits(g *gap, room int64) bool {
 }
 
 func (l *layout) fitsSpan(from, to int, bytes, room int64) bool {
-	for t := from; t < to; t++ {
-		if l.used[t%l.len()] > room-bytes {
-			return false
+	for from < to {
+		first := from % l.len()
+		last := min(first+to-from, l.len())
+		for _, used := range l.used[first:last] {
+			if used > room-bytes {
+				return false
+			}
 		}
+		from += last - first
 	}
 	return true
 }

@@ -16,6 +16,7 @@ type choice struct {
 	moves  [itemKinds]bool // whether items of a kind may leave the device
 	policy policy
 	forced map[gapKey]bool // away (true) or kept, against the policy
+	gaps   []gapKey        // in which an item may leave, in the layout that was built last
 	clock  []float64       // when the turns start in a run that was observed; nil: without waits
 }
 
@@ -95,6 +96,7 @@ type layout struct {
 	last    []int
 	items   []*item
 	gaps    []*gap
+	steps   []int64 // by turn: what used rises by from there on, until settle adds it up
 }
 
 func (l *layout) len() int { return len(l.turns) }
@@ -114,12 +116,14 @@ func (p *problem) lay(x *choice) *layout {
 	l := &layout{p: p, choice: x}
 	l.merge(l.updateGaps())
 	l.startClock()
+	l.steps = make([]int64, l.len()+1)
 	for _, o := range p.owners {
 		l.addOwner(o)
 	}
 	for _, s := range x.order.stays {
 		l.addStay(s)
 	}
+	l.settle()
 	return l
 }
 
@@ -244,7 +248,7 @@ func (l *layout) addStay(s stay) {
 	l.items = append(l.items, it)
 	l.addGap(it, 0, l.turnOf[s.from], l.turnOf[s.to])
 	if g := l.gaps[it.gaps[0]]; g.away {
-		l.change(g, -1)
+		l.note(g, -1)
 	}
 }
 
@@ -277,14 +281,48 @@ func (l *layout) addGap(it *item, use, from, to int) {
 	it.gaps = append(it.gaps, len(l.gaps))
 	l.gaps = append(l.gaps, g)
 	if !g.away && it.kind != activationItem {
-		l.change(g, +1)
+		l.note(g, +1)
+	}
+}
+
+// note adds the bytes of a gap's item, or takes them, in the turns between its uses, when settle is called.
+func (l *layout) note(g *gap, sign int64) {
+	n, bytes := l.len(), sign*g.item.bytes
+	from, to := g.from+1, g.to
+	if from >= to {
+		return
+	}
+	if from >= n {
+		from, to = from-n, to-n
+	}
+	l.steps[from] += bytes
+	if to <= n {
+		l.steps[to] -= bytes
+		return
+	}
+	l.steps[n] -= bytes
+	l.steps[0] += bytes
+	l.steps[to-n] -= bytes
+}
+
+// settle adds up what was noted.
+func (l *layout) settle() {
+	sum := int64(0)
+	for t := range l.used {
+		sum += l.steps[t]
+		l.used[t] += sum
 	}
 }
 
 // change adds the bytes of a gap's item, or takes them, in the turns between its uses.
 func (l *layout) change(g *gap, sign int64) {
-	for t := g.from + 1; t < g.to; t++ {
-		l.used[t%l.len()] += sign * g.item.bytes
+	for from, to := g.from+1, g.to; from < to; {
+		first := from % l.len()
+		last := min(first+to-from, l.len())
+		for t := first; t < last; t++ {
+			l.used[t] += sign * g.item.bytes
+		}
+		from += last - first
 	}
 }
 

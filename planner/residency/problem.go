@@ -5,9 +5,11 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/cycle"
+	"plimsoll/planner/schedule"
 )
 
 // problem is a request with what the search knows about it.
@@ -133,6 +135,9 @@ func (p *problem) over() bool { return p.evaluated >= p.budget || p.ctx.Err() !=
 // time judges and times a sequence, and keeps it when it is the best so far. nil: it does not fit, or is none.
 func (p *problem) time(seq cycle.Sequence, from string) *candidate {
 	p.evaluated++
+	if p.best != nil && p.busiest(seq) > slack*p.best.period {
+		return nil
+	}
 	r, err := p.sim.Run(seq, p.limits)
 	if err != nil {
 		p.noteHost(err)
@@ -150,6 +155,45 @@ func (p *problem) time(seq cycle.Sequence, from string) *candidate {
 		p.best = x
 	}
 	return x
+}
+
+// slack is by how much a plan may be slower than the best and still be worth a change.
+const slack = 1.1
+
+// busiest returns the seconds of a step in which the busiest stream works.
+func (p *problem) busiest(seq cycle.Sequence) float64 {
+	var busy [4]float64
+	for _, op := range seq {
+		layer := p.c.Layer(op.Layer)
+		switch op.Kind {
+		case schedule.Backward:
+			busy[cycle.Compute] += layer.BackwardS
+		case schedule.ForwardAll:
+			busy[cycle.Compute] += layer.ForwardS
+		case schedule.ForwardCheckpoint, schedule.ForwardDiscard:
+			busy[cycle.Compute] += layer.DiscardSeconds()
+		case schedule.Update:
+			busy[cycle.Compute] += layer.Update.DeviceS
+		case schedule.HostUpdate:
+			busy[cycle.Host] += p.hostSeconds(op.Layer)
+		case schedule.FetchWeights:
+			busy[cycle.ToDevice] += p.up(layer.WeightBytes)
+		case schedule.FetchState:
+			busy[cycle.ToDevice] += p.up(layer.Update.StateBytes)
+		case schedule.FetchGradient:
+			busy[cycle.ToDevice] += p.up(layer.WeightGradient())
+		case schedule.WriteWeights:
+			busy[cycle.ToHost] += p.down(layer.WeightBytes)
+		case schedule.WriteState:
+			busy[cycle.ToHost] += p.down(layer.Update.StateBytes)
+		case schedule.OffloadGradient:
+			busy[cycle.ToHost] += p.down(layer.WeightGradient())
+		}
+	}
+	if !p.link.Duplex {
+		busy[cycle.ToDevice] += busy[cycle.ToHost]
+	}
+	return slices.Max(busy[:])
 }
 
 // better compares candidates: by period, then by what runs beside the computation.

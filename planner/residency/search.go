@@ -250,18 +250,10 @@ func (p *problem) mutateDelay(x *choice) {
 // mutateGaps lets items leave in a gap, or stay, against the policy.
 func (p *problem) mutateGaps(x *choice) {
 	layers := p.some()
-	if len(layers) == 0 {
+	if len(x.gaps) == 0 {
 		return
 	}
-	l := p.lay(x)
-	g := l.gaps[p.random.IntN(len(l.gaps))]
-	for range 8 {
-		if g.away {
-			break
-		}
-		g = l.gaps[p.random.IntN(len(l.gaps))]
-	}
-	key, away, forget := g.key(), p.random.IntN(2) == 0, p.random.IntN(3) == 0
+	key, away, forget := x.gaps[p.random.IntN(len(x.gaps))], p.random.IntN(2) == 0, p.random.IntN(3) == 0
 	if !slices.Contains(layers, key.layer) {
 		layers = []int{key.layer}
 	}
