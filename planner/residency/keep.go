@@ -34,13 +34,13 @@ func (l *layout) fill() (excess int64) {
 func (l *layout) force() (open []*gap) {
 	l.choice.gaps = nil
 	for _, g := range l.gaps {
-		away, named := l.choice.forced[g.key()]
+		h := l.choice.forced[g.key()]
 		switch {
 		case !g.away || g.must:
 			continue
-		case !named:
+		case h == undecided:
 			open = append(open, g)
-		case !away:
+		case h == stays:
 			l.keep(g)
 		}
 		l.choice.gaps = append(l.choice.gaps, g.key())
@@ -236,6 +236,12 @@ func (l *layout) aim(needs []need, ready map[*gap]float64) {
 	}
 	for i := range needs {
 		x := &needs[i]
+		switch l.choice.forced[x.gap.key()] {
+		case leavesLate:
+			x.target = x.due
+		case leavesEarly:
+			x.target = x.earliest
+		}
 		if r, waits := ready[x.gap]; waits {
 			shift := float64((x.gap.to-x.due)/l.len()) * l.clock[l.len()]
 			x.target = max(x.target, min(l.turnAt(r-shift)+1, x.due))

@@ -15,7 +15,7 @@ type choice struct {
 	delay  []int           // by owner: ops of the order between its last backward and its update on the device
 	moves  [itemKinds]bool // whether items of a kind may leave the device
 	policy policy
-	forced map[gapKey]bool // away (true) or kept, against the policy
+	forced map[gapKey]hint // against the policy
 	gaps   []gapKey        // in which an item may leave, in the layout that was built last
 	clock  []float64       // when the turns start in a run that was observed; nil: without waits
 }
@@ -30,6 +30,18 @@ type policy struct {
 	most    int     // layers whose items may stay whole; below 0: any number
 }
 
+// hint is what a choice says of a gap.
+type hint uint8
+
+const (
+	undecided   hint = iota // the policy decides
+	stays                   // the item stays
+	leaves                  // the item leaves, and the policy decides when it comes back
+	leavesEarly             // and it comes back as early as memory lets it
+	leavesLate              // and it comes back when it is needed
+	hints       = int(iota)
+)
+
 // gapKey names a gap, whatever the order.
 type gapKey struct {
 	kind              itemKind
@@ -40,7 +52,7 @@ type gapKey struct {
 func (x *choice) copied() *choice {
 	y := *x
 	y.host, y.delay = slices.Clone(x.host), slices.Clone(x.delay)
-	y.forced = make(map[gapKey]bool, len(x.forced))
+	y.forced = make(map[gapKey]hint, len(x.forced))
 	for k, v := range x.forced {
 		y.forced[k] = v
 	}
@@ -120,8 +132,8 @@ func (p *problem) lay(x *choice) *layout {
 	for _, o := range p.owners {
 		l.addOwner(o)
 	}
-	for _, s := range x.order.stays {
-		l.addStay(s)
+	for _, s := range x.order.leaves {
+		l.addActivation(s)
 	}
 	l.settle()
 	return l
@@ -242,8 +254,8 @@ func (l *layout) addGradient(user, o int, uses []int) {
 	l.add(&item{kind: gradientItem, layer: user, owner: o, bytes: l.p.c.Layer(o).WeightGradient(), updated: -1}, uses, false)
 }
 
-// addStay lists an activation; its bytes are in the order's.
-func (l *layout) addStay(s stay) {
+// addActivation lists an activation; its bytes are in the order's.
+func (l *layout) addActivation(s absence) {
 	it := &item{kind: activationItem, layer: s.activation + 1, microbatch: s.microbatch, bytes: s.bytes, updated: -1}
 	l.items = append(l.items, it)
 	l.addGap(it, 0, l.turnOf[s.from], l.turnOf[s.to])
@@ -272,7 +284,7 @@ func (l *layout) add(it *item, uses []int, around bool) {
 func (l *layout) addGap(it *item, use, from, to int) {
 	g := &gap{item: it, use: use, from: from, to: to, away: to > from+1, earliest: from + 1, fetch: to}
 	x := l.choice
-	if !x.moves[it.kind] && !x.forced[g.key()] || l.p.link.ToDevice == 0 || l.p.link.ToHost == 0 {
+	if !x.moves[it.kind] && x.forced[g.key()] < leaves || l.p.link.ToDevice == 0 || l.p.link.ToHost == 0 {
 		g.away = false
 	}
 	if it.kind == weightsItem && x.host[it.layer] && from == l.last[it.owner] {

@@ -12,12 +12,12 @@ type order struct {
 	seconds []float64
 	used    []int64 // bytes of activations in use while an op runs
 	rest    []int64 // and before it; one more: behind the last
-	stays   []stay
+	leaves  []absence
 	total   float64 // seconds
 }
 
-// stay is an activation between two ops that read it, or its making and the first of these: it may be on the host meanwhile.
-type stay struct {
+// absence is an activation between two ops that read it, or its making and the first of these: it may be on the host meanwhile.
+type absence struct {
 	activation, microbatch int
 	bytes                  int64
 	from, to               int // ops
@@ -150,7 +150,7 @@ func (b *orderBuilder) follow() bool {
 		b.seconds = append(b.seconds, e.Seconds)
 		b.total += e.Seconds
 		used += e.Leaves
-		b.stays = copies[m].read(b, i, op, b.stays)
+		b.leaves = copies[m].read(b, i, op, b.leaves)
 	}
 	b.rest = append(b.rest, used)
 	for i := range rules {
@@ -176,7 +176,7 @@ func newReader(n int) reader {
 }
 
 // read notes what op i, of the order, reads and makes.
-func (r *reader) read(b *orderBuilder, i int, op cycle.Op, stays []stay) []stay {
+func (r *reader) read(b *orderBuilder, i int, op cycle.Op, stays []absence) []absence {
 	l := op.Layer
 	if stays = r.use(b, stays, l-1, i, op.Microbatch); op.Kind == schedule.Backward {
 		stays = r.use(b, stays, l, i, op.Microbatch)
@@ -194,7 +194,7 @@ func (r *reader) read(b *orderBuilder, i int, op cycle.Op, stays []stay) []stay 
 }
 
 // use ends the stay of an activation at an op that reads it. The input of the model and a stay between neighbours do not count.
-func (r *reader) use(b *orderBuilder, stays []stay, activation, i, microbatch int) []stay {
+func (r *reader) use(b *orderBuilder, stays []absence, activation, i, microbatch int) []absence {
 	from := r.latest[activation]
 	if from >= 0 && i > from+1 && activation < b.p.n {
 		bytes := b.p.c.Activation(activation)
@@ -202,7 +202,7 @@ func (r *reader) use(b *orderBuilder, stays []stay, activation, i, microbatch in
 			bytes = b.p.c.Saved(activation)
 		}
 		if bytes > 0 {
-			stays = append(stays, stay{activation, microbatch, bytes, from, i})
+			stays = append(stays, absence{activation, microbatch, bytes, from, i})
 		}
 	}
 	r.latest[activation] = i

@@ -12,7 +12,7 @@ const (
 	eliteSize = 12
 	// Auto times sequences of so many ops in all, but neither more nor fewer sequences than these.
 	searchedOps                = 5_000_000
-	fewestTrials, mostTrials   = 200, 4000
+	fewestTrials, mostTrials   = 200, 6000
 	fewestPolished, polishedOf = 40, 3 // one in so many trials goes to the polish
 )
 
@@ -55,7 +55,11 @@ func (p *problem) admit(x *candidate) {
 		}
 		return 0
 	})
-	if found || at >= eliteSize {
+	switch {
+	case found:
+		p.elite[at] = x // so that the search drifts among equals
+		return
+	case at >= eliteSize:
 		return
 	}
 	p.elite = slices.Insert(p.elite, at, x)
@@ -169,7 +173,7 @@ func (p *problem) mutate(x *choice) {
 		p.mutateGaps(x)
 	case 7:
 		x.order = p.orders[p.random.IntN(len(p.orders))]
-		x.forced = map[gapKey]bool{}
+		x.forced = map[gapKey]hint{}
 	case 8:
 		k := p.random.IntN(itemKinds)
 		x.moves[k] = !x.moves[k]
@@ -253,16 +257,16 @@ func (p *problem) mutateGaps(x *choice) {
 	if len(x.gaps) == 0 {
 		return
 	}
-	key, away, forget := x.gaps[p.random.IntN(len(x.gaps))], p.random.IntN(2) == 0, p.random.IntN(3) == 0
+	key, said := x.gaps[p.random.IntN(len(x.gaps))], hint(p.random.IntN(hints))
 	if !slices.Contains(layers, key.layer) {
 		layers = []int{key.layer}
 	}
 	for _, o := range layers {
 		key.layer = o
-		if forget {
+		if said == undecided {
 			delete(x.forced, key)
 		} else {
-			x.forced[key] = away
+			x.forced[key] = said
 		}
 	}
 }

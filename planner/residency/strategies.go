@@ -192,9 +192,12 @@ func (p *problem) proTrainOn(o *order, swapped int) {
 			p.updateOnHost(x, func(l int) bool { return slices.Index(p.owners, l) >= stay })
 			x.moves = [itemKinds]bool{weightsItem: true, stateItem: true, activationItem: swapped > 0}
 			x.policy = policy{window: ahead, whole: true, most: stay}
-			x.forced = map[gapKey]bool{}
-			for _, s := range o.stays {
-				x.forced[gapKey{activationItem, s.activation + 1, s.microbatch, 0}] = s.activation <= swapped && s.activation > 0
+			x.forced = map[gapKey]hint{}
+			for _, s := range o.leaves {
+				key := gapKey{activationItem, s.activation + 1, s.microbatch, 0}
+				if x.forced[key] = stays; s.activation <= swapped && s.activation > 0 {
+					x.forced[key] = leaves
+				}
 			}
 			p.try(x, "protrain")
 		}
