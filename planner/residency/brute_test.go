@@ -138,13 +138,13 @@ func span(turns []cycle.Op, layer int) (first, last, final int) {
 
 // modes takes every combination of what the layers do whose bound is below the best.
 func (b *brute) modes(turns []cycle.Op, seconds float64) {
-	all := make([][]option, len(b.owners))
+	all := make([][]setting, len(b.owners))
 	for k, o := range b.owners {
 		all[k] = b.options(turns, o)
 	}
-	var pick func(k int, chosen []option)
-	var list [][]option
-	pick = func(k int, chosen []option) {
+	var pick func(k int, chosen []setting)
+	var list [][]setting
+	pick = func(k int, chosen []setting) {
 		b.count()
 		if k == len(all) {
 			list = append(list, chosen)
@@ -171,8 +171,8 @@ func (b *brute) modes(turns []cycle.Op, seconds float64) {
 	}
 }
 
-// option is what one layer does in a step, with its copies in seconds.
-type option struct {
+// setting is what one layer does in a step, with its copies in seconds.
+type setting struct {
 	owner          int
 	uses           []int // turns, rising
 	update         int   // turn of the device's update; -1: the host's
@@ -181,8 +181,8 @@ type option struct {
 	up, down, host float64
 }
 
-func (b *brute) options(turns []cycle.Op, o int) (list []option) {
-	x := option{owner: o, update: -1}
+func (b *brute) options(turns []cycle.Op, o int) (list []setting) {
+	x := setting{owner: o, update: -1}
 	for i, op := range turns {
 		if op.Layer == o {
 			x.uses = append(x.uses, i)
@@ -235,7 +235,7 @@ func (b *brute) next(uses []int, i, turns int) int {
 	return uses[0] + turns
 }
 
-func (b *brute) bound(chosen []option, seconds float64) float64 {
+func (b *brute) bound(chosen []setting, seconds float64) float64 {
 	up, down, host := 0.0, 0.0, 0.0
 	for _, x := range chosen {
 		up, down, host = up+x.up, down+x.down, host+x.host
@@ -247,7 +247,7 @@ func (b *brute) bound(chosen []option, seconds float64) float64 {
 }
 
 // needs returns bytes that every sequence of a mode has in use during some turn.
-func (b *brute) needs(turns []cycle.Op, chosen []option) (top int64) {
+func (b *brute) needs(turns []cycle.Op, chosen []setting) (top int64) {
 	t := len(turns)
 	used := make([]int64, t)
 	f, now := schedule.Follow(b.c), b.c.InputBytes
@@ -288,7 +288,7 @@ func (b *brute) needs(turns []cycle.Op, chosen []option) (top int64) {
 }
 
 // place tries every place of the ops of layer k.. .
-func (b *brute) place(turns []cycle.Op, chosen []option, k int, modes []mode) {
+func (b *brute) place(turns []cycle.Op, chosen []setting, k int, modes []mode) {
 	if b.tooMany {
 		return
 	}
@@ -305,7 +305,7 @@ func (b *brute) place(turns []cycle.Op, chosen []option, k int, modes []mode) {
 }
 
 // placeHost: Dw and Pw in each gap; behind the last backward Og, H, Pw.
-func (b *brute) placeHost(turns []cycle.Op, x *option, yield func(mode)) {
+func (b *brute) placeHost(turns []cycle.Op, x *setting, yield func(mode)) {
 	t := len(turns)
 	_, last, final := span(turns, x.owner)
 	var gaps func(i int, chains [][]link)
@@ -340,7 +340,7 @@ func (b *brute) placeHost(turns []cycle.Op, x *option, yield func(mode)) {
 }
 
 // placeDevice: the gaps in the order behind the update, Ow before the first fetch; the state's copies.
-func (b *brute) placeDevice(turns []cycle.Op, x *option, yield func(mode)) {
+func (b *brute) placeDevice(turns []cycle.Op, x *setting, yield func(mode)) {
 	t := len(turns)
 	start := slices.Index(x.uses, x.update)
 	var gaps func(k int, weights []link)
@@ -372,7 +372,7 @@ func (b *brute) placeDevice(turns []cycle.Op, x *option, yield func(mode)) {
 	gaps(0, nil)
 }
 
-func (b *brute) placeState(t int, x *option, weights []link, yield func(mode)) {
+func (b *brute) placeState(t int, x *setting, weights []link, yield func(mode)) {
 	var chains [][]link
 	if len(weights) > 0 {
 		chains = append(chains, weights)
@@ -395,7 +395,7 @@ type entry struct {
 }
 
 // arrange tries all orders of the ops in each gap.
-func (b *brute) arrange(turns []cycle.Op, chosen []option, modes []mode) {
+func (b *brute) arrange(turns []cycle.Op, chosen []setting, modes []mode) {
 	t := len(turns)
 	gaps := make([][]entry, t+1) // 1..t
 	chainNumber := 0
@@ -634,5 +634,6 @@ func besideBrute(t *testing.T, r Request) (ratio float64, known bool) {
 	if b.seq != nil {
 		t.Logf("auto %g: %v; brute force %g: %v; memory %d, link %+v, last %v", plan.Result.Period, plan.Sequence, b.best, b.seq, r.Limits.Memory, r.Link, r.Limits.UpdatesLast)
 	}
+	wantBound(t, fmt.Sprintf("%+v", r), r, min(plan.Result.Period, b.best))
 	return plan.Result.Period / b.best, true
 }
