@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"plimsoll/planner/bound"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/cycle"
 )
@@ -51,6 +52,11 @@ func BenchmarkAuto(b *testing.B) {
 				b.ReportMetric(float64(plan.Evaluated), "sequences")
 				b.ReportMetric(float64(len(plan.Sequence)), "items")
 				busy := plan.Result.Busy
+				low, err := Bound(r)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(100*bound.Gap(plan.Result.Period, low), "%gap")
 				b.Logf("%v from %s; compute %.3f up %.3f down %.3f host %.3f; %s", plan.Result.Period, plan.Strategy, busy[cycle.Compute], busy[cycle.ToDevice], busy[cycle.ToHost],
 					busy[cycle.Host], namedPeriods(r))
 			})

@@ -15,6 +15,7 @@ import (
 // problem is a request with what the search knows about it.
 type problem struct {
 	ctx          context.Context
+	request      Request
 	c            *chain.Chain
 	n            int
 	microbatches int
@@ -58,8 +59,8 @@ func newProblem(ctx context.Context, r Request) (*problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &problem{ctx: ctx, c: r.Chain, n: r.Chain.Len(), microbatches: max(r.Microbatches, 1), link: r.Link, limits: r.Limits, sim: sim,
-		strategy: r.Strategy, budget: r.Evaluations}
+	p := &problem{ctx: ctx, request: r, c: r.Chain, n: r.Chain.Len(), microbatches: max(r.Microbatches, 1), link: r.Link, limits: r.Limits, sim: sim,
+		strategy: r.Strategy}
 	if p.strategy == "" {
 		p.strategy = Auto
 	}

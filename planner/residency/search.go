@@ -10,17 +10,18 @@ import (
 
 const (
 	eliteSize = 12
-	// Auto times sequences of so many ops in all, but neither more nor fewer sequences than these.
-	searchedOps                = 5_000_000
-	fewestTrials, mostTrials   = 200, 6000
-	fewestPolished, polishedOf = 40, 3 // one in so many trials goes to the polish
+	restarts  = 3 // of the search of a short chain, from the same plans on
+	// Auto times sequences of so many compute ops in all, but neither more nor fewer sequences than these; and polishes for a part of them.
+	searchedOps              = 1_600_000
+	fewestTrials, mostTrials = 200, 6000
+	polishedOf               = 3
+	fewestPolished           = 40
 )
 
 // search times the plans of all named strategies, changes the best of them at random, and then moves single ops. It is a local search: the
 // same request has the same plan, because the random numbers are.
 func (p *problem) search() error {
 	p.random = rand.New(rand.NewPCG(1, 2))
-	given := p.budget
 	p.budget = math.MaxInt
 	for _, s := range named() {
 		s.run(p)
@@ -30,15 +31,29 @@ func (p *problem) search() error {
 	if len(p.elite) == 0 {
 		return p.ctx.Err()
 	}
-	if given == 0 {
-		given = min(max(searchedOps/(3*len(p.elite[0].choice.order.ops)), fewestTrials), mostTrials)
+	trials, rounds := p.effort()
+	start := p.elite
+	for range rounds {
+		p.elite = slices.Clone(start)
+		p.budget = p.evaluated + trials
+		for !p.over() {
+			p.step()
+		}
+		p.polish(max(trials/polishedOf, fewestPolished))
 	}
-	p.budget = p.evaluated + given
-	for !p.over() {
-		p.step()
-	}
-	p.polish(max(given/polishedOf, fewestPolished))
 	return p.ctx.Err()
+}
+
+// effort returns the sequences of a round of search, and the rounds.
+func (p *problem) effort() (trials, rounds int) {
+	rounds = 1
+	if p.n <= shortChain {
+		rounds = restarts
+	}
+	if trials = p.request.Evaluations; trials == 0 {
+		trials = min(max(searchedOps/len(p.elite[0].choice.order.ops), fewestTrials), mostTrials)
+	}
+	return max(trials/rounds, 1), rounds
 }
 
 // admit puts a candidate among the best, each period and amount of copies once.
