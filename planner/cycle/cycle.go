@@ -81,7 +81,7 @@ func (s *Simulator) Run(seq Sequence, limits Limits) (*Result, error) {
 		return nil, err
 	}
 	p := &s.player
-	p.load(l, s.link.Duplex, limits.Memory)
+	p.load(l, s.link.Duplex, limits)
 	if err := p.play(); err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ func (p *player) play() error {
 	for {
 		p.endAll()
 		for p.startFirst() {
-			if p.begun > mostSteps {
+			if p.begun > p.mostSteps {
 				return ErrNoSteadyState
 			}
 		}

@@ -1,10 +1,13 @@
 package cycle
 
+import "cmp"
+
 // player plays steps of a judged sequence until the state repeats.
 type player struct {
-	ledger *ledger
-	duplex bool
-	limit  int64
+	ledger    *ledger
+	duplex    bool
+	limit     int64
+	mostSteps int
 
 	tasks  []entry
 	waits  []dependency
@@ -77,8 +80,8 @@ type snapshot struct {
 }
 
 // load prepares the ops of a judged sequence.
-func (p *player) load(l *ledger, duplex bool, limit int64) {
-	p.ledger, p.duplex, p.limit = l, duplex, limit
+func (p *player) load(l *ledger, duplex bool, limits Limits) {
+	p.ledger, p.duplex, p.limit, p.mostSteps = l, duplex, limits.Memory, cmp.Or(limits.Steps, mostSteps)
 	for s := range p.queues {
 		p.queues[s] = queue{ops: p.queues[s].ops[:0], running: idle}
 	}

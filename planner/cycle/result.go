@@ -12,6 +12,9 @@ type Limits struct {
 	// UpdatesLast refuses updates before the last backward of their step: clipping, and skipping a step whose gradients are not finite,
 	// need all gradients first.
 	UpdatesLast bool
+	// Steps is the number of steps after which a plan whose state has not repeated counts as one without a steady state; 0: mostSteps.
+	// Searches give up slow plans earlier.
+	Steps int
 }
 
 // Result holds the costs of a cyclic plan. Times are seconds.

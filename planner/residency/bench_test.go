@@ -1,0 +1,78 @@
+package residency
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"plimsoll/planner/bound"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/cycle"
+)
+
+// decoder is a language model of so many blocks on a device of H100's speed with a link of 55 GB/s, all figures assumed: float32 weights
+// of `parameters` a block, tokens of a microbatch, width of the residual stream.
+func decoder(blocks int, parameters, tokens, width float64) *chain.Chain {
+	const flops, hostBytes = 400e12, 150e9
+	c := &chain.Chain{Name: fmt.Sprintf("decoder-%d", blocks), InputBytes: int64(tokens * 4)}
+	layer := func(name string, parameters, saved float64) chain.Layer {
+		forward := 2 * parameters * tokens / flops
+		host := parameters * 28 / hostBytes
+		return chain.Layer{Name: name, ForwardS: forward, BackwardS: 2 * forward, OutputBytes: int64(tokens * width * 2), SavedBytes: int64(saved * tokens * width * 2),
+			GradientBytes: int64(tokens * width * 2), WeightBytes: int64(2 * parameters),
+			Update: chain.Update{GradientBytes: bytes(2 * parameters), StateBytes: int64(12 * parameters), DeviceS: parameters * 30 / 3e12, HostS: &host}}
+	}
+	c.Layers = append(c.Layers, layer("embedding", 32000*width, 1))
+	for b := range blocks {
+		c.Layers = append(c.Layers, layer(fmt.Sprintf("block%d", b+1), parameters, 16))
+	}
+	head := layer("head", 32000*width, 2)
+	head.GradientBytes = 0
+	c.Layers = append(c.Layers, head)
+	return c
+}
+
+func bytes(x float64) *int64 { b := int64(x); return &b }
+
+// BenchmarkAuto plans decoders of a width of 4096 at several limits; the period is given beside that of the best named strategy.
+func BenchmarkAuto(b *testing.B) {
+	for _, size := range []struct{ blocks, microbatches int }{{32, 1}, {32, 8}, {98, 1}, {98, 8}, {161, 8}} {
+		for _, limit := range []float64{16, 48} {
+			b.Run(fmt.Sprintf("%d layers/%d microbatches/%g GB", size.blocks+2, size.microbatches, limit), func(b *testing.B) {
+				r := Request{Chain: decoder(size.blocks, 200e6, 2048, 4096), Link: cycle.Link{ToDevice: 55e9, ToHost: 55e9, Duplex: true},
+					Limits: cycle.Limits{Memory: int64(limit * 1e9), Host: cycle.NoLimit}, Microbatches: size.microbatches}
+				var plan *Plan
+				for b.Loop() {
+					var err error
+					if plan, err = Solve(context.Background(), r); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(plan.Result.Period, "s/period")
+				b.ReportMetric(float64(plan.Evaluated), "sequences")
+				b.ReportMetric(float64(len(plan.Sequence)), "items")
+				busy := plan.Result.Busy
+				low, err := Bound(r)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(100*bound.Gap(plan.Result.Period, low), "%gap")
+				b.Logf("%v from %s; compute %.3f up %.3f down %.3f host %.3f; %s", plan.Result.Period, plan.Strategy, busy[cycle.Compute], busy[cycle.ToDevice], busy[cycle.ToHost],
+					busy[cycle.Host], namedPeriods(r))
+			})
+		}
+	}
+}
+
+// namedPeriods lists the periods of the named strategies.
+func namedPeriods(r Request) (text string) {
+	for _, s := range named() {
+		r.Strategy = s.Name
+		if plan, err := Solve(context.Background(), r); err == nil {
+			text += fmt.Sprintf("%s %.3f; ", s.Name, plan.Result.Period)
+		} else {
+			text += s.Name + " none; "
+		}
+	}
+	return text
+}

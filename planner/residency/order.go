@@ -1,0 +1,250 @@
+package residency
+
+import (
+	"plimsoll/planner/cycle"
+	"plimsoll/planner/schedule"
+)
+
+// order is the forwards and backwards of a step, with what their activations cost.
+type order struct {
+	name    string
+	ops     []cycle.Op
+	seconds []float64
+	used    []int64 // bytes of activations in use while an op runs
+	rest    []int64 // and before it; one more: behind the last
+	leaves  []absence
+	total   float64 // seconds
+}
+
+// absence is an activation between two ops that read it, or its making and the first of these: it may be on the host meanwhile.
+type absence struct {
+	activation, microbatch int
+	bytes                  int64
+	from, to               int // ops
+}
+
+// pattern says how the forwards of a step run.
+type pattern struct {
+	name  string
+	group int // microbatches that pass through a layer one after the other
+	// segment[l] is the first layer of the segment that is computed again before its backwards, for each of its layers; 0: layer l saves
+	// everything at once.
+	segment []int
+	// sequence, where it is not nil, is the order of one microbatch at a time.
+	sequence schedule.Sequence
+}
+
+// arrange returns the order of a pattern; nil: it is none, or takes more memory than there is.
+func (p *problem) arrange(t pattern) *order {
+	b := orderBuilder{p: p, order: &order{name: t.name}, pattern: t}
+	if t.sequence != nil {
+		b.repeat(t.sequence)
+	} else {
+		for first := 1; first <= p.microbatches; first += t.group {
+			b.first, b.last = first, min(first+t.group-1, p.microbatches)
+			b.forward()
+			b.backward()
+		}
+	}
+	if !b.follow() {
+		return nil
+	}
+	return b.order
+}
+
+// orderBuilder writes the ops of an order.
+type orderBuilder struct {
+	*order
+	p           *problem
+	pattern     pattern
+	first, last int // microbatches of the group
+}
+
+func (b *orderBuilder) add(kind schedule.Kind, layer, microbatch int) {
+	b.ops = append(b.ops, cycle.Op{Kind: kind, Layer: layer, Microbatch: b.p.microbatch(microbatch)})
+}
+
+// all adds an op of every microbatch of the group.
+func (b *orderBuilder) all(kind schedule.Kind, layer int) {
+	for m := b.first; m <= b.last; m++ {
+		b.add(kind, layer, m)
+	}
+}
+
+// forward runs the layers but the last, whose forwards and backwards alternate.
+func (b *orderBuilder) forward() {
+	for l := 1; l < b.p.n; l++ {
+		switch s := b.pattern.segment[l]; s {
+		case 0:
+			b.all(schedule.ForwardAll, l)
+		case l:
+			b.all(schedule.ForwardCheckpoint, l)
+		default:
+			b.all(schedule.ForwardDiscard, l)
+		}
+	}
+}
+
+// backward runs the segments, the last first.
+func (b *orderBuilder) backward() {
+	n := b.p.n
+	for m := b.first; m <= b.last; m++ {
+		b.add(schedule.ForwardAll, n, m)
+		b.add(schedule.Backward, n, m)
+	}
+	for l := n - 1; l >= 1; {
+		s := b.pattern.segment[l]
+		for k := s; s > 0 && k <= l; k++ {
+			if k == l { // its backward follows at once
+				b.pairs(l)
+				continue
+			}
+			b.all(schedule.ForwardAll, k)
+		}
+		if s == 0 {
+			s = l
+			b.all(schedule.Backward, l)
+		}
+		for l--; l >= s; l-- {
+			b.all(schedule.Backward, l)
+		}
+	}
+}
+
+// pairs runs a layer's forwards again, each before its backward.
+func (b *orderBuilder) pairs(l int) {
+	for m := b.first; m <= b.last; m++ {
+		b.add(schedule.ForwardAll, l, m)
+		b.add(schedule.Backward, l, m)
+	}
+}
+
+// repeat runs a sequence once for each microbatch. Its transfers are left to the placement.
+func (b *orderBuilder) repeat(seq schedule.Sequence) {
+	for m := 1; m <= b.p.microbatches; m++ {
+		for _, op := range seq {
+			if !op.Kind.Transfer() {
+				b.add(op.Kind, op.Layer, m)
+			}
+		}
+	}
+}
+
+// follow replays the ops by the rules of activations; false: they break one.
+func (b *orderBuilder) follow() bool {
+	c := b.p.c
+	rules := make([]*schedule.Follower, b.p.microbatches)
+	copies := make([]reader, b.p.microbatches)
+	for i := range rules {
+		rules[i], copies[i] = schedule.Follow(c), newReader(c.Len())
+	}
+	used := c.InputBytes * int64(b.p.microbatches)
+	for i, op := range b.ops {
+		m := max(op.Microbatch, 1) - 1
+		e, err := rules[m].Do(schedule.Op{Kind: op.Kind, Layer: op.Layer})
+		if err != nil {
+			return false
+		}
+		b.rest = append(b.rest, used)
+		b.used = append(b.used, used+e.Takes)
+		b.seconds = append(b.seconds, e.Seconds)
+		b.total += e.Seconds
+		used += e.Leaves
+		b.leaves = copies[m].read(b, i, op, b.leaves)
+	}
+	b.rest = append(b.rest, used)
+	for i := range rules {
+		if rules[i].End() != nil || rules[i].Left() >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// reader follows the activations of one microbatch.
+type reader struct {
+	latest []int  // by activation: the op that made or read it last; -1: none
+	saved  []bool // by activation: it is ā_i
+}
+
+func newReader(n int) reader {
+	r := reader{make([]int, n+1), make([]bool, n+1)}
+	for i := range r.latest {
+		r.latest[i] = -1
+	}
+	return r
+}
+
+// read notes what op i, of the order, reads and makes.
+func (r *reader) read(b *orderBuilder, i int, op cycle.Op, stays []absence) []absence {
+	l := op.Layer
+	if stays = r.use(b, stays, l-1, i, op.Microbatch); op.Kind == schedule.Backward {
+		stays = r.use(b, stays, l, i, op.Microbatch)
+		r.latest[l] = -1
+		if !r.saved[l-1] {
+			r.latest[l-1] = -1
+		}
+		return stays
+	}
+	if op.Kind == schedule.ForwardDiscard {
+		r.latest[l-1] = -1
+	}
+	r.latest[l], r.saved[l] = i, op.Kind == schedule.ForwardAll
+	return stays
+}
+
+// use ends the stay of an activation at an op that reads it. The input of the model and a stay between neighbours do not count.
+func (r *reader) use(b *orderBuilder, stays []absence, activation, i, microbatch int) []absence {
+	from := r.latest[activation]
+	if from >= 0 && i > from+1 && activation < b.p.n {
+		bytes := b.p.c.Activation(activation)
+		if r.saved[activation] {
+			bytes = b.p.c.Saved(activation)
+		}
+		if bytes > 0 {
+			stays = append(stays, absence{activation, microbatch, bytes, from, i})
+		}
+	}
+	r.latest[activation] = i
+	return stays
+}
+
+// shortChain is the longest chain, loss included, whose patterns of recomputation are all tried.
+const shortChain = 5
+
+// patterns returns the ways to compute the layers of a group again: by level, and of short chains all segments.
+func (p *problem) patterns(group int) []pattern {
+	if p.n > shortChain {
+		return append(p.levels(group), p.equalSegments(group)...)
+	}
+	all := []pattern{{group: group, segment: make([]int, p.n+1)}}
+	for l := 1; l < p.n; l++ {
+		var more []pattern
+		for _, t := range all {
+			more = append(more, t)
+			first := []int{l}
+			if s := t.segment[l-1]; s > 0 {
+				first = append(first, s)
+			}
+			for _, s := range first {
+				y := pattern{group: group, segment: append([]int(nil), t.segment...)}
+				y.segment[l] = s
+				more = append(more, y)
+			}
+		}
+		all = more
+	}
+	return all
+}
+
+// equalSegments returns patterns whose segments have 2, 4, ... layers.
+func (p *problem) equalSegments(group int) (patterns []pattern) {
+	for size := 2; size < p.n; size *= 2 {
+		t := pattern{group: group, segment: make([]int, p.n+1)}
+		for l := 1; l < p.n; l++ {
+			t.segment[l] = l - (l-1)%size
+		}
+		patterns = append(patterns, t)
+	}
+	return patterns
+}

@@ -1,0 +1,73 @@
+// Package residency finds cyclic plans of one device: it decides which weights, gradients and optimizer state stay on the device, when the
+// others are fetched and written back, whether the device or the host updates a layer, which activations are recomputed or offloaded, and
+// the order of the microbatches. Package cycle judges and times its plans; the rules and costs are those of the design, section 8.
+//
+// A plan is made in four steps, each a file:
+//
+//   - order: the forwards and backwards of a step, by microbatch, by layer or in groups, with recomputation;
+//   - layout: the device updates among them, and the gaps between two uses of an item, in which it may leave the device;
+//   - keep: which gaps an item stays through, for the room that the limit leaves at each turn;
+//   - place: where in the sequence copies and host updates stand.
+//
+// The named strategies fix most choices as the literature does. Auto starts from all of them and searches.
+// The package knows no tensor, device or clock.
+package residency
+
+import (
+	"context"
+	"errors"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/cycle"
+)
+
+// Request asks for a cyclic plan.
+type Request struct {
+	Chain        *chain.Chain
+	Link         cycle.Link
+	Limits       cycle.Limits
+	Microbatches int    // of a step; 0: one
+	Strategy     string // one of Strategies; "": auto
+	// Evaluations bounds the sequences that auto times; 0: as many as fit the length of the chain.
+	Evaluations int
+}
+
+// Plan is a sequence within the limits, and what it costs.
+type Plan struct {
+	Sequence  cycle.Sequence
+	Result    *cycle.Result
+	Strategy  string // that made it; of auto: where its search began
+	Evaluated int    // sequences that were timed
+}
+
+// Solve finds a plan. Its in-order peak is within the limit too, so that no duration can make it wait for ever.
+// Errors: those of cycle.NewSimulator, *UnknownError, *InfeasibleError, *HostError, and the context's.
+func Solve(ctx context.Context, r Request) (*Plan, error) {
+	p, err := newProblem(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if r.Strategy != "" && r.Strategy != Auto {
+		err = p.runNamed(r.Strategy)
+	} else {
+		err = p.search()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p.best == nil {
+		return nil, p.refusal()
+	}
+	return p.plan()
+}
+
+// plan returns the best plan, judged once more.
+func (p *problem) plan() (*Plan, error) {
+	limits := p.limits
+	limits.Steps = 0
+	result, err := p.sim.Run(p.best.seq, limits)
+	if err != nil {
+		return nil, errors.Join(errors.New("BUG: the best plan is refused"), err)
+	}
+	return &Plan{p.best.seq, result, p.best.from, p.evaluated}, nil
+}
