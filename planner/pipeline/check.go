@@ -46,7 +46,7 @@ type Report struct {
 // *InvalidError whose violations are all of RuleDuration or later. Errors: *InvalidError; ErrPlan, ErrPlatform,
 // ErrBranches and chain.ErrFormat for what cannot be judged.
 func Check(c *chain.Chain, p *Platform, plan *Plan) (*Report, error) {
-	if plan.IsSequence() {
+	if plan.RunsSequence() {
 		return checkSequence(c, p, plan)
 	}
 	l, err := arrange(c, p, plan)

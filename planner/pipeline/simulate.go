@@ -52,7 +52,7 @@ func Simulate(c *chain.Chain, p *Platform, plan *Plan, n Noise) (*Outcome, error
 	if !(n.Fraction >= 0 && n.Fraction <= 1) || n.Periods < 0 {
 		return nil, fmt.Errorf("%w: noise of a fraction %g over %d periods: the fraction is 0 to 1, the periods 0 or more", ErrPlan, n.Fraction, n.Periods)
 	}
-	if plan.IsSequence() {
+	if plan.RunsSequence() {
 		return simulateSequence(c, p, plan, n)
 	}
 	l, err := arrange(c, p, plan)
