@@ -100,4 +100,3 @@ func BenchmarkEngines(b *testing.B) {
 		})
 	}
 }
-

@@ -213,8 +213,8 @@ func TestAccumulatedSequencesRunAsOnOneDevice(t *testing.T) {
 	}
 }
 
-// When a step is timed op by op, every op and every transfer is timed once. An op is within its task and behind the op before it. A transfer
-// is behind the op that it follows in the sequence, and a prefetch behind its offload.
+// When a step is timed op by op, its batch, every op and every transfer are timed once. An op is within its task and behind the op before it,
+// the first behind the batch. A transfer is behind the op that it follows in the sequence, and a prefetch behind its offload.
 func TestOpsAreTimed(t *testing.T) {
 	t.Parallel()
 	m, err := models.New("resnet20", models.Config{Batch: 4, Image: 16, Classes: 10})
@@ -229,11 +229,22 @@ func TestOpsAreTimed(t *testing.T) {
 	plan, err := executor.Plan(t.Context(), w, c.Chain, s, w.StaticBytes()+(full-w.StaticBytes())*6/10, strategy.Options{HostMemory: 1 << 30})
 	must(t, err)
 	const steps = 4
-	e, _ := trainedWith(t, w, Costs{c.Chain, plan.Platform}, plan, steps, host.Config{Chaos: 1}, Options{Timed: &Timed{Periods: steps, Ops: true}})
+	c.Platform = plan.Platform
+	e, _ := trainedWith(t, w, c, plan, 1, host.Config{Chaos: 1}, Options{Timed: &Timed{Ops: true}})
 	all, err := e.Timings()
 	must(t, err)
+	e.opt.Done = nil
+	for step := range steps - 1 {
+		must(t, e.Run(t.Context(), 1))
+		more, err := e.Timings()
+		must(t, err)
+		for _, x := range more {
+			x.Minibatch += step + 1
+			all = append(all, x)
+		}
+	}
 	seq := plan.Sequence()
-	tasks, ops := map[[2]int]Timing{}, make([][]Timing, steps)
+	tasks, ops, batches := map[[2]int]Timing{}, make([][]Timing, steps), make([]Timing, steps)
 	for i := range ops {
 		ops[i] = make([]Timing, len(seq)+1)
 	}
@@ -241,6 +252,8 @@ func TestOpsAreTimed(t *testing.T) {
 		switch {
 		case x.Computes():
 			tasks[[2]int{int(x.Kind), x.Minibatch}] = x
+		case x.Op == TheBatch:
+			batches[x.Minibatch] = x
 		case x.Op > 0:
 			if ops[x.Minibatch][x.Op].Op > 0 {
 				t.Errorf("op %d of step %d is timed twice", x.Op, x.Minibatch)
@@ -250,7 +263,10 @@ func TestOpsAreTimed(t *testing.T) {
 	}
 	moved := 0
 	for step, list := range ops {
-		var before Timing
+		before := batches[step]
+		if before.Op != TheBatch || before.End < before.Start {
+			t.Errorf("the batch of step %d: %+v", step, before)
+		}
 		away := map[int]float64{}
 		for p, op := range seq {
 			x := list[p+1]

@@ -156,8 +156,7 @@ func (e *Executor) Write(t executor.Tensor, src []float32) error {
 		if !e.here(x.driver.device) {
 			continue
 		}
-		from := x.behind / kernels.Float32.Size()
-		if err := x.driver.write(x.span, src[from:from+x.span.Bytes/kernels.Float32.Size()]); err != nil {
+		if err := x.driver.write(x.span, asBytes(src)[x.behind:x.behind+x.span.Bytes]); err != nil {
 			return err
 		}
 	}
@@ -174,13 +173,13 @@ func (e *Executor) Processes(t executor.Tensor) (all []int) {
 	return all
 }
 
-func (d *driver) write(to runtime.Span, src []float32) error {
+func (d *driver) write(to runtime.Span, src []byte) error {
 	return d.chunks(to, func(dev, host runtime.Span, at int64) error {
 		b, err := d.dev.HostBytes(host)
 		if err != nil {
 			return err
 		}
-		copy(b, asBytes(src)[at:])
+		copy(b, src[at:])
 		if err := d.compute.s.Copy(dev, host); err != nil {
 			return err
 		}
@@ -222,6 +221,6 @@ func (e *Executor) initialize() error {
 	return e.freshen()
 }
 
-func asBytes(f []float32) []byte {
+func asBytes[T float32 | int32](f []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(f))), len(f)*4)
 }

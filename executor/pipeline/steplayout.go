@@ -104,6 +104,19 @@ func (l *stepLayout) number() {
 	})
 }
 
+// positions returns those in the sequence of the ops of a turn, in order; nil of a plan that runs none.
+func (l *stepLayout) positions() (all []int) {
+	if !l.order.plan.RunsSequence() {
+		return nil
+	}
+	for _, t := range l.tasks[:len(l.tasks)/l.turns] {
+		for _, o := range l.stages[t.stage].opsOf(t.minibatch).tasks[t.kind] {
+			all = append(all, o.number-1)
+		}
+	}
+	return all
+}
+
 // op returns the number of the op at a moment of a minibatch.
 func (l *stepLayout) op(s *localStage, minibatch, moment int) int {
 	t := s.opsOf(minibatch)

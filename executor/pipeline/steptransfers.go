@@ -18,6 +18,7 @@ type stepTransfers struct {
 	host   []pack.Item // what is with the host
 	owner  []*slab     // of each
 	locked int64       // page-locked bytes for it
+	base   int64       // where these begin
 	duplex bool
 	waits  [][]int         // by op of a turn: the ops of other streams that it waits for
 	ends   []runtime.Event // likewise: behind it; nil where nobody waits
@@ -28,13 +29,16 @@ type stepTransfers struct {
 func (l *stepLayout) layHost() {
 	one := len(l.host) / l.turns
 	l.locked = pack.Pack(l.host[:one], l.ops/l.turns)
-	for i, it := range l.host {
-		l.owner[i].hostCopies = append(l.owner[i].hostCopies, runtime.Span{Space: runtime.Host, Offset: l.host[i%one].Offset, Bytes: it.Bytes})
+	for i := range l.host {
+		it := &l.host[i]
+		it.Offset = l.host[i%one].Offset
+		l.owner[i].hostCopies = append(l.owner[i].hostCopies, runtime.Span{Space: runtime.Host, Offset: it.Offset, Bytes: it.Bytes})
 	}
 }
 
 // shiftHost moves what is with the host to where it lies in page-locked memory.
 func (l *stepLayout) shiftHost(base int64) {
+	l.base = base
 	for _, t := range l.stages {
 		for i := range t.slabs {
 			for k := range t.slabs[i].hostCopies {
@@ -177,17 +181,26 @@ func (l *stepLayout) inTurn(t *localStage, o *op, f *inFlight) int {
 	return l.op(t, f.minibatch, o.at) % (l.ops / l.turns)
 }
 
-// waitFor lets an op of a step with transfers wait for others.
-func (d taskCompiler) waitFor(q queue, t *localStage, o *op, f *inFlight) error {
+// waitFor lets an op of a step with transfers wait for others, if it has to. A transfer with no compute op before it waits for what its task
+// begins with.
+func (d taskCompiler) waitFor(q queue, t *localStage, o *op, f *inFlight) (waits bool, err error) {
 	if !d.step.moves() {
-		return nil
+		return false, nil
 	}
 	for _, w := range d.step.waits[d.step.inTurn(t, o, f)] {
 		if err := q.wait(d.step.ends[w]); err != nil {
-			return err
+			return true, err
 		}
+		waits = true
 	}
-	return nil
+	if o.program != nil || t.opsOf(f.minibatch).before[o.at] != none {
+		return waits, nil
+	}
+	begun := t.slabs[f.slab].forward
+	if err := d.compute.record(begun); err != nil {
+		return true, err
+	}
+	return true, q.wait(begun)
 }
 
 // tellEnd puts an event behind an op of a step with transfers, if others wait for it. Behind the last op of a turn compute waits for all
@@ -213,17 +226,9 @@ func (d taskCompiler) tellEnd(q queue, t *localStage, o *op, f *inFlight) error 
 	return nil
 }
 
-// carry issues a transfer of a step. One with no compute op before it waits for what its task begins with.
+// carry issues a transfer of a step.
 func (d taskCompiler) carry(t *localStage, o *op, f *inFlight) error {
 	sb, q := &t.slabs[f.slab], o.queue(d.driver)
-	if t.opsOf(f.minibatch).before[o.at] == none {
-		if err := d.compute.record(sb.forward); err != nil {
-			return err
-		}
-		if err := q.wait(sb.forward); err != nil {
-			return err
-		}
-	}
 	copied := sb.hostCopies[o.host]
 	if o.moves == schedule.Prefetch {
 		return q.copy(span(&o.output, sb, &f.at).Part(0, copied.Bytes), copied)
