@@ -31,6 +31,23 @@ type JobPlan struct {
 // IsPipeline reports whether the plan is run as a pipeline, on several devices or on one, and not as a sequence.
 func (p *JobPlan) IsPipeline() bool { return p != nil && p.Needs != nil }
 
+// hasTable reports whether the devices of the plan play tables: not along a sequence of a model whose branches meet, with state in host memory,
+// or with batches that wait in the arena as bytes.
+func (p *JobPlan) hasTable() bool {
+	return p.IsPipeline() || !p.Work.Model.Wiring().Joins() && p.Work.Offloading() == executor.OffloadNothing && p.Work.StagedBytes() == 0
+}
+
+// steps returns the plan of a step: of a sequence with all parts of it.
+func (p *JobPlan) steps() *pipeline.Plan {
+	if p.IsPipeline() {
+		return p.Plan
+	}
+	return p.Accumulated(p.Group)
+}
+
+// devices returns how many devices the plan has.
+func (p *JobPlan) devices() int { return max(len(p.Needs), 1) }
+
 // Corrections are how a pipeline trains otherwise than its plan alone says.
 type Corrections struct {
 	// PipeMare is over how many updates its rescheduling of learning rates is phased out; 0: without.
