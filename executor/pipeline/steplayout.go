@@ -216,7 +216,10 @@ func (l *stepLayout) pack(live int64) {
 		one := len(l.packed) / l.turns
 		l.extent = l.atOnce(l.packed[:one], l.ops/l.turns)
 		for i := range l.packed {
-			l.packed[i].Offset = l.packed[i%one].Offset
+			it := &l.packed[i]
+			if it.Offset = l.packed[i%one].Offset; i < one {
+				it.Offset = l.extent - it.Offset - it.Bytes // they grow upward
+			}
 		}
 		return
 	}
