@@ -32,7 +32,7 @@ func zooRigOn(t *testing.T, name string, d kernels.DType, open func(*host.Device
 	lib := open(dev)
 	w, err := Compile(m, lib, kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4})
 	must(t, err)
-	return rig{w, dev, Target{dev, lib}}
+	return rig{w, dev, Target{Device: dev, Library: lib}}
 }
 
 // Invariants 2 and 3 in bfloat16 and TF32: recomputation gives the bits of store-all at the predicted peak.

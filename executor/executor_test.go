@@ -94,7 +94,7 @@ func openRig(t testing.TB, m *models.Model, config host.Config, wrap func(kernel
 	}
 	w, err := Compile(m, lib, kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4})
 	must(t, err)
-	return rig{w, dev, Target{dev, lib}}
+	return rig{w, dev, Target{Device: dev, Library: lib}}
 }
 
 func (r rig) executor(t testing.TB, seq schedule.Sequence, opt Options) *Executor {

@@ -29,6 +29,7 @@ import (
 	"plimsoll/planner/pofo"
 	"plimsoll/planner/profiles"
 	"plimsoll/planner/remat"
+	"plimsoll/planner/residency"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -51,10 +52,10 @@ func Sequences() []pipeline.Strategy {
 // Joins returns the strategies that plan branches that meet for one device; auto does that, too.
 func Joins() []pipeline.Strategy { return strategy.Strategies(multichain.Strategies()) }
 
-// Pipelines returns the strategies for several devices, in the order in which they are shown: those that choose stages first, then the
-// schedules. They return as soon as their context is canceled.
+// Pipelines returns the strategies whose plans have stages, in the order in which they are shown: those that choose stages first, then the
+// schedules, then those that say where weights and state of one device are. They return as soon as their context is canceled.
 func Pipelines() []pipeline.Strategy {
-	return prompt(slices.Concat(partition.Strategies(), ilp.Strategies(), loadline.Strategies(), joint.Strategies(), periodic.Strategies(), flush.Strategies()))
+	return prompt(slices.Concat(partition.Strategies(), ilp.Strategies(), loadline.Strategies(), joint.Strategies(), periodic.Strategies(), flush.Strategies(), residency.ForPlans()))
 }
 
 // prompt returns strategies that return as soon as their context is canceled.

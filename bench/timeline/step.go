@@ -47,13 +47,13 @@ func (t *Step) Curves() (predicted, measured []report.Point, err error) {
 	for _, i := range t.byStart() {
 		at := t.Measured.Intervals[i]
 		measured = append(measured, report.Point{X: at.Start, Y: float64(t.Measured.Live[i])})
-		if !t.Plan.Sequence()[i].Kind.Transfer() {
-			end = at.End
+		if end = max(end, at.Start); !t.Plan.Sequence()[i].Kind.Transfer() { // which may begin behind the last op
+			end = max(end, at.End)
 		}
 	}
 	last := func(at float64) report.Point { return report.Point{X: at, Y: predicted[len(predicted)-1].Y} }
 	if len(measured) > 0 {
-		measured = append(measured, last(end), last(t.Measured.Whole))
+		measured = append(measured, last(end), last(max(end, t.Measured.Whole)))
 	}
 	return append(predicted, last(r.Makespan+t.UpdateS)), measured, nil
 }

@@ -52,7 +52,10 @@ func (f *stageFlags) straight() bool { return f.portals && f.given.plan == nil }
 
 // parts returns the microbatches of a step of a strategy on so many devices: 1 without a flush, where every minibatch is a step.
 func (f *stageFlags) parts(s pipeline.Strategy, devices int) int {
-	if s.Type != pipeline.Flushing {
+	switch {
+	case s.Type == pipeline.Cyclic:
+		return cmp.Or(f.microbatches, s.Microbatches, 1)
+	case s.Type != pipeline.Flushing:
 		return 1
 	}
 	return cmp.Or(f.microbatches, s.Microbatches, 2*devices)

@@ -122,7 +122,7 @@ func refuseChoices(cmd *cobra.Command, more ...string) error {
 // fit refuses flags that the strategy would pass over.
 func (f *pipelineFlags) fit(s pipeline.Strategy) error {
 	switch {
-	case f.microbatches != 0 && s.Type != pipeline.Flushing:
+	case f.microbatches != 0 && !s.Divides():
 		return usage(fmt.Errorf("--microbatches is for schedules with a flush: %s has none", s.Name))
 	case f.batch != 0 && s.Type != pipeline.Flushing:
 		return usage(fmt.Errorf("--batch is for schedules with a flush: %s takes the batch size that trains most samples a second, of those that the chain was profiled at", s.Name))

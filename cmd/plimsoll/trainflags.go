@@ -228,10 +228,10 @@ func (f *trainFlags) add(cmd *cobra.Command, devices int, strategy string) error
 	return refuse(cmd, "and --accumulate are two names of one thing: give one of them", "microbatches")
 }
 
-// flushes reports whether a strategy is a schedule with a flush.
+// flushes reports whether a step of a strategy's plans is microbatches.
 func flushes(name string) bool {
 	s, err := planner.LookupPipeline(name)
-	return err == nil && s.Type == pipeline.Flushing
+	return err == nil && s.Divides()
 }
 
 // onlyPipeline reports whether a strategy is one of several devices alone.
@@ -279,7 +279,7 @@ func (f *trainPipeFlags) check(strategy string) error {
 	}
 	first := f.strategies[0]
 	switch {
-	case f.microbatches > 0 && first.Type != pipeline.Flushing:
+	case f.microbatches > 0 && !first.Divides():
 		return usage(fmt.Errorf("--microbatches is for schedules with a flush: %s has none; give one, as in --strategy 1f1b-flush", first.Name))
 	case f.versions != string(pipeline.Flush) && !knownVersions(f.versions):
 		return unknownVersions(f.versions, "double_buffered, stash, latest or flush")

@@ -234,6 +234,9 @@ func (a *app) planStages(ctx context.Context, f *trainFlags, place *runFolder, r
 		if r.Chain, err = a.measured(ctx, r.Job, f.cache, m); err != nil {
 			return err
 		}
+		if f.pipe.strategies[0].Type == pipeline.Cyclic {
+			platform = f.cyclicPlatform(platform, r.Chain)
+		}
 		if err := a.examine(&f.pipe.given, r.Chain, platform, f.cache.file == "", f.memoryGiven); err != nil {
 			return err
 		}
@@ -244,6 +247,16 @@ func (a *app) planStages(ctx context.Context, f *trainFlags, place *runFolder, r
 	}
 	r.Plan.Patience = f.pipe.patience
 	return nil
+}
+
+// cyclicPlatform returns the device of a plan that moves weights and state, with the link and the host memory that it has.
+func (f *trainFlags) cyclicPlatform(p *pipeline.Platform, c *chain.Chain) *pipeline.Platform {
+	out := *p
+	if out.Host == 0 {
+		out.Host = c.Bandwidth
+	}
+	out.Duplex, out.HostMemory = f.link.duplex, f.link.memory.Bytes
+	return &out
 }
 
 // whole lets a run end with an update, and says so where that is not as it was asked for.
@@ -309,7 +322,7 @@ func otherwise(was, now json.RawMessage) string {
 func (a *app) newPipe(ctx context.Context, r *train.Run, f *trainFlags, platform *pipeline.Platform) (p *train.JobPlan, err error) {
 	for i, s := range f.pipe.strategies {
 		o := pipeline.Options{Versions: pipeline.Versions(f.pipe.versions), Accounting: pipeline.Saved, Zero: pipeline.Zero(f.pipe.zero)}
-		if s.Type == pipeline.Flushing {
+		if s.Divides() {
 			o.Microbatches = f.pipe.stepParts()
 		}
 		p, err = r.Job.PlanPipe(ctx, r.Chain, train.PipeRequest{

@@ -16,19 +16,23 @@ type Audited struct {
 	Device      int
 	PeakBytes   int64 // the most that was owned while an op ran, static memory and messages included
 	ExtentBytes int64 // the end of the highest byte that was written by minibatches in flight
+	// Live are the bytes that were owned when each op started, of a plan that runs a sequence, by position in that.
+	Live []int64
 }
 
 // auditor checks a step of a plan that flushes against the layout of a device: what no minibatch in flight and no op holds
 // must not change. The driver stops behind every op until the device's streams have done all that was issued; what others send
 // arrives elsewhere. What comes between two ops, such as a batch, belongs to the later one.
 type auditor struct {
-	held  *canary.Region
-	fixed int64 // bytes of the arena before it
-	next  int   // the op that is next
-	count int   // of them
-	peak  int64
-	done  *Audited     // nil as long as the step runs
-	cycle *cyclicStage // of a cyclic plan; else nil
+	held     *canary.Region
+	away     *canary.Region // what is with the host; nil where nothing goes there
+	fixed    int64          // bytes of the arena before what is held
+	next     int            // the op that is next
+	count    int            // of them
+	position []int          // of the ops of a sequence; nil of another plan
+	audited  Audited
+	done     *Audited     // nil as long as the step runs
+	cycle    *cyclicStage // of a cyclic plan; else nil
 }
 
 // blank is a feed of images without a picture.
@@ -98,6 +102,13 @@ func (d *driver) openAudit() error {
 	}
 	beyond := runtime.Span{Offset: a.fixed, Bytes: max(d.e.limit(d.device), m.Extent) - a.fixed}
 	a.held, d.auditor = canary.New("arena", mem, beyond, items, a.count), a
+	if l := d.step; l.moves() {
+		a.away = canary.New("host memory", mem, runtime.Span{Space: runtime.Host, Offset: l.base, Bytes: l.locked}, l.host, a.count)
+	}
+	a.audited = Audited{Device: d.device, PeakBytes: a.fixed}
+	if a.position = d.step.positions(); a.position != nil {
+		a.audited.Live = make([]int64, len(a.position))
+	}
 	return mem.Fill(runtime.Span{Bytes: m.Static}, 0)
 }
 
@@ -106,18 +117,35 @@ func (a *auditor) begin() error {
 	if a == nil || a.done != nil {
 		return nil
 	}
-	a.next, a.peak = 0, a.fixed
-	if err := a.held.Begin(0); err != nil {
-		return err
+	for _, r := range a.regions() {
+		if err := r.Begin(0); err != nil {
+			return err
+		}
 	}
 	return a.before()
 }
 
+// regions are what is audited.
+func (a *auditor) regions() []*canary.Region {
+	if a.away == nil {
+		return []*canary.Region{a.held}
+	}
+	return []*canary.Region{a.held, a.away}
+}
+
 // before comes before the next op.
 func (a *auditor) before() error {
-	err := a.held.Before(a.next, 0)
-	a.peak = max(a.peak, a.fixed+a.held.Live())
-	return err
+	for _, r := range a.regions() {
+		if err := r.Before(a.next, 0); err != nil {
+			return err
+		}
+	}
+	live := a.fixed + a.held.Live()
+	a.audited.PeakBytes = max(a.audited.PeakBytes, live)
+	if n := len(a.position); n > 0 {
+		a.audited.Live[a.position[a.next%n]] = live
+	}
+	return nil
 }
 
 // auditOp comes behind an op: what that was the last to hold is nobody's, and behind the last one everything is.
@@ -129,19 +157,26 @@ func (d *driver) auditOp(v *instance) error {
 	if err := d.finish(); err != nil {
 		return err
 	}
-	return a.pass(d)
+	return a.pass()
 }
 
 // pass comes behind an op.
-func (a *auditor) pass(d *driver) error {
-	if err := a.held.After(a.next); err != nil {
-		return err
+func (a *auditor) pass() error {
+	for _, r := range a.regions() {
+		if err := r.After(a.next); err != nil {
+			return err
+		}
 	}
 	if a.next++; a.next < a.count {
 		return a.before()
 	}
-	a.done = &Audited{d.device, a.peak, a.fixed + a.held.Extent()}
-	return a.held.End()
+	a.audited.ExtentBytes, a.done = a.fixed+a.held.Extent(), &a.audited
+	for _, r := range a.regions() {
+		if err := r.End(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // noteAudit notes that an op has ended, for an audit.

@@ -15,6 +15,7 @@ type command struct {
 	to       *driver        // in whose arena dst is
 	channel  *channel       // of a copy that is a message
 	event    runtime.Event  // recorded, or waited for; by the host, too
+	timed    bool           // nobody waits for the event
 	pages    []runtime.Span // of page-locked memory that the host reads, or writes
 	writes   bool
 	turn     chan struct{} // that is given or taken
@@ -70,8 +71,6 @@ const (
 	fillUpdate
 	stampStart
 	stampEnd
-	stampOp
-	stampOpEnd
 )
 
 // commandKey tells commands apart: equal keys do the same.
@@ -90,7 +89,6 @@ type commandKey struct {
 	work     hostTask
 	stage    *localStage
 	slot     int
-	op       int
 	played   occasion
 	ahead    int
 	link     *halfDuplex
@@ -100,7 +98,7 @@ type commandKey struct {
 func (c *command) key() commandKey {
 	k := commandKey{
 		verb: c.verb, id: c.id, on: c.on.number, dst: c.dst, src: c.src, to: c.to, channel: c.channel, event: c.event, pages: unsafe.SliceData(c.pages),
-		turn: c.turn, way: c.way, work: c.work, stage: c.stage, slot: c.slot, op: c.op, played: c.played, ahead: c.ahead, link: c.link, step: c.step,
+		turn: c.turn, way: c.way, work: c.work, stage: c.stage, slot: c.slot, played: c.played, ahead: c.ahead, link: c.link, step: c.step,
 	}
 	if c.id == 0 {
 		k.launch = c.Launch

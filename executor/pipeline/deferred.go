@@ -165,7 +165,7 @@ func (e *Executor) freshen() error {
 			if t == nil || t.deferred.rows.Bytes == 0 {
 				continue
 			}
-			if err := d.write(t.deferred.rows, slices.Repeat([]float32{kernels.NoMoment}, int(t.deferred.rows.Bytes/4))); err != nil {
+			if err := d.write(t.deferred.rows, asBytes(slices.Repeat([]float32{kernels.NoMoment}, int(t.deferred.rows.Bytes/4)))); err != nil {
 				return err
 			}
 		}

@@ -127,9 +127,9 @@ func (e *Executor) writeCorrections() error {
 			}
 			_, scalars := t.discrepancy.rules()
 			for i, k := range scalars {
-				words := make([]float32, kernels.ScalarsBytes/4)
-				k.Put(asBytes(words))
-				if err := d.write(t.discrepancy.scalars[i], words); err != nil {
+				values := make([]byte, kernels.ScalarsBytes)
+				k.Put(values)
+				if err := d.write(t.discrepancy.scalars[i], values); err != nil {
 					return err
 				}
 			}

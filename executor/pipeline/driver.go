@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"plimsoll/executor"
 	"plimsoll/internal/units"
 	"plimsoll/runtime"
 )
@@ -51,7 +52,9 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	if limit > 0 && m.Extent > limit {
 		return &LimitError{Device: d.device, Needed: m.Extent, Limit: limit, Static: m.Static}
 	}
-	d.hostBytes = d.layHost()
+	if d.hostBytes = d.layHost(); d.e.opt.HostLimit > 0 && d.hostBytes > d.e.opt.HostLimit {
+		return &executor.HostLimitError{Limit: d.e.opt.HostLimit, Needed: d.hostBytes, Copies: m.Offloaded}
+	}
 	if err := d.dev.Reserve(max(limit, m.Extent), d.hostBytes); err != nil {
 		if d.saver != nil {
 			err = fmt.Errorf("%w; %s of host memory are for its state while that is saved", err, units.Bytes(m.Snapshot))
@@ -131,7 +134,7 @@ func (d *driver) openEvents() error {
 		for _, b := range t.sendBuffers() {
 			events = append(events, b.events()...)
 		}
-		for i := range stagingSlots {
+		for i := range d.slots() {
 			events = append(events, &d.staging[s].uploaded[i], &d.staging[s].returned[i])
 		}
 	}

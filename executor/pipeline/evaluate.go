@@ -10,6 +10,7 @@ import (
 
 	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
+	"plimsoll/models"
 	"plimsoll/runtime"
 )
 
@@ -30,7 +31,7 @@ type evaluation struct {
 	done    runtime.Event // the ops of the latest batch
 	sent    runtime.Event // its output has left for the next stage, on another device
 	crosses bool          // the next stage is on another device
-	bytes   int64         // of everything but the input
+	bytes   int64         // of everything but the input; of all where the stage is alone
 	remote  *remote       // where the next stage is in another process
 
 	loads      []load // of a cyclic plan, in the order of the ops
@@ -44,12 +45,23 @@ func (d *driver) newEvaluation(t *localStage) *evaluation {
 		return nil
 	}
 	x := &evaluation{stage: t, driver: d}
+	x.layOut(last, d.e.carried(), func(p *models.Programs) *models.Program { return &p.Eval })
+	return x
+}
+
+// layOut lays out a forward of the stage up to a layer that saves nothing: what each layer runs of its programs. Where the stage is the only
+// one, its input is a part of that, and others take its place.
+func (x *evaluation) layOut(last int, programs []*models.Programs, choose func(*models.Programs) *models.Program) {
+	first := x.stage.spec.First
 	var items []pack.Item
-	for l := t.spec.First; l <= last; l++ {
-		p, i := d.e.carried()[l-1], l-t.spec.First
-		x.ops = append(x.ops, op{layer: l, program: &p.Eval})
+	for l := first; l <= last; l++ {
+		p, i := programs[l-1], l-first
+		x.ops = append(x.ops, op{layer: l, program: choose(p)})
 		items = append(items, pack.Item{Bytes: kernels.Align(p.OutputBytes), First: i, Last: i + 1},
-			pack.Item{Bytes: kernels.Align(p.Eval.Scratch), First: i, Last: i})
+			pack.Item{Bytes: kernels.Align(choose(p).Scratch), First: i, Last: i})
+	}
+	if x.alone() {
+		items = append(items, pack.Item{Bytes: kernels.Align(x.driver.e.InputBytes())})
 	}
 	x.bytes = pack.Pack(items, len(x.ops)+1)
 	for i := range x.ops {
@@ -59,8 +71,13 @@ func (d *driver) newEvaluation(t *localStage) *evaluation {
 		}
 		x.frames = append(x.frames, f)
 	}
-	return x
+	if x.alone() {
+		x.input = itemSpan(items[len(items)-1])
+	}
 }
+
+// alone reports whether no other stage works beside this one.
+func (x *evaluation) alone() bool { return len(x.driver.e.order.on) == 1 }
 
 func itemSpan(it pack.Item) runtime.Span { return runtime.Span{Offset: it.Offset, Bytes: it.Bytes} }
 
@@ -77,9 +94,11 @@ func (e *Executor) layEvaluations(d *driver, m *Memory) int64 {
 		if x == nil {
 			continue
 		}
-		if before := e.evaluationOf(s - 1); s == 0 || before.driver != d {
+		switch before := e.evaluationOf(s - 1); {
+		case x.alone():
+		case s == 0 || before.driver != d:
 			x.input = g.alloc(e.entryBytes(s))
-		} else {
+		default:
 			x.input = before.output
 		}
 		x.at(g.alloc(x.bytes).Offset, scalars)
@@ -124,6 +143,9 @@ func (x *evaluation) at(offset int64, scalars runtime.Span) {
 		f.scratch.Offset += offset
 		f.input.Offset += offset
 		f.scalars = scalars
+	}
+	if x.alone() {
+		x.input.Offset += offset
 	}
 	x.frames[0].input = x.input
 	x.output = x.frames[len(x.frames)-1].output
@@ -276,7 +298,8 @@ func (r *evaluator) receive(x *evaluation, batch int) error {
 		}
 		return nil
 	}
-	p, i := &d.staging[0], batch%stagingSlots
+	p, i := &d.staging[0], batch%d.slots()
+	p.early = none
 	if err := p.uploaded[i].Synchronize(); err != nil {
 		return err
 	}

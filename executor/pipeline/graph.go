@@ -66,8 +66,13 @@ func (d capturer) list(list []*command) (all []*command, err error) {
 
 // together returns how many commands at the head of a list can be one launch.
 func (d capturer) together(list []*command) (n int) {
-	for n < len(list) && list[n].on == d.compute && list[n].ahead == 0 && (list[n].verb == doLaunch || list[n].verb == doCopy && list[n].to == d.driver) {
+	for n < len(list) && list[n].on == d.compute && list[n].ahead == 0 && d.capturable(list[n]) {
 		n++
 	}
 	return n
+}
+
+// capturable reports whether a graph can have a command: a launch, a copy within the device, or a record that tells the time.
+func (d capturer) capturable(c *command) bool {
+	return c.verb == doLaunch || c.verb == doCopy && c.to == d.driver || c.verb == doRecord && c.timed
 }

@@ -180,7 +180,7 @@ func timeline(w *Workload, c *chain.Chain, plan *pipeline.Plan, limit int64) (*e
 	switch {
 	case !plan.IsFlush() || !plan.Offloads():
 		return nil, nil
-	case !plan.IsSequence():
+	case !plan.RunsSequence():
 		return nil, fmt.Errorf("%w: its stages offload, and with a flush that is for a sequence on one device", ErrPlan)
 	case w.Model.Wiring().Joins():
 		return nil, fmt.Errorf("%w: it offloads, and the model joins branches", ErrPlan)

@@ -148,7 +148,9 @@ func (l *lister) command(c *command) commands.Command {
 	case doEnd, doFinish:
 		out.What = "end of the task"
 	case doRecord, doWait:
-		out.What = l.event(c.event)
+		if out.What = l.event(c.event); c.timed {
+			out.Verb = commands.Note
+		}
 	case doCopy:
 		out.What, out.Bytes, out.Reads = fmt.Sprintf("%v to %v", c.src.Space, c.dst.Space), c.dst.Bytes, c.src
 		if c.channel != nil {
@@ -183,7 +185,6 @@ var listed = [...]commands.Verb{
 // hostTasks name what the host does.
 var hostTasks = [...]string{
 	fillBatch: "fill a batch", awaitResult: "await the result", awaitNorm: "await the norm", stampStart: "the start", stampEnd: "the end",
-	stampOp: "the start of an op", stampOpEnd: "the end of an op",
 }
 
 func (l *lister) turn(turn chan struct{}) string {

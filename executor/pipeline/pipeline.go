@@ -79,9 +79,14 @@ type Options struct {
 	MaxNorm float32
 	// Limits are the bytes of each device's arena; nil or 0: as much as the plan needs.
 	Limits []int64
+	// HostLimit bounds the page-locked memory of each device, in bytes; 0: no limit.
+	HostLimit int64
 	// Group is how many minibatches make one update of a double buffered plan; 0: the plan's microbatches, or else as few
 	// as two versions allow.
 	Group int
+	// Early reports whether the batch of a minibatch may be asked for while the step before it runs, with which a run ends: the next run is to
+	// begin with it. Only plans that run a sequence ask for batches early; nil: none does.
+	Early func(minibatch int) bool
 	// Save takes what a device has of the state behind a segment that says so (Segment.Save), stage by stage, on a goroutine
 	// of the device while training goes on. A device has page-locked memory for one state: where its next one comes before
 	// Save is done with it, the device waits. It may be nil.
@@ -111,7 +116,7 @@ type Options struct {
 // Timed says what is recorded of when tasks ran.
 type Timed struct {
 	Periods int  // of the plan, that the records go back, about; 0: to the beginning of the run
-	Ops     bool // every op of a task is recorded, too, and every transfer of a step with a flush
+	Ops     bool // of the last step of a run with a flush every op is recorded, too, every transfer and what brings batches
 }
 
 // Executor trains with one plan.
@@ -149,7 +154,7 @@ type Executor struct {
 }
 
 // New binds a plan to devices, which it reserves, and initializes the weights. Device d of the plan is on[d]; with a World they are
-// those of this process, in their order. Errors: ErrPlan, *LimitError, those of pipeline.Planned, of the devices and of the World.
+// those of this process, in their order. Errors: ErrPlan, *LimitError, *executor.HostLimitError, those of pipeline.Planned, of the devices and of the World.
 func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, opt Options) (*Executor, error) {
 	e, err := newProved(w, on, costs, plan, opt)
 	if err != nil {
@@ -247,6 +252,12 @@ func (e *Executor) HostBytes() (bytes int64) {
 	}
 	return bytes
 }
+
+// Needs returns what the plan needs on each device.
+func (e *Executor) Needs() []Memory { return e.memory }
+
+// Updates returns how often the weights of each layer were updated, between runs, those before the first run included.
+func (e *Executor) Updates() []int64 { return e.updates(e.done, e.own()[0].skipped()) }
 
 // Done returns how many minibatches were done.
 func (e *Executor) Done() int { return e.done }

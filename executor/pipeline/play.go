@@ -51,6 +51,9 @@ func (d *driver) segment(ctx context.Context, l runningSegment) error {
 	if err := d.table.segment(l.bound, play); err != nil {
 		return err
 	}
+	if err := d.fillEarly(d.done + l.end()); err != nil {
+		return err
+	}
 	if err := d.settleNorm(); err != nil {
 		return err
 	}
@@ -161,7 +164,7 @@ func (d *driver) works(c *command, v *instance) error {
 	case awaitNorm:
 		d.guard.awaited = v.minibatch
 		return nil
-	case stampStart, stampOp:
+	case stampStart:
 		return d.watch.stamp(c, v)
 	}
 	return d.watch.stampEnd(c)

@@ -48,6 +48,11 @@ func (q queue) record(ev runtime.Event) error {
 	return q.of.compiler.note(command{verb: doRecord, on: q, event: ev})
 }
 
+// recordTime is record of an event that nobody waits for: it tells when the stream came there.
+func (q queue) recordTime(ev runtime.Event) error {
+	return q.of.compiler.note(command{verb: doRecord, on: q, event: ev, timed: true})
+}
+
 func (q queue) wait(ev runtime.Event) error {
 	return q.of.compiler.note(command{verb: doWait, on: q, event: ev})
 }

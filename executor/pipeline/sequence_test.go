@@ -3,6 +3,8 @@ package pipeline
 import (
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"testing"
 
 	"plimsoll/executor"
@@ -18,22 +20,26 @@ import (
 // sequences are strategies for one device, of which the last ones offload.
 var sequences = []string{"store-all", "periodic", "rotor", "offload-dynprog", "offload-greedy", "vdnn", "autoswap", "pofo", "capper"}
 
-// alongside trains a sequence on the executor of one device.
-func alongside(t *testing.T, w *Workload, plan *pipeline.Plan, limit int64, sim executor.Sim, steps int) *pipelinetest.Outcome {
+// alongside trains a sequence on the executor of one device, on batches of a feed.
+func alongside(t *testing.T, w *Workload, plan *pipeline.Plan, feed Feed, steps int, opt executor.Options) *pipelinetest.Outcome {
 	t.Helper()
-	e, err := executor.New(w, targets(t, 1, host.Config{})[0], plan.Sequence(), executor.Options{Limit: limit, Sim: sim, Seed: 7})
+	opt.Seed = 7
+	e, err := executor.New(w, targets(t, 1, host.Config{})[0], plan.Sequence(), opt)
 	must(t, err)
 	out := &pipelinetest.Outcome{}
-	feed := feedOf(w.Model)
-	for m := range steps {
+	parts := max(opt.Parts, 1)
+	for m := range steps * parts {
 		images, err := e.Images()
 		must(t, err)
 		labels, err := e.Labels()
 		must(t, err)
-		feed.batch(m, images, labels)
-		r, err := e.Step(uint64(m), rate(m))
+		must(t, errors.Join(feed.Images(m, images), feed.Labels(m, labels)))
+		r, err := e.Step(uint64(m/parts), rate(m/parts))
 		must(t, err)
 		out.Losses, out.Correct = append(out.Losses, r.Loss), append(out.Correct, r.Correct)
+		if m%parts == parts-1 {
+			out.Norms = append(out.Norms, known(r.Norm, r.Skipped))
+		}
 	}
 	for _, x := range e.Tensors() {
 		if x.Role == "gradient" {
@@ -44,6 +50,14 @@ func alongside(t *testing.T, w *Workload, plan *pipeline.Plan, limit int64, sim 
 		out.Tensors = append(out.Tensors, pipelinetest.Tensor{Role: x.Role, Name: x.Name, Values: v})
 	}
 	return out
+}
+
+// known returns the norm of a step; of one that was skipped a number that no norm is.
+func known(norm float64, skipped bool) float64 {
+	if skipped {
+		return -1
+	}
+	return norm
 }
 
 // The table of a sequence with offloads and prefetches holds the bytes that the executor of one device holds. It trains the same weights,
@@ -86,7 +100,7 @@ func TestSequencesRunAsOnOneDevice(t *testing.T) {
 				opt := Options{Limits: []int64{max(limit, at.Extent)}, Audit: (k+j)%3 == 1}
 				needs, err := Needs(w, on, plan, opt)
 				must(t, err)
-				if got := needs[0]; got.Peak != at.Peak || got.Extent > at.Extent || got.Offloaded != at.Copies {
+				if got := needs[0]; got.Peak != at.Peak || got.Extent != at.Extent || got.Offloaded != at.Copies {
 					t.Errorf("%s: peak %d, extent %d, %d on the host; the executor of one device has %+v", what, got.Peak, got.Extent, got.Offloaded, at)
 				}
 				e, out := trainedWith(t, w, on, plan, 3, host.Config{Chaos: uint64(ran + 1)}, opt)
@@ -96,7 +110,9 @@ func TestSequencesRunAsOnOneDevice(t *testing.T) {
 						t.Errorf("%s: audited peak %d, planned %d", what, a.PeakBytes, at.Peak)
 					}
 				}
-				if d := alongside(t, w, plan, max(limit, at.Extent), sim, 3).FirstDifference(out); d != "" {
+				own := alongside(t, w, plan, feedOf(w.Model), 3, executor.Options{Limit: max(limit, at.Extent), Sim: sim})
+				own.Norms = nil
+				if d := own.FirstDifference(out); d != "" {
 					t.Errorf("%s: %s", what, d)
 				}
 				if ran++; plan.Offloads() {
@@ -111,8 +127,94 @@ func TestSequencesRunAsOnOneDevice(t *testing.T) {
 	}
 }
 
-// When a step is timed op by op, every op and every transfer is timed once. An op is within its task and behind the op before it. A transfer
-// is behind the op that it follows in the sequence, and a prefetch behind its offload.
+// infiniteIn serves batches of which one has an image that is no number.
+type infiniteIn struct {
+	random
+	batch int
+}
+
+func (x infiniteIn) Images(m int, dst []float32) error {
+	err := x.random.Images(m, dst)
+	if m == x.batch {
+		dst[0] = float32(math.Inf(1))
+	}
+	return err
+}
+
+// A step of microbatches that each run a sequence is a step in parts on the executor of one device: peak, extent and host copies are those of
+// one microbatch, losses, norms, weights and the optimizer's state the same bits. A step with a norm that is no number changes nothing.
+func TestAccumulatedSequencesRunAsOnOneDevice(t *testing.T) {
+	t.Parallel()
+	m, err := models.New("resnet20", models.Config{Batch: 2, Image: 16, Classes: 10})
+	must(t, err)
+	w := workload(t, m)
+	c := counted(w, 1)
+	full, err := w.Extent(w.StoreAll())
+	must(t, err)
+	moved, skipped := 0, 0
+	for i, name := range []string{"store-all", "rotor", "offload-dynprog", "vdnn", "pofo"} {
+		s, err := planner.Lookup(name)
+		must(t, err)
+		c.Chain.Bandwidth = []float64{2e9, 4e10}[i%2]
+		limit := full
+		if name != "store-all" {
+			limit = w.StaticBytes() + (full-w.StaticBytes())*6/10
+		}
+		plan, err := executor.Plan(t.Context(), w, c.Chain, s, limit, strategy.Options{HostMemory: 1 << 30})
+		must(t, err)
+		sim, costs := executor.Following(c.Chain, plan), Costs{c.Chain, plan.Platform}
+		at, err := w.Layout(plan.Sequence(), limit, sim)
+		must(t, err)
+		for k, n := range []int{1, 2, 5} {
+			const steps = 3
+			feed := infiniteIn{feedOf(w.Model), none}
+			if k == i%3 {
+				feed.batch, skipped = n+n/2, skipped+1 // of the second step
+			}
+			opt := Options{Limits: []int64{max(limit, at.Extent)}, Audit: k == 1, Feed: feed, Seed: 7, Rate: rate, MaxNorm: []float32{0, 0.5}[(i+k)%2]}
+			out := &pipelinetest.Outcome{}
+			opt.Done = func(r Result) {
+				out.Losses, out.Correct = append(out.Losses, r.Loss), append(out.Correct, r.Correct)
+				if r.Minibatch%n == n-1 {
+					out.Norms = append(out.Norms, known(r.Norm, r.Skipped))
+				}
+			}
+			what, step := fmt.Sprintf("%d microbatches along %s", n, name), plan.Accumulated(n)
+			needs, err := Needs(w, costs, step, opt)
+			must(t, err)
+			if got := needs[0]; got.Peak != at.Peak || got.Extent != at.Extent || got.Offloaded != at.Copies {
+				t.Errorf("%s: peak %d, extent %d, %d on the host; the executor of one device has %+v", what, got.Peak, got.Extent, got.Offloaded, at)
+			}
+			e, err := New(w, targets(t, 1, host.Config{Chaos: uint64(3*i + k + 1)}), costs, step, opt)
+			must(t, err)
+			for range steps {
+				must(t, e.Run(t.Context(), n))
+			}
+			for _, a := range e.Audited() {
+				if a.PeakBytes != at.Peak {
+					t.Errorf("%s: audited peak %d, planned %d", what, a.PeakBytes, at.Peak)
+				}
+			}
+			out.Tensors = tensors(t, e)
+			own := alongside(t, w, plan, feed, steps, executor.Options{Limit: max(limit, at.Extent), Sim: sim, Parts: n, MaxNorm: opt.MaxNorm})
+			if d := own.FirstDifference(out); d != "" {
+				t.Errorf("%s: %s", what, d)
+			}
+			if slices.Contains(own.Norms, -1) != (feed.batch != none) {
+				t.Errorf("%s: norms %v", what, own.Norms)
+			}
+			if plan.Offloads() {
+				moved++
+			}
+		}
+	}
+	if moved < 9 || skipped < 5 {
+		t.Errorf("%d plans with transfers, %d steps skipped", moved, skipped)
+	}
+}
+
+// When a step is timed op by op, its batch, every op and every transfer are timed once. An op is within its task and behind the op before it,
+// the first behind the batch. A transfer is behind the op that it follows in the sequence, and a prefetch behind its offload.
 func TestOpsAreTimed(t *testing.T) {
 	t.Parallel()
 	m, err := models.New("resnet20", models.Config{Batch: 4, Image: 16, Classes: 10})
@@ -127,11 +229,22 @@ func TestOpsAreTimed(t *testing.T) {
 	plan, err := executor.Plan(t.Context(), w, c.Chain, s, w.StaticBytes()+(full-w.StaticBytes())*6/10, strategy.Options{HostMemory: 1 << 30})
 	must(t, err)
 	const steps = 4
-	e, _ := trainedWith(t, w, Costs{c.Chain, plan.Platform}, plan, steps, host.Config{Chaos: 1}, Options{Timed: &Timed{Periods: steps, Ops: true}})
+	c.Platform = plan.Platform
+	e, _ := trainedWith(t, w, c, plan, 1, host.Config{Chaos: 1}, Options{Timed: &Timed{Ops: true}})
 	all, err := e.Timings()
 	must(t, err)
+	e.opt.Done = nil
+	for step := range steps - 1 {
+		must(t, e.Run(t.Context(), 1))
+		more, err := e.Timings()
+		must(t, err)
+		for _, x := range more {
+			x.Minibatch += step + 1
+			all = append(all, x)
+		}
+	}
 	seq := plan.Sequence()
-	tasks, ops := map[[2]int]Timing{}, make([][]Timing, steps)
+	tasks, ops, batches := map[[2]int]Timing{}, make([][]Timing, steps), make([]Timing, steps)
 	for i := range ops {
 		ops[i] = make([]Timing, len(seq)+1)
 	}
@@ -139,6 +252,8 @@ func TestOpsAreTimed(t *testing.T) {
 		switch {
 		case x.Computes():
 			tasks[[2]int{int(x.Kind), x.Minibatch}] = x
+		case x.Op == TheBatch:
+			batches[x.Minibatch] = x
 		case x.Op > 0:
 			if ops[x.Minibatch][x.Op].Op > 0 {
 				t.Errorf("op %d of step %d is timed twice", x.Op, x.Minibatch)
@@ -148,7 +263,10 @@ func TestOpsAreTimed(t *testing.T) {
 	}
 	moved := 0
 	for step, list := range ops {
-		var before Timing
+		before := batches[step]
+		if before.Op != TheBatch || before.End < before.Start {
+			t.Errorf("the batch of step %d: %+v", step, before)
+		}
 		away := map[int]float64{}
 		for p, op := range seq {
 			x := list[p+1]

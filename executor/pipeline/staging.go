@@ -10,11 +10,20 @@ import (
 	"plimsoll/runtime"
 )
 
-// stagingSlots is how many forwards of a stage a driver issues before the first of them has its data: as many batches are in
+// stagingSlots is how many forwards of a stage a driver issues before the first of them has its data, at most: as many batches are in
 // page-locked memory.
 const stagingSlots = 4
 
-// staging carries data between page-locked memory and a stage's slabs, in rings of stagingSlots places.
+// slots returns how many of stagingSlots a driver uses. Microbatches that each run a sequence come one after the other: while one runs, the
+// next one comes to the place that it has left.
+func (d *driver) slots() int {
+	if d.e.order.plan.RunsSequence() {
+		return 1
+	}
+	return stagingSlots
+}
+
+// staging carries data between page-locked memory and a stage's slabs, in rings of some places.
 type staging struct {
 	images, labels, scalars, results [stagingSlots]runtime.Span
 	uploaded                         [stagingSlots]runtime.Event
@@ -23,6 +32,7 @@ type staging struct {
 	uploads                          int                          // forwards of this run
 	arrivals                         int                          // images of this run that came ahead of theirs
 	pending                          []pendingResult              // results on their way, in order
+	early                            int                          // the minibatch, of all runs, whose images and labels are in place 0 before its run; none
 }
 
 // pendingResult is a result of a minibatch that may not have arrived yet in its slot.
@@ -49,7 +59,8 @@ func (d *driver) layHost() int64 {
 			continue
 		}
 		p := &d.staging[s]
-		for i := range stagingSlots {
+		p.early = none
+		for i := range d.slots() {
 			p.scalars[i] = g.alloc(scalarsBytes(d.e.order.plan))
 			if s == 0 {
 				p.images[i] = g.alloc(d.e.Model.Input.Bytes())
@@ -89,7 +100,7 @@ func (d taskCompiler) fillsSlot(t *localStage, i int) error {
 // upload brings a batch and its scalars to the device. Images that have come ahead are there: compute is behind them.
 func (d taskCompiler) upload(t *localStage, sb *slab) error {
 	p := &d.staging[t.stage]
-	i := p.uploads % stagingSlots
+	i := p.uploads % d.slots()
 	p.uploads++
 	ahead := t.ring != nil && t.ring.ahead
 	if !ahead {
@@ -129,8 +140,18 @@ func (d *driver) fill(c *command, minibatch int) error {
 	}
 	m := d.done + minibatch
 	putScalars(b, d.e.scalars(m), d.updateScalars(t, m), d.e.order.plan)
+	early := p.early
+	if p.early = none; early == m {
+		return nil
+	}
+	return d.fillBatch(t, i, m)
+}
+
+// fillBatch puts the images and labels of a minibatch, counted through all runs, into page-locked memory.
+func (d *driver) fillBatch(t *localStage, slot, m int) error {
+	p := &d.staging[t.stage]
 	if t.stage == 0 {
-		images, err := d.dev.HostBytes(p.images[i])
+		images, err := d.dev.HostBytes(p.images[slot])
 		if err != nil {
 			return err
 		}
@@ -139,11 +160,27 @@ func (d *driver) fill(c *command, minibatch int) error {
 		}
 	}
 	if t.stage == len(d.stages)-1 {
-		labels, err := d.dev.HostBytes(p.labels[i])
+		labels, err := d.dev.HostBytes(p.labels[slot])
 		if err != nil {
 			return err
 		}
 		return d.e.opt.Feed.Labels(m, unsafe.Slice((*int32)(unsafe.Pointer(&labels[0])), len(labels)/4))
+	}
+	return nil
+}
+
+// fillEarly puts the batch of a minibatch, of the next run, into page-locked memory while the step that was issued runs, if it may. A batch
+// that cannot be made is asked for again when its run begins, which is told why.
+func (d *driver) fillEarly(m int) error {
+	if !d.e.order.plan.RunsSequence() || d.e.opt.Early == nil || !d.e.opt.Early(m) {
+		return nil
+	}
+	p, t := &d.staging[0], d.stages[0]
+	if err := p.uploaded[0].Synchronize(); err != nil {
+		return err
+	}
+	if d.fillBatch(t, 0, m) == nil {
+		p.early = m
 	}
 	return nil
 }
@@ -211,7 +248,7 @@ func (e *Executor) updates(done, skipped int) (all []int64) {
 // report copies the loss of a minibatch to page-locked memory, and tells that of an earlier one.
 func (d taskCompiler) report(t *localStage, f *inFlight) error {
 	p := &d.staging[t.stage]
-	i := (p.uploads - 1) % stagingSlots
+	i := (p.uploads - 1) % d.slots()
 	if err := d.host(command{work: awaitResult, stage: t, slot: i, event: p.returned[i], pages: p.result[i]}); err != nil {
 		return err
 	}

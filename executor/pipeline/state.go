@@ -162,8 +162,7 @@ func (e *Executor) Write(t executor.Tensor, src []float32) error {
 		if !e.here(x.driver.device) {
 			continue
 		}
-		from := x.behind / kernels.Float32.Size()
-		if err := x.driver.write(x.span, src[from:from+x.span.Bytes/kernels.Float32.Size()]); err != nil {
+		if err := x.driver.write(x.span, asBytes(src)[x.behind:x.behind+x.span.Bytes]); err != nil {
 			return err
 		}
 	}
@@ -180,10 +179,10 @@ func (e *Executor) Processes(t executor.Tensor) (all []int) {
 	return all
 }
 
-func (d *driver) write(to runtime.Span, src []float32) error {
+func (d *driver) write(to runtime.Span, src []byte) error {
 	if to.Space == runtime.Host {
-		b, err := d.dev.HostBytes(to)
-		copy(b, asBytes(src))
+		at, err := d.dev.HostBytes(to)
+		copy(at, src)
 		return err
 	}
 	return d.chunks(to, func(dev, host runtime.Span, at int64) error {
@@ -191,7 +190,7 @@ func (d *driver) write(to runtime.Span, src []float32) error {
 		if err != nil {
 			return err
 		}
-		copy(b, asBytes(src)[at:])
+		copy(b, src[at:])
 		if err := d.compute.s.Copy(dev, host); err != nil {
 			return err
 		}
@@ -233,6 +232,6 @@ func (e *Executor) initialize() error {
 	return e.freshen()
 }
 
-func asBytes(f []float32) []byte {
+func asBytes[T float32 | int32](f []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(f))), len(f)*4)
 }

@@ -21,6 +21,7 @@ type stepLayout struct {
 	tasks  []stepTask
 	begins map[stepKey]int // by task: the first of its ops
 	ops    int             // of the device, in order
+	turns  int             // how often the same ops follow each other, in the same memory: microbatches that each run a sequence; else 1
 	items  []stepItem
 	packed []pack.Item // of these
 	extent int64
@@ -56,7 +57,10 @@ const (
 
 // layStep places what a step holds of a device, and returns that.
 func layStep(o *order, w *Workload, device int, stages []*localStage, g *allocator, m *Memory) (*stepLayout, []Hold) {
-	l := &stepLayout{order: o, w: w, device: device, stages: map[int]*localStage{}, begins: map[stepKey]int{}}
+	l := &stepLayout{order: o, w: w, device: device, stages: map[int]*localStage{}, begins: map[stepKey]int{}, turns: 1}
+	if o.plan.RunsSequence() {
+		l.turns = o.repeats
+	}
 	for _, s := range stages {
 		l.stages[s.stage] = s
 		s.slabs = make([]slab, o.repeats)
@@ -78,7 +82,8 @@ func layStep(o *order, w *Workload, device int, stages []*localStage, g *allocat
 	m.Working = live - m.InFlight
 	l.pack(live)
 	l.place(g.alloc(l.extent).End())
-	if l.layHost(); len(l.host) > 0 {
+	l.layHost()
+	if len(l.host) > 0 {
 		m.Offloaded, l.duplex = l.locked, o.plan.Platform.Duplex
 		l.depend()
 	}
@@ -97,6 +102,19 @@ func (l *stepLayout) number() {
 		l.ops += end - begin
 		return nil
 	})
+}
+
+// positions returns those in the sequence of the ops of a turn, in order; nil of a plan that runs none.
+func (l *stepLayout) positions() (all []int) {
+	if l == nil || !l.order.plan.RunsSequence() {
+		return nil
+	}
+	for _, t := range l.tasks[:len(l.tasks)/l.turns] {
+		for _, o := range l.stages[t.stage].opsOf(t.minibatch).tasks[t.kind] {
+			all = append(all, o.number-1)
+		}
+	}
+	return all
 }
 
 // op returns the number of the op at a moment of a minibatch.
@@ -191,35 +209,47 @@ func (l *stepLayout) readers(s *localStage, minibatch int) (last int) {
 const mostPairs = 1 << 18
 
 // pack finds the offsets of all items, from the top of the memory down, in the smaller of two layouts: minibatch by minibatch, and all at
-// once, where these are not too many.
+// once, where these are not too many. Microbatches that each run a sequence have the same offsets, in the layout that the plan's memory was
+// counted with (executor.Workload.Layout).
 func (l *stepLayout) pack(live int64) {
+	if l.order.plan.RunsSequence() {
+		one := len(l.packed) / l.turns
+		l.extent = l.atOnce(l.packed[:one], l.ops/l.turns)
+		for i := range l.packed {
+			it := &l.packed[i]
+			if it.Offset = l.packed[i%one].Offset; i < one {
+				it.Offset = l.extent - it.Offset - it.Bytes // they grow upward
+			}
+		}
+		return
+	}
 	l.bySlabs()
 	if l.extent == live || !l.few() {
 		return
 	}
-	if all, extent := l.atOnce(); extent < l.extent {
+	all := slices.Clone(l.packed)
+	if extent := l.atOnce(all, l.ops); extent < l.extent {
 		l.extent, l.packed = extent, all
 	}
 }
 
-// atOnce packs all items at once, behind those that live throughout.
-func (l *stepLayout) atOnce() (all []pack.Item, extent int64) {
+// atOnce packs the first of all items at once, which live during so many ops, behind those that live throughout, and returns the extent.
+func (l *stepLayout) atOnce(all []pack.Item, ops int) (extent int64) {
 	var rest []pack.Item
 	var index []int
-	all = slices.Clone(l.packed)
 	for i := range all {
-		if it := &all[i]; l.items[i].item >= 0 || it.First > 0 || it.Last < l.ops-1 || l.items[i].item == itemImages {
+		if it := &all[i]; l.items[i].item >= 0 || it.First > 0 || it.Last < ops-1 || l.items[i].item == itemImages {
 			rest, index = append(rest, *it), append(index, i)
 		} else {
 			it.Offset, extent = extent, extent+it.Bytes
 		}
 	}
 	throughout := extent
-	extent += pack.Pack(rest, l.ops)
+	extent += pack.Pack(rest, ops)
 	for k, i := range index {
 		all[i].Offset = throughout + rest[k].Offset
 	}
-	return all, extent
+	return extent
 }
 
 // few reports whether all items can be packed at once.

@@ -12,27 +12,33 @@ import (
 //
 // Invariant: an op waits, for each other stream, for the latest op before it there that touches bytes of its own, of which one of the
 // two writes; a transfer also for the compute op before it in the sequence. So the simulation that the layout follows decides how long
-// streams wait for each other, but never what is computed.
+// streams wait for each other, but never what is computed. Behind the last op of each turn compute waits for all transfers, so that ops wait
+// for none of another turn.
 type stepTransfers struct {
 	host   []pack.Item // what is with the host
 	owner  []*slab     // of each
 	locked int64       // page-locked bytes for it
+	base   int64       // where these begin
 	duplex bool
-	waits  [][]int         // by op: the ops of other streams that it waits for
-	ends   []runtime.Event // by op: behind it; nil where nobody waits
-	final  []int           // the last op of each stream of transfers, which the update waits for
+	waits  [][]int         // by op of a turn: the ops of other streams that it waits for
+	ends   []runtime.Event // likewise: behind it; nil where nobody waits
+	final  []int           // the last op of a turn in each stream of transfers
 }
 
-// layHost places what is with the host.
+// layHost places what is with the host, of each turn where it is of the first.
 func (l *stepLayout) layHost() {
-	l.locked = pack.Pack(l.host, l.ops)
-	for i, it := range l.host {
+	one := len(l.host) / l.turns
+	l.locked = pack.Pack(l.host[:one], l.ops/l.turns)
+	for i := range l.host {
+		it := &l.host[i]
+		it.Offset = l.host[i%one].Offset
 		l.owner[i].hostCopies = append(l.owner[i].hostCopies, runtime.Span{Space: runtime.Host, Offset: it.Offset, Bytes: it.Bytes})
 	}
 }
 
 // shiftHost moves what is with the host to where it lies in page-locked memory.
 func (l *stepLayout) shiftHost(base int64) {
+	l.base = base
 	for _, t := range l.stages {
 		for i := range t.slabs {
 			for k := range t.slabs[i].hostCopies {
@@ -55,10 +61,10 @@ type touch struct {
 	write bool
 }
 
-// list lists the ops of the step.
+// list lists the ops of a turn.
 func (l *stepLayout) list() []stepOp {
-	all := make([]stepOp, 0, l.ops)
-	for _, task := range l.tasks {
+	all := make([]stepOp, 0, l.ops/l.turns)
+	for _, task := range l.tasks[:len(l.tasks)/l.turns] {
 		t := l.stages[task.stage]
 		ops, sb := t.opsOf(task.minibatch), &t.slabs[task.minibatch]
 		list := ops.tasks[task.kind]
@@ -170,32 +176,46 @@ func (o *op) queue(d *driver) queue {
 	return d.toHost
 }
 
-// waitFor lets an op of a step with transfers wait for others.
-func (d taskCompiler) waitFor(q queue, t *localStage, o *op, f *inFlight) error {
-	if !d.step.moves() {
-		return nil
-	}
-	for _, w := range d.step.waits[d.step.op(t, f.minibatch, o.at)] {
-		if err := q.wait(d.step.ends[w]); err != nil {
-			return err
-		}
-	}
-	return nil
+// inTurn returns the number of an op within its turn.
+func (l *stepLayout) inTurn(t *localStage, o *op, f *inFlight) int {
+	return l.op(t, f.minibatch, o.at) % (l.ops / l.turns)
 }
 
-// tellEnd puts an event behind an op of a step with transfers, if others wait for it. Behind the last op compute waits for all transfers:
-// the next step begins behind them.
+// waitFor lets an op of a step with transfers wait for others, if it has to. A transfer with no compute op before it waits for what its task
+// begins with.
+func (d taskCompiler) waitFor(q queue, t *localStage, o *op, f *inFlight) (waits bool, err error) {
+	if !d.step.moves() {
+		return false, nil
+	}
+	for _, w := range d.step.waits[d.step.inTurn(t, o, f)] {
+		if err := q.wait(d.step.ends[w]); err != nil {
+			return true, err
+		}
+		waits = true
+	}
+	if o.program != nil || t.opsOf(f.minibatch).before[o.at] != none {
+		return waits, nil
+	}
+	begun := t.slabs[f.slab].forward
+	if err := d.compute.record(begun); err != nil {
+		return true, err
+	}
+	return true, q.wait(begun)
+}
+
+// tellEnd puts an event behind an op of a step with transfers, if others wait for it. Behind the last op of a turn compute waits for all
+// transfers: the next turn, or the update, begins behind them.
 func (d taskCompiler) tellEnd(q queue, t *localStage, o *op, f *inFlight) error {
 	if !d.step.moves() {
 		return nil
 	}
-	n := d.step.op(t, f.minibatch, o.at)
+	n := d.step.inTurn(t, o, f)
 	if ev := d.step.ends[n]; ev != nil {
 		if err := q.record(ev); err != nil {
 			return err
 		}
 	}
-	if n < d.step.ops-1 {
+	if n < len(d.step.ends)-1 {
 		return nil
 	}
 	for _, last := range d.step.final {
@@ -206,17 +226,9 @@ func (d taskCompiler) tellEnd(q queue, t *localStage, o *op, f *inFlight) error 
 	return nil
 }
 
-// carry issues a transfer of a step. One with no compute op before it waits for what its task begins with.
+// carry issues a transfer of a step.
 func (d taskCompiler) carry(t *localStage, o *op, f *inFlight) error {
 	sb, q := &t.slabs[f.slab], o.queue(d.driver)
-	if t.opsOf(f.minibatch).before[o.at] == none {
-		if err := d.compute.record(sb.forward); err != nil {
-			return err
-		}
-		if err := q.wait(sb.forward); err != nil {
-			return err
-		}
-	}
 	copied := sb.hostCopies[o.host]
 	if o.moves == schedule.Prefetch {
 		return q.copy(span(&o.output, sb, &f.at).Part(0, copied.Bytes), copied)

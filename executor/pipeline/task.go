@@ -36,7 +36,7 @@ func (d taskCompiler) task(ctx context.Context, t *localStage, v instance, f *in
 func (d taskCompiler) ops(ctx context.Context, t *localStage, kind pipeline.Kind, f *inFlight) error {
 	list, adds, closes := t.opsOf(f.minibatch).tasks[kind], t.adds(kind, f), d.closes(t, kind, f)
 	for i := range list {
-		if err := d.one(ctx, t, &list[i], f); err != nil {
+		if err := d.one(ctx, t, kind, &list[i], f); err != nil {
 			return err
 		}
 		if !adds {
@@ -50,16 +50,17 @@ func (d taskCompiler) ops(ctx context.Context, t *localStage, kind pipeline.Kind
 }
 
 // one issues an op of a task, or a transfer.
-func (d taskCompiler) one(ctx context.Context, t *localStage, o *op, f *inFlight) error {
+func (d taskCompiler) one(ctx context.Context, t *localStage, kind pipeline.Kind, o *op, f *inFlight) error {
 	q := o.queue(d.driver)
 	issue := func() error { return d.op(ctx, t, o, f) }
 	if o.program == nil {
 		issue = func() error { return d.carry(t, o, f) }
 	}
-	if err := d.waitFor(q, t, o, f); err != nil {
+	waits, err := d.waitFor(q, t, o, f)
+	if err != nil {
 		return err
 	}
-	if err := d.watch.op(q, o, issue); err != nil {
+	if err := d.watch.op(q, stamp{instance: instance{instruction{kind: kind, stage: t.stage, to: none}, f.minibatch}, op: o.number}, waits, issue); err != nil {
 		return err
 	}
 	if err := d.tellEnd(q, t, o, f); err != nil {

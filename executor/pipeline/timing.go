@@ -33,11 +33,14 @@ type Timing struct {
 	Layer     int // of a message between replicas: the first one of its bucket; else 0
 	Peer      int // likewise, the device that receives
 	Minibatch int // of an update: with whose end it was due
-	// Op is the number of an op in its stage's sequence, from 1; 0: it is the whole task. A stage without ops of its own has each layer's
-	// forward and then each one's backward. Those of W come behind.
+	// Op is the number of an op in its stage's sequence, from 1; 0: it is the whole task; TheBatch. A stage without ops of its own has each
+	// layer's forward and then each one's backward. Those of W come behind.
 	Op         int
 	Start, End float64
 }
+
+// TheBatch is the Op of what brings a batch to where its forward reads it, before that begins.
+const TheBatch = -1
 
 // Computes reports whether it is of a whole task of the plan that computes.
 func (t Timing) Computes() bool { return t.Op == 0 && computes(t.Kind) }
@@ -46,21 +49,24 @@ func (t Timing) Computes() bool { return t.Op == 0 && computes(t.Kind) }
 type stamp struct {
 	instance
 	op         int
-	start, end runtime.Event
+	onCompute  bool
+	start, end runtime.Event // start is nil of an op on the compute stream that begins when the one before it there has ended
 }
 
 // stopwatch records when the tasks of a device run; nil records nothing. It makes events until it has as many as it keeps.
 type stopwatch struct {
 	dev    runtime.Device
 	origin runtime.Event
-	begun  time.Time // when the origin was
-	most   int       // stamps that are kept, the latest; 0: all of a run
+	first  runtime.Event // the origin of the first run
+	begun  time.Time     // when that was
+	most   int           // stamps that are kept, the latest; 0: all of a run
 	stamps []stamp
-	used   int  // stamps of this run
-	open   int  // the stamp of the task that is being issued
-	openOp int  // that of its op
-	ops    bool // they are stamped, too
-	before int  // minibatches of the run before the segment
+	used   int     // stamps of this run
+	open   int     // the stamp of the task that is being issued
+	byOp   bool    // ops are stamped, too
+	ops    []stamp // of a step, in the order in which they are issued; each step has the same
+	goesOn bool    // the latest of them on the compute stream is followed at once by what comes next there
+	before int     // minibatches of the run before the segment
 }
 
 // newStopwatch returns one that keeps as many periods as are wanted; nil where nothing is timed.
@@ -68,11 +74,9 @@ func newStopwatch(d *driver, timed *Timed) *stopwatch {
 	if timed == nil {
 		return nil
 	}
-	stamps := 2 * (len(d.e.order.plan.Tasks) + len(d.e.order.plan.Synchronization))
-	if timed.Ops && d.step != nil {
-		stamps += d.step.ops
-	}
-	return &stopwatch{dev: d.dev, most: timed.Periods * stamps, ops: timed.Ops}
+	plan := d.e.order.plan
+	stamps := 2*(len(plan.Tasks)+len(plan.Synchronization)) + len(plan.Cycle)
+	return &stopwatch{dev: d.dev, most: timed.Periods * stamps, byOp: timed.Ops && d.step != nil}
 }
 
 // shift says how many minibatches of the run come before those that are counted from now on.
@@ -87,14 +91,17 @@ func (w *stopwatch) begin(q queue) error {
 	if w == nil {
 		return nil
 	}
-	w.used, w.open, w.openOp = 0, none, none
-	if err := makeEvents(w.dev, &w.origin); err != nil {
+	w.used, w.open = 0, none
+	if err := makeEvents(w.dev, &w.first, &w.origin); err != nil {
 		return err
 	}
-	if err := q.s.Record(w.origin); err != nil {
+	if err := q.s.Record(w.origin); err != nil || !w.begun.IsZero() {
 		return err
 	}
-	err := w.origin.Synchronize()
+	if err := q.s.Record(w.first); err != nil {
+		return err
+	}
+	err := w.first.Synchronize()
 	w.begun = time.Now()
 	return err
 }
@@ -118,6 +125,7 @@ func (w *stopwatch) start(q queue) error {
 	if w == nil {
 		return nil
 	}
+	w.goesOn = false
 	return q.of.compiler.host(command{work: stampStart, on: q})
 }
 
@@ -125,47 +133,47 @@ func (w *stopwatch) end(q queue) error {
 	if w == nil {
 		return nil
 	}
+	w.goesOn = false
 	return q.of.compiler.host(command{work: stampEnd, on: q})
 }
 
-// op stamps an op of a task.
-func (w *stopwatch) op(q queue, o *op, issue func() error) error {
-	if w == nil || !w.ops {
+// op stamps an op of a task in a step with a flush, or what brings its batch. One on the compute stream that waits for no other stream
+// begins when the one before it there has ended.
+func (w *stopwatch) op(q queue, x stamp, waits bool, issue func() error) error {
+	if w == nil || !w.byOp {
 		return issue()
 	}
-	if err := q.of.compiler.host(command{work: stampOp, on: q, op: o.number}); err != nil {
-		return err
+	x.onCompute = q == q.of.compute
+	if !x.onCompute || !w.goesOn || waits {
+		if err := makeEvents(w.dev, &x.start); err != nil {
+			return err
+		}
+		if err := q.recordTime(x.start); err != nil {
+			return err
+		}
 	}
 	if err := issue(); err != nil {
 		return err
 	}
-	return q.of.compiler.host(command{work: stampOpEnd, on: q, op: o.number})
-}
-
-// stamp stamps the start of a task, or of an op, stampEnd its end. An array of stamps may grow in between.
-func (w *stopwatch) stamp(c *command, v *instance) error {
-	i, err := w.next()
-	if err != nil {
+	if err := makeEvents(w.dev, &x.end); err != nil {
 		return err
 	}
-	s := &w.stamps[i]
-	s.instance, s.op = *v, c.op
-	s.minibatch += w.before
-	if c.work == stampOp {
-		w.openOp = i
-	} else {
-		w.open = i
+	w.ops, w.goesOn = append(w.ops, x), w.goesOn || x.onCompute
+	return q.recordTime(x.end)
+}
+
+// stamp stamps the start of a task, stampEnd its end. An array of stamps may grow in between.
+func (w *stopwatch) stamp(c *command, v *instance) (err error) {
+	if w.open, err = w.next(); err != nil {
+		return err
 	}
+	s := &w.stamps[w.open]
+	s.instance = *v
+	s.minibatch += w.before
 	return c.on.s.Record(s.start)
 }
 
-func (w *stopwatch) stampEnd(c *command) error {
-	i := w.open
-	if c.work == stampOpEnd {
-		i = w.openOp
-	}
-	return c.on.s.Record(w.stamps[i].end)
-}
+func (w *stopwatch) stampEnd(c *command) error { return c.on.s.Record(w.stamps[w.open].end) }
 
 // update stamps what an update issues.
 func (w *stopwatch) update(q queue, issue func() error) error {
@@ -178,36 +186,57 @@ func (w *stopwatch) update(q queue, issue func() error) error {
 	return w.end(q)
 }
 
-// Timings returns when every task and update of the latest run ran, by start, as far as they are kept. There are none unless
-// Options.Timed.
+// Timings returns when every task and update of the latest run ran, and with Timed.Ops the ops of its last step, by start, as far as they
+// are kept. There are none unless Options.Timed.
 func (e *Executor) Timings() (all []Timing, err error) {
 	for _, d := range e.own() {
-		if d.watch == nil {
+		if d.watch == nil || d.watch.used == 0 {
 			continue
 		}
 		for _, s := range d.watch.stamps[:min(d.watch.used, len(d.watch.stamps))] {
-			t := Timing{Device: d.device, Kind: s.kind, Stage: s.stage, To: s.far, Minibatch: s.minibatch, Op: s.op}
-			if s.synchronized() {
-				t.Layer, t.Peer = s.layer, s.to
+			if all, err = e.timing(all, d, &s, 0); err != nil {
+				return nil, err
 			}
-			for _, x := range []struct {
-				to *float64
-				ev runtime.Event
-			}{{&t.Start, s.start}, {&t.End, s.end}} {
-				since, err := x.ev.Since(e.own()[0].watch.origin)
-				if err != nil {
-					since, err = x.ev.Since(d.watch.origin)
-				}
-				if err != nil {
-					return nil, fmt.Errorf("device %d: %w", d.device, err)
-				}
-				*x.to = since.Seconds()
+		}
+		end := 0.0 // of the op before on the compute stream
+		for i := range d.watch.ops {
+			s := d.watch.ops[i]
+			s.minibatch += d.watch.before
+			if all, err = e.timing(all, d, &s, end); err != nil {
+				return nil, err
 			}
-			all = append(all, t)
+			if s.onCompute {
+				end = all[len(all)-1].End
+			}
 		}
 	}
 	SortTimings(all)
 	return all, nil
+}
+
+// timing appends that of a stamp; start counts where the stamp has none of its own.
+func (e *Executor) timing(all []Timing, d *driver, s *stamp, start float64) ([]Timing, error) {
+	t := Timing{Device: d.device, Kind: s.kind, Stage: s.stage, To: s.far, Minibatch: s.minibatch, Op: s.op, Start: start}
+	if s.synchronized() {
+		t.Layer, t.Peer = s.layer, s.to
+	}
+	for _, x := range []struct {
+		to *float64
+		ev runtime.Event
+	}{{&t.Start, s.start}, {&t.End, s.end}} {
+		if x.ev == nil {
+			continue
+		}
+		since, err := x.ev.Since(e.own()[0].watch.origin)
+		if err != nil {
+			since, err = x.ev.Since(d.watch.origin)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("device %d: %w", d.device, err)
+		}
+		*x.to = since.Seconds()
+	}
+	return append(all, t), nil
 }
 
 // Origin returns the instant from which the Timings of the latest run count.
@@ -220,6 +249,9 @@ func (e *Executor) Origin() time.Time {
 				before = min(before, since.Seconds())
 			}
 		}
+	}
+	if since, err := w.origin.Since(w.first); err == nil {
+		before += since.Seconds()
 	}
 	return w.begun.Add(time.Duration(before * float64(time.Second)))
 }

@@ -8,12 +8,10 @@ import (
 
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
-	"plimsoll/internal/stats"
 	"plimsoll/models/data"
-	"plimsoll/planner/schedule"
 )
 
-// deviceEngine trains on one device, along the sequence of the plan.
+// deviceEngine trains on one device along a sequence that no table is made for yet (JobPlan.hasTable).
 type deviceEngine struct {
 	*loop
 	*Runner
@@ -134,18 +132,11 @@ func (r *Record) add(res *executor.Result) {
 func (e *deviceEngine) diverged(res *executor.Result) error {
 	e.Swap() // back to the batch of this step
 	layer, err := e.FirstNotFinite()
-	where := fmt.Sprintf("layer %q is the first whose output is not finite", layer)
-	if layer == "" {
-		where = "every layer's output is finite, the gradients are not"
-	}
-	if err != nil {
-		where = fmt.Sprintf("which layer is the first cannot be told: %v", err)
-	}
 	advice := "lower --lr, give --clip-norm, or pass over such steps with --on-nan skip"
 	if e.Job.Offload == executor.OffloadWeights { // which can do neither
 		advice = "lower --lr, or keep the optimizer's state alone in host memory (--offload-state optimizer), with --clip-norm or --on-nan skip"
 	}
-	return fmt.Errorf("%w: loss %v, norm %v at step %d; %s: %s", ErrDiverged, res.Loss, res.Norm, e.step, where, advice)
+	return diverged(e.step, res.Loss, res.Norm, layer, err, advice)
 }
 
 // save saves a checkpoint in one file.
@@ -160,35 +151,4 @@ func (e *deviceEngine) gather() (trained checkpoint.Model, sha256 string, err er
 }
 
 // measure adds how long the device computed nothing, and how far it went from its profile.
-func (e *deviceEngine) measure() (err error) {
-	if e.busy > 0 {
-		e.out.Idle = e.idle.shares(e.busy.Seconds())
-	}
-	e.out.Drift, err = e.drift()
-	return err
-}
-
-// drift compares a run on one device with its prediction; nil where no step was left to run.
-func (e *deviceEngine) drift() (*Drift, error) {
-	times, p := e.recent.Times(), e.Plan
-	if len(times) == 0 {
-		return nil, nil
-	}
-	d := &Drift{}
-	d.Factor, d.Ops = e.recent.Drift(e.Chain, p.Sequence())
-	c := executor.Drifted(e.Chain, d.Factor)
-	sim, err := schedule.Simulate(c, p.Sequence(), p.Limits())
-	if err != nil {
-		return nil, err
-	}
-	d.PredictedS = float64(e.Job.parts())*sim.Makespan + executor.UpdateSeconds(c)
-	errorOf := func(predicted, measured float64) float64 {
-		if !(measured > 0) {
-			return 0
-		}
-		return (measured - predicted) / measured
-	}
-	d.Error, d.Without = errorOf(d.PredictedS, e.out.MeasuredS), errorOf(e.out.PredictedS, e.out.MeasuredS)
-	d.Interval[0], d.Interval[1] = stats.Interval([][]float64{times}, func(m []float64) float64 { return errorOf(d.PredictedS, m[0]) })
-	return d, nil
-}
+func (e *deviceEngine) measure() error { return e.measureDevice(&e.idle) }

@@ -23,7 +23,7 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 
 // open binds the plan to its devices and puts the weights to start from in place. After an error nothing is open.
 func (l *loop) open(ctx context.Context) (err error) {
-	if l.Plan.IsPipeline() {
+	if l.Plan.hasTable() {
 		l.engine, err = openPipeline(ctx, l)
 		return err
 	}

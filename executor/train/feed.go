@@ -22,6 +22,7 @@ type feed struct {
 	held  map[int]*held
 	spare []*held
 	fresh func() *held
+	wrong error                                 // why the next batch cannot be made
 	wants func(batch int) (images, labels bool) // what of a batch is asked for
 }
 
@@ -79,18 +80,33 @@ func (f *feed) Labels(batch int, dst []int32) error {
 	return nil
 }
 
+// prepare reads on to a batch, unless it has been asked for.
+func (f *feed) prepare(batch int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.next > batch {
+		return nil
+	}
+	_, err := f.get(batch)
+	return err
+}
+
 // get returns a batch, reading on to it.
 func (f *feed) get(batch int) (*held, error) {
-	for f.next <= batch {
+	for f.next <= batch && f.wrong == nil {
 		h := f.room()
 		if _, err := f.from.Next(h.images, h.labels); err != nil {
-			return nil, fmt.Errorf("data of batch %d: %w", f.next, err)
+			f.wrong = fmt.Errorf("data of batch %d: %w", f.next, err)
+			break
 		}
 		images, labels := f.wants(f.next)
 		h.shown, h.told = !images, !labels
 		f.held[f.next] = h
 		f.settle(f.next, h)
 		f.next++
+	}
+	if f.next <= batch {
+		return nil, f.wrong
 	}
 	h, ok := f.held[batch]
 	if !ok {

@@ -14,7 +14,7 @@ import (
 	"plimsoll/models/data"
 )
 
-// engine trains a run along its plan: deviceEngine on one device, pipelineEngine on several. It counts each step (loop.add). Whenever a
+// engine trains a run along its plan: pipelineEngine, or deviceEngine as long as that has no tables (JobPlan.hasTable). It counts each step (loop.add). Whenever a
 // method returns, nothing is under way on a device.
 type engine interface {
 	checkpoint.Model

@@ -16,9 +16,9 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// pipelineEngine trains on several devices: between its passes the pipeline is empty. Of a flush plan that is after every step. An
+// pipelineEngine trains on devices that play tables: between its passes the pipeline is empty. Of a flush plan that is after every step. An
 // asynchronous plan empties only where it must, at checkpoints and evaluations, and when the run is interrupted: how often that
-// is, is part of what is trained. Checkpoints are saved in shards while the run goes on (states).
+// is, is part of what is trained. Checkpoints are saved in shards while the run goes on (states); along a sequence, in one file between steps.
 //
 // Invariant: steps are counted when their loss is known; the pipeline's weights are those after step steps whenever pass returns without
 // an error.
@@ -27,7 +27,8 @@ type pipelineEngine struct {
 	x      *pipe.Executor
 	on     []executor.Target
 	feed   *feed
-	parts  int // microbatches of a step
+	parts  int            // microbatches of a step
+	along  *alongSequence // nil: the plan is no sequence
 	states *states
 	others *members // the processes of the run; nil: this one is alone
 	deaf   func()   // ends hearing what the others tell; nil before that begins
@@ -52,7 +53,10 @@ const timedSteps = 15
 
 // openPipeline binds the plan to the devices, on which it measures a step with a flush.
 func openPipeline(ctx context.Context, l *loop) (engine, error) {
-	c := &pipelineEngine{loop: l, parts: l.Job.Microbatches, early: map[int]pipe.Result{}}
+	c := &pipelineEngine{loop: l, parts: l.Job.parts(), early: map[int]pipe.Result{}}
+	if !l.Plan.IsPipeline() {
+		c.along = &alongSequence{}
+	}
 	if err := c.bind(ctx); err != nil {
 		return nil, c.close(err)
 	}
@@ -73,7 +77,7 @@ func (c *pipelineEngine) bind(ctx context.Context) (err error) {
 	if r.World != nil {
 		c.feed.wants, c.others = r.wants, newMembers(c, r.World)
 	}
-	if c.x, err = pipe.New(r.Plan.Work, c.on, r.Plan.Costs, r.Plan.Plan, c.options(r, len(r.Plan.Needs))); err != nil {
+	if c.x, err = pipe.New(r.Plan.Work, c.on, r.Plan.Costs, r.Plan.steps(), c.options(r)); err != nil {
 		return err
 	}
 	if c.others != nil {
@@ -125,6 +129,10 @@ func (c *pipelineEngine) restore() (err error) {
 // devices fills in what devices are called, and what New has measured of them.
 func (c *pipelineEngine) devices() error {
 	out := c.out
+	if c.along != nil {
+		c.device()
+		return nil
+	}
 	var names []string
 	for i := range c.on {
 		names = append(names, c.on[i].Device.Info().Name)
@@ -148,17 +156,29 @@ func (c *pipelineEngine) devices() error {
 	return nil
 }
 
+// device fills in what New has measured of the device of a sequence.
+func (c *pipelineEngine) device() {
+	for _, a := range c.x.Audited() {
+		c.out.MeasuredPeakBytes, c.out.ExtentBytes, c.out.Measured.Live = a.PeakBytes, a.ExtentBytes, a.Live
+	}
+	c.out.CopiesBytes = c.x.Needs()[0].Offloaded
+}
+
 // options are those of a run's executor.
-func (c *pipelineEngine) options(r *Run, devices int) pipe.Options {
+func (c *pipelineEngine) options(r *Run) pipe.Options {
 	o := r.Plan.options()
-	o.Feed, o.Seed, o.Rate, o.NoGraph, o.Limits = c.feed, r.Job.Seed, r.Rate.At, r.Job.NoGraph, slices.Repeat([]int64{r.Plan.Limit}, devices)
+	o.Feed, o.Seed, o.Rate, o.NoGraph = c.feed, r.Job.Seed, r.Rate.At, r.Job.NoGraph
+	o.Limits, o.HostLimit = slices.Repeat([]int64{r.Plan.Limit}, r.Plan.devices()), r.HostLimit
 	if o.Done = c.result; c.others != nil {
 		o.Done, o.World = c.others.tell, c.others.describe()
 	}
 	o.First, o.Updates, o.Patience, o.MaxNorm = c.next, r.updates(), r.Plan.Patience, r.MaxNorm
 	o.Audit = r.Plan.IsFlush()
-	o.Timed = &pipe.Timed{Periods: r.Plan.timedPeriods()}
-	if r.Saves.Dir != nil {
+	o.Timed = &pipe.Timed{Periods: r.Plan.timedPeriods(), Ops: c.along != nil}
+	switch {
+	case c.along != nil:
+		o.Early = func(m int) bool { return m/c.parts < r.Steps && !r.crossed(m/c.parts, r.EvalEvery) }
+	case r.Saves.Dir != nil:
 		o.Save = c.states.save
 	}
 	return o
@@ -170,6 +190,9 @@ func (r *Run) rateOf(step int) float32 { return r.Rate.At(step - (step-r.begun()
 
 // pass sends steps through the pipeline, and tells what became of checkpoints.
 func (c *pipelineEngine) pass(ctx context.Context) error {
+	if c.along != nil {
+		return c.trainStep(ctx)
+	}
 	err := c.send(ctx, c.segments())
 	if errors.Is(err, pipe.ErrEnough) {
 		return ErrInterrupted
@@ -183,7 +206,12 @@ func (c *pipelineEngine) pass(ctx context.Context) error {
 
 // gather implements engine: it waits for checkpoints, and brings the weights of all processes together.
 func (c *pipelineEngine) gather() (trained checkpoint.Model, sha256 string, err error) {
-	if c.settle(); c.others == nil {
+	c.settle()
+	switch {
+	case c.along != nil:
+		sha256, err = hash(c.x)
+		return c.x, sha256, err
+	case c.others == nil:
 		sha256, err = hash(c.x)
 		return c, sha256, err
 	}
@@ -195,7 +223,7 @@ func (c *pipelineEngine) gather() (trained checkpoint.Model, sha256 string, err 
 
 // time keeps when the tasks of the latest step ran.
 func (c *pipelineEngine) time() error {
-	if !c.Plan.IsFlush() || c.Steps-c.step >= timedSteps {
+	if !c.Plan.stepwise() || c.Steps-c.step >= timedSteps {
 		return nil
 	}
 	tasks, err := c.x.Timings()
@@ -207,9 +235,11 @@ func (c *pipelineEngine) time() error {
 // those of the end of the run.
 func (c *pipelineEngine) measure() (err error) {
 	switch {
+	case c.along != nil:
+		return c.measureDevice(&c.along.idle)
 	case c.ran == 0:
 		return nil
-	case !c.Plan.IsFlush():
+	case !c.Plan.stepwise():
 		tasks, err := c.x.Timings()
 		if err != nil {
 			return err
@@ -221,7 +251,7 @@ func (c *pipelineEngine) measure() (err error) {
 			return err
 		}
 	}
-	if !c.Plan.IsFlush() {
+	if !c.Plan.stepwise() {
 		c.out.Tasks = c.timings[0]
 		c.out.Pipe.Slowest = c.slowest(c.timings[0])
 		return nil
@@ -252,7 +282,7 @@ func lastEnd(tasks []pipe.Timing) (end float64) {
 // segments returns what goes through the pipeline in one run. Of a flush plan that is a step, which is logged, and can be
 // interrupted, before the next one begins; of an asynchronous one all until it is evaluated, from checkpoint to checkpoint.
 func (c *pipelineEngine) segments() (all []pipe.Segment) {
-	flush := c.Plan.IsFlush()
+	flush := c.Plan.stepwise()
 	for step := c.step; ; {
 		n := c.Plan.unit()
 		if !flush {
@@ -295,6 +325,10 @@ func (c *pipelineEngine) settle() {
 
 // save saves the state of an empty pipeline, unless that is done.
 func (c *pipelineEngine) save() {
+	if c.along != nil {
+		c.attempted(c.step, c.Saves.Dir.Save(c.x, c.meta(int64(c.step), c.x.Updates())))
+		return
+	}
 	if c.settle(); c.saved == c.step {
 		return
 	}
@@ -367,26 +401,34 @@ func (c *pipelineEngine) count(r pipe.Result) error {
 	}
 	c.next++
 	c.sum.Norm, c.sum.Skipped = r.Norm, r.Skipped
-	c.sum.Loss += r.Loss / float64(c.parts)
+	c.sum.Loss += r.Loss
 	c.sum.Correct += r.Correct
 	c.sum.Counted += r.Counted
 	if c.next%c.parts != 0 {
 		return nil
 	}
 	sum := c.sum
-	c.sum = pipe.Result{}
+	if c.sum = (pipe.Result{}); c.along != nil {
+		c.along.sum = &sum
+		return nil
+	}
 	return c.add(sum)
+}
+
+// record returns what a step gave.
+func (c *pipelineEngine) record(sum pipe.Result) Record {
+	return Record{
+		Step: c.step, Loss: Number(sum.Loss / float64(c.parts)), Accuracy: float64(sum.Correct) / float64(max(sum.Counted, 1)),
+		Rate: float64(c.rateOf(c.step)), Norm: Number(sum.Norm), Skipped: sum.Skipped, PeakBytes: c.Plan.PredictedPeak(),
+	}
 }
 
 // add adds what a step gave and took.
 func (c *pipelineEngine) add(sum pipe.Result) error {
 	now, idle := time.Now(), c.feed.from.Waited()
 	seconds, waited := now.Sub(c.since).Seconds(), idle-c.idle
-	rec := Record{
-		Step: c.step, Loss: Number(sum.Loss), Accuracy: float64(sum.Correct) / float64(max(sum.Counted, 1)),
-		Rate: float64(c.rateOf(c.step)), Norm: Number(sum.Norm), Skipped: sum.Skipped, Seconds: seconds,
-		DataWaitS: waited.Seconds(), PeakBytes: c.Plan.PredictedPeak(),
-	}
+	rec := c.record(sum)
+	rec.Seconds, rec.DataWaitS = seconds, waited.Seconds()
 	c.since, c.idle = now, idle
 	c.waited += waited
 	c.recent.Add(&executor.Result{Sequence: seconds}, 0)
@@ -409,6 +451,9 @@ func (c *pipelineEngine) tellCounted() {
 
 // notFinite says where a loss is not finite, or that the gradients alone are not.
 func (c *pipelineEngine) notFinite(r pipe.Result) error {
+	if c.along != nil {
+		return &notFiniteError{r}
+	}
 	plan := c.Plan
 	advice := "lower --lr"
 	if plan.IsFlush() {

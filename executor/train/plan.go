@@ -31,6 +31,23 @@ type JobPlan struct {
 // IsPipeline reports whether the plan is run as a pipeline, on several devices or on one, and not as a sequence.
 func (p *JobPlan) IsPipeline() bool { return p != nil && p.Needs != nil }
 
+// hasTable reports whether the devices of the plan play tables: not along a sequence of a model whose branches meet, with state in host memory,
+// or with batches that wait in the arena as bytes.
+func (p *JobPlan) hasTable() bool {
+	return p.IsPipeline() || !p.Work.Model.Wiring().Joins() && p.Work.Offloading() == executor.OffloadNothing && p.Work.StagedBytes() == 0
+}
+
+// steps returns the plan of a step: of a sequence with all parts of it.
+func (p *JobPlan) steps() *pipeline.Plan {
+	if p.IsPipeline() {
+		return p.Plan
+	}
+	return p.Accumulated(p.Group)
+}
+
+// devices returns how many devices the plan has.
+func (p *JobPlan) devices() int { return max(len(p.Needs), 1) }
+
 // Corrections are how a pipeline trains otherwise than its plan alone says.
 type Corrections struct {
 	// PipeMare is over how many updates its rescheduling of learning rates is phased out; 0: without.
@@ -62,6 +79,9 @@ func (p *JobPlan) unit() int {
 	return p.Group
 }
 
+// stepwise reports whether each step is a run of its own, which ends before the next begins: steps of a cyclic plan run on into each other.
+func (p *JobPlan) stepwise() bool { return p.IsFlush() && !p.IsCycle() }
+
 // Holds returns what minibatches and tasks hold of each device.
 func (p *JobPlan) Holds() ([][]pipe.Hold, error) {
 	return pipe.Holds(p.Work, p.Costs, p.Plan, p.options())
@@ -70,7 +90,7 @@ func (p *JobPlan) Holds() ([][]pipe.Hold, error) {
 // timedPeriods returns how many periods are timed of a plan without a flush: those that fill and drain the pipeline and some
 // between; 0, all, of a step.
 func (p *JobPlan) timedPeriods() int {
-	if p.IsFlush() {
+	if p.stepwise() {
 		return 0
 	}
 	return 8 + 4*len(p.Stages)

@@ -95,12 +95,15 @@ func (r *Run) checkPipe() error {
 			return err
 		}
 	}
+	if r.Plan != nil && r.Plan.IsCycle() && (r.MaxNorm > 0 || r.SkipNotFinite) {
+		return fmt.Errorf("%w: %s updates layers before all gradients are there: leave --clip-norm and --on-nan skip out", ErrSpec, r.Plan.Strategy)
+	}
 	for _, c := range []struct {
 		wrong bool
 		what  string
 	}{
 		{r.Job.Offload != executor.OffloadNothing, fmt.Sprintf("--offload-state %v", r.Job.Offload)},
-		{r.HostLimit > 0, "--host-memory limits what the plan of one device offloads"},
+		{r.HostLimit > 0 && !(r.Plan != nil && r.Plan.IsCycle()), "--host-memory limits what the plan of one device offloads"},
 	} {
 		if c.wrong {
 			return fmt.Errorf("%w: --devices %s: %s: leave it out, or train whole batches on one device", ErrSpec, r.Job.Devices, c.what)

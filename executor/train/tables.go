@@ -15,8 +15,8 @@ func (r *Run) Tables() (tables []commands.Table, err error) {
 	if r.World != nil {
 		return nil, fmt.Errorf("%w: the tables of a run in several processes are not listed: list those of the same plan in one process", ErrSpec)
 	}
-	if r.Plan.IsPipeline() {
-		return r.pipeTables()
+	if r.Plan.hasTable() {
+		return r.deviceTables()
 	}
 	e, err := r.Job.Planned(r.Plan.Plan).Start(r.Plan.Sequence(), r.deviceOptions())
 	if err != nil {
@@ -25,16 +25,20 @@ func (r *Run) Tables() (tables []commands.Table, err error) {
 	return []commands.Table{executor.Commands(e.Executor)}, e.Close()
 }
 
-func (r *Run) pipeTables() (tables []commands.Table, err error) {
+// deviceTables returns those of a plan that has tables.
+func (r *Run) deviceTables() (tables []commands.Table, err error) {
 	on, err := r.Job.Targets()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, closeTargets(on)) }()
-	c := &pipelineEngine{parts: r.Job.Microbatches, next: r.begun() * r.Job.Microbatches}
-	o := c.options(r, len(r.Plan.Needs))
+	c := &pipelineEngine{parts: r.Job.parts(), next: r.begun() * r.Job.parts()}
+	if !r.Plan.IsPipeline() {
+		c.along = &alongSequence{}
+	}
+	o := c.options(r)
 	o.Audit = false
-	x, err := pipe.New(r.Plan.Work, on, r.Plan.Costs, r.Plan.Plan, o)
+	x, err := pipe.New(r.Plan.Work, on, r.Plan.Costs, r.Plan.steps(), o)
 	if err != nil {
 		return nil, err
 	}

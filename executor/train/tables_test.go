@@ -107,7 +107,9 @@ func TestListedTablesArePlayed(t *testing.T) {
 				t.Errorf("%s: %d waits for %s, which nothing has recorded", name, n, event)
 			}
 		}
-		if several := len(tables) > 1; several != (p.verbs[commands.Give] > 0) || p.verbs[commands.Launch] < periods*40 || p.verbs[commands.Wait] < periods {
+		several := len(tables) > 1
+		waits := several || name == "windows" // a sequence without transfers needs one stream
+		if several != (p.verbs[commands.Give] > 0) || p.verbs[commands.Launch] < periods*40 || waits && p.verbs[commands.Wait] < periods {
 			t.Errorf("%s: %v", name, p.verbs)
 		}
 	}

@@ -95,7 +95,7 @@ func TestResultsThatComeEarly(t *testing.T) {
 		}
 		m.results()
 		m.await(1)
-		if c.next != 1 || c.sum.Loss != 1.5 {
+		if c.next != 1 || c.sum.Loss != 3 {
 			t.Errorf("%d results are counted, loss %v", c.next, c.sum.Loss)
 		}
 		return nil

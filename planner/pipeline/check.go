@@ -49,7 +49,7 @@ func Check(c *chain.Chain, p *Platform, plan *Plan) (*Report, error) {
 	switch {
 	case plan.IsCycle():
 		return checkCycle(c, p, plan)
-	case plan.IsSequence():
+	case plan.RunsSequence():
 		return checkSequence(c, p, plan)
 	}
 	l, err := arrange(c, p, plan)

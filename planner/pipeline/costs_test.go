@@ -131,7 +131,7 @@ func TestCopiesAndNames(t *testing.T) {
 			t.Errorf("%v is a kind of tasks", k)
 		}
 	}
-	if _, ok := pipeline.ParseKind(""); ok || (pipeline.CycleOp + 1).String() != "Kind(14)" || pipeline.Kind(0).String() != "Kind(0)" {
+	if _, ok := pipeline.ParseKind(""); ok || (pipeline.CycleOp+1).String() != "Kind(14)" || pipeline.Kind(0).String() != "Kind(0)" {
 		t.Error("no kind")
 	}
 }

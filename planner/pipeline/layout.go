@@ -64,7 +64,7 @@ const maxShift = 1 << 31
 
 // arrange lays a plan out; that of a sequence as its forward and its backward part. Errors: those of checkSequence, *InvalidError, ErrPlan, ErrPlatform, those of the chain.
 func arrange(c *chain.Chain, p *Platform, plan *Plan) (_ *layout, err error) {
-	if plan.IsSequence() {
+	if plan.RunsSequence() {
 		if plan, err = plan.parts(c, p); err != nil {
 			return nil, err
 		}

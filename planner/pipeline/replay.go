@@ -17,20 +17,21 @@ func checkSequence(c *chain.Chain, p *Platform, plan *Plan) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	busy, bubble := run.Makespan-run.Idle, 0.0
+	n, bubble := float64(plan.Microbatches), 0.0
+	busy, makespan := n*(run.Makespan-run.Idle), n*run.Makespan
 	if run.Makespan > 0 {
 		bubble = run.Idle / run.Makespan
 	}
 	r := &Report{
-		Makespan: run.Makespan, PerMinibatch: run.Makespan, NCA: []int{1}, Bubble: bubble, Sequence: run,
+		Makespan: makespan, PerMinibatch: run.Makespan, NCA: []int{1}, Bubble: bubble, Sequence: run,
 		PerDevicePeak: only(p, run.Peak), PerDeviceWeights: only(p, int64(0)), PerDeviceBuffers: only(p, int64(0)),
 		PerDeviceBusy: only(p, busy), PerDeviceBubble: only(p, bubble),
 	}
 	if said := plan.Peak(); said != 0 && said != run.Peak {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the plan predicts a peak of %s, its simulation gives %s", units.Precise(said), units.Precise(run.Peak)))
 	}
-	if said := plan.Predicted.Makespan; said != 0 && math.Abs(said-run.Makespan) > 1e-9*run.Makespan {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the plan predicts a makespan of %v s, its simulation gives %v s", said, run.Makespan))
+	if said := plan.Predicted.Makespan; said != 0 && math.Abs(said-makespan) > 1e-9*makespan {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the plan predicts a makespan of %v s, its simulation gives %v s", said, makespan))
 	}
 	if least := plan.Predicted.LowerBound; least <= run.Makespan*(1+1e-9) {
 		r.LowerBound = least
@@ -66,12 +67,15 @@ func simulateSequence(c *chain.Chain, p *Platform, plan *Plan, n Noise) (*Outcom
 	if err != nil {
 		return nil, err
 	}
-	o := &Outcome{Makespan: run.Makespan, PerMinibatch: run.Makespan, PerDevicePeak: only(p, run.Peak)}
+	o := &Outcome{Makespan: float64(plan.Microbatches) * run.Makespan, PerMinibatch: run.Makespan, PerDevicePeak: only(p, run.Peak)}
 	if run.Makespan > 0 {
 		o.Bubble = run.Idle / run.Makespan
 	}
 	turn := run.End[plan.Stages[0].loss()]
-	o.Spans = []Span{{Task: 0, End: turn}, {Task: 1, Start: turn, End: run.Makespan}}
+	for k := range plan.Microbatches {
+		start := float64(k) * run.Makespan
+		o.Spans = append(o.Spans, Span{Task: 2 * k, Minibatch: k, Start: start, End: start + turn}, Span{Task: 2*k + 1, Minibatch: k, Start: start + turn, End: start + run.Makespan})
+	}
 	return o, nil
 }
 
@@ -80,7 +84,8 @@ func (s *Stage) loss() int {
 	return slices.IndexFunc(s.Ops, func(op schedule.Op) bool { return op.Layer == s.Last && !op.Kind.Transfer() })
 }
 
-// parts returns a plan for one device as two tasks, without ops, at the times at which its sequence runs.
+// parts returns a plan for one device as two tasks of each microbatch, without ops, at the times at which its sequence runs. Where nothing
+// takes time, each task takes a second: microbatches follow each other all the same.
 func (p *Plan) parts(c *chain.Chain, on *Platform) (*Plan, error) {
 	o, err := simulateSequence(c, on, p, Noise{})
 	if err != nil {
@@ -90,6 +95,9 @@ func (p *Plan) parts(c *chain.Chain, on *Platform) (*Plan, error) {
 	out.Stages, out.Tasks, out.Timings = slices.Clone(p.Stages), slices.Clone(p.Tasks), nil
 	out.Stages[0].Ops = nil
 	for i, s := range o.Spans {
+		if o.Makespan == 0 {
+			s.Start, s.End = float64(i), float64(i+1)
+		}
 		out.Tasks[i].Start = s.Start
 		out.Timings = append(out.Timings, &Timing{Length: s.End - s.Start})
 	}

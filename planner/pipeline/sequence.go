@@ -52,12 +52,40 @@ func (p *Plan) Predict(r *schedule.Result) {
 	p.Tasks[1].Start = r.End[p.Stages[0].loss()]
 }
 
+// Accumulated returns the plan of a step of n microbatches on one device: each runs the sequence of p behind the microbatch before it. The
+// peak is that of p, the step takes n times as long, and one update by the sum of the gradients ends it.
+func (p *Plan) Accumulated(n int) *Plan {
+	out := *p
+	out.Microbatches, out.Predicted.Makespan, out.Predicted.Idle = n, float64(n)*p.Predicted.Makespan, float64(n)*p.Predicted.Idle
+	out.Tasks = make([]Task, 0, 2*n)
+	for k := range n {
+		for _, t := range p.Tasks {
+			t.Shift, t.Start = k, float64(k)*p.Predicted.Makespan+t.Start
+			out.Tasks = append(out.Tasks, t)
+		}
+	}
+	return &out
+}
+
 // IsSequence reports whether the plan is the sequence of one device: it says nothing that the sequence and its limits do not say.
-func (p *Plan) IsSequence() bool {
-	return p.Cycle == nil && len(p.Stages) == 1 && p.Stages[0].isWhole() && p.IsFlush() && p.Microbatches == 1 && p.Platform.isOneDevice() &&
+func (p *Plan) IsSequence() bool { return p.Microbatches == 1 && p.RunsSequence() }
+
+// RunsSequence reports whether the plan is a sequence of one device, or an accumulated one.
+func (p *Plan) RunsSequence() bool {
+	return p.Cycle == nil && len(p.Stages) == 1 && p.Stages[0].isWhole() && p.IsFlush() && p.Platform.isOneDevice() &&
 		slices.Equal(p.WeightCopies, []float64{0}) && p.OptimizerCopies == 0 && p.Zero == ZeroNothing && p.Accounting == "" &&
 		p.Period == 0 && p.MinibatchesPerPeriod == 0 && p.Batch == 0 && len(p.Portals)+len(p.Synchronization)+len(p.Timings) == 0 &&
-		len(p.PerDevicePeak) <= 1 && len(p.Tasks) == 2 && p.Tasks[0].isPart(F) && p.Tasks[1].isPart(B)
+		len(p.PerDevicePeak) <= 1 && p.alternates()
+}
+
+// alternates reports whether the tasks are the forward and the backward part of each microbatch in turn.
+func (p *Plan) alternates() bool {
+	for i := range p.Tasks {
+		if kind := F + Kind(i%2); !p.Tasks[i].isPart(kind, i/2) {
+			return false
+		}
+	}
+	return p.Microbatches > 0 && len(p.Tasks) == 2*p.Microbatches
 }
 
 // isWhole reports whether the stage is a sequence of all layers on device 0.
@@ -74,9 +102,9 @@ func (p *Platform) isOneDevice() bool {
 	return p != nil && p.Devices == 1 && p.Bandwidth == 0 && !p.NoBuffers && len(p.Pairs)+len(p.Levels)+len(p.Extra) == 0
 }
 
-// isPart reports whether the task is the forward or the backward part of a sequence.
-func (t *Task) isPart(kind Kind) bool {
-	return t.Kind == kind && t.Stage == 0 && t.Device == 0 && t.Shift == 0 && t.To == 0 && t.Duration == nil && len(t.Extra) == 0
+// isPart reports whether the task is the forward or the backward part of a sequence that a microbatch runs.
+func (t *Task) isPart(kind Kind, microbatch int) bool {
+	return t.Kind == kind && t.Stage == 0 && t.Device == 0 && t.Shift == microbatch && t.To == 0 && t.Duration == nil && len(t.Extra) == 0
 }
 
 // Sequence returns the ops of a plan for one device; of the first stage, of a plan for several.

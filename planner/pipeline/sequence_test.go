@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -225,5 +226,63 @@ func TestStagesThatAreNoSequence(t *testing.T) {
 	c := &chain.Chain{Name: "c", Layers: []chain.Layer{{Name: "l", ForwardS: 1, BackwardS: 1}}}
 	if _, err := pipeline.Check(c, p.Platform, p); p.IsSequence() || !errors.Is(err, pipeline.ErrInvalid) {
 		t.Errorf("a sequence: %v; %v", p.IsSequence(), err)
+	}
+}
+
+// An accumulated sequence is n sequences one after the other: it is judged, simulated and written like every plan, and its file reads as it
+// is.
+func TestAccumulatedSequences(t *testing.T) {
+	t.Parallel()
+	c := &chain.Chain{Name: "two", InputBytes: 8, Layers: []chain.Layer{
+		{Name: "a", ForwardS: 1, BackwardS: 2, OutputBytes: 4, SavedBytes: 6, GradientBytes: 4},
+		{Name: "loss", ForwardS: 3, BackwardS: 4, OutputBytes: 2, SavedBytes: 2, GradientBytes: 2},
+	}}
+	seq := schedule.Sequence{{Kind: schedule.ForwardAll, Layer: 1}, {Kind: schedule.ForwardAll, Layer: 2}, {Kind: schedule.Backward, Layer: 2}, {Kind: schedule.Backward, Layer: 1}}
+	one, err := pipeline.PlanSequence(c, "store-all", seq, schedule.Limits{Memory: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := one.Accumulated(3)
+	if plan.IsSequence() || !plan.RunsSequence() || !one.IsSequence() || len(one.Tasks) != 2 {
+		t.Fatalf("%+v", plan)
+	}
+	report, err := pipeline.Check(c, plan.Platform, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Makespan != 30 || report.PerMinibatch != 10 || report.PerDeviceBusy[0] != 30 || !slices.Equal(report.PerDevicePeak, one.PerDevicePeak) || len(report.Warnings) > 0 {
+		t.Errorf("%+v", report)
+	}
+	ran, err := pipeline.Simulate(c, plan.Platform, plan, pipeline.Noise{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ran.Makespan != 30 || len(ran.Spans) != 6 || ran.Spans[5] != (pipeline.Span{Task: 5, Minibatch: 2, Start: 24, End: 30}) {
+		t.Errorf("%+v", ran)
+	}
+	var file bytes.Buffer
+	if err := plan.Encode(&file); err != nil {
+		t.Fatal(err)
+	}
+	var read pipeline.Plan
+	if err := json.Unmarshal(file.Bytes(), &read); err != nil {
+		t.Fatal(err)
+	}
+	if !read.RunsSequence() || read.Microbatches != 3 || !slices.Equal(read.Sequence(), seq) || read.Limits() != plan.Limits() {
+		t.Errorf("%s", file.String())
+	}
+	for i := range c.Layers { // of unknown times microbatches follow each other, too
+		c.Layers[i].ForwardS, c.Layers[i].BackwardS = 0, 0
+	}
+	for _, p := range []*pipeline.Plan{plan, &read} {
+		order, err := pipeline.Order(c, p.Platform, p, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, w := range order.Devices[0][:6] {
+			if w.Kind != pipeline.F+pipeline.Kind(i%2) || w.Shift != i/2 {
+				t.Errorf("work %d is %+v", i, w)
+			}
+		}
 	}
 }

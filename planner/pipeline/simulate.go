@@ -55,7 +55,7 @@ func Simulate(c *chain.Chain, p *Platform, plan *Plan, n Noise) (*Outcome, error
 	switch {
 	case plan.IsCycle():
 		return simulateCycle(c, p, plan, n)
-	case plan.IsSequence():
+	case plan.RunsSequence():
 		return simulateSequence(c, p, plan, n)
 	}
 	l, err := arrange(c, p, plan)

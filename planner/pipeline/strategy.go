@@ -81,6 +81,7 @@ const (
 	Partitioner Type = "partition" // stages and schedule
 	Periodic    Type = "periodic"  // a periodic schedule of given stages
 	Flushing    Type = "flush"     // a flush schedule of given stages
+	Cyclic      Type = "cyclic"    // where weights, gradients and state of one device are, with its sequence
 )
 
 // Strategy is one algorithm. The same request gives the same plan, byte for byte.
@@ -99,6 +100,9 @@ type Strategy struct {
 	// fastest of all plans may not fit where another one does.
 	Parts []Strategy
 }
+
+// Divides reports whether a step of the strategy's plans is one or more microbatches.
+func (s Strategy) Divides() bool { return s.Type == Flushing || s.Type == Cyclic }
 
 // Finish names the plan's chain, strategy and platform, gives it the messages that its replicas need (Synchronize), checks it and
 // fills in what the check found: peaks, makespan. A plan that is refused for memory alone comes back as an *InfeasibleError that

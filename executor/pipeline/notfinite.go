@@ -1,0 +1,79 @@
+package pipeline
+
+import (
+	"encoding/binary"
+
+	"plimsoll/executor"
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/runtime"
+)
+
+// FirstNotFinite runs the training forward of a minibatch once more, with the weights as they are now and without side effects, and returns the
+// name of the first layer whose output has an element that is not finite; "" where there is none: then only gradients were not. It is for
+// plans of one stage, between runs or behind one that failed, and it allocates. The minibatch is counted through all runs; images and labels
+// are as Feed gives them. Errors: *executor.LayoutError where the forward of all layers does not fit; those of the device.
+func (e *Executor) FirstNotFinite(minibatch int, images []float32, labels []int32) (string, error) {
+	d := e.drivers[0]
+	x := &evaluation{stage: d.stages[0], driver: d}
+	if !x.alone() {
+		panic("BUG: a layer that is not finite is looked for in several stages")
+	}
+	x.layOut(len(e.Layers), e.Layers, func(p *models.Programs) *models.Program { return &p.Forget })
+	g := &allocator{end: e.memory[0].Static}
+	scalars, classes := g.alloc(kernels.ScalarsBytes), g.alloc(e.Model.Labels.Bytes())
+	x.at(g.alloc(x.bytes).Offset, scalars)
+	if room := max(e.limit(0), e.memory[0].Extent); g.end > room {
+		return "", &executor.LayoutError{Limit: room, Peak: g.end, Extent: g.end}
+	}
+	values := make([]byte, kernels.ScalarsBytes)
+	e.scalars(minibatch).Put(values)
+	for _, part := range []struct {
+		to   runtime.Span
+		from []byte
+	}{{scalars, values}, {classes, asBytes(labels)}, {x.input.Part(0, e.Model.Input.Bytes()), asBytes(images)}} {
+		if err := d.write(part.to.Part(0, int64(len(part.from))), part.from); err != nil {
+			return "", err
+		}
+	}
+	for i := range x.ops {
+		x.frames[i].labels = classes
+		if finite, err := x.finite(i); err != nil || !finite {
+			return e.Model.Layers[i].Name, err
+		}
+	}
+	return "", nil
+}
+
+// finite runs an op of a forward and reports whether its output is finite.
+func (x *evaluation) finite(i int) (bool, error) {
+	d := x.driver
+	list, err := d.binder.op(x.stage, &x.ops[i], &x.frames[i])
+	if err != nil {
+		return false, err
+	}
+	for _, l := range list {
+		if err := d.compute.s.Launch(l.Launch); err != nil {
+			return false, err
+		}
+	}
+	layer := d.e.Model.Layers[x.ops[i].layer-1]
+	out := layer.Desc(layer.Output())
+	values := make([]byte, out.Bytes())
+	if err := d.read(x.frames[i].output.Part(0, out.Bytes()), values); err != nil {
+		return false, err
+	}
+	return finiteValues(values, out.DType), nil
+}
+
+// finiteValues reports whether all numbers of a floating point type are finite: the exponent of one that is not has ones alone.
+func finiteValues(values []byte, dtype kernels.DType) bool {
+	const exponent = 0x7f80 // in the upper half of a float32, which a bfloat16 is
+	size := int(dtype.Size())
+	for at := size - 2; at < len(values); at += size {
+		if binary.LittleEndian.Uint16(values[at:])&exponent == exponent {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,136 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"plimsoll/executor"
+	pipe "plimsoll/executor/pipeline"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/schedule"
+)
+
+// alongSequence is what a pipelineEngine knows of a run along a sequence of one device. Each step is timed op by op, each microbatch of it as
+// a part of the step.
+type alongSequence struct {
+	idle idleness
+	sum  *pipe.Result // of the step that has run, and is not counted yet; nil: none is
+}
+
+// notFiniteError is the end of a run whose loss, or norm, is no number, as long as nobody has looked for the layer.
+type notFiniteError struct{ result pipe.Result }
+
+func (e *notFiniteError) Error() string { return ErrDiverged.Error() }
+
+// trainStep trains a step along a sequence, and saves what is due behind it. After an error of the data of its first batch the state is that
+// of the steps before, which is saved.
+func (c *pipelineEngine) trainStep(ctx context.Context) error {
+	start, before := time.Now(), c.feed.from.Waited()
+	if err := c.feed.prepare(c.next); err != nil {
+		return errors.Join(fmt.Errorf("batch of step %d: %w", c.step, err), c.keep())
+	}
+	begun, waited := time.Now(), c.feed.from.Waited()-before
+	err := c.send(context.WithoutCancel(ctx), c.segments())
+	if bad, ok := errors.AsType[*notFiniteError](err); ok {
+		return c.diverged(bad.result)
+	}
+	if err != nil {
+		return c.broken(err)
+	}
+	took, late := time.Since(begun), c.feed.from.Waited()-before-waited
+	c.busy += begun.Sub(start)
+	if err := c.countTimed(took, waited, late); err != nil {
+		return err
+	}
+	if c.SavesAfter(c.step) {
+		c.save()
+	}
+	return nil
+}
+
+// countTimed counts the step that has run, in so long. For waited the step had to wait until its first batch was made; late is how long later
+// batches were waited for, for a part of which the device computed.
+func (c *pipelineEngine) countTimed(took, waited, late time.Duration) error {
+	ran, err := c.x.Timings()
+	if err != nil {
+		return err
+	}
+	parts := partsOf(ran, c.Plan.Sequence(), c.parts)
+	sum, along := *c.along.sum, c.along
+	along.sum = nil
+	rec := c.record(sum)
+	covered := 0.0
+	for k := range parts {
+		x := &parts[k]
+		covered += x.Upload + x.Sequence + x.Update
+		rec.SequenceS, rec.UpdateS = rec.SequenceS+x.Sequence, x.Update
+		c.recent.Add(x, k)
+	}
+	late = max(min(late, took-time.Duration(covered*float64(time.Second))), 0)
+	waited += late
+	for k := range parts {
+		along.idle.add(&parts[k], 0)
+	}
+	along.idle.data += waited.Seconds()
+	c.waited += waited
+	rec.Seconds, rec.DataWaitS = (took - late).Seconds(), waited.Seconds()
+	return c.loop.add(rec)
+}
+
+// partsOf returns what each of n microbatches of a step along a sequence took: its ops, its batch and, of the last one, the update.
+func partsOf(ran []pipe.Timing, seq schedule.Sequence, n int) []executor.Result {
+	all, begins := make([]executor.Result, n), make([]float64, n)
+	for k := range all {
+		all[k].Intervals = make([]executor.Interval, len(seq))
+	}
+	for _, t := range ran {
+		if t.Op == 0 && t.Kind == pipeline.F {
+			begins[t.Minibatch] = t.Start
+		}
+	}
+	for _, t := range ran {
+		x, begin := &all[t.Minibatch], begins[t.Minibatch]
+		switch {
+		case t.Op == pipe.TheBatch:
+			x.Upload = begin - t.Start
+		case t.Op > 0:
+			x.Intervals[t.Op-1] = executor.Interval{Start: t.Start - begin, End: t.End - begin}
+			if !seq[t.Op-1].Kind.Transfer() {
+				x.Busy += t.End - t.Start
+			}
+		case t.Kind == pipeline.B:
+			x.Sequence = t.End - begin
+		case t.Kind == pipe.Updating:
+			x.Update = t.End - t.Start
+			x.UpdateKernels = x.Update
+			x.Busy += x.Update
+		}
+	}
+	return all
+}
+
+// diverged names the first layer whose output is not finite. The step's own weights are still there: an update is skipped unless the loss
+// alone is not finite.
+func (c *pipelineEngine) diverged(r pipe.Result) error {
+	images, labels := make([]float32, c.Job.pixels()), make([]int32, c.Job.labels())
+	_, err := c.Job.train.Fill(int64(r.Minibatch), images, labels)
+	layer := ""
+	if err == nil {
+		layer, err = c.x.FirstNotFinite(r.Minibatch, images, labels)
+	}
+	return diverged(c.step, r.Loss, r.Norm, layer, err, "lower --lr, give --clip-norm, or pass over such steps with --on-nan skip")
+}
+
+// diverged says at which step, and in which layer, a run is no longer finite, and what to do.
+func diverged(step int, loss, norm float64, layer string, err error, advice string) error {
+	where := fmt.Sprintf("layer %q is the first whose output is not finite", layer)
+	if layer == "" {
+		where = "every layer's output is finite, the gradients are not"
+	}
+	if err != nil {
+		where = fmt.Sprintf("which layer is the first cannot be told: %v", err)
+	}
+	return fmt.Errorf("%w: loss %v, norm %v at step %d; %s: %s", ErrDiverged, loss, norm, step, where, advice)
+}

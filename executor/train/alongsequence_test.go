@@ -1,0 +1,100 @@
+package train
+
+import (
+	"context"
+	"math"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"plimsoll/executor"
+	"plimsoll/executor/checkpoint"
+	pipe "plimsoll/executor/pipeline"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/schedule"
+)
+
+// along trains a run on an engine that is chosen by hand.
+func along(t *testing.T, r *Run, open func(context.Context, *loop) (engine, error)) *Outcome {
+	t.Helper()
+	l := &loop{Run: r, out: &Outcome{Summary: r.summary()}, saved: -1}
+	var err error
+	l.engine, err = open(t.Context(), l)
+	must(t, err)
+	must(t, l.engine.close(l.run(t.Context())))
+	return l.out
+}
+
+// Both engines of one device give the same of one plan: weights, evaluations, every record, peak, host copies, the memory of each op. Both tell
+// how long each op took, where a step's time went, and how far the machine was from its profile.
+func TestEnginesOfOneDeviceGiveTheSame(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		name  string
+		parts int
+	}{{"store-all", 1}, {"rotor-exact", 3}, {"offload-greedy", 1}, {"pofo", 2}} {
+		run := func(open func(context.Context, *loop) (engine, error)) *Outcome {
+			r := parted(t, tiny(2), x.parts, x.name, x.name != "store-all")
+			r.MaxNorm = 0.5
+			r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: 2}
+			return along(t, r, open)
+		}
+		want, got := run(openDevice), run(openPipeline)
+		if got.WeightsSHA256 != want.WeightsSHA256 || got.TestLoss != want.TestLoss || got.Checkpoints != want.Checkpoints || got.Checkpoints != 2 {
+			t.Errorf("%s: %+v, want %+v", x.name, got.Summary, want.Summary)
+		}
+		if got.MeasuredPeakBytes != want.MeasuredPeakBytes || got.ExtentBytes != want.ExtentBytes || got.CopiesBytes != want.CopiesBytes || got.HostBytes > want.HostBytes {
+			t.Errorf("%s: %+v, want %+v", x.name, got.Summary, want.Summary)
+		}
+		if !slices.Equal(got.Measured.Live, want.Measured.Live) {
+			t.Errorf("%s: live bytes %v, want %v", x.name, got.Measured.Live, want.Measured.Live)
+		}
+		for i, rec := range got.History.Steps {
+			own := want.History.Steps[i]
+			if rec.Step != own.Step || rec.Loss != own.Loss || rec.Norm != own.Norm || rec.Rate != own.Rate || rec.PeakBytes != own.PeakBytes || math.Abs(rec.Accuracy-own.Accuracy) > 1e-12 {
+				t.Errorf("%s: %+v, want %+v", x.name, rec, own)
+			}
+			if !(rec.UpdateS > 0 && rec.SequenceS > rec.UpdateS/100 && rec.Seconds >= rec.SequenceS+rec.UpdateS) {
+				t.Errorf("%s: times of %+v", x.name, rec)
+			}
+		}
+		for _, o := range []*Outcome{got, want} {
+			if len(o.Measured.Intervals) != len(want.Measured.Intervals) || o.Pipe != nil || o.Drift == nil || o.Drift.Ops == 0 || o.Drift.Interval[0] > o.Drift.Interval[1] {
+				t.Errorf("%s: %d intervals, drift %+v, %+v", x.name, len(o.Measured.Intervals), o.Drift, o.Pipe)
+			}
+			if i := o.Idle; !(i.Share > 0 && i.Share < 1 && i.Host >= 0 && i.Batch > 0) {
+				t.Errorf("%s: idle %+v", x.name, i)
+			}
+		}
+	}
+}
+
+// What a part of a step took follows from when its tasks and ops ran.
+func TestPartsOfAStep(t *testing.T) {
+	t.Parallel()
+	seq := schedule.Sequence{{Kind: schedule.ForwardAll, Layer: 1}, {Kind: schedule.Offload, Layer: 1}, {Kind: schedule.Backward, Layer: 1}}
+	var ran []pipe.Timing
+	for k, at := range []float64{1, 11} {
+		ran = append(ran,
+			pipe.Timing{Kind: pipeline.F, Op: pipe.TheBatch, Minibatch: k, Start: at - 0.5, End: at - 0.25},
+			pipe.Timing{Kind: pipeline.F, Minibatch: k, Start: at, End: at + 2},
+			pipe.Timing{Kind: pipeline.F, Op: 1, Minibatch: k, Start: at, End: at + 2},
+			pipe.Timing{Kind: pipeline.B, Op: 2, Minibatch: k, Start: at + 2, End: at + 5},
+			pipe.Timing{Kind: pipeline.B, Op: 3, Minibatch: k, Start: at + 4, End: at + 7},
+			pipe.Timing{Kind: pipeline.B, Minibatch: k, Start: at + 2, End: at + 7},
+		)
+	}
+	ran = append(ran, pipe.Timing{Kind: pipe.Updating, Minibatch: 1, Start: 18, End: 18.5})
+	want := executor.Result{Upload: 0.5, Sequence: 7, Busy: 5}
+	for k, x := range partsOf(ran, seq, 2) {
+		if k == 1 {
+			want.Update, want.UpdateKernels, want.Busy = 0.5, 0.5, 5.5
+		}
+		if x.Upload != want.Upload || x.Sequence != want.Sequence || x.Busy != want.Busy || x.Update != want.Update || x.UpdateKernels != want.UpdateKernels {
+			t.Errorf("part %d: %+v, want %+v", k, x, want)
+		}
+		if !slices.Equal(x.Intervals, []executor.Interval{{Start: 0, End: 2}, {Start: 2, End: 5}, {Start: 4, End: 7}}) {
+			t.Errorf("part %d: %+v", k, x.Intervals)
+		}
+	}
+}
