@@ -14,12 +14,12 @@ import (
 type frame struct {
 	input, output, gradOutput, gradInput, scratch, kept runtime.Span
 	scalars, labels                                     runtime.Span
-	slot                                                int  // of the weights
-	sum                                                 int  // slot of the gradients
-	add                                                 bool // gradients of parameters are added to those there
-	row                                                 int  // for statistics that are deferred
-	skips, deltas                                       []skipTensor
-	portals                                             int // tells the places of those apart
+	slot                                                int          // of the weights
+	sum                                                 int          // slot of the gradients
+	add                                                 bool         // gradients of parameters are added to those there
+	row                                                 int          // for statistics that are deferred
+	skips, deltas                                       []skipTensor // of portals; skips also of branches that are joined
+	portals                                             int          // tells the places of those apart
 }
 
 // key tells prepared ops apart. Blocks differ by where they begin.

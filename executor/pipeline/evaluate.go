@@ -10,6 +10,7 @@ import (
 
 	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
+	"plimsoll/planner/chain"
 	"plimsoll/runtime"
 )
 
@@ -23,40 +24,97 @@ type evaluation struct {
 	driver  *driver
 	ops     []op
 	frames  []frame
-	input   runtime.Span // a_{i-1}; the output of the stage before when that is on the same device
+	inputs  []runtime.Span // of the branches; of a later stage a_{i-1}, the output of the stage before when that is on the same device
 	output  runtime.Span
 	next    *evaluation // nil for the last
 	link    runtime.Stream
 	done    runtime.Event // the ops of the latest batch
 	sent    runtime.Event // its output has left for the next stage, on another device
 	crosses bool          // the next stage is on another device
-	bytes   int64         // of everything but the input
 	remote  *remote       // where the next stage is in another process
 }
 
 // newEvaluation lays out the evaluation of a stage; nil when the stage is the loss alone.
-func (d *driver) newEvaluation(t *localStage) *evaluation {
-	last := min(t.spec.Last, len(d.e.Layers)-1)
-	if last < t.spec.First {
+func (d *driver) newEvaluation(t *localStage, scalars runtime.Span, g *allocator) *evaluation {
+	x := &evaluation{stage: t, driver: d}
+	for l := t.spec.First; l <= min(t.spec.Last, len(d.e.Layers)-1); l++ {
+		x.ops = append(x.ops, op{layer: l, program: &d.e.carried()[l-1].Eval})
+	}
+	if len(x.ops) == 0 {
 		return nil
 	}
-	x := &evaluation{stage: t, driver: d}
-	var items []pack.Item
-	for l := t.spec.First; l <= last; l++ {
-		p, i := d.e.carried()[l-1], l-t.spec.First
-		x.ops = append(x.ops, op{layer: l, program: &p.Eval})
-		items = append(items, pack.Item{Bytes: kernels.Align(p.OutputBytes), First: i, Last: i + 1},
-			pack.Item{Bytes: kernels.Align(p.Eval.Scratch), First: i, Last: i})
-	}
-	x.bytes = pack.Pack(items, len(x.ops)+1)
-	for i := range x.ops {
-		f := frame{output: itemSpan(items[2*i]), scratch: itemSpan(items[2*i+1])}
-		if i > 0 {
-			f.input = x.frames[i-1].output
+	wiring := d.e.Model.Wiring()
+	at, scratch := x.place(wiring, g)
+	for i, o := range x.ops {
+		f := frame{output: at[o.layer], scratch: scratch[i], scalars: scalars}
+		for k, a := range wiring.Reads(o.layer) {
+			if k == 0 {
+				f.input = at[a]
+			} else {
+				f.skips = append(f.skips, skipTensor{span: at[a]})
+			}
 		}
 		x.frames = append(x.frames, f)
 	}
+	for _, a := range x.entries(wiring) {
+		x.inputs = append(x.inputs, at[a])
+	}
+	x.output = x.frames[len(x.frames)-1].output
 	return x
+}
+
+// entries returns the activations that come into the stage.
+func (x *evaluation) entries(w chain.Wiring) (all []int) {
+	if x.stage.stage > 0 {
+		return []int{x.ops[0].layer - 1}
+	}
+	for k := range w.Inputs() {
+		all = append(all, w.Input(k))
+	}
+	return all
+}
+
+// place places the activations of an evaluation, and what each op works in. Images lie where something else lies when they have been
+// read. What the stage before sends stays, for it may come as soon as the last op of the batch before has ended.
+func (x *evaluation) place(w chain.Wiring, g *allocator) (at map[int]runtime.Span, scratch []runtime.Span) {
+	e, s, n := x.driver.e, x.stage.stage, len(x.ops)
+	last := map[int]int{} // by activation: the last op that reads it
+	for i, o := range x.ops {
+		last[o.layer] = n
+		for _, a := range w.Reads(o.layer) {
+			last[a] = i
+		}
+	}
+	if s > 0 {
+		last[x.ops[0].layer-1] = n
+	}
+	at = map[int]runtime.Span{}
+	var items []pack.Item
+	var of []int // activations
+	if before := e.evaluationOf(s - 1); s > 0 && before.driver == x.driver {
+		at[x.ops[0].layer-1] = before.output
+	} else {
+		for _, a := range x.entries(w) {
+			items, of = append(items, pack.Item{Bytes: kernels.Align(e.entryBytes(s)), Last: last[a]}), append(of, a)
+		}
+	}
+	for i, o := range x.ops {
+		items, of = append(items, pack.Item{Bytes: kernels.Align(e.carried()[o.layer-1].OutputBytes), First: i, Last: last[o.layer]}), append(of, o.layer)
+	}
+	for i, o := range x.ops {
+		items = append(items, pack.Item{Bytes: kernels.Align(o.program.Scratch), First: i, Last: i})
+	}
+	base := g.end
+	g.alloc(pack.Pack(items, n+1))
+	for i, it := range items {
+		it.Offset += base
+		if i < len(of) {
+			at[of[i]] = itemSpan(it)
+		} else {
+			scratch = append(scratch, itemSpan(it))
+		}
+	}
+	return at, scratch
 }
 
 func itemSpan(it pack.Item) runtime.Span { return runtime.Span{Offset: it.Offset, Bytes: it.Bytes} }
@@ -70,17 +128,9 @@ func (e *Executor) layEvaluations(d *driver, m *Memory) int64 {
 		if t == nil || e.placedBefore(s) {
 			continue
 		}
-		x := d.newEvaluation(t)
-		if x == nil {
-			continue
+		if x := d.newEvaluation(t, scalars, g); x != nil {
+			e.evaluations = append(e.evaluations, x)
 		}
-		if before := e.evaluationOf(s - 1); s == 0 || before.driver != d {
-			x.input = g.alloc(e.entryBytes(s))
-		} else {
-			x.input = before.output
-		}
-		x.at(g.alloc(x.bytes).Offset, scalars)
-		e.evaluations = append(e.evaluations, x)
 	}
 	return g.end
 }
@@ -111,19 +161,6 @@ func (e *Executor) entryBytes(s int) int64 {
 		return e.carried()[first-2].OutputBytes
 	}
 	return e.InputBytes()
-}
-
-// at moves the blocks of an evaluation to where they lie.
-func (x *evaluation) at(offset int64, scalars runtime.Span) {
-	for i := range x.frames {
-		f := &x.frames[i]
-		f.output.Offset += offset
-		f.scratch.Offset += offset
-		f.input.Offset += offset
-		f.scalars = scalars
-	}
-	x.frames[0].input = x.input
-	x.output = x.frames[len(x.frames)-1].output
 }
 
 // Evaluate predicts batches 0 to n-1 of a feed, whose labels it does not ask for, in evaluation mode with the weights as they
@@ -230,13 +267,13 @@ type evaluator struct {
 // issue lets a stage work on a batch and send what it made.
 func (r *evaluator) issue(x *evaluation, batch int) error {
 	x.driver.progress.tasks.Add(1)
-	if err := r.receive(x, batch); err != nil {
-		return err
-	}
 	if x.crosses {
 		if err := x.driver.compute.s.Wait(x.sent); err != nil {
 			return err
 		}
+	}
+	if err := r.receive(x, batch); err != nil {
+		return err
 	}
 	for i := range x.ops {
 		list, err := x.driver.binder.op(x.stage, &x.ops[i], &x.frames[i])
@@ -261,7 +298,7 @@ func (r *evaluator) receive(x *evaluation, batch int) error {
 	if x.stage.stage > 0 {
 		before := r.e.evaluationOf(x.stage.stage - 1)
 		if before.remote != nil {
-			if err := before.over(x.done, x.input); err != nil {
+			if err := before.over(x.done, x.inputs[0]); err != nil {
 				return err
 			}
 		}
@@ -281,8 +318,10 @@ func (r *evaluator) receive(x *evaluation, batch int) error {
 	if err := r.feed.Images(batch, unsafe.Slice((*float32)(unsafe.Pointer(&images[0])), len(images)/4)); err != nil {
 		return err
 	}
-	if err := d.compute.s.Copy(x.input.Part(0, p.images[i].Bytes), p.images[i]); err != nil {
-		return err
+	for _, c := range r.e.imageCopies(x.inputs, p.images[i]) {
+		if err := d.compute.s.Copy(c[0], c[1]); err != nil {
+			return err
+		}
 	}
 	return d.compute.s.Record(p.uploaded[i])
 }
@@ -290,7 +329,7 @@ func (r *evaluator) receive(x *evaluation, batch int) error {
 // send copies the output of a stage to the next one, behind what that has done so far.
 func (x *evaluation) send() error {
 	if x.remote != nil {
-		return x.over(x.done, x.output.Part(0, x.next.input.Bytes))
+		return x.over(x.done, x.output.Part(0, x.next.inputs[0].Bytes))
 	}
 	if err := x.link.Wait(x.done); err != nil {
 		return err
@@ -298,7 +337,7 @@ func (x *evaluation) send() error {
 	if err := x.link.Wait(x.next.done); err != nil {
 		return err
 	}
-	to := x.next.input
+	to := x.next.inputs[0]
 	if err := x.link.CopyPeer(x.next.driver.dev, to, x.output.Part(0, to.Bytes)); err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ func (d taskCompiler) vacate(l loan, minibatch int) {
 // entry finds the input of a stage: the images, the output of the stage before on this device, or what arrives.
 func (d taskCompiler) entry(ctx context.Context, t *localStage, f *inFlight, sb *slab) (err error) {
 	if t.stage == 0 {
-		f.entry = sb.images
+		f.entry = sb.images[0]
 		return nil
 	}
 	from := d.e.order.on[t.stage-1][d.e.order.residue(f.minibatch)]

@@ -119,7 +119,7 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 		if err != nil {
 			return err
 		}
-		if err := t.compile(e.Layers, e.order, e.InputBytes(), time); err != nil {
+		if err := t.compile(e.Workload, e.order, time); err != nil {
 			return err
 		}
 		copies, sums, err := t.copies(e.order, e.rules[s])

@@ -11,10 +11,11 @@ import (
 
 // slab is what a minibatch holds of a stage's device while it is in flight there.
 type slab struct {
-	items                   []runtime.Span // of its ops; of a ring also what stands behind them
-	scalars, labels, images runtime.Span
-	hostCopies              []runtime.Span // of a stage with a ring: its swaps, with the host
-	forward                 runtime.Event  // the forward has ended
+	items           []runtime.Span // of its ops; of a ring also what stands behind them
+	scalars, labels runtime.Span
+	images          []runtime.Span // of each branch
+	hostCopies      []runtime.Span // of a stage with a ring: its swaps, with the host
+	forward         runtime.Event  // the forward has ended
 }
 
 // scalarsBytes is the size of the scalars that a minibatch brings: its own, and those of its update. In a plan with a flush these are
@@ -28,8 +29,10 @@ func scalarsBytes(plan *pipeline.Plan) int64 {
 
 // shift moves everything but the items.
 func (p *slab) shift(offset int64) {
-	for _, s := range []*runtime.Span{&p.scalars, &p.labels, &p.images} {
-		s.Offset += offset
+	p.scalars.Offset += offset
+	p.labels.Offset += offset
+	for k := range p.images {
+		p.images[k].Offset += offset
 	}
 }
 
@@ -79,7 +82,9 @@ func (s *localStage) placeBatch(p *slab, w *Workload, o *order, g *allocator) {
 		p.labels = g.alloc(w.Model.Labels.Bytes())
 	}
 	if s.stage == 0 {
-		p.images = g.alloc(w.Model.Input.Storage())
+		for range w.Model.Wiring().Inputs() {
+			p.images = append(p.images, g.alloc(w.InputBytes()))
+		}
 	}
 }
 
@@ -96,6 +101,7 @@ func (t *stageOps) those(begin, end int, stay bool) (items []pack.Item, index []
 // at returns a slab that begins at an offset, and whose tasks have their own memory from other offsets on.
 func (p *slabPlan) at(offset int64, working map[pipeline.Kind]int64) slab {
 	out := p.slab
+	out.images = slices.Clone(p.images)
 	out.shift(offset)
 	out.items = slices.Clone(p.items)
 	for i := range out.items {

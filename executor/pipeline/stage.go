@@ -175,12 +175,12 @@ func (g *allocator) alloc(bytes int64) runtime.Span {
 }
 
 // compile records what minibatches do in the stage; time is when, in a step with transfers, else nil.
-func (s *localStage) compile(layers []*models.Programs, o *order, inputBytes int64, time *executor.Timeline) (err error) {
+func (s *localStage) compile(w *Workload, o *order, time *executor.Timeline) (err error) {
 	s.repeats = o.repeats
 	c := stageContext{
-		inputBytes: inputBytes, time: time, split: o.split[s.stage], departs: o.departs(s.stage, s.device), lingers: o.lingers(s.stage, s.device),
+		Wiring: w.Model.Wiring(), inputBytes: w.InputBytes(), time: time, split: o.split[s.stage], departs: o.departs(s.stage, s.device), lingers: o.lingers(s.stage, s.device),
 	}
-	if s.ops[1], err = compileStage(layers, s.spec, c); err != nil {
+	if s.ops[1], err = compileStage(w.Layers, s.spec, c); err != nil {
 		return err
 	}
 	s.ops[0] = s.ops[1]
@@ -189,7 +189,7 @@ func (s *localStage) compile(layers []*models.Programs, o *order, inputBytes int
 	}
 	last := s.spec
 	last.Ops = s.spec.LastOps
-	s.ops[0], err = compileStage(layers, last, c)
+	s.ops[0], err = compileStage(w.Layers, last, c)
 	return err
 }
 

@@ -52,7 +52,7 @@ func (d *driver) layHost() int64 {
 		for i := range stagingSlots {
 			p.scalars[i] = g.alloc(scalarsBytes(d.e.order.plan))
 			if s == 0 {
-				p.images[i] = g.alloc(d.e.Model.Input.Bytes())
+				p.images[i] = g.alloc(d.e.Model.Input.Bytes() * int64(d.e.Model.Wiring().Inputs()))
 			}
 			if s == len(d.stages)-1 {
 				p.labels[i], p.results[i] = g.alloc(d.e.Model.Labels.Bytes()), g.alloc(lossBytes)
@@ -98,8 +98,10 @@ func (d taskCompiler) upload(t *localStage, sb *slab) error {
 		return err
 	}
 	if t.stage == 0 && !ahead {
-		if err := d.compute.copy(sb.images.Part(0, p.images[i].Bytes), p.images[i]); err != nil {
-			return err
+		for _, c := range d.e.imageCopies(sb.images, p.images[i]) {
+			if err := d.compute.copy(c[0], c[1]); err != nil {
+				return err
+			}
 		}
 	}
 	if t.stage == len(d.stages)-1 {
@@ -108,6 +110,15 @@ func (d taskCompiler) upload(t *localStage, sb *slab) error {
 		}
 	}
 	return d.compute.record(p.uploaded[i])
+}
+
+// imageCopies returns the copies, each to a span from another one, that bring the images of a batch to where each branch reads its own.
+func (e *Executor) imageCopies(inputs []runtime.Span, batch runtime.Span) (all [][2]runtime.Span) {
+	bytes := e.Model.Input.Bytes()
+	for k, to := range inputs {
+		all = append(all, [2]runtime.Span{to.Part(0, bytes), batch.Part(int64(k)*bytes, bytes)})
+	}
+	return all
 }
 
 // fill puts a batch and its scalars into page-locked memory.
