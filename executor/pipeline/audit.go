@@ -38,6 +38,12 @@ func (blank) Images(_ int, dst []float32) error {
 	return nil
 }
 
+// Pixels implements PixelFeed.
+func (blank) Pixels(_ int, dst []uint8) error {
+	clear(dst)
+	return nil
+}
+
 // Labels implements Feed.
 func (blank) Labels(_ int, dst []int32) error {
 	clear(dst)
@@ -62,6 +68,7 @@ func (e *Executor) audit() error {
 	for _, d := range e.own() {
 		d.table.dropAudits()
 		d.guard.forget()
+		d.unstage()
 	}
 	return err
 }

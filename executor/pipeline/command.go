@@ -64,6 +64,7 @@ type hostTask uint8
 
 const (
 	fillBatch hostTask = iota + 1
+	fillAhead
 	awaitResult
 	awaitNorm
 	stampStart

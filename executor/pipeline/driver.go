@@ -99,6 +99,11 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	if err := d.step.open(d); err != nil {
 		return err
 	}
+	if slices.ContainsFunc(d.stages, func(t *localStage) bool { return t != nil && t.waiting.holds() }) {
+		if d.batches, err = d.newQueue("batches"); err != nil {
+			return err
+		}
+	}
 	return d.openEvents()
 }
 
@@ -122,11 +127,17 @@ func (d *driver) openEvents() error {
 			events = append(events, &t.slabs[i].forward)
 		}
 		events = append(append(events, &t.summed, &t.summedAll), t.sums.events()...)
+		if t.waiting.holds() {
+			events = append(events, &t.waiting.taken)
+		}
 		for _, b := range t.sendBuffers() {
 			events = append(events, b.events()...)
 		}
 		for i := range stagingSlots {
 			events = append(events, &d.staging[s].uploaded[i], &d.staging[s].returned[i])
+			if t.waiting.holds() {
+				events = append(events, &d.staging[s].staged[i])
+			}
 		}
 	}
 	return makeEvents(d.dev, events...)
@@ -192,9 +203,12 @@ func (d *driver) failed(v instance, err error) error {
 	return &TaskError{Device: d.device, Task: v.name(), Minibatch: d.done + v.minibatch, Err: err}
 }
 
-// finish waits for everything.
+// finish waits for everything but the batch of the next run, whose failure is that run's.
 func (d *driver) finish() error {
 	for _, q := range d.queues() {
+		if q == d.batches && d.step != nil {
+			continue
+		}
 		if err := q.s.Synchronize(); err != nil {
 			return err
 		}

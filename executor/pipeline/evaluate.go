@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"unsafe"
 
 	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
@@ -24,6 +23,8 @@ type evaluation struct {
 	driver  *driver
 	ops     []op
 	frames  []frame
+	pixels  []runtime.Span // where images are bytes: of each branch
+	numbers []prepared     // likewise, what makes numbers of them
 	inputs  []runtime.Span // of the branches; of a later stage a_{i-1}, the output of the stage before when that is on the same device
 	output  runtime.Span
 	next    *evaluation // nil for the last
@@ -74,45 +75,51 @@ func (x *evaluation) entries(w chain.Wiring) (all []int) {
 	return all
 }
 
-// place places the activations of an evaluation, and what each op works in. Images lie where something else lies when they have been
-// read. What the stage before sends stays, for it may come as soon as the last op of the batch before has ended.
-func (x *evaluation) place(w chain.Wiring, g *allocator) (at map[int]runtime.Span, scratch []runtime.Span) {
-	e, s, n := x.driver.e, x.stage.stage, len(x.ops)
-	last := map[int]int{} // by activation: the last op that reads it
+// lastReads returns, by activation, the last op that reads it; behind all ops: it stays. What the stage before sends stays, for it may come
+// as soon as the last op of the batch before has ended.
+func (x *evaluation) lastReads(w chain.Wiring) map[int]int {
+	last := map[int]int{}
 	for i, o := range x.ops {
-		last[o.layer] = n
+		last[o.layer] = len(x.ops)
 		for _, a := range w.Reads(o.layer) {
 			last[a] = i
 		}
 	}
-	if s > 0 {
-		last[x.ops[0].layer-1] = n
+	if x.stage.stage > 0 {
+		last[x.ops[0].layer-1] = len(x.ops)
 	}
+	return last
+}
+
+// place places the activations of an evaluation, what each op works in, and images that are bytes. What was read makes room for others.
+func (x *evaluation) place(w chain.Wiring, g *allocator) (at map[int]runtime.Span, scratch []runtime.Span) {
+	e, s, last := x.driver.e, x.stage.stage, x.lastReads(w)
 	at = map[int]runtime.Span{}
 	var items []pack.Item
-	var of []int // activations
+	var places []func(runtime.Span) // by item
+	// Moment 0 is when the batch comes, op i runs at moment i+1.
+	add := func(bytes int64, first, last int, place func(runtime.Span)) {
+		items, places = append(items, pack.Item{Bytes: kernels.Align(bytes), First: first + 1, Last: last + 1}), append(places, place)
+	}
 	if before := e.evaluationOf(s - 1); s > 0 && before.driver == x.driver {
 		at[x.ops[0].layer-1] = before.output
 	} else {
 		for _, a := range x.entries(w) {
-			items, of = append(items, pack.Item{Bytes: kernels.Align(e.entryBytes(s)), Last: last[a]}), append(of, a)
+			add(e.entryBytes(s), -1, last[a], func(span runtime.Span) { at[a] = span })
 		}
 	}
-	for i, o := range x.ops {
-		items, of = append(items, pack.Item{Bytes: kernels.Align(e.carried()[o.layer-1].OutputBytes), First: i, Last: last[o.layer]}), append(of, o.layer)
+	for range x.stage.waiting.images {
+		add(e.imageBytes(), -1, -1, func(span runtime.Span) { x.pixels = append(x.pixels, span) })
 	}
 	for i, o := range x.ops {
-		items = append(items, pack.Item{Bytes: kernels.Align(o.program.Scratch), First: i, Last: i})
+		add(e.carried()[o.layer-1].OutputBytes, i, last[o.layer], func(span runtime.Span) { at[o.layer] = span })
+		add(o.program.Scratch, i, i, func(span runtime.Span) { scratch = append(scratch, span) })
 	}
 	base := g.end
-	g.alloc(pack.Pack(items, n+1))
+	g.alloc(pack.Pack(items, len(x.ops)+2))
 	for i, it := range items {
 		it.Offset += base
-		if i < len(of) {
-			at[of[i]] = itemSpan(it)
-		} else {
-			scratch = append(scratch, itemSpan(it))
-		}
+		places[i](itemSpan(it))
 	}
 	return at, scratch
 }
@@ -170,10 +177,13 @@ func (e *Executor) Evaluate(ctx context.Context, feed Feed, n int, each func(bat
 	if e.stopped {
 		return ErrStopped
 	}
+	err := checkFeed(e.Workload, feed)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var all sync.WaitGroup
-	var err error
 	all.Go(func() {
 		defer func() {
 			if v := recover(); v != nil {
@@ -244,7 +254,12 @@ func (e *Executor) openEvaluations() ([]*evaluation, error) {
 }
 
 func (x *evaluation) open() (err error) {
-	dev := x.driver.dev
+	dev, e := x.driver.dev, x.driver.e
+	if len(x.pixels) > 0 {
+		if x.numbers, err = x.driver.binder.lookups(e.lookup(), x.stage.waiting.table, x.pixels, x.inputs); err != nil {
+			return err
+		}
+	}
 	if x.remote != nil { // where the next stage is here, and this one is not, that device receives
 		dev = x.remote.dev
 	}
@@ -307,7 +322,17 @@ func (r *evaluator) receive(x *evaluation, batch int) error {
 		}
 		return nil
 	}
+	return r.show(x, batch)
+}
+
+// show brings the images of a batch from the feed.
+func (r *evaluator) show(x *evaluation, batch int) error {
+	d, to := x.driver, x.inputs
 	p, i := &d.staging[0], batch%stagingSlots
+	if len(x.pixels) > 0 {
+		to = x.pixels
+		_ = p.staged[i].Synchronize() // the next batch of a run has left it; whether that has failed the run says
+	}
 	if err := p.uploaded[i].Synchronize(); err != nil {
 		return err
 	}
@@ -315,11 +340,16 @@ func (r *evaluator) receive(x *evaluation, batch int) error {
 	if err != nil {
 		return err
 	}
-	if err := r.feed.Images(batch, unsafe.Slice((*float32)(unsafe.Pointer(&images[0])), len(images)/4)); err != nil {
+	if err := r.e.fillImages(r.feed, batch, images); err != nil {
 		return err
 	}
-	for _, c := range r.e.imageCopies(x.inputs, p.images[i]) {
+	for _, c := range r.e.imageCopies(to, p.images[i]) {
 		if err := d.compute.s.Copy(c[0], c[1]); err != nil {
+			return err
+		}
+	}
+	for _, l := range x.numbers {
+		if err := d.compute.s.Launch(l.Launch); err != nil {
 			return err
 		}
 	}

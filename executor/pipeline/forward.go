@@ -21,7 +21,7 @@ func (d taskCompiler) forward(ctx context.Context, t *localStage, v instance) er
 func (d taskCompiler) beginForward(ctx context.Context, t *localStage, v instance) (*inFlight, error) {
 	f := d.enter(t, v.minibatch)
 	sb := &t.slabs[f.slab]
-	if err := d.upload(t, sb); err != nil {
+	if err := d.upload(t, sb, v); err != nil {
 		return nil, err
 	}
 	if err := d.entry(ctx, t, f, sb); err != nil {

@@ -137,6 +137,11 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 		stages = append(stages, t)
 	}
 	e.layGuard(d, stages, g)
+	for _, t := range stages {
+		if err := e.layStaged(t, g); err != nil {
+			return err
+		}
+	}
 	m.Static = g.end
 	start := g.end
 	for _, t := range stages {

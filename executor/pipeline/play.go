@@ -48,7 +48,7 @@ func (d *driver) segment(ctx context.Context, l runningSegment) error {
 		}
 		return nil
 	}
-	if err := d.table.segment(l.bound, play); err != nil {
+	if err := d.table.segment(l.bound, d.isStaged(), play); err != nil {
 		return err
 	}
 	if err := d.settleNorm(); err != nil {
@@ -68,8 +68,14 @@ func (d *driver) segment(ctx context.Context, l runningSegment) error {
 }
 
 // segment calls do for every command of a segment, what comes before and behind it included. Commands before it are those of its first
-// minibatch's forward, commands behind it those of the last update of their stage.
-func (t *table) segment(run *bound, do func(c *command, v *instance) error) error {
+// minibatch's forward, commands behind it those of the last update of their stage. The batch that it begins with may be staged; it stages
+// that of the segment behind it.
+func (t *table) segment(run *bound, staged bool, do func(c *command, v *instance) error) error {
+	if !staged {
+		if err := t.stage(0, new(instance), do); err != nil {
+			return err
+		}
+	}
 	v := &instance{instruction: instruction{kind: pipeline.F, to: none}}
 	if len(t.ends) > 0 {
 		v.stage = t.ends[0].stage
@@ -93,6 +99,20 @@ func (t *table) segment(run *bound, do func(c *command, v *instance) error) erro
 	for i := range t.ends {
 		if err := t.ends[i].play(t.ends[i].settle(run.end()), run.end(), do); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// stage calls do for what stages the first batches behind so many minibatches. It writes whose they are to v.
+func (t *table) stage(minibatches int, v *instance, do func(c *command, v *instance) error) error {
+	for i := range t.opens {
+		*v = t.opens[i].instance
+		v.minibatch += minibatches
+		for _, c := range t.opens[i].list {
+			if err := do(c, v); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -154,6 +174,8 @@ func (d *driver) works(c *command, v *instance) error {
 	switch c.work {
 	case fillBatch:
 		return d.fill(c, v.minibatch)
+	case fillAhead:
+		return d.fillAhead(c, v.minibatch)
 	case awaitResult:
 		return d.awaitResult(c, v.minibatch)
 	case awaitNorm:

@@ -22,6 +22,9 @@ func Straight(w *Workload, lib kernels.Library, plan *pipeline.Plan) (*Workload,
 		return nil, err
 	}
 	out.Carried = w.Layers
+	if palette := w.Palette(); palette != nil {
+		out = out.Stage(palette)
+	}
 	return out, matches(out.Model, plan)
 }
 

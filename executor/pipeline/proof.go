@@ -188,20 +188,21 @@ func (w *weaver) goOn(i int) (moved bool, err error) {
 
 // list returns all that a segment of so many minibatches plays.
 func (t *table) list(by *driver, minibatches int) (all []played) {
-	_ = t.segment(newBound(minibatches), func(c *command, v *instance) error {
+	_ = t.segment(newBound(minibatches), false, func(c *command, v *instance) error {
 		all = append(all, played{c, *v, by})
 		return nil
 	})
 	return all
 }
 
-// plays goes through all that segments of so many minibatches each play, some commands at a time.
+// plays goes through all that segments of so many minibatches each play, some commands at a time. Each other one finds its first batch
+// staged.
 func (t *table) plays(by *driver, segments []int) iter.Seq[[]played] {
 	return func(yield func([]played) bool) {
 		const most = 256
 		some := make([]played, 0, most)
-		for _, n := range segments {
-			err := t.segment(newBound(n), func(c *command, v *instance) error {
+		for i, n := range segments {
+			err := t.segment(newBound(n), i%2 == 1, func(c *command, v *instance) error {
 				if some = append(some, played{c, *v, by}); len(some) < most {
 					return nil
 				}
@@ -446,7 +447,8 @@ func (c *command) expect(checker *hazard.Checker, device, host int) {
 const mostProven = 1 << 18
 
 // provenSegments returns how many minibatches the segments have that are proved, one behind the other. With a flush a step is proved
-// twice: the second begins in the memory of the first.
+// twice: the second begins in the memory of the first. Where batches are staged the second begins with one that waits, and a third step
+// brings its own again.
 //
 // Without a flush three kinds of segments follow each other:
 //
@@ -461,7 +463,10 @@ const mostProven = 1 << 18
 // commands that meet in one lie the same commands, whichever it is. The order of commands is one list for each shape of a row, and all shapes
 // are in the first segment. Slots of a ring may share memory (ring), and all of them are in it, too.
 func (e *Executor) provenSegments() []int {
-	if e.order.plan.IsFlush() {
+	switch {
+	case e.order.plan.IsFlush() && e.StagedBytes() > 0:
+		return []int{e.group, e.group, e.group}
+	case e.order.plan.IsFlush():
 		return []int{e.group, e.group}
 	}
 	begins, turn, together, commands := 0, 1, 1, 0

@@ -32,6 +32,7 @@ type localStage struct {
 	inFlight    []*inFlight
 	deferred    deferral
 	discrepancy discrepancy
+	waiting     stagedBatch // beside the batches of minibatches in flight
 }
 
 // stageParameters are the parameters of a stage on one device, and what updates need.

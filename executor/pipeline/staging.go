@@ -19,9 +19,12 @@ type staging struct {
 	images, labels, scalars, results [stagingSlots]runtime.Span
 	uploaded                         [stagingSlots]runtime.Event
 	returned                         [stagingSlots]runtime.Event
+	staged                           [stagingSlots]runtime.Event  // a batch is where it waits on the device for its forward
 	batch, result                    [stagingSlots][]runtime.Span // what of these the host writes, and reads
 	uploads                          int                          // forwards of this run
 	arrivals                         int                          // images of this run that came ahead of theirs
+	ahead                            int                          // the minibatch, of all runs, whose batch waits on the device; none
+	aheadErr                         error                        // why it does not
 	pending                          []pendingResult              // results on their way, in order
 }
 
@@ -49,10 +52,11 @@ func (d *driver) layHost() int64 {
 			continue
 		}
 		p := &d.staging[s]
+		p.ahead = none
 		for i := range stagingSlots {
 			p.scalars[i] = g.alloc(scalarsBytes(d.e.order.plan))
 			if s == 0 {
-				p.images[i] = g.alloc(d.e.Model.Input.Bytes() * int64(d.e.Model.Wiring().Inputs()))
+				p.images[i] = g.alloc(d.e.imageBytes() * int64(d.e.Model.Wiring().Inputs()))
 			}
 			if s == len(d.stages)-1 {
 				p.labels[i], p.results[i] = g.alloc(d.e.Model.Labels.Bytes()), g.alloc(lossBytes)
@@ -77,18 +81,28 @@ func (d *driver) layHost() int64 {
 	return g.end
 }
 
-// fillsSlot lets the host put what belongs to the minibatch of the task into a place of page-locked memory.
+// fillsSlot lets the host put what belongs to the minibatch of the task into a place of page-locked memory; the scalars alone where the
+// batch waits on the device.
 func (d taskCompiler) fillsSlot(t *localStage, i int) error {
 	p := &d.staging[t.stage]
-	return d.host(command{work: fillBatch, stage: t, slot: i, event: p.uploaded[i], pages: p.batch[i], writes: true})
+	pages := p.batch[i]
+	if t.waiting.holds() {
+		pages = pages[:1]
+	}
+	return d.host(command{work: fillBatch, stage: t, slot: i, event: p.uploaded[i], pages: pages, writes: true})
 }
 
 // upload brings a batch and its scalars to the device. Images that have come ahead are there: compute is behind them.
-func (d taskCompiler) upload(t *localStage, sb *slab) error {
+func (d taskCompiler) upload(t *localStage, sb *slab, v instance) error {
 	p := &d.staging[t.stage]
 	i := p.uploads % stagingSlots
 	p.uploads++
-	ahead := t.ring != nil && t.ring.ahead
+	ahead, waits := t.ring != nil && t.ring.ahead, t.waiting.holds()
+	if waits {
+		if err := d.stageAhead(t, v); err != nil {
+			return err
+		}
+	}
 	if !ahead {
 		if err := d.fillsSlot(t, i); err != nil {
 			return err
@@ -96,6 +110,12 @@ func (d taskCompiler) upload(t *localStage, sb *slab) error {
 	}
 	if err := d.compute.copy(sb.scalars, p.scalars[i]); err != nil {
 		return err
+	}
+	if waits {
+		if err := d.compute.record(p.uploaded[i]); err != nil {
+			return err
+		}
+		return d.takeStaged(t, sb, i)
 	}
 	if t.stage == 0 && !ahead {
 		for _, c := range d.e.imageCopies(sb.images, p.images[i]) {
@@ -114,7 +134,7 @@ func (d taskCompiler) upload(t *localStage, sb *slab) error {
 
 // imageCopies returns the copies, each to a span from another one, that bring the images of a batch to where each branch reads its own.
 func (e *Executor) imageCopies(inputs []runtime.Span, batch runtime.Span) (all [][2]runtime.Span) {
-	bytes := e.Model.Input.Bytes()
+	bytes := e.imageBytes()
 	for k, to := range inputs {
 		all = append(all, [2]runtime.Span{to.Part(0, bytes), batch.Part(int64(k)*bytes, bytes)})
 	}
@@ -137,23 +157,40 @@ func (d *driver) fill(c *command, minibatch int) error {
 	}
 	m := d.done + minibatch
 	putScalars(b, d.e.scalars(m), d.updateScalars(t, m), d.e.order.plan)
+	if t.waiting.holds() {
+		return p.aheadErr
+	}
+	return d.fillData(c, m)
+}
+
+// fillData puts the images and the labels of a minibatch, counted through all runs, into page-locked memory.
+func (d *driver) fillData(c *command, m int) error {
+	t, p := c.stage, &d.staging[c.stage.stage]
 	if t.stage == 0 {
-		images, err := d.dev.HostBytes(p.images[i])
+		images, err := d.dev.HostBytes(p.images[c.slot])
 		if err != nil {
 			return err
 		}
-		if err := d.e.opt.Feed.Images(m, unsafe.Slice((*float32)(unsafe.Pointer(&images[0])), len(images)/4)); err != nil {
+		if err := d.e.fillImages(d.e.opt.Feed, m, images); err != nil {
 			return err
 		}
 	}
 	if t.stage == len(d.stages)-1 {
-		labels, err := d.dev.HostBytes(p.labels[i])
+		labels, err := d.dev.HostBytes(p.labels[c.slot])
 		if err != nil {
 			return err
 		}
 		return d.e.opt.Feed.Labels(m, unsafe.Slice((*int32)(unsafe.Pointer(&labels[0])), len(labels)/4))
 	}
 	return nil
+}
+
+// fillImages fills page-locked memory with the images of a minibatch of a feed: numbers, or bytes where the next batch waits on the device.
+func (e *Executor) fillImages(feed Feed, minibatch int, dst []byte) error {
+	if e.StagedBytes() > 0 {
+		return feed.(PixelFeed).Pixels(minibatch, dst)
+	}
+	return feed.Images(minibatch, unsafe.Slice((*float32)(unsafe.Pointer(&dst[0])), len(dst)/4))
 }
 
 // putScalars encodes the scalars of a minibatch and those of its update.

@@ -216,10 +216,7 @@ func (e *Executor) initialize() error {
 			return err
 		}
 	}
-	if err := e.writeCorrections(); err != nil {
-		return err
-	}
-	return e.freshen()
+	return inOrder(e.writeCorrections, e.writePalettes, e.freshen)
 }
 
 func asBytes(f []float32) []byte {

@@ -17,6 +17,7 @@ type table struct {
 	repeats int // minibatches of a period
 	rows    []row
 	before  []*command // what comes before the first period of a segment
+	opens   []opening  // by stage whose next batch waits on the device
 	ends    []ending   // by stage that is here: what comes behind the last one
 }
 
@@ -103,7 +104,7 @@ func (s *ending) lengths(group int, all map[int]bool) {
 	}
 }
 
-// play calls do for every command of a segment, in order.
+// play calls do for every command of a segment, in order. Behind a step that of the next one is staged, whether it is in the run or not.
 func (t *table) play(run *bound, do func(c *command, v *instance) error) error {
 	least, most := t.shifts()
 	v, now := new(instance), make([]int32, t.mostAxes())
@@ -126,6 +127,12 @@ func (t *table) play(run *bound, do func(c *command, v *instance) error) error {
 				}
 			}
 		}
+		if j < 0 {
+			continue
+		}
+		if err := t.stage((j+1)*t.repeats, v, do); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -134,6 +141,9 @@ func (t *table) play(run *bound, do func(c *command, v *instance) error) error {
 func (t *table) commands() iter.Seq[*command] {
 	return func(yield func(*command) bool) {
 		lists := [][]*command{t.before}
+		for i := range t.opens {
+			lists = append(lists, t.opens[i].list)
+		}
 		for i := range t.ends {
 			lists = append(append(lists, t.ends[i].shares), t.ends[i].moves...)
 		}
