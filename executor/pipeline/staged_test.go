@@ -53,9 +53,9 @@ func (p pixels) Images(m int, dst []float32) error {
 }
 
 // beside trains a staged sequence on the executor of one device, each batch copied beside the step before, with predictions between steps.
-func beside(t *testing.T, w *Workload, plan *pipeline.Plan, limit int64, sim executor.Sim, steps int) (out *pipelinetest.Outcome, logits [][]float32, peak int64) {
+func beside(t *testing.T, on executor.Target, w *Workload, plan *pipeline.Plan, limit int64, sim executor.Sim, steps int) (out *pipelinetest.Outcome, logits [][]float32, peak int64) {
 	t.Helper()
-	e, err := executor.New(w, targets(t, 1, host.Config{})[0], plan.Sequence(), executor.Options{Limit: limit, Sim: sim, Seed: 7})
+	e, err := executor.New(w, on, plan.Sequence(), executor.Options{Limit: limit, Sim: sim, Seed: 7})
 	must(t, err)
 	feed := pixels{random{w.Model.Classes}}
 	fill := func(m int) {
@@ -102,6 +102,8 @@ type later struct {
 }
 
 func (l later) Pixels(m int, dst []uint8) error { return l.PixelFeed.Pixels(m+l.by, dst) }
+
+func (l later) Images(m int, dst []float32) error { return l.PixelFeed.Images(m+l.by, dst) }
 
 // inRuns trains in runs of one step each, and predicts between them.
 func inRuns(t *testing.T, e *Executor, out *pipelinetest.Outcome, steps int) (logits [][]float32) {
@@ -152,7 +154,7 @@ func TestStagedBatchesTrainAsOnOneDevice(t *testing.T) {
 			opt := Options{Limits: []int64{max(limit, at.Extent)}, Rate: rate, Seed: 7, Audit: k%2 == 0, Feed: pixels{random{m.Classes}}}
 			out := &pipelinetest.Outcome{}
 			opt.Done = func(r Result) { out.Losses, out.Correct = append(out.Losses, r.Loss), append(out.Correct, r.Correct) }
-			want, predicted, peak := beside(t, w, plan, opt.Limits[0], sim, steps)
+			want, predicted, peak := beside(t, targets(t, 1, host.Config{})[0], w, plan, opt.Limits[0], sim, steps)
 			e, err := New(w, targets(t, 1, host.Config{Chaos: uint64(ran + 1)}), on, plan, opt)
 			must(t, err)
 			logits := inRuns(t, e, out, steps)
@@ -192,13 +194,14 @@ func TestStagedBatchesTrainAsOnOneDevice(t *testing.T) {
 	}
 }
 
-// On several devices, and with several microbatches in a step, staged batches change no bit, also where the schedule begins with another
-// microbatch than the first, and where stages have replicas.
+// On several devices, in one process and in two, and with several microbatches in a step, staged batches change no bit, also where a device
+// begins with another microbatch than the first, and where stages have replicas.
 func TestStagedBatchesChangeNoBitOfAPipeline(t *testing.T) {
 	t.Parallel()
 	m := testModel(t)
 	plain := workload(t, m)
 	w := plain.Stage(testPalette())
+	others := 0
 	for k, name := range []string{"1f1b-flush", "gpipe", "interleaved", "chimera", "zb-h1"} {
 		c := costs(w, 2+2*(k%2), 3)
 		plan := planFor(t, name, c, pipeline.Options{Microbatches: 4})
@@ -214,12 +217,47 @@ func TestStagedBatchesChangeNoBitOfAPipeline(t *testing.T) {
 			}
 			out.Tensors = tensors(t, e)
 			all[i] = out
+			for _, d := range e.drivers {
+				for _, o := range d.table.opens {
+					if o.minibatch > 0 {
+						others++
+					}
+				}
+			}
 		}
 		if d := all[0].FirstDifference(all[1]); d != "" {
 			t.Errorf("%s: %s", name, d)
 		}
+		process := []int{0, 1, 1, 0}[:c.Platform.Devices]
+		x := newWorldOf(t, New, w, c, plan, process, cpus(t, host.Config{Chaos: uint64(k + 1)}), Options{Feed: pixels{random{m.Classes}}})
+		x.run(4)
+		if d := all[0].FirstDifference(x.trained(4)); d != "" {
+			t.Errorf("%s, in two processes: %s", name, d)
+		}
+	}
+	if others == 0 {
+		t.Error("every device begins with the first microbatch")
 	}
 }
+
+// Invariant 1.
+func TestStepsOnStagedBatchesAllocateNothing(t *testing.T) {
+	// Serial: it counts allocations.
+	m := testModel(t)
+	e := stagedOn(t, m, targets(t, 1, host.Config{})[0], quiet{})
+	steps := func(n int) float64 {
+		return testing.AllocsPerRun(1, func() { must(t, e.Run(context.Background(), n)) })
+	}
+	steps(1)
+	if short, long := steps(1), steps(41); long-short > 4 { // the runtime itself allocates now and then
+		t.Errorf("%v allocations in a run of a step, %v in one of 41", short, long)
+	}
+}
+
+// quiet is a feed that leaves the buffers as they are.
+type quiet struct{ still }
+
+func (quiet) Pixels(int, []uint8) error { return nil }
 
 // gated holds the update of a step until the gate opens.
 type gated struct {
