@@ -68,7 +68,6 @@ func (e *Executor) audit() error {
 	for _, d := range e.own() {
 		d.table.dropAudits()
 		d.guard.forget()
-		d.unstage()
 	}
 	return err
 }

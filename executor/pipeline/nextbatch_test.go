@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"plimsoll/executor"
 	"plimsoll/executor/pipeline/pipelinetest"
@@ -409,7 +410,11 @@ func TestABatchThatCannotBeStagedFailsItsStep(t *testing.T) {
 	} {
 		must(t, e.Run(t.Context(), 1))
 		if name == "copied" {
-			e.opt.Feed = arming{e.opt.Feed.(PixelFeed), 2, &armed, e}
+			e.opt.Feed = before{e.opt.Feed.(PixelFeed), 2, func() error { // no copy of the step beside it is left
+				err := e.drivers[0].compute.s.Synchronize()
+				armed.Store(true)
+				return err
+			}}
 		}
 		must(t, e.Run(t.Context(), 1))
 		if err := e.drivers[0].batches.s.Synchronize(); (err != nil) != armed.Load() {
@@ -426,22 +431,54 @@ func TestABatchThatCannotBeStagedFailsItsStep(t *testing.T) {
 	}
 }
 
-// arming is a feed that lets copies fail when the labels of a batch are there, and no copy of the step beside it is left.
-type arming struct {
+// before is a feed that does something before it gives the images of a batch.
+type before struct {
 	PixelFeed
-	at    int
-	armed *atomic.Bool
-	e     *Executor
+	at int
+	do func() error
 }
 
-func (f arming) Labels(m int, dst []int32) error {
+func (f before) Pixels(m int, dst []uint8) error {
 	if m == f.at {
-		if err := f.e.drivers[0].compute.s.Synchronize(); err != nil {
+		if err := f.do(); err != nil {
 			return err
 		}
-		f.armed.Store(true)
 	}
-	return f.PixelFeed.Labels(m, dst)
+	return f.PixelFeed.Pixels(m, dst)
+}
+
+// An evaluation leaves the next batch of a run alone in page-locked memory until that is on the device.
+func TestAnEvaluationWaitsForTheBatchThatLeaves(t *testing.T) {
+	t.Parallel()
+	var hold atomic.Pointer[chan struct{}]
+	fault := func(op string) error {
+		if gate := hold.Load(); op == "copy" && gate != nil && hold.CompareAndSwap(gate, nil) {
+			<-*gate
+		}
+		return nil
+	}
+	m := plainModel(t)
+	e := stagedOn(t, m, targets(t, 1, host.Config{Fault: fault})[0], quiet{})
+	gate := make(chan struct{})
+	e.opt.Feed = before{pixels{random{m.Classes}}, 1, func() error {
+		err := e.drivers[0].compute.s.Synchronize()
+		hold.Store(&gate) // the next copy is that of the batch
+		return err
+	}}
+	must(t, e.Run(t.Context(), 1))
+	var open atomic.Bool
+	time.AfterFunc(30*time.Millisecond, func() {
+		open.Store(true)
+		close(gate)
+	})
+	asked := before{pixels{random{m.Classes}}, 0, func() error {
+		if !open.Load() {
+			return errors.New("asked for images while a batch leaves their place")
+		}
+		return nil
+	}}
+	must(t, e.Evaluate(t.Context(), asked, 1, func(int, []float32) error { return nil }))
+	must(t, e.Run(t.Context(), 1))
 }
 
 // What cannot have its next batch on the device is refused.

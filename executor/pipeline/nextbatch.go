@@ -160,7 +160,7 @@ func (d *driver) fillAhead(c *command, minibatch int) error {
 	return nil
 }
 
-// isStaged reports whether the first batches of a segment wait on the device.
+// isStaged reports whether the first batches of a segment wait on the device, rather than others, as behind an audit.
 func (d *driver) isStaged() bool {
 	for _, o := range d.table.opens {
 		if d.staging[o.stage].ahead != d.done+o.minibatch {
@@ -168,11 +168,4 @@ func (d *driver) isStaged() bool {
 		}
 	}
 	return true
-}
-
-// unstage forgets the batches that wait on the device.
-func (d *driver) unstage() {
-	for s := range d.staging {
-		d.staging[s].ahead = none
-	}
 }
