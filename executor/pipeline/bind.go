@@ -282,6 +282,19 @@ func (b *binder) update(s *localStage, slot, sum int) (prepared, error) {
 	return u, err
 }
 
+// lookups returns the launches that make numbers of the images of all branches.
+func (b *binder) lookups(l kernels.Lookup, table runtime.Span, from, to []runtime.Span) (all []prepared, err error) {
+	for k := range from {
+		o := kernels.LookupOperands{X: from[k], Table: table, Y: to[k].Part(0, l.Elements*kernels.Float32.Size())}
+		launch, err := b.lib.PrepareLookup(l, o)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, b.ready(launch, hazard.Uses(b.device, o.Uses(l))))
+	}
+	return all, nil
+}
+
 // change prepares an update by a rule.
 func (b *binder) change(rule kernels.Update, all ...kernels.UpdateOperands) (prepared, error) {
 	launch, err := b.lib.PrepareUpdate(rule, all...)

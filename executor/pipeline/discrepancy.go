@@ -117,23 +117,3 @@ func (d *compiler) forget() error {
 	}
 	return nil
 }
-
-// writeCorrections writes the scalars of all corrections.
-func (e *Executor) writeCorrections() error {
-	for _, d := range e.own() {
-		for _, t := range d.stages {
-			if t == nil || !t.discrepancy.corrects() {
-				continue
-			}
-			_, scalars := t.discrepancy.rules()
-			for i, k := range scalars {
-				words := make([]float32, kernels.ScalarsBytes/4)
-				k.Put(asBytes(words))
-				if err := d.write(t.discrepancy.scalars[i], words); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}

@@ -99,12 +99,7 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	if err := d.step.open(d); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(d.stages, func(t *localStage) bool { return t != nil && t.waiting.holds() }) {
-		if d.batches, err = d.newQueue("batches"); err != nil {
-			return err
-		}
-	}
-	return d.openEvents()
+	return errors.Join(openBatches(d), d.openEvents())
 }
 
 // adds reports whether the device adds gradients of other replicas to its own when the plan says so.
@@ -127,17 +122,11 @@ func (d *driver) openEvents() error {
 			events = append(events, &t.slabs[i].forward)
 		}
 		events = append(append(events, &t.summed, &t.summedAll), t.sums.events()...)
-		if t.waiting.holds() {
-			events = append(events, &t.waiting.taken)
-		}
 		for _, b := range t.sendBuffers() {
 			events = append(events, b.events()...)
 		}
 		for i := range stagingSlots {
 			events = append(events, &d.staging[s].uploaded[i], &d.staging[s].returned[i])
-			if t.waiting.holds() {
-				events = append(events, &d.staging[s].staged[i])
-			}
 		}
 	}
 	return makeEvents(d.dev, events...)

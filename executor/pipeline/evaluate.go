@@ -109,7 +109,7 @@ func (x *evaluation) place(w chain.Wiring, g *allocator) (at map[int]runtime.Spa
 		}
 	}
 	for range x.stage.waiting.images {
-		add(e.imageBytes(), -1, -1, func(span runtime.Span) { x.pixels = append(x.pixels, span) })
+		add(imageBytes(e.Workload), -1, -1, func(span runtime.Span) { x.pixels = append(x.pixels, span) })
 	}
 	for i, o := range x.ops {
 		add(e.carried()[o.layer-1].OutputBytes, i, last[o.layer], func(span runtime.Span) { at[o.layer] = span })
@@ -256,7 +256,7 @@ func (e *Executor) openEvaluations() ([]*evaluation, error) {
 func (x *evaluation) open() (err error) {
 	dev, e := x.driver.dev, x.driver.e
 	if len(x.pixels) > 0 {
-		if x.numbers, err = x.driver.binder.lookups(e.lookup(), x.stage.waiting.table, x.pixels, x.inputs); err != nil {
+		if x.numbers, err = x.driver.binder.lookups(lookup(e.Workload), x.stage.waiting.table, x.pixels, x.inputs); err != nil {
 			return err
 		}
 	}
@@ -340,10 +340,10 @@ func (r *evaluator) show(x *evaluation, batch int) error {
 	if err != nil {
 		return err
 	}
-	if err := r.e.fillImages(r.feed, batch, images); err != nil {
+	if err := fillImages(r.e.Workload, r.feed, batch, images); err != nil {
 		return err
 	}
-	for _, c := range r.e.imageCopies(to, p.images[i]) {
+	for _, c := range imageCopies(r.e.Workload, to, p.images[i]) {
 		if err := d.compute.s.Copy(c[0], c[1]); err != nil {
 			return err
 		}

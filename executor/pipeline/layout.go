@@ -43,7 +43,8 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 	}
 	newRules := func() error { return e.newRules(plan) }
 	tied := func() error { return checkTied(e.order, e.Model) }
-	for _, part := range []func() error{e.checkPortals, tied, newRules, e.checkPipeMare, e.newDiscrepancies, e.checkDeferral, e.checkShards} {
+	staged := func() error { return checkStaged(e.Workload, plan) }
+	for _, part := range []func() error{e.checkPortals, tied, staged, newRules, e.checkPipeMare, e.newDiscrepancies, e.checkDeferral, e.checkShards} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -128,6 +129,7 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 		}
 		t.shard = e.shardOf(s, device)
 		t.layStatic(e.Workload, copies, sums, plan.IsFlush(), g, m)
+		t.waiting.layOut(e.Workload, s == 0, s == len(e.order.on)-1, g)
 		for i := range t.layers {
 			t.layers[i].earlier = e.earlier(s, t.layers[i].number)
 		}
@@ -137,11 +139,6 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 		stages = append(stages, t)
 	}
 	e.layGuard(d, stages, g)
-	for _, t := range stages {
-		if err := e.layStaged(t, g); err != nil {
-			return err
-		}
-	}
 	m.Static = g.end
 	start := g.end
 	for _, t := range stages {

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"slices"
 
 	"plimsoll/planner/pipeline"
 )
@@ -48,7 +49,7 @@ func (d *driver) segment(ctx context.Context, l runningSegment) error {
 		}
 		return nil
 	}
-	if err := d.table.segment(l.bound, d.isStaged(), play); err != nil {
+	if err := d.table.segment(l.bound, d.table.isStaged(d.staging, d.done), play); err != nil {
 		return err
 	}
 	if err := d.settleNorm(); err != nil {
@@ -104,18 +105,10 @@ func (t *table) segment(run *bound, staged bool, do func(c *command, v *instance
 	return nil
 }
 
-// stage calls do for what stages the first batches behind so many minibatches. It writes whose they are to v.
-func (t *table) stage(minibatches int, v *instance, do func(c *command, v *instance) error) error {
-	for i := range t.opens {
-		*v = t.opens[i].instance
-		v.minibatch += minibatches
-		for _, c := range t.opens[i].list {
-			if err := do(c, v); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+// isStaged reports whether the first batches of a segment behind so many minibatches wait on the device, rather than others, as behind an
+// audit.
+func (t *table) isStaged(host []staging, done int) bool {
+	return !slices.ContainsFunc(t.opens, func(o opening) bool { return host[o.stage].ahead != done+o.minibatch })
 }
 
 // play calls do for commands behind a segment of so many minibatches.
@@ -175,7 +168,7 @@ func (d *driver) works(c *command, v *instance) error {
 	case fillBatch:
 		return d.fill(c, v.minibatch)
 	case fillAhead:
-		return d.fillAhead(c, v.minibatch)
+		return d.staging[c.stage.stage].fillAhead(d, c.slot, d.done+v.minibatch)
 	case awaitResult:
 		return d.awaitResult(c, v.minibatch)
 	case awaitNorm:

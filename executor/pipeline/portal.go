@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/executor"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/pipeline"
@@ -22,7 +23,7 @@ func Straight(w *Workload, lib kernels.Library, plan *pipeline.Plan) (*Workload,
 		return nil, err
 	}
 	out.Carried = w.Layers
-	if palette := w.Palette(); palette != nil {
+	if palette := executor.Palette(w); palette != nil {
 		out = out.Stage(palette)
 	}
 	return out, matches(out.Model, plan)

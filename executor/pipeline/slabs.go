@@ -36,6 +36,34 @@ func (p *slab) shift(offset int64) {
 	}
 }
 
+// stagedBatch is where the next batch of a stage waits on its device, of a plan with a flush. It is copied there on a stream of its own,
+// behind the event that the batch before is where its ops read it.
+type stagedBatch struct {
+	table  runtime.Span   // of the palette, which turns bytes into numbers
+	images []runtime.Span // bytes, of each branch; none behind the first stage
+	labels runtime.Span   // empty before the last stage
+	taken  runtime.Event  // the latest batch is where its ops read it
+}
+
+// holds reports whether a stage has images or labels that wait.
+func (b *stagedBatch) holds() bool { return len(b.images) > 0 || b.labels.Bytes > 0 }
+
+// layOut places the next batch of a stage, which may be the first one and the last one.
+func (b *stagedBatch) layOut(w *Workload, first, last bool, g *allocator) {
+	if w.StagedBytes() == 0 {
+		return
+	}
+	if first {
+		b.table = g.alloc(lookup(w).TableBytes())
+		for range w.Model.Wiring().Inputs() {
+			b.images = append(b.images, g.alloc(imageBytes(w)))
+		}
+	}
+	if last {
+		b.labels = g.alloc(w.Model.Labels.Bytes())
+	}
+}
+
 // slabPlan says where the memory of a minibatch lies when what it holds is one piece, its slab, from its forward to its last task. What a
 // task works in lies in those parts of the slab that its ops have not filled yet, or have left, and what does not fit there in
 // memory that the task has for itself. A saved output that goes to another device lives until the first op that reads its δ, which

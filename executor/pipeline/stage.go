@@ -152,7 +152,8 @@ func (s *localStage) gradient(l *stageLayer, slot int, ref models.Ref) runtime.S
 
 // Memory is what a plan needs on one device, in bytes.
 type Memory struct {
-	// Static is weights, gradients, optimizer state and buffers, of which Weights are the copies of the weights.
+	// Static is weights, gradients, optimizer state, buffers and a batch that waits (executor.Workload.Stage), of which Weights are the
+	// copies of the weights.
 	Static, Weights int64
 	Messages        int64 // blocks in which activations and gradients arrive, wait and leave
 	Working         int64 // of one task while it runs; of a stage with a ring it is in InFlight

@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"unsafe"
@@ -42,6 +44,28 @@ const lossBytes = 12
 // chunkBytes is the size of the transfer buffer for weights.
 const chunkBytes = 1 << 20
 
+// checkStaged refuses, with ErrPlan, a plan without a flush for a workload whose next batch waits on the device.
+func checkStaged(w *Workload, plan *pipeline.Plan) error {
+	if w.StagedBytes() == 0 || plan.IsFlush() {
+		return nil
+	}
+	return fmt.Errorf("%w: its next batch waits on the device, and that is for plans with a flush, weight versions are %q: leave Workload.Stage out", ErrPlan, plan.Versions)
+}
+
+// openBatches makes the stream of the next batch, and its events.
+func openBatches(d *driver) (err error) {
+	var events []*runtime.Event
+	for s, t := range d.stages {
+		if t != nil && t.waiting.holds() {
+			events = append(append(events, &t.waiting.taken), each(d.staging[s].staged[:])...)
+		}
+	}
+	if len(events) > 0 {
+		d.batches, err = d.newQueue("batches")
+	}
+	return errors.Join(err, makeEvents(d.dev, events...))
+}
+
 // layHost lays out the page-locked memory and returns its size: batches, results, states that are saved and, of a stage with
 // transfers, the copies of what goes to the host.
 func (d *driver) layHost() int64 {
@@ -56,7 +80,7 @@ func (d *driver) layHost() int64 {
 		for i := range stagingSlots {
 			p.scalars[i] = g.alloc(scalarsBytes(d.e.order.plan))
 			if s == 0 {
-				p.images[i] = g.alloc(d.e.imageBytes() * int64(d.e.Model.Wiring().Inputs()))
+				p.images[i] = g.alloc(imageBytes(d.e.Workload) * int64(d.e.Model.Wiring().Inputs()))
 			}
 			if s == len(d.stages)-1 {
 				p.labels[i], p.results[i] = g.alloc(d.e.Model.Labels.Bytes()), g.alloc(lossBytes)
@@ -118,7 +142,7 @@ func (d taskCompiler) upload(t *localStage, sb *slab, v instance) error {
 		return d.takeStaged(t, sb, i)
 	}
 	if t.stage == 0 && !ahead {
-		for _, c := range d.e.imageCopies(sb.images, p.images[i]) {
+		for _, c := range imageCopies(d.e.Workload, sb.images, p.images[i]) {
 			if err := d.compute.copy(c[0], c[1]); err != nil {
 				return err
 			}
@@ -132,13 +156,51 @@ func (d taskCompiler) upload(t *localStage, sb *slab, v instance) error {
 	return d.compute.record(p.uploaded[i])
 }
 
-// imageCopies returns the copies, each to a span from another one, that bring the images of a batch to where each branch reads its own.
-func (e *Executor) imageCopies(inputs []runtime.Span, batch runtime.Span) (all [][2]runtime.Span) {
-	bytes := e.imageBytes()
-	for k, to := range inputs {
-		all = append(all, [2]runtime.Span{to.Part(0, bytes), batch.Part(int64(k)*bytes, bytes)})
+// stageAhead lets the batch of a forward come to where it waits on the device. That of the first forward is no part of its row.
+func (d taskCompiler) stageAhead(t *localStage, v instance) error {
+	p, r := &d.staging[t.stage], d.recording
+	i := p.arrivals % stagingSlots
+	if p.arrivals++; p.arrivals == 1 {
+		at, opens := r.at, new([]int32)
+		r.at = opens
+		defer func() { r.at, r.opens = at, append(r.opens, recordedOpening{v, *opens}) }()
 	}
-	return all
+	if err := d.host(command{work: fillAhead, stage: t, slot: i, event: p.staged[i], pages: p.batch[i][1:], writes: true}); err != nil {
+		return err
+	}
+	if err := d.batches.wait(t.waiting.taken); err != nil {
+		return err
+	}
+	copies := imageCopies(d.e.Workload, t.waiting.images, p.images[i])
+	if t.waiting.labels.Bytes > 0 {
+		copies = append(copies, [2]runtime.Span{t.waiting.labels, p.labels[i]})
+	}
+	for _, c := range copies {
+		if err := d.batches.copy(c[0], c[1]); err != nil {
+			return err
+		}
+	}
+	return d.batches.record(p.staged[i])
+}
+
+// takeStaged brings the batch that waits to where the ops of its forward read it.
+func (d taskCompiler) takeStaged(t *localStage, sb *slab, i int) error {
+	if err := d.compute.wait(d.staging[t.stage].staged[i]); err != nil {
+		return err
+	}
+	list, err := d.binder.lookups(lookup(d.e.Workload), t.waiting.table, t.waiting.images, sb.images)
+	if err != nil {
+		return err
+	}
+	if err := d.launch(list); err != nil {
+		return err
+	}
+	if t.waiting.labels.Bytes > 0 {
+		if err := d.compute.copy(sb.labels, t.waiting.labels); err != nil {
+			return err
+		}
+	}
+	return d.compute.record(t.waiting.taken)
 }
 
 // fill puts a batch and its scalars into page-locked memory.
@@ -160,37 +222,37 @@ func (d *driver) fill(c *command, minibatch int) error {
 	if t.waiting.holds() {
 		return p.aheadErr
 	}
-	return d.fillData(c, m)
+	return p.fillData(d, i, m)
 }
 
-// fillData puts the images and the labels of a minibatch, counted through all runs, into page-locked memory.
-func (d *driver) fillData(c *command, m int) error {
-	t, p := c.stage, &d.staging[c.stage.stage]
-	if t.stage == 0 {
-		images, err := d.dev.HostBytes(p.images[c.slot])
+// fillData puts the images and the labels of a minibatch, counted through all runs, into a slot.
+func (p *staging) fillData(d *driver, slot, m int) error {
+	if p.images[slot].Bytes > 0 {
+		images, err := d.dev.HostBytes(p.images[slot])
 		if err != nil {
 			return err
 		}
-		if err := d.e.fillImages(d.e.opt.Feed, m, images); err != nil {
+		if err := fillImages(d.e.Workload, d.e.opt.Feed, m, images); err != nil {
 			return err
 		}
 	}
-	if t.stage == len(d.stages)-1 {
-		labels, err := d.dev.HostBytes(p.labels[c.slot])
-		if err != nil {
-			return err
-		}
-		return d.e.opt.Feed.Labels(m, unsafe.Slice((*int32)(unsafe.Pointer(&labels[0])), len(labels)/4))
+	if p.labels[slot].Bytes == 0 {
+		return nil
 	}
+	labels, err := d.dev.HostBytes(p.labels[slot])
+	if err != nil {
+		return err
+	}
+	return d.e.opt.Feed.Labels(m, unsafe.Slice((*int32)(unsafe.Pointer(&labels[0])), len(labels)/4))
+}
+
+// fillAhead puts a batch that is to wait on the device into a slot. An error of the feed is one of the forward that the batch is for.
+func (p *staging) fillAhead(d *driver, slot, m int) error {
+	if err := p.staged[slot].Synchronize(); err != nil {
+		return err
+	}
+	p.ahead, p.aheadErr = m, p.fillData(d, slot, m)
 	return nil
-}
-
-// fillImages fills page-locked memory with the images of a minibatch of a feed: numbers, or bytes where the next batch waits on the device.
-func (e *Executor) fillImages(feed Feed, minibatch int, dst []byte) error {
-	if e.StagedBytes() > 0 {
-		return feed.(PixelFeed).Pixels(minibatch, dst)
-	}
-	return feed.Images(minibatch, unsafe.Slice((*float32)(unsafe.Pointer(&dst[0])), len(dst)/4))
 }
 
 // putScalars encodes the scalars of a minibatch and those of its update.

@@ -21,6 +21,13 @@ type table struct {
 	ends    []ending   // by stage that is here: what comes behind the last one
 }
 
+// opening is what stages the first batch that a device has of a stage in a step, of an instance of its forward: it is played before the first
+// step, and behind each for the next.
+type opening struct {
+	instance
+	list []*command
+}
+
 // row is an instruction of a period.
 //
 // An axis is the numbers that one operand of its commands, or several, go through from period to period. A cell is a command of which some
@@ -132,6 +139,20 @@ func (t *table) play(run *bound, do func(c *command, v *instance) error) error {
 		}
 		if err := t.stage((j+1)*t.repeats, v, do); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// stage calls do for what stages the first batches behind so many minibatches. It writes whose they are to v.
+func (t *table) stage(minibatches int, v *instance, do func(c *command, v *instance) error) error {
+	for i := range t.opens {
+		*v = t.opens[i].instance
+		v.minibatch += minibatches
+		for _, c := range t.opens[i].list {
+			if err := do(c, v); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
