@@ -53,6 +53,9 @@ func (w *Workload) Stage(palette []float32) *Workload {
 	return &out
 }
 
+// Palette returns the value of each byte in each channel of a workload's staged images: channels,256; nil where nothing is staged.
+func Palette(w *Workload) []float32 { return w.static.staged.palette }
+
 // StagedBytes returns the memory that Stage has added to StaticBytes; 0 where there is none.
 func (w *Workload) StagedBytes() int64 { return w.static.staged.bytes }
 

@@ -44,6 +44,12 @@ func (blank) Images(_ int, dst []float32) error {
 	return nil
 }
 
+// Pixels implements PixelFeed.
+func (blank) Pixels(_ int, dst []uint8) error {
+	clear(dst)
+	return nil
+}
+
 // Labels implements Feed.
 func (blank) Labels(_ int, dst []int32) error {
 	clear(dst)

@@ -14,11 +14,11 @@ import (
 type frame struct {
 	input, output, gradOutput, gradInput, scratch, kept runtime.Span
 	scalars, labels                                     runtime.Span
-	slot                                                int  // of the weights
-	sum                                                 int  // slot of the gradients
-	add                                                 bool // gradients of parameters are added to those there
-	row                                                 int  // for statistics that are deferred
-	skips, deltas                                       []skipTensor
+	slot                                                int          // of the weights
+	sum                                                 int          // slot of the gradients
+	add                                                 bool         // gradients of parameters are added to those there
+	row                                                 int          // for statistics that are deferred
+	skips, deltas                                       []skipTensor // of portals; skips also of branches that are joined
 	portals                                             int          // tells the places of those apart
 	weights, gradients                                  runtime.Span // of the layer's own parameters, in a cyclic plan
 	tied, tiedGradients                                 runtime.Span // likewise, of those that are another layer's
@@ -290,6 +290,19 @@ func (b *binder) update(s *localStage, slot, sum int) (prepared, error) {
 	}
 	b.updates[k] = u
 	return u, err
+}
+
+// lookups returns the launches that make numbers of the images of all branches.
+func (b *binder) lookups(l kernels.Lookup, table runtime.Span, from, to []runtime.Span) (all []prepared, err error) {
+	for k := range from {
+		o := kernels.LookupOperands{X: from[k], Table: table, Y: to[k].Part(0, l.Elements*kernels.Float32.Size())}
+		launch, err := b.lib.PrepareLookup(l, o)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, b.ready(launch, hazard.Uses(b.device, o.Uses(l))))
+	}
+	return all, nil
 }
 
 // change prepares an update by a rule.

@@ -66,6 +66,7 @@ type hostTask uint8
 
 const (
 	fillBatch hostTask = iota + 1
+	fillAhead
 	awaitResult
 	awaitNorm
 	fillUpdate

@@ -42,11 +42,18 @@ type recording struct {
 	byText    map[string]int32     // numbers of lists
 	done      [][]int32            // by row and period: the number of a list
 	before    []int32
+	opens     []recordedOpening
 	behind    [][]int32 // by stage
 	slots     [][]int32 // by stage that is here: the slots of its latest weights, version by version
 	at        *[]int32  // where commands are noted
 	open      *int32    // in done: what is noted now, of which current is the list; nil: it is elsewhere
 	current   []int32
+}
+
+// recordedOpening is what stages the first batch of a stage, of an instance of its forward.
+type recordedOpening struct {
+	instance
+	list []int32
 }
 
 // newRecording returns one of so many rows and stages, for what a binder prepares.
@@ -611,6 +618,9 @@ func (d *compiler) fold(periods int) (ok bool, err error) {
 		t.rows = append(t.rows, w)
 	}
 	t.before = r.list(r.before)
+	for _, o := range r.opens {
+		t.opens = append(t.opens, opening{o.instance, r.list(o.list)})
+	}
 	for s, x := range d.stages {
 		if x == nil {
 			continue

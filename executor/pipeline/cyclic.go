@@ -270,7 +270,9 @@ func (c *cyclicStage) layMicrobatch(e *Executor, t *localStage, plan *pipeline.P
 			images = p
 		}
 	}
-	c.device.add(sb.images.Bytes, at[0], images, &sb.images)
+	for k := range sb.images {
+		c.device.add(sb.images[k].Bytes, at[0], images, &sb.images[k])
+	}
 	c.device.add(sb.labels.Bytes, at[0], last, &sb.labels)
 	c.device.add(sb.scalars.Bytes, at[0], last, &sb.scalars)
 	sb.items, sb.hostCopies = make([]runtime.Span, len(ops.items)), make([]runtime.Span, len(ops.host))
@@ -384,11 +386,11 @@ func (c *cyclicStage) gradientsAt(t *localStage, position int) (all []runtime.Sp
 func (c *cyclicStage) activations(t *localStage, position int, add func(write bool, spans ...runtime.Span)) {
 	o, x := &c.ops[position], c.ops[position].op
 	s, sb := &c.layers[o.Layer-1], &t.slabs[o.microbatch]
-	at := &frame{input: sb.images}
+	at := &frame{}
 	if x.program == nil {
 		add(o.Kind == schedule.Offload, sb.hostCopies[x.host])
 	} else {
-		add(o.begins, sb.images, sb.scalars, sb.labels)
+		add(o.begins, append(slices.Clone(sb.images), sb.scalars, sb.labels)...)
 		if s.weightBytes > 0 {
 			add(o.updatesOwn && s.ties, s.weights.at(position))
 		}

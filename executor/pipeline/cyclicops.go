@@ -115,10 +115,10 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 	if o.begins {
 		f := d.enter(t, v.minibatch)
 		sb := &t.slabs[f.slab]
-		if err := d.upload(t, sb); err != nil {
+		if err := d.upload(t, sb, v); err != nil {
 			return err
 		}
-		f.entry = sb.images
+		f.entry = sb.images[0]
 		f.at = frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, row: t.deferred.row(v.minibatch)}
 	}
 	f := t.find(v.minibatch)

@@ -87,9 +87,11 @@ type load struct {
 // layCyclicEvaluation lays out the evaluation of a cyclic plan's stage, around the weights and the state that stay on the device between steps, and
 // returns where it ends. Other weights come to the device for the ops that read them.
 func (e *Executor) layCyclicEvaluation(d *driver, t *localStage, m *Memory) int64 {
-	x := d.newEvaluation(t)
-	if x == nil {
-		return m.Static
+	x := &evaluation{stage: t, driver: d, inputs: make([]runtime.Span, 1)}
+	for l := 1; l < len(e.Layers); l++ {
+		p := e.Layers[l-1]
+		x.ops = append(x.ops, op{layer: l, program: &p.Eval})
+		x.frames = append(x.frames, frame{output: runtime.Span{Bytes: p.OutputBytes}, scratch: runtime.Span{Bytes: p.Eval.Scratch}})
 	}
 	e.evaluations = append(e.evaluations, x)
 	var fixed, items []pack.Item
@@ -110,7 +112,7 @@ func (e *Executor) layCyclicEvaluation(d *driver, t *localStage, m *Memory) int6
 	}
 	scalars := new(runtime.Span)
 	add(kernels.ScalarsBytes, 0, n-1, scalars)
-	add(e.InputBytes(), 0, 0, &x.input)
+	add(e.InputBytes(), 0, 0, &x.inputs[0])
 	x.loads = make([]load, 0, 2*len(x.ops)) // spans point into it
 	for i := range x.ops {
 		f := &x.frames[i]
@@ -156,7 +158,7 @@ func (x *evaluation) bind(t *localStage, scalars runtime.Span) {
 	}
 	for i := range x.frames {
 		f := &x.frames[i]
-		f.scalars, f.input = scalars, x.input
+		f.scalars, f.input = scalars, x.inputs[0]
 		if i > 0 {
 			f.input = x.frames[i-1].output
 		}

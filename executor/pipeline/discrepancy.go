@@ -117,23 +117,3 @@ func (d *compiler) forget() error {
 	}
 	return nil
 }
-
-// writeCorrections writes the scalars of all corrections.
-func (e *Executor) writeCorrections() error {
-	for _, d := range e.own() {
-		for _, t := range d.stages {
-			if t == nil || !t.discrepancy.corrects() {
-				continue
-			}
-			_, scalars := t.discrepancy.rules()
-			for i, k := range scalars {
-				values := make([]byte, kernels.ScalarsBytes)
-				k.Put(values)
-				if err := d.write(t.discrepancy.scalars[i], values); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}

@@ -108,7 +108,7 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 			return err
 		}
 	}
-	return d.openEvents()
+	return errors.Join(openBatches(d), d.openEvents())
 }
 
 // adds reports whether the device adds gradients of other replicas to its own when the plan says so.
@@ -211,9 +211,12 @@ func (d *driver) failed(v instance, err error) error {
 	return &TaskError{Device: d.device, Task: v.name(), Minibatch: d.done + v.minibatch, Err: err}
 }
 
-// finish waits for everything.
+// finish waits for everything but the batch of the next run, whose failure is that run's.
 func (d *driver) finish() error {
 	for _, q := range d.queues() {
+		if q == d.batches && d.step != nil {
+			continue
+		}
 		if err := q.s.Synchronize(); err != nil {
 			return err
 		}

@@ -6,11 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"unsafe"
 
 	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
-	"plimsoll/models"
+	"plimsoll/planner/chain"
 	"plimsoll/runtime"
 )
 
@@ -24,14 +23,15 @@ type evaluation struct {
 	driver  *driver
 	ops     []op
 	frames  []frame
-	input   runtime.Span // a_{i-1}; the output of the stage before when that is on the same device
+	pixels  []runtime.Span // where images are bytes: of each branch
+	numbers []prepared     // likewise, what makes numbers of them
+	inputs  []runtime.Span // of the branches; of a later stage a_{i-1}, the output of the stage before when that is on the same device
 	output  runtime.Span
 	next    *evaluation // nil for the last
 	link    runtime.Stream
 	done    runtime.Event // the ops of the latest batch
 	sent    runtime.Event // its output has left for the next stage, on another device
 	crosses bool          // the next stage is on another device
-	bytes   int64         // of everything but the input; of all where the stage is alone
 	remote  *remote       // where the next stage is in another process
 
 	loads      []load // of a cyclic plan, in the order of the ops
@@ -39,45 +39,101 @@ type evaluation struct {
 }
 
 // newEvaluation lays out the evaluation of a stage; nil when the stage is the loss alone.
-func (d *driver) newEvaluation(t *localStage) *evaluation {
-	last := min(t.spec.Last, len(d.e.Layers)-1)
-	if last < t.spec.First {
+func (d *driver) newEvaluation(t *localStage, scalars runtime.Span, g *allocator) *evaluation {
+	x := &evaluation{stage: t, driver: d}
+	for l := t.spec.First; l <= min(t.spec.Last, len(d.e.Layers)-1); l++ {
+		x.ops = append(x.ops, op{layer: l, program: &d.e.carried()[l-1].Eval})
+	}
+	if len(x.ops) == 0 {
 		return nil
 	}
-	x := &evaluation{stage: t, driver: d}
-	x.layOut(last, d.e.carried(), func(p *models.Programs) *models.Program { return &p.Eval })
+	x.layOut(scalars, g)
 	return x
 }
 
-// layOut lays out a forward of the stage up to a layer that saves nothing: what each layer runs of its programs. Where the stage is the only
-// one, its input is a part of that, and others take its place.
-func (x *evaluation) layOut(last int, programs []*models.Programs, choose func(*models.Programs) *models.Program) {
-	first := x.stage.spec.First
-	var items []pack.Item
-	for l := first; l <= last; l++ {
-		p, i := programs[l-1], l-first
-		x.ops = append(x.ops, op{layer: l, program: choose(p)})
-		items = append(items, pack.Item{Bytes: kernels.Align(p.OutputBytes), First: i, Last: i + 1},
-			pack.Item{Bytes: kernels.Align(choose(p).Scratch), First: i, Last: i})
-	}
-	if x.alone() {
-		items = append(items, pack.Item{Bytes: kernels.Align(x.driver.e.InputBytes())})
-	}
-	x.bytes = pack.Pack(items, len(x.ops)+1)
-	for i := range x.ops {
-		f := frame{output: itemSpan(items[2*i]), scratch: itemSpan(items[2*i+1])}
-		if i > 0 {
-			f.input = x.frames[i-1].output
+// layOut lays out the forwards of the ops of the stage, which save nothing.
+func (x *evaluation) layOut(scalars runtime.Span, g *allocator) {
+	wiring := x.driver.e.Model.Wiring()
+	at, scratch := x.place(wiring, g)
+	for i, o := range x.ops {
+		f := frame{output: at[o.layer], scratch: scratch[i], scalars: scalars}
+		for k, a := range wiring.Reads(o.layer) {
+			if k == 0 {
+				f.input = at[a]
+			} else {
+				f.skips = append(f.skips, skipTensor{span: at[a]})
+			}
 		}
 		x.frames = append(x.frames, f)
 	}
-	if x.alone() {
-		x.input = itemSpan(items[len(items)-1])
+	for _, a := range x.entries(wiring) {
+		x.inputs = append(x.inputs, at[a])
 	}
+	x.output = x.frames[len(x.frames)-1].output
 }
 
 // alone reports whether no other stage works beside this one.
 func (x *evaluation) alone() bool { return len(x.driver.e.order.on) == 1 }
+
+// entries returns the activations that come into the stage.
+func (x *evaluation) entries(w chain.Wiring) (all []int) {
+	if x.stage.stage > 0 {
+		return []int{x.ops[0].layer - 1}
+	}
+	for k := range w.Inputs() {
+		all = append(all, w.Input(k))
+	}
+	return all
+}
+
+// lastReads returns, by activation, the last op that reads it; behind all ops: it stays. What the stage before sends stays, for it may come
+// as soon as the last op of the batch before has ended.
+func (x *evaluation) lastReads(w chain.Wiring) map[int]int {
+	last := map[int]int{}
+	for i, o := range x.ops {
+		last[o.layer] = len(x.ops)
+		for _, a := range w.Reads(o.layer) {
+			last[a] = i
+		}
+	}
+	if x.stage.stage > 0 {
+		last[x.ops[0].layer-1] = len(x.ops)
+	}
+	return last
+}
+
+// place places the activations of an evaluation, what each op works in, and images that are bytes. What was read makes room for others.
+func (x *evaluation) place(w chain.Wiring, g *allocator) (at map[int]runtime.Span, scratch []runtime.Span) {
+	e, s, last := x.driver.e, x.stage.stage, x.lastReads(w)
+	at = map[int]runtime.Span{}
+	var items []pack.Item
+	var places []func(runtime.Span) // by item
+	// Moment 0 is when the batch comes, op i runs at moment i+1.
+	add := func(bytes int64, first, last int, place func(runtime.Span)) {
+		items, places = append(items, pack.Item{Bytes: kernels.Align(bytes), First: first + 1, Last: last + 1}), append(places, place)
+	}
+	if before := e.evaluationOf(s - 1); s > 0 && before.driver == x.driver {
+		at[x.ops[0].layer-1] = before.output
+	} else {
+		for _, a := range x.entries(w) {
+			add(e.entryBytes(s), -1, last[a], func(span runtime.Span) { at[a] = span })
+		}
+	}
+	for range x.stage.waiting.images {
+		add(imageBytes(e.Workload), -1, -1, func(span runtime.Span) { x.pixels = append(x.pixels, span) })
+	}
+	for i, o := range x.ops {
+		add(e.carried()[o.layer-1].OutputBytes, i, last[o.layer], func(span runtime.Span) { at[o.layer] = span })
+		add(o.program.Scratch, i, i, func(span runtime.Span) { scratch = append(scratch, span) })
+	}
+	base := g.end
+	g.alloc(pack.Pack(items, len(x.ops)+2))
+	for i, it := range items {
+		it.Offset += base
+		places[i](itemSpan(it))
+	}
+	return at, scratch
+}
 
 func itemSpan(it pack.Item) runtime.Span { return runtime.Span{Offset: it.Offset, Bytes: it.Bytes} }
 
@@ -90,19 +146,9 @@ func (e *Executor) layEvaluations(d *driver, m *Memory) int64 {
 		if t == nil || e.placedBefore(s) {
 			continue
 		}
-		x := d.newEvaluation(t)
-		if x == nil {
-			continue
+		if x := d.newEvaluation(t, scalars, g); x != nil {
+			e.evaluations = append(e.evaluations, x)
 		}
-		switch before := e.evaluationOf(s - 1); {
-		case x.alone():
-		case s == 0 || before.driver != d:
-			x.input = g.alloc(e.entryBytes(s))
-		default:
-			x.input = before.output
-		}
-		x.at(g.alloc(x.bytes).Offset, scalars)
-		e.evaluations = append(e.evaluations, x)
 	}
 	return g.end
 }
@@ -135,22 +181,6 @@ func (e *Executor) entryBytes(s int) int64 {
 	return e.InputBytes()
 }
 
-// at moves the blocks of an evaluation to where they lie.
-func (x *evaluation) at(offset int64, scalars runtime.Span) {
-	for i := range x.frames {
-		f := &x.frames[i]
-		f.output.Offset += offset
-		f.scratch.Offset += offset
-		f.input.Offset += offset
-		f.scalars = scalars
-	}
-	if x.alone() {
-		x.input.Offset += offset
-	}
-	x.frames[0].input = x.input
-	x.output = x.frames[len(x.frames)-1].output
-}
-
 // Evaluate predicts batches 0 to n-1 of a feed, whose labels it does not ask for, in evaluation mode with the weights as they
 // are, and calls each for their logits in order: float32, N,Classes, of tokens N,T,Classes, valid during the call. Errors: *TaskError, that of each,
 // *StuckError, ErrStopped, the context's; after one of a device the executor is stopped.
@@ -158,10 +188,13 @@ func (e *Executor) Evaluate(ctx context.Context, feed Feed, n int, each func(bat
 	if e.stopped {
 		return ErrStopped
 	}
+	err := checkFeed(e.Workload, feed)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var all sync.WaitGroup
-	var err error
 	all.Go(func() {
 		defer func() {
 			if v := recover(); v != nil {
@@ -232,7 +265,12 @@ func (e *Executor) openEvaluations() ([]*evaluation, error) {
 }
 
 func (x *evaluation) open() (err error) {
-	dev := x.driver.dev
+	dev, e := x.driver.dev, x.driver.e
+	if len(x.pixels) > 0 {
+		if x.numbers, err = x.driver.binder.lookups(lookup(e.Workload), x.stage.waiting.table, x.pixels, x.inputs); err != nil {
+			return err
+		}
+	}
 	if x.remote != nil { // where the next stage is here, and this one is not, that device receives
 		dev = x.remote.dev
 	}
@@ -255,13 +293,13 @@ type evaluator struct {
 // issue lets a stage work on a batch and send what it made.
 func (r *evaluator) issue(x *evaluation, batch int) error {
 	x.driver.progress.tasks.Add(1)
-	if err := r.receive(x, batch); err != nil {
-		return err
-	}
 	if x.crosses {
 		if err := x.driver.compute.s.Wait(x.sent); err != nil {
 			return err
 		}
+	}
+	if err := r.receive(x, batch); err != nil {
+		return err
 	}
 	for i := range x.ops {
 		if err := x.fetch(i); err != nil {
@@ -289,7 +327,7 @@ func (r *evaluator) receive(x *evaluation, batch int) error {
 	if x.stage.stage > 0 {
 		before := r.e.evaluationOf(x.stage.stage - 1)
 		if before.remote != nil {
-			if err := before.over(x.done, x.input); err != nil {
+			if err := before.over(x.done, x.inputs[0]); err != nil {
 				return err
 			}
 		}
@@ -298,8 +336,18 @@ func (r *evaluator) receive(x *evaluation, batch int) error {
 		}
 		return nil
 	}
+	return r.show(x, batch)
+}
+
+// show brings the images of a batch from the feed.
+func (r *evaluator) show(x *evaluation, batch int) error {
+	d, to := x.driver, x.inputs
 	p, i := &d.staging[0], batch%d.slots()
 	p.early = none
+	if len(x.pixels) > 0 {
+		to = x.pixels
+		_ = p.staged[i].Synchronize() // the next batch of a run has left it; whether that has failed the run says
+	}
 	if err := p.uploaded[i].Synchronize(); err != nil {
 		return err
 	}
@@ -307,11 +355,18 @@ func (r *evaluator) receive(x *evaluation, batch int) error {
 	if err != nil {
 		return err
 	}
-	if err := r.feed.Images(batch, unsafe.Slice((*float32)(unsafe.Pointer(&images[0])), len(images)/4)); err != nil {
+	if err := fillImages(r.e.Workload, r.feed, batch, images); err != nil {
 		return err
 	}
-	if err := d.compute.s.Copy(x.input.Part(0, p.images[i].Bytes), p.images[i]); err != nil {
-		return err
+	for _, c := range imageCopies(r.e.Workload, to, p.images[i]) {
+		if err := d.compute.s.Copy(c[0], c[1]); err != nil {
+			return err
+		}
+	}
+	for _, l := range x.numbers {
+		if err := d.compute.s.Launch(l.Launch); err != nil {
+			return err
+		}
 	}
 	return d.compute.s.Record(p.uploaded[i])
 }
@@ -319,7 +374,7 @@ func (r *evaluator) receive(x *evaluation, batch int) error {
 // send copies the output of a stage to the next one, behind what that has done so far.
 func (x *evaluation) send() error {
 	if x.remote != nil {
-		return x.over(x.done, x.output.Part(0, x.next.input.Bytes))
+		return x.over(x.done, x.output.Part(0, x.next.inputs[0].Bytes))
 	}
 	if err := x.link.Wait(x.done); err != nil {
 		return err
@@ -327,7 +382,7 @@ func (x *evaluation) send() error {
 	if err := x.link.Wait(x.next.done); err != nil {
 		return err
 	}
-	to := x.next.input
+	to := x.next.inputs[0]
 	if err := x.link.CopyPeer(x.next.driver.dev, to, x.output.Part(0, to.Bytes)); err != nil {
 		return err
 	}

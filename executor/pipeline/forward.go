@@ -21,7 +21,7 @@ func (d taskCompiler) forward(ctx context.Context, t *localStage, v instance) er
 func (d taskCompiler) beginForward(ctx context.Context, t *localStage, v instance) (*inFlight, error) {
 	f := d.enter(t, v.minibatch)
 	sb := &t.slabs[f.slab]
-	if err := d.watch.op(d.compute, stamp{instance: v, op: TheBatch}, false, func() error { return d.upload(t, sb) }); err != nil {
+	if err := d.watch.op(d.compute, stamp{instance: v, op: TheBatch}, false, func() error { return d.upload(t, sb, v) }); err != nil {
 		return nil, err
 	}
 	if err := d.entry(ctx, t, f, sb); err != nil {
@@ -111,7 +111,7 @@ func (d taskCompiler) vacate(l loan, minibatch int) {
 // entry finds the input of a stage: the images, the output of the stage before on this device, or what arrives.
 func (d taskCompiler) entry(ctx context.Context, t *localStage, f *inFlight, sb *slab) (err error) {
 	if t.stage == 0 {
-		f.entry = sb.images
+		f.entry = sb.images[0]
 		return nil
 	}
 	from := d.e.order.on[t.stage-1][d.e.order.residue(f.minibatch)]

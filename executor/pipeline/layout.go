@@ -43,7 +43,8 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 	}
 	newRules := func() error { return e.newRules(plan) }
 	tied := func() error { return checkTied(e.order, e.Model) }
-	for _, part := range []func() error{e.checkPortals, tied, newRules, e.checkPipeMare, e.newDiscrepancies, e.checkDeferral, e.checkShards} {
+	staged := func() error { return checkStaged(e.Workload, plan) }
+	for _, part := range []func() error{e.checkPortals, tied, staged, newRules, e.checkPipeMare, e.newDiscrepancies, e.checkDeferral, e.checkShards} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -115,6 +116,9 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 		}
 		t := &localStage{deferred: e.deferred(s), discrepancy: e.discrepancies[s], stage: s, device: device, spec: st}
 		if plan.IsCycle() {
+			if e.StagedBytes() > 0 || e.Model.Wiring().Joins() {
+				return fmt.Errorf("%w: it moves weights and state, which is for models without branches whose batches come when they are needed", ErrPlan)
+			}
 			t.repeats, d.stages[s] = e.order.repeats, t
 			if err := e.layCyclic(t, plan, g, m); err != nil {
 				return err
@@ -131,7 +135,7 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 		if err != nil {
 			return err
 		}
-		if err := t.compile(e.Layers, e.order, e.InputBytes(), time); err != nil {
+		if err := t.compile(e.Workload, e.order, time); err != nil {
 			return err
 		}
 		copies, sums, err := t.copies(e.order, e.rules[s])
@@ -140,6 +144,7 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 		}
 		t.shard = e.shardOf(s, device)
 		t.layStatic(e.Workload, copies, sums, plan.IsFlush(), g, m)
+		t.waiting.layOut(e.Workload, s == 0, s == len(e.order.on)-1, g)
 		for i := range t.layers {
 			t.layers[i].earlier = e.earlier(s, t.layers[i].number)
 		}

@@ -54,6 +54,9 @@ func (l *lister) table(d *driver) commands.Table {
 	if len(d.table.before) > 0 {
 		t.Rows = append(t.Rows, commands.Constant("before a run", l.list(d.table.before)))
 	}
+	for _, o := range d.table.opens {
+		t.Rows = append(t.Rows, commands.Constant("before a run, and behind it, batch of "+o.name(), l.list(o.list)))
+	}
 	for i := range d.table.rows {
 		t.Rows = append(t.Rows, l.row(&d.table.rows[i], d.table.repeats))
 	}

@@ -31,7 +31,7 @@ func (t *stageCompiler) move(o schedule.Op, out *op) error {
 		out.host = from.item
 		copied := &t.host[from.item]
 		copied.Last = max(copied.Last, t.ends())
-		t.act[l] = storedActivation{t.open(copied.Bytes, &out.output), from.saved}
+		t.act[l] = storedActivation{item: t.open(copied.Bytes, &out.output), saved: from.saved}
 		return nil
 	}
 	a, ok := t.act[l]
@@ -48,7 +48,7 @@ func (t *stageCompiler) move(o schedule.Op, out *op) error {
 	}
 	out.host = len(t.host)
 	t.host = append(t.host, pack.Item{Bytes: bytes, First: t.starts(), Last: t.ends()})
-	t.leaving[l], t.away[l] = a, storedActivation{out.host, a.saved}
+	t.leaving[l], t.away[l] = a, storedActivation{item: out.host, saved: a.saved}
 	delete(t.act, l)
 	return nil
 }

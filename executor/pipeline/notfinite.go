@@ -5,7 +5,6 @@ import (
 
 	"plimsoll/executor"
 	"plimsoll/kernels"
-	"plimsoll/models"
 	"plimsoll/runtime"
 )
 
@@ -19,19 +18,26 @@ func (e *Executor) FirstNotFinite(minibatch int, images []float32, labels []int3
 	if !x.alone() {
 		panic("BUG: a layer that is not finite is looked for in several stages")
 	}
-	x.layOut(len(e.Layers), e.Layers, func(p *models.Programs) *models.Program { return &p.Forget })
+	for l := range e.Layers {
+		x.ops = append(x.ops, op{layer: l + 1, program: &e.Layers[l].Forget})
+	}
 	g := &allocator{end: e.memory[0].Static}
 	scalars, classes := g.alloc(kernels.ScalarsBytes), g.alloc(e.Model.Labels.Bytes())
-	x.at(g.alloc(x.bytes).Offset, scalars)
+	x.layOut(scalars, g)
 	if room := max(e.limit(0), e.memory[0].Extent); g.end > room {
 		return "", &executor.LayoutError{Limit: room, Peak: g.end, Extent: g.end}
 	}
 	values := make([]byte, kernels.ScalarsBytes)
 	e.scalars(minibatch).Put(values)
-	for _, part := range []struct {
+	type part struct {
 		to   runtime.Span
 		from []byte
-	}{{scalars, values}, {classes, asBytes(labels)}, {x.input.Part(0, e.Model.Input.Bytes()), asBytes(images)}} {
+	}
+	parts, each := []part{{scalars, values}, {classes, asBytes(labels)}}, e.Model.Input.Bytes()
+	for k, to := range x.inputs {
+		parts = append(parts, part{to.Part(0, each), asBytes(images)[int64(k)*each:][:each]})
+	}
+	for _, part := range parts {
 		if err := d.write(part.to.Part(0, int64(len(part.from))), part.from); err != nil {
 			return "", err
 		}

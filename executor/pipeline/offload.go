@@ -44,7 +44,7 @@ func (t *stageCompiler) transfer(o schedule.Op, out *op) error {
 	m := &t.swaps[i]
 	m.back, m.to = t.now, len(t.items)
 	t.items = append(t.items, pack.Item{Bytes: kernels.Align(m.bytes), First: t.now, Last: len(t.seq) - 1})
-	t.act[o.Layer-1] = storedActivation{m.to, a.saved}
+	t.act[o.Layer-1] = storedActivation{item: m.to, saved: a.saved}
 	return nil
 }
 
@@ -222,7 +222,7 @@ func (d ringCompiler) comes(t *localStage, v instance) error {
 	}
 	_ = d.note(command{verb: doBegin})
 	sb := &t.slabs[t.ring.slot(v.minibatch)]
-	if err := t.ring.copy(d.batches, sb.images.Part(0, p.images[i].Bytes), p.images[i]); err != nil {
+	if err := t.ring.copy(d.batches, sb.images[0].Part(0, p.images[i].Bytes), p.images[i]); err != nil {
 		return err
 	}
 	return d.note(command{verb: doEnd, on: d.batches})

@@ -36,15 +36,6 @@ type Costs struct {
 	Platform *pipeline.Platform
 }
 
-// Feed is where batches come from. Both functions give the same minibatch the same values whenever they are asked, and may be
-// called at the same time: the first stage and the last one ask for a minibatch at different times, and so do the devices of
-// one stage. Images fills float32 N,H,W,C, Labels int32 N, or N,H,W where each pixel has one. Of a flush plan a minibatch here is a microbatch, numbered through
-// all steps.
-type Feed interface {
-	Images(minibatch int, dst []float32) error
-	Labels(minibatch int, dst []int32) error
-}
-
 // Result is what one minibatch, or microbatch, gave.
 type Result struct {
 	Minibatch int
@@ -156,6 +147,9 @@ type Executor struct {
 // New binds a plan to devices, which it reserves, and initializes the weights. Device d of the plan is on[d]; with a World they are
 // those of this process, in their order. Errors: ErrPlan, *LimitError, *executor.HostLimitError, those of pipeline.Planned, of the devices and of the World.
 func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, opt Options) (*Executor, error) {
+	if err := checkFeed(w, opt.Feed); err != nil {
+		return nil, err
+	}
 	e, err := newProved(w, on, costs, plan, opt)
 	if err != nil {
 		return nil, err

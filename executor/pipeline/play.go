@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"slices"
 
 	"plimsoll/planner/pipeline"
 )
@@ -48,7 +49,7 @@ func (d *driver) segment(ctx context.Context, l runningSegment) error {
 		}
 		return nil
 	}
-	if err := d.table.segment(l.bound, play); err != nil {
+	if err := d.table.segment(l.bound, d.table.isStaged(d.staging, d.done), play); err != nil {
 		return err
 	}
 	if err := d.fillEarly(d.done + l.end()); err != nil {
@@ -71,8 +72,14 @@ func (d *driver) segment(ctx context.Context, l runningSegment) error {
 }
 
 // segment calls do for every command of a segment, what comes before and behind it included. Commands before it are those of its first
-// minibatch's forward, commands behind it those of the last update of their stage.
-func (t *table) segment(run *bound, do func(c *command, v *instance) error) error {
+// minibatch's forward, commands behind it those of the last update of their stage. The batch that it begins with may be staged; it stages
+// that of the segment behind it.
+func (t *table) segment(run *bound, staged bool, do func(c *command, v *instance) error) error {
+	if !staged {
+		if err := t.stage(0, new(instance), do); err != nil {
+			return err
+		}
+	}
 	v := &instance{instruction: instruction{kind: pipeline.F, to: none}}
 	if len(t.ends) > 0 {
 		v.stage = t.ends[0].stage
@@ -99,6 +106,12 @@ func (t *table) segment(run *bound, do func(c *command, v *instance) error) erro
 		}
 	}
 	return nil
+}
+
+// isStaged reports whether the first batches of a segment behind so many minibatches wait on the device, rather than others, as behind an
+// audit.
+func (t *table) isStaged(host []staging, done int) bool {
+	return !slices.ContainsFunc(t.opens, func(o opening) bool { return host[o.stage].ahead != done+o.minibatch })
 }
 
 // play calls do for commands behind a segment of so many minibatches.
@@ -157,6 +170,8 @@ func (d *driver) works(c *command, v *instance) error {
 	switch c.work {
 	case fillBatch:
 		return d.fill(c, v.minibatch)
+	case fillAhead:
+		return d.staging[c.stage.stage].fillAhead(d, c.slot, d.done+v.minibatch)
 	case awaitResult:
 		return d.awaitResult(c, v.minibatch)
 	case fillUpdate:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/executor"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/pipeline"
@@ -22,6 +23,9 @@ func Straight(w *Workload, lib kernels.Library, plan *pipeline.Plan) (*Workload,
 		return nil, err
 	}
 	out.Carried = w.Layers
+	if palette := executor.Palette(w); palette != nil {
+		out = out.Stage(palette)
+	}
 	return out, matches(out.Model, plan)
 }
 

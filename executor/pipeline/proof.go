@@ -188,20 +188,21 @@ func (w *weaver) goOn(i int) (moved bool, err error) {
 
 // list returns all that a segment of so many minibatches plays.
 func (t *table) list(by *driver, minibatches int) (all []played) {
-	_ = t.segment(newBound(minibatches), func(c *command, v *instance) error {
+	_ = t.segment(newBound(minibatches), false, func(c *command, v *instance) error {
 		all = append(all, played{c, *v, by})
 		return nil
 	})
 	return all
 }
 
-// plays goes through all that segments of so many minibatches each play, some commands at a time.
+// plays goes through all that segments of so many minibatches each play, some commands at a time. Each other one finds its first batch
+// staged.
 func (t *table) plays(by *driver, segments []int) iter.Seq[[]played] {
 	return func(yield func([]played) bool) {
 		const most = 256
 		some := make([]played, 0, most)
-		for _, n := range segments {
-			err := t.segment(newBound(n), func(c *command, v *instance) error {
+		for i, n := range segments {
+			err := t.segment(newBound(n), i%2 == 1, func(c *command, v *instance) error {
 				if some = append(some, played{c, *v, by}); len(some) < most {
 					return nil
 				}
@@ -446,7 +447,9 @@ func (c *command) expect(checker *hazard.Checker, device, host int) {
 const mostProven = 1 << 18
 
 // provenSegments returns how many minibatches the segments have that are proved, one behind the other. With a flush a step is proved
-// twice: the second begins in the memory of the first. Steps of a cyclic plan run on into each other: all that meets is in three of them.
+// twice: the second begins in the memory of the first. Where batches are staged the second begins with one that waits, and a third step
+// brings its own again. Steps of a cyclic plan run on into each other: all that meets is in three of
+// them.
 //
 // Without a flush three kinds of segments follow each other:
 //
@@ -464,6 +467,8 @@ func (e *Executor) provenSegments() []int {
 	switch {
 	case e.order.plan.IsCycle():
 		return []int{3 * e.group, e.group, 3 * e.group}
+	case e.order.plan.IsFlush() && e.StagedBytes() > 0:
+		return []int{e.group, e.group, e.group}
 	case e.order.plan.IsFlush():
 		return []int{e.group, e.group}
 	}

@@ -107,8 +107,10 @@ func (r *ring) slabs(t *localStage, base int64) (all []slab) {
 			}
 			return runtime.Span{Offset: base + r.places[slot][item], Bytes: r.items[item]}
 		}
-		p := slab{labels: at(r.labels), images: at(r.images)}
-		p.scalars = runtime.Span{Offset: base + r.bytes + int64(slot)*ringScalars, Bytes: ringScalars}
+		p := slab{labels: at(r.labels), scalars: runtime.Span{Offset: base + r.bytes + int64(slot)*ringScalars, Bytes: ringScalars}}
+		if r.images != none {
+			p.images = []runtime.Span{at(r.images)}
+		}
 		for i := range r.items {
 			p.items = append(p.items, at(i))
 		}

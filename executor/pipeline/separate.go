@@ -99,6 +99,14 @@ func (x *separation) driver(d *driver) error {
 	if err := x.list(from, from.before, 0); err != nil {
 		return err
 	}
+	for _, o := range from.opens {
+		own := recordedOpening{instance: o.instance}
+		x.to.at = &own.list
+		if err := x.list(from, o.list, o.minibatch); err != nil {
+			return err
+		}
+		x.to.opens = append(x.to.opens, own)
+	}
 	repeats := d.e.order.repeats
 	least, most := shifts(rows)
 	for j := floorDiv(-most, repeats); j*repeats+least < d.e.recorded; j++ {

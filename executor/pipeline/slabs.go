@@ -11,10 +11,11 @@ import (
 
 // slab is what a minibatch holds of a stage's device while it is in flight there.
 type slab struct {
-	items                   []runtime.Span // of its ops; of a ring also what stands behind them
-	scalars, labels, images runtime.Span
-	hostCopies              []runtime.Span // of a stage with a ring: its swaps, with the host
-	forward                 runtime.Event  // the forward has ended
+	items           []runtime.Span // of its ops; of a ring also what stands behind them
+	scalars, labels runtime.Span
+	images          []runtime.Span // of each branch
+	hostCopies      []runtime.Span // of a stage with a ring: its swaps, with the host
+	forward         runtime.Event  // the forward has ended
 }
 
 // scalarsBytes is the size of the scalars that a minibatch brings: its own, and those of its update. In a plan with a flush these are
@@ -28,8 +29,38 @@ func scalarsBytes(plan *pipeline.Plan) int64 {
 
 // shift moves everything but the items.
 func (p *slab) shift(offset int64) {
-	for _, s := range []*runtime.Span{&p.scalars, &p.labels, &p.images} {
-		s.Offset += offset
+	p.scalars.Offset += offset
+	p.labels.Offset += offset
+	for k := range p.images {
+		p.images[k].Offset += offset
+	}
+}
+
+// stagedBatch is where the next batch of a stage waits on its device, of a plan with a flush. It is copied there on a stream of its own,
+// behind the event that the batch before is where its ops read it.
+type stagedBatch struct {
+	table  runtime.Span   // of the palette, which turns bytes into numbers
+	images []runtime.Span // bytes, of each branch; none behind the first stage
+	labels runtime.Span   // empty before the last stage
+	taken  runtime.Event  // the latest batch is where its ops read it
+}
+
+// holds reports whether a stage has images or labels that wait.
+func (b *stagedBatch) holds() bool { return len(b.images) > 0 || b.labels.Bytes > 0 }
+
+// layOut places the next batch of a stage, which may be the first one and the last one.
+func (b *stagedBatch) layOut(w *Workload, first, last bool, g *allocator) {
+	if w.StagedBytes() == 0 {
+		return
+	}
+	if first {
+		b.table = g.alloc(lookup(w).TableBytes())
+		for range w.Model.Wiring().Inputs() {
+			b.images = append(b.images, g.alloc(imageBytes(w)))
+		}
+	}
+	if last {
+		b.labels = g.alloc(w.Model.Labels.Bytes())
 	}
 }
 
@@ -79,7 +110,9 @@ func (s *localStage) placeBatch(p *slab, w *Workload, o *order, g *allocator) {
 		p.labels = g.alloc(w.Model.Labels.Bytes())
 	}
 	if s.stage == 0 {
-		p.images = g.alloc(w.Model.Input.Storage())
+		for range w.Model.Wiring().Inputs() {
+			p.images = append(p.images, g.alloc(w.InputBytes()))
+		}
 	}
 }
 
@@ -96,6 +129,7 @@ func (t *stageOps) those(begin, end int, stay bool) (items []pack.Item, index []
 // at returns a slab that begins at an offset, and whose tasks have their own memory from other offsets on.
 func (p *slabPlan) at(offset int64, working map[pipeline.Kind]int64) slab {
 	out := p.slab
+	out.images = slices.Clone(p.images)
 	out.shift(offset)
 	out.items = slices.Clone(p.items)
 	for i := range out.items {

@@ -93,7 +93,7 @@ func (y *replay) uses(t *localStage, v instance, o *op) (reads, writes []use) {
 // entry returns where the input of a stage lies when it is in a slab.
 func (y *replay) entry(t *localStage, minibatch int) runtime.Span {
 	if t.stage == 0 {
-		return t.slabs[minibatch%t.repeats].images
+		return t.slabs[minibatch%t.repeats].images[0]
 	}
 	if before := y.d.stages[t.stage-1]; before != nil && y.d.e.order.onDevice(t.stage-1, minibatch, t.device) {
 		return before.slabs[minibatch%t.repeats].items[before.opsOf(minibatch).out.item]
@@ -108,7 +108,7 @@ func (y *replay) task(v instance) error {
 		y.write(sb.scalars, tensor{"scalars", 0, v.minibatch})
 		y.write(sb.labels, tensor{"labels", 0, v.minibatch})
 		if v.stage == 0 {
-			y.write(sb.images, tensor{"a", 0, v.minibatch})
+			y.write(sb.images[0], tensor{"a", 0, v.minibatch})
 		}
 	}
 	list := t.opsOf(v.minibatch).tasks[v.kind]

@@ -33,6 +33,7 @@ type localStage struct {
 	inFlight    []*inFlight
 	deferred    deferral
 	discrepancy discrepancy
+	waiting     stagedBatch // beside the batches of minibatches in flight
 }
 
 // stageParameters are the parameters of a stage on one device, and what updates need.
@@ -152,7 +153,8 @@ func (s *localStage) gradient(l *stageLayer, slot int, ref models.Ref) runtime.S
 
 // Memory is what a plan needs on one device, in bytes.
 type Memory struct {
-	// Static is weights, gradients, optimizer state and buffers, of which Weights are the copies of the weights.
+	// Static is weights, gradients, optimizer state, buffers and a batch that waits (executor.Workload.Stage), of which Weights are the
+	// copies of the weights.
 	Static, Weights int64
 	Messages        int64 // blocks in which activations and gradients arrive, wait and leave
 	Working         int64 // of one task while it runs; of a stage with a ring it is in InFlight
@@ -176,12 +178,12 @@ func (g *allocator) alloc(bytes int64) runtime.Span {
 }
 
 // compile records what minibatches do in the stage; time is when, in a step with transfers, else nil.
-func (s *localStage) compile(layers []*models.Programs, o *order, inputBytes int64, time *executor.Timeline) (err error) {
+func (s *localStage) compile(w *Workload, o *order, time *executor.Timeline) (err error) {
 	s.repeats = o.repeats
 	c := stageContext{
-		inputBytes: inputBytes, time: time, split: o.split[s.stage], departs: o.departs(s.stage, s.device), lingers: o.lingers(s.stage, s.device),
+		Wiring: w.Model.Wiring(), inputBytes: w.InputBytes(), time: time, split: o.split[s.stage], departs: o.departs(s.stage, s.device), lingers: o.lingers(s.stage, s.device),
 	}
-	if s.ops[1], err = compileStage(layers, s.spec, c); err != nil {
+	if s.ops[1], err = compileStage(w.Layers, s.spec, c); err != nil {
 		return err
 	}
 	s.ops[0] = s.ops[1]
@@ -190,7 +192,7 @@ func (s *localStage) compile(layers []*models.Programs, o *order, inputBytes int
 	}
 	last := s.spec
 	last.Ops = s.spec.LastOps
-	s.ops[0], err = compileStage(layers, last, c)
+	s.ops[0], err = compileStage(w.Layers, last, c)
 	return err
 }
 

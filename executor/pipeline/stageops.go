@@ -8,6 +8,7 @@ import (
 	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
 	"plimsoll/models"
+	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 )
@@ -17,7 +18,7 @@ type blockKind uint8
 
 const (
 	inNothing        blockKind = iota
-	inStageInput               // the input of the stage
+	inStageInput               // the input of the stage; of a branch, whose number is the item
 	inInputGradient            // δ of the input of the stage, which leaves it
 	inSentOutput               // the output of the stage, which leaves it and is not kept
 	inOutputGradient           // δ of the output of the stage, which comes back
@@ -42,9 +43,21 @@ type op struct {
 	// first says that the layer's statistics move: it is the minibatch's first forward of the layer.
 	first                                               bool
 	input, output, gradOutput, gradInput, scratch, kept block
+	joined                                              []end // of branches 1 and up, where the layer joins branches
 	// gradients says that the op writes those of parameters.
 	gradients bool
 	closes    []int // buckets whose gradients no later op of the task writes (synchronization)
+}
+
+// end is the end of a branch, as the op of the layer that joins branches works on it.
+type end struct{ input, gradInput block }
+
+// ofBranch returns the blocks of input number branch of the layer, and of δ of it.
+func (o *op) ofBranch(branch int) (input, gradInput *block) {
+	if branch == 0 {
+		return &o.input, &o.gradInput
+	}
+	return &o.joined[branch-1].input, &o.joined[branch-1].gradInput
 }
 
 // stageOps is what one minibatch does in a stage: the ops of each task, with their memory. The input of the stage, δ of its output
@@ -66,7 +79,8 @@ type stageOps struct {
 
 // stageContext is what surrounds a stage.
 type stageContext struct {
-	inputBytes int64 // of the model
+	chain.Wiring
+	inputBytes int64 // of the model; of each branch
 	split      bool  // the backward is B and W
 	departs    bool  // the output goes to another device, for every minibatch
 	lingers    bool  // the stage behind reads the output when the backward of this one may have ended
@@ -86,9 +100,9 @@ type stageCompiler struct {
 	turn   int  // in the sequence, the first op of the backward
 	now    int  // likewise, the op
 	refs   []ref
-	act    map[int]storedActivation // by layer: what is stored of its output
+	act    map[int]storedActivation // by activation: what is stored of it
 	moving                          // with a timeline
-	grad   map[int]int              // by layer: the item of δ of its output
+	grad   map[int]int              // by activation: the item of δ of it
 	entry  int64                    // bytes of the stage's input
 	seen   map[int]bool
 }
@@ -101,8 +115,9 @@ type ref struct {
 
 // storedActivation is a stored activation: an item, or the stage's input.
 type storedActivation struct {
-	item  int
-	saved bool
+	item   int
+	branch int // of an input
+	saved  bool
 }
 
 // storeAll returns the sequence of a stage that recomputes nothing.
@@ -142,6 +157,9 @@ func compileStage(layers []*models.Programs, st pipeline.Stage, c stageContext) 
 	}
 	ops := make([]op, len(t.seq))
 	t.act[st.First-1] = storedActivation{item: none}
+	for k := 1; k < t.Inputs(); k++ {
+		t.act[t.Input(k)] = storedActivation{item: none, branch: k}
+	}
 	for i, o := range t.seq {
 		t.now = i
 		ops[i] = op{layer: o.Layer, number: i + 1, at: t.starts(), until: t.ends()}
@@ -199,9 +217,13 @@ func (t *stageCompiler) apply(o schedule.Op, out *op) error {
 	if o.Kind.Transfer() {
 		return t.transfer(o, out)
 	}
-	p := t.layers[o.Layer-1]
-	if err := t.read(o.Layer-1, &out.input); err != nil {
-		return err
+	p, inputs := t.layers[o.Layer-1], t.Reads(o.Layer)
+	out.joined = make([]end, len(inputs)-1)
+	for k, i := range inputs {
+		input, _ := out.ofBranch(k)
+		if err := t.read(i, input); err != nil {
+			return err
+		}
 	}
 	switch o.Kind {
 	case schedule.Backward:
@@ -210,7 +232,7 @@ func (t *stageCompiler) apply(o schedule.Op, out *op) error {
 			out.program = &p.BackInput
 		}
 		out.gradients = out.program.Uses(models.Grads)
-		if err := t.backward(o.Layer, out); err != nil {
+		if err := t.backward(o.Layer, inputs, out); err != nil {
 			return err
 		}
 	case schedule.ForwardAll:
@@ -225,8 +247,8 @@ func (t *stageCompiler) apply(o schedule.Op, out *op) error {
 		} else if err := t.store(o.Layer, p.OutputBytes, false, &out.output); err != nil {
 			return err
 		}
-		if o.Kind == schedule.ForwardDiscard && !t.act[o.Layer-1].saved {
-			t.drop(o.Layer - 1)
+		if o.Kind == schedule.ForwardDiscard {
+			t.dropPlain(inputs)
 		}
 	}
 	if o.Kind != schedule.Backward {
@@ -239,7 +261,7 @@ func (t *stageCompiler) apply(o schedule.Op, out *op) error {
 	return nil
 }
 
-// read binds a block to the stored activation of layer l.
+// read binds a block to the stored activation l.
 func (t *stageCompiler) read(l int, to *block) error {
 	a, ok := t.act[l]
 	if !ok {
@@ -249,7 +271,7 @@ func (t *stageCompiler) read(l int, to *block) error {
 		return fmt.Errorf("the output of layer %d is not stored", l)
 	}
 	if a.item == none {
-		to.in = inStageInput
+		*to = block{in: inStageInput, item: a.branch}
 		return nil
 	}
 	t.refs = append(t.refs, ref{to, a.item})
@@ -274,14 +296,14 @@ func (t *stageCompiler) store(l int, bytes int64, saved bool, to *block) error {
 	}
 	old, ok := t.act[l]
 	t.drop(l)
-	t.act[l] = storedActivation{item, saved}
+	t.act[l] = storedActivation{item: item, saved: saved}
 	if ok && old.item != none && t.items[old.item].Last < t.items[old.item].First {
 		return &executor.UnusedPrefetchError{Prefetch: t.time.Order[t.items[old.item].First], Index: t.now, Op: t.seq[t.now]}
 	}
 	return nil
 }
 
-func (t *stageCompiler) backward(l int, out *op) error {
+func (t *stageCompiler) backward(l int, inputs []int, out *op) error {
 	if a := t.act[l]; !a.saved {
 		return fmt.Errorf("layer %d was not saved", l)
 	}
@@ -295,22 +317,28 @@ func (t *stageCompiler) backward(l int, out *op) error {
 	case l < len(t.layers):
 		out.gradOutput.in = inOutputGradient
 	}
-	switch {
-	case l > t.st.First:
-		t.grad[l-1] = t.open(t.layers[l-2].GradientBytes, &out.gradInput)
-	case l > 1:
-		out.gradInput.in = inInputGradient
-	default: // δ_0, which nobody reads
-		t.close(t.open(t.inputBytes, &out.gradInput))
+	for k, i := range inputs {
+		_, to := out.ofBranch(k)
+		t.openGradient(i, to)
 	}
 	if len(t.params) > 0 {
 		return t.second(l, out)
 	}
 	t.drop(l)
-	if !t.act[l-1].saved {
-		t.drop(l - 1)
-	}
+	t.dropPlain(inputs)
 	return nil
+}
+
+// openGradient binds a block to δ of activation i.
+func (t *stageCompiler) openGradient(i int, to *block) {
+	switch {
+	case t.IsInput(i): // which nobody reads
+		t.close(t.open(t.inputBytes, to))
+	case i < t.st.First:
+		to.in = inInputGradient
+	default:
+		t.grad[i] = t.open(t.layers[i-1].GradientBytes, to)
+	}
 }
 
 // second records the second half of a layer's backward. What a minibatch has saved stays until its end, as the plan counts
@@ -351,7 +379,16 @@ func (t *stageCompiler) second(l int, first *op) error {
 	return nil
 }
 
-// drop ends the life of what is stored of layer l with the current op.
+// dropPlain drops those of some activations that are not saved sets.
+func (t *stageCompiler) dropPlain(activations []int) {
+	for _, i := range activations {
+		if !t.act[i].saved {
+			t.drop(i)
+		}
+	}
+}
+
+// drop ends the life of what is stored of activation l with the current op.
 func (t *stageCompiler) drop(l int) {
 	if a, ok := t.act[l]; ok && a.item != none {
 		t.close(a.item)

@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"unsafe"
@@ -28,9 +30,12 @@ type staging struct {
 	images, labels, scalars, results [stagingSlots]runtime.Span
 	uploaded                         [stagingSlots]runtime.Event
 	returned                         [stagingSlots]runtime.Event
+	staged                           [stagingSlots]runtime.Event  // a batch is where it waits on the device for its forward
 	batch, result                    [stagingSlots][]runtime.Span // what of these the host writes, and reads
 	uploads                          int                          // forwards of this run
 	arrivals                         int                          // images of this run that came ahead of theirs
+	ahead                            int                          // the minibatch, of all runs, whose batch waits on the device; none
+	aheadErr                         error                        // why it does not
 	pending                          []pendingResult              // results on their way, in order
 	early                            int                          // the minibatch, of all runs, whose images and labels are in place 0 before its run; none
 }
@@ -49,6 +54,28 @@ const lossBytes = 12
 // chunkBytes is the size of the transfer buffer for weights.
 const chunkBytes = 1 << 20
 
+// checkStaged refuses, with ErrPlan, a plan without a flush for a workload whose next batch waits on the device.
+func checkStaged(w *Workload, plan *pipeline.Plan) error {
+	if w.StagedBytes() == 0 || plan.IsFlush() {
+		return nil
+	}
+	return fmt.Errorf("%w: its next batch waits on the device, and that is for plans with a flush, weight versions are %q: leave Workload.Stage out", ErrPlan, plan.Versions)
+}
+
+// openBatches makes the stream of the next batch, and its events.
+func openBatches(d *driver) (err error) {
+	var events []*runtime.Event
+	for s, t := range d.stages {
+		if t != nil && t.waiting.holds() {
+			events = append(append(events, &t.waiting.taken), each(d.staging[s].staged[:])...)
+		}
+	}
+	if len(events) > 0 {
+		d.batches, err = d.newQueue("batches")
+	}
+	return errors.Join(err, makeEvents(d.dev, events...))
+}
+
 // layHost lays out the page-locked memory and returns its size: batches, results, states that are saved and, of a stage with
 // transfers, the copies of what goes to the host.
 func (d *driver) layHost() int64 {
@@ -59,11 +86,11 @@ func (d *driver) layHost() int64 {
 			continue
 		}
 		p := &d.staging[s]
-		p.early = none
+		p.ahead, p.early = none, none
 		for i := range d.slots() {
 			p.scalars[i] = g.alloc(scalarsBytes(d.e.order.plan))
 			if s == 0 {
-				p.images[i] = g.alloc(d.e.Model.Input.Bytes())
+				p.images[i] = g.alloc(imageBytes(d.e.Workload) * int64(d.e.Model.Wiring().Inputs()))
 			}
 			if s == len(d.stages)-1 {
 				p.labels[i], p.results[i] = g.alloc(d.e.Model.Labels.Bytes()), g.alloc(lossBytes)
@@ -91,18 +118,28 @@ func (d *driver) layHost() int64 {
 	return g.end
 }
 
-// fillsSlot lets the host put what belongs to the minibatch of the task into a place of page-locked memory.
+// fillsSlot lets the host put what belongs to the minibatch of the task into a place of page-locked memory; the scalars alone where the
+// batch waits on the device.
 func (d taskCompiler) fillsSlot(t *localStage, i int) error {
 	p := &d.staging[t.stage]
-	return d.host(command{work: fillBatch, stage: t, slot: i, event: p.uploaded[i], pages: p.batch[i], writes: true})
+	pages := p.batch[i]
+	if t.waiting.holds() {
+		pages = pages[:1]
+	}
+	return d.host(command{work: fillBatch, stage: t, slot: i, event: p.uploaded[i], pages: pages, writes: true})
 }
 
 // upload brings a batch and its scalars to the device. Images that have come ahead are there: compute is behind them.
-func (d taskCompiler) upload(t *localStage, sb *slab) error {
+func (d taskCompiler) upload(t *localStage, sb *slab, v instance) error {
 	p := &d.staging[t.stage]
 	i := p.uploads % d.slots()
 	p.uploads++
-	ahead := t.ring != nil && t.ring.ahead
+	ahead, waits := t.ring != nil && t.ring.ahead, t.waiting.holds()
+	if waits {
+		if err := d.stageAhead(t, v); err != nil {
+			return err
+		}
+	}
 	if !ahead {
 		if err := d.fillsSlot(t, i); err != nil {
 			return err
@@ -111,9 +148,17 @@ func (d taskCompiler) upload(t *localStage, sb *slab) error {
 	if err := d.compute.copy(sb.scalars, p.scalars[i]); err != nil {
 		return err
 	}
-	if t.stage == 0 && !ahead {
-		if err := d.compute.copy(sb.images.Part(0, p.images[i].Bytes), p.images[i]); err != nil {
+	if waits {
+		if err := d.compute.record(p.uploaded[i]); err != nil {
 			return err
+		}
+		return d.takeStaged(t, sb, i)
+	}
+	if t.stage == 0 && !ahead {
+		for _, c := range imageCopies(d.e.Workload, sb.images, p.images[i]) {
+			if err := d.compute.copy(c[0], c[1]); err != nil {
+				return err
+			}
 		}
 	}
 	if t.stage == len(d.stages)-1 {
@@ -122,6 +167,53 @@ func (d taskCompiler) upload(t *localStage, sb *slab) error {
 		}
 	}
 	return d.compute.record(p.uploaded[i])
+}
+
+// stageAhead lets the batch of a forward come to where it waits on the device. That of the first forward is no part of its row.
+func (d taskCompiler) stageAhead(t *localStage, v instance) error {
+	p, r := &d.staging[t.stage], d.recording
+	i := p.arrivals % stagingSlots
+	if p.arrivals++; p.arrivals == 1 {
+		at, opens := r.at, new([]int32)
+		r.at = opens
+		defer func() { r.at, r.opens = at, append(r.opens, recordedOpening{v, *opens}) }()
+	}
+	if err := d.host(command{work: fillAhead, stage: t, slot: i, event: p.staged[i], pages: p.batch[i][1:], writes: true}); err != nil {
+		return err
+	}
+	if err := d.batches.wait(t.waiting.taken); err != nil {
+		return err
+	}
+	copies := imageCopies(d.e.Workload, t.waiting.images, p.images[i])
+	if t.waiting.labels.Bytes > 0 {
+		copies = append(copies, [2]runtime.Span{t.waiting.labels, p.labels[i]})
+	}
+	for _, c := range copies {
+		if err := d.batches.copy(c[0], c[1]); err != nil {
+			return err
+		}
+	}
+	return d.batches.record(p.staged[i])
+}
+
+// takeStaged brings the batch that waits to where the ops of its forward read it.
+func (d taskCompiler) takeStaged(t *localStage, sb *slab, i int) error {
+	if err := d.compute.wait(d.staging[t.stage].staged[i]); err != nil {
+		return err
+	}
+	list, err := d.binder.lookups(lookup(d.e.Workload), t.waiting.table, t.waiting.images, sb.images)
+	if err != nil {
+		return err
+	}
+	if err := d.launch(list); err != nil {
+		return err
+	}
+	if t.waiting.labels.Bytes > 0 {
+		if err := d.compute.copy(sb.labels, t.waiting.labels); err != nil {
+			return err
+		}
+	}
+	return d.compute.record(t.waiting.taken)
 }
 
 // fill puts a batch and its scalars into page-locked memory.
@@ -140,32 +232,43 @@ func (d *driver) fill(c *command, minibatch int) error {
 	}
 	m := d.done + minibatch
 	putScalars(b, d.e.scalars(m), d.updateScalars(t, m), d.e.order.plan)
+	if t.waiting.holds() {
+		return p.aheadErr
+	}
 	early := p.early
 	if p.early = none; early == m {
 		return nil
 	}
-	return d.fillBatch(t, i, m)
+	return p.fillData(d, i, m)
 }
 
-// fillBatch puts the images and labels of a minibatch, counted through all runs, into page-locked memory.
-func (d *driver) fillBatch(t *localStage, slot, m int) error {
-	p := &d.staging[t.stage]
-	if t.stage == 0 {
+// fillData puts the images and the labels of a minibatch, counted through all runs, into a slot.
+func (p *staging) fillData(d *driver, slot, m int) error {
+	if p.images[slot].Bytes > 0 {
 		images, err := d.dev.HostBytes(p.images[slot])
 		if err != nil {
 			return err
 		}
-		if err := d.e.opt.Feed.Images(m, unsafe.Slice((*float32)(unsafe.Pointer(&images[0])), len(images)/4)); err != nil {
+		if err := fillImages(d.e.Workload, d.e.opt.Feed, m, images); err != nil {
 			return err
 		}
 	}
-	if t.stage == len(d.stages)-1 {
-		labels, err := d.dev.HostBytes(p.labels[slot])
-		if err != nil {
-			return err
-		}
-		return d.e.opt.Feed.Labels(m, unsafe.Slice((*int32)(unsafe.Pointer(&labels[0])), len(labels)/4))
+	if p.labels[slot].Bytes == 0 {
+		return nil
 	}
+	labels, err := d.dev.HostBytes(p.labels[slot])
+	if err != nil {
+		return err
+	}
+	return d.e.opt.Feed.Labels(m, unsafe.Slice((*int32)(unsafe.Pointer(&labels[0])), len(labels)/4))
+}
+
+// fillAhead puts a batch that is to wait on the device into a slot. An error of the feed is one of the forward that the batch is for.
+func (p *staging) fillAhead(d *driver, slot, m int) error {
+	if err := p.staged[slot].Synchronize(); err != nil {
+		return err
+	}
+	p.ahead, p.aheadErr = m, p.fillData(d, slot, m)
 	return nil
 }
 
@@ -175,11 +278,14 @@ func (d *driver) fillEarly(m int) error {
 	if !d.e.order.plan.RunsSequence() || d.e.opt.Early == nil || !d.e.opt.Early(m) {
 		return nil
 	}
-	p, t := &d.staging[0], d.stages[0]
+	p := &d.staging[0]
+	if d.stages[0].waiting.holds() { // it comes early to the device
+		return nil
+	}
 	if err := p.uploaded[0].Synchronize(); err != nil {
 		return err
 	}
-	if d.fillBatch(t, 0, m) == nil {
+	if p.fillData(d, 0, m) == nil {
 		p.early = m
 	}
 	return nil

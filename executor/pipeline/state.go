@@ -226,10 +226,47 @@ func (e *Executor) initialize() error {
 			return err
 		}
 	}
-	if err := e.writeCorrections(); err != nil {
-		return err
+	return inOrder(e.writeConstants, e.freshen)
+}
+
+// writeConstants writes what no step changes.
+func (e *Executor) writeConstants() error {
+	for _, d := range e.own() {
+		for _, t := range d.stages {
+			if t == nil {
+				continue
+			}
+			for _, c := range t.constants(e.Workload) {
+				if err := d.write(c.at, asBytes(c.values)); err != nil {
+					return err
+				}
+			}
+		}
 	}
-	return e.freshen()
+	return nil
+}
+
+// constant is what a device has of a stage and no step changes.
+type constant struct {
+	at     runtime.Span
+	values []float32
+}
+
+// constants are the scalars of corrections, and the palette of images that are bytes.
+func (s *localStage) constants(w *Workload) (all []constant) {
+	if len(s.waiting.images) > 0 {
+		all = append(all, constant{s.waiting.table, executor.Palette(w)})
+	}
+	if !s.discrepancy.corrects() {
+		return all
+	}
+	_, scalars := s.discrepancy.rules()
+	for i, k := range scalars {
+		words := make([]float32, kernels.ScalarsBytes/4)
+		k.Put(asBytes(words))
+		all = append(all, constant{s.discrepancy.scalars[i], words})
+	}
+	return all
 }
 
 func asBytes[T float32 | int32](f []T) []byte {

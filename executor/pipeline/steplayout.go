@@ -52,7 +52,7 @@ type stepItem struct {
 const (
 	itemScalars = -1 - iota
 	itemLabels
-	itemImages
+	itemImages // of branch 0; those of the others follow downwards
 )
 
 // layStep places what a step holds of a device, and returns that.
@@ -140,7 +140,12 @@ func (l *stepLayout) add(s *localStage, minibatch int) {
 	if l.lastOf(s) == minibatch {
 		scalars = l.ops - 1 // the update has them
 	}
-	for _, x := range []struct{ item, end int }{{itemImages, l.readsInput(s, minibatch)}, {itemScalars, scalars}, {itemLabels, last}} {
+	type ending struct{ item, end int }
+	all := []ending{{itemScalars, scalars}, {itemLabels, last}}
+	for k := range batch.images {
+		all = append(all, ending{itemImages - k, l.readsInput(s, minibatch, k)})
+	}
+	for _, x := range all {
 		if bytes := batch.span(x.item).Bytes; bytes > 0 {
 			l.hold(stepItem{s, minibatch, x.item, true}, pack.Item{Bytes: kernels.Align(bytes), First: first, Last: x.end})
 		}
@@ -172,11 +177,11 @@ func (l *stepLayout) lastOf(s *localStage) int {
 	return none
 }
 
-// readsInput returns the last op of a minibatch in a stage that reads the stage's input.
-func (l *stepLayout) readsInput(s *localStage, minibatch int) (last int) {
+// readsInput returns the last op of a minibatch in a stage that reads the stage's input, or that of a branch.
+func (l *stepLayout) readsInput(s *localStage, minibatch, branch int) (last int) {
 	for _, list := range s.opsOf(minibatch).tasks {
 		for i := range list {
-			if list[i].input.in == inStageInput {
+			if list[i].input == (block{inStageInput, branch}) {
 				last = max(last, l.op(s, minibatch, list[i].until))
 			}
 		}
@@ -189,7 +194,7 @@ func (l *stepLayout) readsInput(s *localStage, minibatch int) (last int) {
 func (l *stepLayout) readers(s *localStage, minibatch int) (last int) {
 	o := l.order
 	if o.onDevice(s.stage, minibatch, l.device) && s.stage+1 < len(o.on) && o.onDevice(s.stage+1, minibatch, l.device) {
-		last = l.readsInput(l.stages[s.stage+1], minibatch)
+		last = l.readsInput(l.stages[s.stage+1], minibatch, 0)
 	}
 	for _, p := range o.plan.Portals {
 		if p.From != s.stage || !o.onDevice(p.To, minibatch, l.device) {
@@ -238,7 +243,7 @@ func (l *stepLayout) atOnce(all []pack.Item, ops int) (extent int64) {
 	var rest []pack.Item
 	var index []int
 	for i := range all {
-		if it := &all[i]; l.items[i].item >= 0 || it.First > 0 || it.Last < ops-1 || l.items[i].item == itemImages {
+		if it := &all[i]; l.items[i].item >= 0 || it.First > 0 || it.Last < ops-1 || l.items[i].item <= itemImages {
 			rest, index = append(rest, *it), append(index, i)
 		} else {
 			it.Offset, extent = extent, extent+it.Bytes
@@ -314,13 +319,13 @@ func (p *slabPlan) taskOf(item int) pipeline.Kind {
 
 // span returns where an item lies.
 func (p *slab) span(item int) *runtime.Span {
-	switch item {
-	case itemScalars:
+	switch {
+	case item == itemScalars:
 		return &p.scalars
-	case itemLabels:
+	case item == itemLabels:
 		return &p.labels
-	case itemImages:
-		return &p.images
+	case item <= itemImages:
+		return &p.images[itemImages-item]
 	}
 	return &p.items[item]
 }

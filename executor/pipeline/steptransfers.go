@@ -76,7 +76,7 @@ func (l *stepLayout) list() []stepOp {
 }
 
 func (l *stepLayout) stepOp(t *localStage, ops *stageOps, sb *slab, o *op, minibatch int) stepOp {
-	at := &frame{input: sb.images}
+	at := &frame{}
 	x := stepOp{before: none}
 	add := func(b *block, write bool) {
 		if s := span(b, sb, at); s.Bytes > 0 {

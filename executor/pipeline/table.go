@@ -17,7 +17,15 @@ type table struct {
 	repeats int // minibatches of a period
 	rows    []row
 	before  []*command // what comes before the first period of a segment
+	opens   []opening  // by stage whose next batch waits on the device
 	ends    []ending   // by stage that is here: what comes behind the last one
+}
+
+// opening is what stages the first batch that a device has of a stage in a step, of an instance of its forward: it is played before the first
+// step, and behind each for the next.
+type opening struct {
+	instance
+	list []*command
 }
 
 // row is an instruction of a period.
@@ -103,7 +111,7 @@ func (s *ending) lengths(group int, all map[int]bool) {
 	}
 }
 
-// play calls do for every command of a segment, in order.
+// play calls do for every command of a segment, in order. Behind a step that of the next one is staged, whether it is in the run or not.
 func (t *table) play(run *bound, do func(c *command, v *instance) error) error {
 	least, most := t.shifts()
 	v, now := new(instance), make([]int32, t.mostAxes())
@@ -126,6 +134,26 @@ func (t *table) play(run *bound, do func(c *command, v *instance) error) error {
 				}
 			}
 		}
+		if j < 0 {
+			continue
+		}
+		if err := t.stage((j+1)*t.repeats, v, do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stage calls do for what stages the first batches behind so many minibatches. It writes whose they are to v.
+func (t *table) stage(minibatches int, v *instance, do func(c *command, v *instance) error) error {
+	for i := range t.opens {
+		*v = t.opens[i].instance
+		v.minibatch += minibatches
+		for _, c := range t.opens[i].list {
+			if err := do(c, v); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -134,6 +162,9 @@ func (t *table) play(run *bound, do func(c *command, v *instance) error) error {
 func (t *table) commands() iter.Seq[*command] {
 	return func(yield func(*command) bool) {
 		lists := [][]*command{t.before}
+		for i := range t.opens {
+			lists = append(lists, t.opens[i].list)
+		}
 		for i := range t.ends {
 			lists = append(append(lists, t.ends[i].shares), t.ends[i].moves...)
 		}

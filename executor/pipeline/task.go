@@ -102,6 +102,9 @@ func (d taskCompiler) op(ctx context.Context, t *localStage, o *op, f *inFlight)
 	}{{&fr.input, &o.input}, {&fr.output, &o.output}, {&fr.gradOutput, &o.gradOutput}, {&fr.gradInput, &o.gradInput}, {&fr.scratch, &o.scratch}, {&fr.kept, &o.kept}} {
 		*b.to = span(b.from, sb, at)
 	}
+	for i := range o.joined {
+		fr.skips = append(fr.skips, skipTensor{span: span(&o.joined[i].input, sb, at), target: span(&o.joined[i].gradInput, sb, at)})
+	}
 	d.bindPortals(t, o, f, &fr)
 	launches, err := d.binder.op(t, o, &fr)
 	if err != nil {
@@ -114,6 +117,9 @@ func (d taskCompiler) op(ctx context.Context, t *localStage, o *op, f *inFlight)
 func span(b *block, sb *slab, at *frame) runtime.Span {
 	switch b.in {
 	case inStageInput:
+		if sb.images != nil {
+			return sb.images[b.item]
+		}
 		return at.input
 	case inInputGradient:
 		return at.gradInput

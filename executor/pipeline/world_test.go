@@ -175,7 +175,9 @@ func newWorldOf(t *testing.T, by func(*Workload, []executor.Target, Costs, *pipe
 	x := &processes{hub: newHub(process), t: t, out: &pipelinetest.Outcome{}}
 	n := slices.Max(process) + 1
 	x.all = make([]*Executor, n)
-	opt.Feed, opt.Seed, opt.Rate = feedOf(w.Model), 7, rate
+	if opt.Seed, opt.Rate = 7, rate; opt.Feed == nil {
+		opt.Feed = feedOf(w.Model)
+	}
 	var mu sync.Mutex
 	opt.Done = func(r Result) {
 		mu.Lock()

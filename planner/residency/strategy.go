@@ -19,7 +19,9 @@ func ForPlans() (all []pipeline.Strategy) {
 		if s.Name == Auto {
 			x.Name, x.Paper = Search, "Plimsoll"
 		}
-		x.Solve = func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) { return solve(ctx, s.Name, x.Name, r) }
+		x.Solve = func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+			return solve(ctx, s.Name, x.Name, r)
+		}
 		all = append(all, x)
 	}
 	return all
