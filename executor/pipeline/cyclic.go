@@ -99,7 +99,7 @@ func (c *cyclicStage) compileMicrobatch(e *Executor, t *localStage, plan *pipeli
 	order := numbers(nil, len(seq))
 	st := t.spec
 	st.Ops = seq
-	ops, err := compileStage(e.Layers, st, stageContext{inputBytes: e.InputBytes(), time: &executor.Timeline{Order: order, Start: order, End: order}})
+	ops, err := compileStage(e.Layers, st, stageContext{Wiring: e.Model.Wiring(), inputBytes: e.InputBytes(), time: &executor.Timeline{Order: order, Start: order, End: order}})
 	if err != nil {
 		return fmt.Errorf("microbatch %d: %w", m+1, err)
 	}
