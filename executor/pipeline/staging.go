@@ -172,7 +172,7 @@ func (d taskCompiler) upload(t *localStage, sb *slab, v instance) error {
 // stageAhead lets the batch of a forward come to where it waits on the device. That of the first forward is no part of its row.
 func (d taskCompiler) stageAhead(t *localStage, v instance) error {
 	p, r := &d.staging[t.stage], d.recording
-	i := p.arrivals % stagingSlots
+	i := p.arrivals % d.slots()
 	if p.arrivals++; p.arrivals == 1 {
 		at, opens := r.at, new([]int32)
 		r.at = opens

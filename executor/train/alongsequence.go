@@ -114,11 +114,10 @@ func partsOf(ran []pipe.Timing, seq schedule.Sequence, n int) []executor.Result 
 // diverged names the first layer whose output is not finite. The step's own weights are still there: an update is skipped unless the loss
 // alone is not finite.
 func (c *pipelineEngine) diverged(r pipe.Result) error {
-	images, labels := make([]float32, c.Job.pixels()), make([]int32, c.Job.labels())
-	_, err := c.Job.train.Fill(int64(r.Minibatch), images, labels)
-	layer := ""
+	batch, layer := c.Job.newHeld(c.Job.Work), ""
+	err := loadInto(batch, &c.Job.feeds, room.Images, r.Minibatch, c.Job.Config.Batch)
 	if err == nil {
-		layer, err = c.x.FirstNotFinite(r.Minibatch, images, labels)
+		layer, err = c.x.FirstNotFinite(r.Minibatch, batch.values, batch.labels)
 	}
 	return diverged(c.step, r.Loss, r.Norm, layer, err, "lower --lr, give --clip-norm, or pass over such steps with --on-nan skip")
 }

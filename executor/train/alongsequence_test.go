@@ -30,11 +30,25 @@ func along(t *testing.T, r *Run, open func(context.Context, *loop) (engine, erro
 func TestEnginesOfOneDeviceGiveTheSame(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
-		name  string
-		parts int
-	}{{"store-all", 1}, {"rotor-exact", 3}, {"offload-greedy", 1}, {"pofo", 2}} {
+		name   string
+		parts  int
+		model  string
+		staged bool
+	}{
+		{"store-all", 1, "tiny", false}, {"rotor-exact", 3, "tiny", false}, {"offload-greedy", 1, "tiny", false}, {"pofo", 2, "tiny", false},
+		{"multi-empty", 0, "siamese", false}, {"multi-empty", 0, "siamese", true}, {"rotor-exact", 3, "tiny", true}, {"offload-greedy", 1, "tiny", true},
+	} {
+		s := tiny(2)
+		s.Model = x.model
+		if x.staged {
+			s.Data = pictures(t)
+		}
 		run := func(open func(context.Context, *loop) (engine, error)) *Outcome {
-			r := parted(t, tiny(2), x.parts, x.name, x.name != "store-all")
+			r := parted(t, s, x.parts, x.name, x.name != "store-all")
+			if x.staged {
+				limit := r.Plan.Limit + r.Job.StagedBytes()
+				r.Plan = r.Job.SequenceOf(r.Chain, executor.Staged(r.Job.staged().Work, r.Chain, r.Plan.Plan, limit), limit)
+			}
 			r.MaxNorm = 0.5
 			r.Saves = Saves{Dir: checkpoint.NewDir(filepath.Join(t.TempDir(), "checkpoints"), 9), Every: 2}
 			return along(t, r, open)
@@ -45,6 +59,9 @@ func TestEnginesOfOneDeviceGiveTheSame(t *testing.T) {
 		}
 		if got.MeasuredPeakBytes != want.MeasuredPeakBytes || got.ExtentBytes != want.ExtentBytes || got.CopiesBytes != want.CopiesBytes || got.HostBytes > want.HostBytes {
 			t.Errorf("%s: %+v, want %+v", x.name, got.Summary, want.Summary)
+		}
+		if got.StagedBytes != want.StagedBytes || (got.StagedBytes > 0) != x.staged {
+			t.Errorf("%s: %d bytes staged, want %d", x.name, got.StagedBytes, want.StagedBytes)
 		}
 		if !slices.Equal(got.Measured.Live, want.Measured.Live) {
 			t.Errorf("%s: live bytes %v, want %v", x.name, got.Measured.Live, want.Measured.Live)

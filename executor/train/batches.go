@@ -49,20 +49,27 @@ func (f *feeds[T]) separate(images []T, batch int) {
 	}
 }
 
+// room has room for a batch: for its images, as values or as bytes, and for its labels.
+type room interface {
+	Images() ([]float32, error)
+	Pixels() ([]uint8, error)
+	Labels() ([]int32, error)
+}
+
 // load puts a training batch into the executor's page-locked buffers.
 func (j *Job) load(e *executor.Executor, step int) error {
 	if e.StagedBytes() > 0 {
-		return loadInto(e, &j.raw, e.Pixels, step, j.Config.Batch)
+		return loadInto(e, &j.raw, room.Pixels, step, j.Config.Batch)
 	}
-	return loadInto(e, &j.feeds, e.Images, step, j.Config.Batch)
+	return loadInto(e, &j.feeds, room.Images, step, j.Config.Batch)
 }
 
-func loadInto[T data.Element](e *executor.Executor, from *feeds[T], buffer func() ([]T, error), step, batch int) error {
-	images, err := buffer()
+func loadInto[T data.Element](to room, from *feeds[T], imagesOf func(room) ([]T, error), step, batch int) error {
+	images, err := imagesOf(to)
 	if err != nil {
 		return err
 	}
-	labels, err := e.Labels()
+	labels, err := to.Labels()
 	if err != nil {
 		return err
 	}
@@ -71,10 +78,11 @@ func loadInto[T data.Element](e *executor.Executor, from *feeds[T], buffer func(
 	return err
 }
 
-// loader gives a runner the batches of a split, made in the background.
+// loader gives the batches of a split, made in the background.
 type loader interface {
-	// next puts the next batch into the page-locked buffers and returns how many of its samples count, and all labels.
-	next() (fresh int, labels []int32, err error)
+	// next puts the next batch, the images of one branch behind those of the other, where there is room. It returns how many of its samples
+	// count, and all labels.
+	next(to room) (fresh int, labels []int32, err error)
 	Waited() time.Duration
 	Close()
 }
@@ -82,20 +90,20 @@ type loader interface {
 // loading is a loader of values or of bytes.
 type loading[T data.Element] struct {
 	*data.Loader[T]
-	from   *feeds[T]
-	to     *Runner
-	images func() ([]T, error)
+	from     *feeds[T]
+	batch    int
+	imagesOf func(room) ([]T, error)
 }
 
-// loader starts making the batches of a split from batch number first on. The caller closes it.
-func (r *Runner) loader(ctx context.Context, split data.Split, first int) (loader, error) {
-	if r.StagedBytes() > 0 {
-		return newLoading(ctx, r, &r.job.raw, r.Pixels, split, first)
+// loader starts making the batches of a split from batch number first on, as a workload takes them. The caller closes it.
+func (j *Job) loader(ctx context.Context, w *executor.Workload, split data.Split, first int) (loader, error) {
+	if w.StagedBytes() > 0 {
+		return newLoading(ctx, j, &j.raw, room.Pixels, split, first)
 	}
-	return newLoading(ctx, r, &r.job.feeds, r.Images, split, first)
+	return newLoading(ctx, j, &j.feeds, room.Images, split, first)
 }
 
-func newLoading[T data.Element](ctx context.Context, to *Runner, from *feeds[T], images func() ([]T, error), split data.Split, first int) (loader, error) {
+func newLoading[T data.Element](ctx context.Context, j *Job, from *feeds[T], imagesOf func(room) ([]T, error), split data.Split, first int) (loader, error) {
 	batches := from.train
 	if split == data.Test {
 		batches = from.test
@@ -104,18 +112,18 @@ func newLoading[T data.Element](ctx context.Context, to *Runner, from *feeds[T],
 	if err != nil {
 		return nil, err
 	}
-	return &loading[T]{l, from, to, images}, nil
+	return &loading[T]{l, from, j.Config.Batch, imagesOf}, nil
 }
 
-func (l *loading[T]) next() (fresh int, labels []int32, err error) {
-	images, err := l.images()
+func (l *loading[T]) next(to room) (fresh int, labels []int32, err error) {
+	images, err := l.imagesOf(to)
 	if err != nil {
 		return 0, nil, err
 	}
-	if labels, err = l.to.Labels(); err != nil {
+	if labels, err = to.Labels(); err != nil {
 		return 0, nil, err
 	}
 	fresh, err = l.Next(images, labels)
-	l.from.separate(images, l.to.job.Config.Batch)
+	l.from.separate(images, l.batch)
 	return fresh, labels, err
 }

@@ -39,7 +39,7 @@ func openDevice(ctx context.Context, l *loop) (engine, error) {
 		return nil, e.close(err)
 	}
 	// Making batches goes on when ctx ends: the step that runs is finished, and may still need one.
-	batches, err := e.loader(context.WithoutCancel(ctx), data.Train, l.step*l.Job.parts())
+	batches, err := l.Job.loader(context.WithoutCancel(ctx), e.Workload, data.Train, l.step*l.Job.parts())
 	if err != nil {
 		return nil, e.close(err)
 	}

@@ -54,7 +54,7 @@ func (s Score) MeanIoU() *float64 {
 // Evaluate predicts every test sample once; the last batch is filled up, and what fills it does not count.
 func (r *Runner) Evaluate(ctx context.Context) (Score, error) {
 	s := r.job.newScore()
-	batches, err := r.loader(ctx, data.Test, 0)
+	batches, err := r.job.loader(ctx, r.Workload, data.Test, 0)
 	if err != nil {
 		return s, err
 	}
@@ -64,7 +64,7 @@ func (r *Runner) Evaluate(ctx context.Context) (Score, error) {
 	classes := r.job.Config.Classes
 	logits := make([]float32, r.job.labels()*classes)
 	for {
-		fresh, labels, err := batches.next()
+		fresh, labels, err := batches.next(r)
 		if errors.Is(err, io.EOF) {
 			return s, nil
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 
+	"plimsoll/executor"
 	"plimsoll/models/data"
 )
 
@@ -17,8 +18,9 @@ import (
 // both were taken are not.
 type feed struct {
 	mu    sync.Mutex
-	from  *data.Loader[float32]
+	from  loader
 	next  int // the batch that the loader gives next
+	end   int // the batch from which on none waits on a device; 0: each may
 	held  map[int]*held
 	spare []*held
 	fresh func() *held
@@ -32,50 +34,80 @@ func (j *Job) pixels() int {
 	return s[0] * s[1] * s[2] * j.Config.Batch
 }
 
-// held is a batch that waits to be asked for.
+// held is a batch that waits to be asked for. Its images are values, or bytes.
 type held struct {
-	images      []float32
+	values      []float32
+	pixels      []uint8
 	labels      []int32
 	shown, told bool // its images, its labels were asked for
 }
 
-// newFeed serves the training batches of a job from batch number first on.
-func (j *Job) newFeed(ctx context.Context, from *data.Batcher[float32], first int) (*feed, error) {
-	l, err := data.NewLoader(ctx, from, int64(first), 0, 0)
+// Images implements room.
+func (h *held) Images() ([]float32, error) { return h.values, nil }
+
+// Pixels implements room.
+func (h *held) Pixels() ([]uint8, error) { return h.pixels, nil }
+
+// Labels implements room.
+func (h *held) Labels() ([]int32, error) { return h.labels, nil }
+
+// newHeld returns room for a batch as a workload takes it.
+func (j *Job) newHeld(w *executor.Workload) *held {
+	h := &held{labels: make([]int32, j.labels())}
+	if w.StagedBytes() > 0 {
+		h.pixels = make([]uint8, j.pixels())
+	} else {
+		h.values = make([]float32, j.pixels())
+	}
+	return h
+}
+
+// newFeed serves the training batches of a job from batch number first on, as a workload takes them.
+func (j *Job) newFeed(ctx context.Context, w *executor.Workload, first int) (*feed, error) {
+	l, err := j.loader(ctx, w, data.Train, first)
 	if err != nil {
 		return nil, err
 	}
-	pixels := j.pixels()
 	wants := func(int) (bool, bool) { return true, true }
-	return &feed{wants: wants, from: l, next: first, held: map[int]*held{}, fresh: func() *held {
-		return &held{images: make([]float32, pixels), labels: make([]int32, j.labels())}
-	}}, nil
+	return &feed{wants: wants, from: l, next: first, held: map[int]*held{}, fresh: func() *held { return j.newHeld(w) }}, nil
 }
 
 // Images implements pipeline.Feed.
 func (f *feed) Images(batch int, dst []float32) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	h, err := f.get(batch)
-	if err != nil {
-		return err
+	return f.take(batch, func(h *held) {
+		copy(dst, h.values)
+		h.shown = true
+	})
+}
+
+// Pixels implements pipeline.PixelFeed. A run asks for the batch behind its last one: behind that of the last step no batch is made.
+func (f *feed) Pixels(batch int, dst []uint8) error {
+	if f.end > 0 && batch >= f.end {
+		return io.EOF
 	}
-	copy(dst, h.images)
-	h.shown = true
-	f.settle(batch, h)
-	return nil
+	return f.take(batch, func(h *held) {
+		copy(dst, h.pixels)
+		h.shown = true
+	})
 }
 
 // Labels implements pipeline.Feed.
 func (f *feed) Labels(batch int, dst []int32) error {
+	return f.take(batch, func(h *held) {
+		copy(dst, h.labels)
+		h.told = true
+	})
+}
+
+// take lets a function copy from a batch what it was asked for, and gives the batch back when both ends have had it.
+func (f *feed) take(batch int, from func(*held)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	h, err := f.get(batch)
 	if err != nil {
 		return err
 	}
-	copy(dst, h.labels)
-	h.told = true
+	from(h)
 	f.settle(batch, h)
 	return nil
 }
@@ -95,7 +127,7 @@ func (f *feed) prepare(batch int) error {
 func (f *feed) get(batch int) (*held, error) {
 	for f.next <= batch && f.wrong == nil {
 		h := f.room()
-		if _, err := f.from.Next(h.images, h.labels); err != nil {
+		if _, _, err := f.from.next(h); err != nil {
 			f.wrong = fmt.Errorf("data of batch %d: %w", f.next, err)
 			break
 		}
@@ -134,7 +166,7 @@ func (f *feed) settle(batch int, h *held) {
 
 // examiner serves test batches, which come in order, and keeps their labels until the predictions are there.
 type examiner struct {
-	from   *data.Loader[float32]
+	from   loader
 	labels int // of a batch
 	sheets []sheet
 }
@@ -145,9 +177,15 @@ type sheet struct {
 }
 
 // Images implements pipeline.Feed.
-func (x *examiner) Images(_ int, dst []float32) error {
-	labels := make([]int32, x.labels)
-	fresh, err := x.from.Next(dst, labels)
+func (x *examiner) Images(_ int, dst []float32) error { return x.add(&held{values: dst}) }
+
+// Pixels implements pipeline.PixelFeed.
+func (x *examiner) Pixels(_ int, dst []uint8) error { return x.add(&held{pixels: dst}) }
+
+// add puts the images of the next batch where there is room, and keeps its labels.
+func (x *examiner) add(h *held) error {
+	h.labels = make([]int32, x.labels)
+	fresh, labels, err := x.from.next(h)
 	if errors.Is(err, io.EOF) {
 		panic("BUG: an evaluation asks for more batches than there are")
 	}

@@ -26,7 +26,7 @@ func (f *fetcher) get() (waited time.Duration, err error) {
 
 func (f *fetcher) fetch() time.Duration {
 	before := f.from.Waited()
-	if _, _, f.err = f.from.next(); f.err == nil {
+	if _, _, f.err = f.from.next(f.to); f.err == nil {
 		f.err = f.to.Stage()
 	}
 	f.there = true

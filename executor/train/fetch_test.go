@@ -17,7 +17,7 @@ func fetching(t *testing.T, j *Job) *fetcher {
 	e, err := j.Start(r.Plan.Sequence(), executor.Options{Limit: r.Plan.Limit, Sim: executor.Following(r.Chain, r.Plan.Plan), Timed: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, e.Close()) })
-	from, err := e.loader(t.Context(), data.Train, 0)
+	from, err := j.loader(t.Context(), e.Workload, data.Train, 0)
 	must(t, err)
 	t.Cleanup(func() { from.Close() })
 	return &fetcher{to: e, from: from}

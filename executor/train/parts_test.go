@@ -16,7 +16,7 @@ import (
 // works at, or without a limit.
 func parted(t testing.TB, s Spec, parts int, name string, least bool) *Run {
 	t.Helper()
-	s.Parts, s.Config.Batch = parts, parts*s.Config.Batch
+	s.Parts, s.Config.Batch = parts, max(parts, 1)*s.Config.Batch
 	j := opened(t, s)
 	c := timed(j)
 	c.Bandwidth = 1e8

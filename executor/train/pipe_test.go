@@ -557,7 +557,7 @@ func TestARecordThatFails(t *testing.T) {
 func TestFeed(t *testing.T) {
 	t.Parallel()
 	j := piped(t, 2, 2, 4)
-	f, err := j.newFeed(t.Context(), j.train, 3)
+	f, err := j.newFeed(t.Context(), j.Work, 3)
 	must(t, err)
 	defer f.from.Close()
 	s := j.Set.Shape()

@@ -71,9 +71,10 @@ func (c *pipelineEngine) bind(ctx context.Context) (err error) {
 	c.next = c.step * c.parts
 	c.states = newStates(r, c.parts, c.step)
 	// What is on its way when ctx ends is finished, and needs its data.
-	if c.feed, err = r.Job.newFeed(context.WithoutCancel(ctx), r.Job.train, c.next); err != nil {
+	if c.feed, err = r.Job.newFeed(context.WithoutCancel(ctx), r.Plan.Work, c.next); err != nil {
 		return err
 	}
+	c.feed.end = r.Steps * c.parts
 	if r.World != nil {
 		c.feed.wants, c.others = r.wants, newMembers(c, r.World)
 	}
@@ -161,7 +162,7 @@ func (c *pipelineEngine) device() {
 	for _, a := range c.x.Audited() {
 		c.out.MeasuredPeakBytes, c.out.ExtentBytes, c.out.Measured.Live = a.PeakBytes, a.ExtentBytes, a.Live
 	}
-	c.out.CopiesBytes = c.x.Needs()[0].Offloaded
+	c.out.CopiesBytes, c.out.StagedBytes = c.x.Needs()[0].Offloaded, c.Plan.Work.StagedBytes()
 }
 
 // options are those of a run's executor.
@@ -524,7 +525,7 @@ func (c *pipelineEngine) Evaluate(ctx context.Context) (Score, error) {
 // score evaluates. In a process without the last stage it is nothing.
 func (c *pipelineEngine) score(ctx context.Context) (Score, error) {
 	s := c.Job.newScore()
-	batches, err := data.NewLoader(ctx, c.Job.test, 0, 0, 0)
+	batches, err := c.Job.loader(ctx, c.Plan.Work, data.Test, 0)
 	if err != nil {
 		return s, err
 	}

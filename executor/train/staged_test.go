@@ -3,9 +3,11 @@ package train
 import (
 	"context"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,6 +90,38 @@ func TestStagedBatchesTrainTheSameWeights(t *testing.T) {
 		}
 		if want.StagedBytes != 0 || got.HostBytes >= want.HostBytes || got.ExtentBytes > b.Plan.Limit {
 			t.Errorf("%s: %d bytes staged without room, host memory %d, staged %d", model, want.StagedBytes, want.HostBytes, got.HostBytes)
+		}
+	}
+}
+
+// A feed of bytes gives those of each batch, the images of the first branch before those of the second, whatever is asked for first. Behind the
+// last step's batch it makes none.
+func TestAFeedOfBytes(t *testing.T) {
+	t.Parallel()
+	for _, model := range []string{"tiny", "siamese"} {
+		s := tiny(3)
+		s.Model, s.Data = model, pictures(t)
+		j := opened(t, s)
+		f, err := j.newFeed(t.Context(), j.staged().Work, 2)
+		must(t, err)
+		defer f.from.Close()
+		f.end = 4
+		want, got := j.newHeld(j.staged().Work), j.newHeld(j.staged().Work)
+		for _, batch := range []int{3, 2} {
+			_, err := j.raw.train.Fill(int64(batch), want.pixels, want.labels)
+			must(t, err)
+			if model == "siamese" {
+				half := len(want.pixels) / 6
+				want.pixels = slices.Concat(want.pixels[:half], want.pixels[2*half:3*half], want.pixels[4*half:5*half], want.pixels[half:2*half], want.pixels[3*half:4*half], want.pixels[5*half:])
+			}
+			must(t, f.Labels(batch, got.labels))
+			must(t, f.Pixels(batch, got.pixels))
+			if !slices.Equal(got.pixels, want.pixels) || !slices.Equal(got.labels, want.labels) {
+				t.Errorf("%s: batch %d is another one", model, batch)
+			}
+		}
+		if err := f.Pixels(4, got.pixels); !errors.Is(err, io.EOF) || f.next != 4 || len(f.held) != 0 {
+			t.Errorf("%s: %v, batch %d is next, %d are held", model, err, f.next, len(f.held))
 		}
 	}
 }
