@@ -85,9 +85,15 @@ func TestListedTablesArePlayed(t *testing.T) {
 	const periods = 16
 	windowed := tiny(4)
 	windowed.Offload = executor.OffloadWeights
+	branched, divided := tiny(4), tiny(6)
+	branched.Model, divided.Parts = "siamese", 3
+	_, branches := stagedRuns(t, branched, 2)
+	_, staged := stagedRuns(t, divided, 2)
 	for name, r := range map[string]*Run{
 		"one device":      planned(t, opened(t, tiny(4)), 2),
 		"parts":           parted(t, tiny(8), 4, "store-all", false),
+		"branches":        branches,
+		"staged parts":    staged,
 		"windows":         planned(t, opened(t, windowed), 2),
 		"with a flush":    pipeRun(t, piped(t, 2, 4, 8), "1f1b-flush", 2, 2),
 		"without a flush": pipeRun(t, piped(t, 3, 1, 8), "1f1b*", 3, 4),
