@@ -247,9 +247,6 @@ func (e *Executor) HostBytes() (bytes int64) {
 	return bytes
 }
 
-// Needs returns what the plan needs on each device.
-func (e *Executor) Needs() []Memory { return e.memory }
-
 // Updates returns how often the weights of each layer were updated, between runs, those before the first run included.
 func (e *Executor) Updates() []int64 { return e.updates(e.done, e.own()[0].skipped()) }
 

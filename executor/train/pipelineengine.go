@@ -159,9 +159,8 @@ func (c *pipelineEngine) devices() error {
 // device fills in what New has measured of the device of a sequence.
 func (c *pipelineEngine) device() {
 	for _, a := range c.x.Audited() {
-		c.out.MeasuredPeakBytes, c.out.ExtentBytes, c.out.Measured.Live = a.PeakBytes, a.ExtentBytes, a.Live
+		c.out.MeasuredPeakBytes, c.out.ExtentBytes, c.out.CopiesBytes, c.out.Measured.Live = a.PeakBytes, a.ExtentBytes, a.CopiesBytes, a.Live
 	}
-	c.out.CopiesBytes = c.x.Needs()[0].Offloaded
 }
 
 // options are those of a run's executor.
