@@ -46,8 +46,8 @@ func (d *driver) newEvaluation(t *localStage) *evaluation {
 	return x
 }
 
-// layOut lays out a forward of the stage up to a layer that saves nothing: what each layer runs of its programs. Where the stage is the only
-// one, its input is a part of that, and others take its place.
+// layOut lays out a forward of the stage up to a layer that saves nothing: what each layer runs of its programs. Where the stage is the
+// only one, its input is a part of that, and others take its place.
 func (x *evaluation) layOut(last int, programs []*models.Programs, choose func(*models.Programs) *models.Program) {
 	first := x.stage.spec.First
 	var items []pack.Item

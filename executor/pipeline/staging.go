@@ -32,7 +32,7 @@ type staging struct {
 	uploads                          int                          // forwards of this run
 	arrivals                         int                          // images of this run that came ahead of theirs
 	pending                          []pendingResult              // results on their way, in order
-	early                            int                          // the minibatch, of all runs, whose images and labels are in place 0 before its run; none
+	early                            int                          // the minibatch, of all runs, whose batch is in place 0 before its run; none
 }
 
 // pendingResult is a result of a minibatch that may not have arrived yet in its slot.
