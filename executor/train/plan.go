@@ -31,8 +31,8 @@ type JobPlan struct {
 // IsPipeline reports whether the plan is run as a pipeline, on several devices or on one, and not as a sequence.
 func (p *JobPlan) IsPipeline() bool { return p != nil && p.Needs != nil }
 
-// hasTable reports whether the devices of the plan play tables: not along a sequence of a model whose branches meet, with state in host memory,
-// or with batches that wait in the arena as bytes.
+// hasTable reports whether the devices of the plan play tables. No table is made for sequences of models whose branches meet, with state in
+// host memory, or with batches that wait in the arena as bytes.
 func (p *JobPlan) hasTable() bool {
 	return p.IsPipeline() || !p.Work.Model.Wiring().Joins() && p.Work.Offloading() == executor.OffloadNothing && p.Work.StagedBytes() == 0
 }
