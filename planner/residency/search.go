@@ -187,14 +187,35 @@ func (p *problem) mutate(x *choice) {
 	case 4, 5, 6:
 		p.mutateGaps(x)
 	case 7:
-		x.order = p.orders[p.random.IntN(len(p.orders))]
-		x.forced = map[gapKey]hint{}
+		p.mutateOrder(x)
 	case 8:
 		k := p.random.IntN(itemKinds)
 		x.moves[k] = !x.moves[k]
 	default:
 		p.mutatePolicy(&x.policy)
 	}
+}
+
+// mutateOrder takes another order, or computes other layers again.
+func (p *problem) mutateOrder(x *choice) {
+	next := p.orders[p.random.IntN(len(p.orders))]
+	if p.random.IntN(2) == 0 {
+		t := x.order.pattern
+		t.segment = slices.Clone(t.segment)
+		for _, l := range p.some() {
+			switch t.segment[l] {
+			case 0:
+				t.segment[l] = l
+			case l:
+				t.segment[l] = 0
+			}
+		}
+		t.segment[p.n] = 0
+		if next = p.arrange(t); next == nil { // the first layer of a segment saves its output now
+			return
+		}
+	}
+	x.order, x.forced = next, map[gapKey]hint{}
 }
 
 func (p *problem) mutatePolicy(y *policy) {
