@@ -10,6 +10,7 @@ import (
 
 const (
 	eliteSize = 12
+	islands   = 4
 	restarts  = 3 // of the search of a short chain, from the same plans on
 	// Auto times sequences of so many compute ops in all, but neither more nor fewer sequences than these; and polishes for a part of them.
 	searchedOps              = 1_600_000
@@ -34,14 +35,36 @@ func (p *problem) search() error {
 	trials, rounds := p.effort()
 	start := p.elite
 	for range rounds {
-		p.elite = slices.Clone(start)
-		p.budget = p.evaluated + trials
-		for !p.over() {
-			p.step()
-		}
+		p.evolve(start, trials)
 		p.polish(max(trials/polishedOf, fewestPolished))
 	}
 	return p.ctx.Err()
+}
+
+// evolve changes plans apart from each other for one half of the trials, on islands, and then together.
+func (p *problem) evolve(start []*candidate, trials int) {
+	var best []*candidate
+	for k := range islands {
+		p.elite = nil
+		for i := k; i < len(start); i += islands {
+			p.elite = append(p.elite, start[i])
+		}
+		p.steps(trials / (2 * islands))
+		best = append(best, p.elite...)
+	}
+	p.elite = nil
+	for _, x := range best {
+		p.admit(x)
+	}
+	p.steps(trials / 2)
+}
+
+// steps changes the best plans so many times.
+func (p *problem) steps(trials int) {
+	p.budget = p.evaluated + trials
+	for len(p.elite) > 0 && !p.over() {
+		p.step()
+	}
 }
 
 // effort returns the sequences of a round of search, and the rounds.
