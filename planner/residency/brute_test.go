@@ -568,7 +568,7 @@ func smallLimit(random *rand.Rand, c *chain.Chain) int64 {
 }
 
 // mostWords bounds the sequences, and the parts of sequences, of a case; cases with more are left out.
-const mostWords = 200_000
+const mostWords = 60_000
 
 // The plans of auto are as fast as the best of the brute force. PLIMSOLL_STATES sets the number of cases, of which short tests take few.
 func TestAutoBesideBruteForce(t *testing.T) {

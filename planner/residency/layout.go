@@ -109,6 +109,7 @@ type layout struct {
 	items   []*item
 	gaps    []*gap
 	steps   []int64 // by turn: what used rises by from there on, until settle adds it up
+	whole   []int   // by layer: the turn of its last backward
 }
 
 func (l *layout) len() int { return len(l.turns) }
@@ -128,7 +129,7 @@ func (p *problem) lay(x *choice) *layout {
 	l := &layout{p: p, choice: x}
 	l.merge(l.updateGaps())
 	l.startClock()
-	l.steps = make([]int64, l.len()+1)
+	l.steps, l.whole = make([]int64, l.len()+1), make([]int, p.n+1)
 	for _, o := range p.owners {
 		l.addOwner(o)
 	}
@@ -245,6 +246,7 @@ func (l *layout) addOwner(o int) {
 
 // addGradient lists the gradient of a layer: from its first backward to its update on the device, or its last backward.
 func (l *layout) addGradient(user, o int, uses []int) {
+	l.whole[user] = uses[len(uses)-1]
 	if u := l.updates[o]; u >= 0 {
 		if u < uses[0] {
 			u += l.len()

@@ -141,8 +141,7 @@ func (p *problem) time(seq cycle.Sequence, from string) *candidate {
 	}
 	r, err := p.sim.Run(seq, p.limits)
 	if err != nil {
-		p.noteHost(err)
-		return nil
+		return p.refused(err, from)
 	}
 	if r.InOrderPeak > p.limits.Memory {
 		return nil
@@ -213,10 +212,16 @@ func (x *candidate) better(y *candidate) bool {
 	return x.copies < y.copies
 }
 
-func (p *problem) noteHost(err error) {
-	if e, is := errors.AsType[*cycle.HostMemoryError](err); is && (p.least.host == 0 || e.Needed < p.least.host) {
+// refused returns what is known of a plan that does not fit in host memory: how much it lacks. nil: it is refused for another reason.
+func (p *problem) refused(err error, from string) *candidate {
+	e, is := errors.AsType[*cycle.HostMemoryError](err)
+	if !is {
+		return nil
+	}
+	if p.least.host == 0 || e.Needed < p.least.host {
 		p.least.host = e.Needed
 	}
+	return &candidate{excess: e.Needed - e.Limit, period: math.Inf(1), from: from}
 }
 
 // noteShortage keeps the least limit at which a layout would fit.

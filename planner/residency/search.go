@@ -13,7 +13,7 @@ const (
 	islands   = 4
 	restarts  = 3 // of the search of a short chain, from the same plans on
 	// Auto times sequences of so many compute ops in all, but neither more nor fewer sequences than these; and polishes for a part of them.
-	searchedOps              = 1_600_000
+	searchedOps              = 2_000_000
 	fewestTrials, mostTrials = 200, 6000
 	polishedOf               = 3
 	fewestPolished           = 40
