@@ -574,6 +574,9 @@ const mostWords = 60_000
 func TestAutoBesideBruteForce(t *testing.T) {
 	t.Parallel()
 	cases := 12
+	if testing.Short() {
+		cases = 4
+	}
 	if s := os.Getenv("PLIMSOLL_STATES"); s != "" {
 		cases, _ = strconv.Atoi(s)
 	}

@@ -39,7 +39,8 @@ type problem struct {
 // candidate is a plan that fits.
 type candidate struct {
 	seq    cycle.Sequence
-	excess int64 // bytes over the limit: then there is no sequence
+	excess int64 // bytes of the device over the limit: then there is no sequence
+	host   int64 // bytes of the host over the limit
 	period float64
 	copies float64 // seconds of copies and host updates of a step
 	peak   int64   // in order
@@ -206,6 +207,8 @@ func (x *candidate) better(y *candidate) bool {
 		return false
 	case x.excess != y.excess:
 		return x.excess < y.excess
+	case x.host != y.host:
+		return x.host < y.host
 	case math.Abs(x.period-y.period) > equal*y.period:
 		return x.period < y.period
 	}
@@ -221,7 +224,7 @@ func (p *problem) refused(err error, from string) *candidate {
 	if p.least.host == 0 || e.Needed < p.least.host {
 		p.least.host = e.Needed
 	}
-	return &candidate{excess: e.Needed - e.Limit, period: math.Inf(1), from: from}
+	return &candidate{host: e.Needed - e.Limit, period: math.Inf(1), from: from}
 }
 
 // noteShortage keeps the least limit at which a layout would fit.

@@ -107,7 +107,7 @@ func (p *problem) admit(x *candidate) {
 // try builds and times a choice, and again with the times of the first run. It returns the better plan; nil: it does not fit.
 func (p *problem) try(x *choice, from string) *candidate {
 	best := p.once(x, from)
-	if best == nil || best.excess > 0 {
+	if best == nil || best.seq == nil {
 		p.admit(best)
 		return best
 	}

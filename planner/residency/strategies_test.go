@@ -51,7 +51,11 @@ func TestAutoIsNeverSlowerThanANamedStrategy(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))
 	plans := map[string]int{}
-	for i := range 40 {
+	trials := 40
+	if testing.Short() {
+		trials = 20
+	}
+	for i := range trials {
 		r := trial(random)
 		r.Evaluations = 300
 		best := solveTrial(t, r)
@@ -107,8 +111,11 @@ func solveTrial(t *testing.T, r Request) *Plan {
 func TestTheSmallestLimitThatWasFoundWorks(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(5, 6))
-	refused := 0
-	for range 30 {
+	refused, refusedTrials := 0, 30
+	if testing.Short() {
+		refusedTrials = 8
+	}
+	for range refusedTrials {
 		r := trial(random)
 		r.Evaluations = 300
 		r.Limits.Memory = 1
@@ -124,7 +131,7 @@ func TestTheSmallestLimitThatWasFoundWorks(t *testing.T) {
 			t.Errorf("%v; with that: %v", small, err)
 		}
 	}
-	if refused != 30 {
+	if refused != refusedTrials {
 		t.Errorf("%d refused", refused)
 	}
 }
@@ -146,7 +153,7 @@ func TestRefusalsHaveTheNumbers(t *testing.T) {
 			Request{Chain: c, Link: link, Limits: cycle.Limits{Memory: 20, Host: cycle.NoLimit}}},
 		{"no link", "auto: a limit of 60 B is too small: the smallest found is 83 B, needed by B2 (loss)",
 			Request{Chain: c, Limits: cycle.Limits{Memory: 60, Host: cycle.NoLimit}}},
-		{"host", "auto: 5 B of host memory are too little: the least found is 20 B",
+		{"host", "auto: 5 B of host memory are too little: the least found is 40 B",
 			Request{Chain: c, Link: link, Limits: cycle.Limits{Memory: 60, Host: 5}}},
 		{"strategy", `unknown strategy "best": the strategies for weights and state are resident, zero-offload, layer-window, protrain, greedysnake, weight-offload, auto`,
 			Request{Chain: c, Link: link, Strategy: "best"}},
@@ -154,6 +161,34 @@ func TestRefusalsHaveTheNumbers(t *testing.T) {
 		if _, err := Solve(context.Background(), k.r); err == nil || err.Error() != k.want {
 			t.Errorf("%s: %v, want %s", k.name, err, k.want)
 		}
+	}
+}
+
+// The least host memory that a refusal names works.
+func TestTheLeastHostMemoryThatWasFoundWorks(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(8, 9))
+	refused := 0
+	for range 12 {
+		r := trial(random)
+		r.Evaluations = 300
+		if _, err := Solve(context.Background(), r); err != nil {
+			continue
+		}
+		r.Limits.Host = 0
+		_, err := Solve(context.Background(), r)
+		small, is := errors.AsType[*HostError](err)
+		if !is {
+			continue // nothing moves, or nothing need move
+		}
+		refused++
+		r.Limits.Host = small.Smallest
+		if _, err := Solve(context.Background(), r); err != nil {
+			t.Errorf("%v; with that: %v", small, err)
+		}
+	}
+	if refused < 5 {
+		t.Errorf("%d refused", refused)
 	}
 }
 
