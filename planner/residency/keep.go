@@ -6,16 +6,15 @@ import (
 	"slices"
 )
 
-// fill keeps items on the device through gaps, for the room that there is. It returns the bytes by which what must be there does not fit.
-func (l *layout) fill() (excess int64) {
-	turn, bytes := l.peak()
-	if bytes > l.p.limits.Memory {
-		l.p.noteShortage(bytes, l.turns[turn])
-		return bytes - l.p.limits.Memory
+// fill keeps items on the device through gaps, for the room that there is. It returns the limit that what must be there needs, where that
+// is above the limit.
+func (l *layout) fill() (lack shortage) {
+	if lack = l.lack(); lack.bytes > 0 {
+		return lack
 	}
 	open := l.force()
-	if _, bytes = l.peak(); bytes > l.p.limits.Memory {
-		return bytes - l.p.limits.Memory
+	if lack = l.lack(); lack.bytes > 0 {
+		return lack
 	}
 	if l.choice.policy.whole {
 		open = l.keepWhole(open)
@@ -27,7 +26,16 @@ func (l *layout) fill() (excess int64) {
 			l.keep(g)
 		}
 	}
-	return 0
+	return shortage{}
+}
+
+// lack returns the bytes of the fullest turn, if they are above the limit.
+func (l *layout) lack() shortage {
+	turn, bytes := l.peak()
+	if bytes <= l.p.limits.Memory {
+		return shortage{}
+	}
+	return shortage{bytes: bytes, op: l.turns[turn]}
 }
 
 // force keeps the gaps that the choice names, and returns those that are open.

@@ -18,13 +18,13 @@ func TestTheLayoutCountsWhatTheJudgeCounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.random = random
-		p.listOrders()
+		m := mutator{problem: p, random: random}
+		m.listOrders()
 		for k := range 20 {
-			x := p.blank(p.orders[random.IntN(len(p.orders))])
+			x := p.blank(m.orders[random.IntN(len(m.orders))])
 			x.moves, x.forced = [itemKinds]bool{true, true, true, true}, map[gapKey]hint{}
 			for range k {
-				p.mutate(x)
+				m.mutate(x)
 			}
 			compared += comparePeak(t, p, x)
 		}
@@ -38,7 +38,7 @@ func TestTheLayoutCountsWhatTheJudgeCounts(t *testing.T) {
 func comparePeak(t *testing.T, p *problem, x *choice) int {
 	t.Helper()
 	l := p.lay(x)
-	if l.fill() > 0 {
+	if l.fill().bytes > 0 {
 		return 0
 	}
 	seq := l.emit()

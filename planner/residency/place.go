@@ -25,13 +25,13 @@ type placed struct {
 	op    cycle.Op
 }
 
-// build makes the sequence of a choice; nil: what must be on the device does not fit, by so many bytes.
-func (p *problem) build(x *choice) (seq cycle.Sequence, excess int64) {
+// build makes the sequence of a choice; nil: what must be on the device does not fit.
+func (p *problem) build(x *choice) (seq cycle.Sequence, lack shortage) {
 	l := p.lay(x)
-	if excess = l.fill(); excess > 0 {
-		return nil, excess
+	if lack = l.fill(); lack.bytes > 0 {
+		return nil, lack
 	}
-	return l.emit(), 0
+	return l.emit(), lack
 }
 
 // emit writes the sequence of a layout whose gaps are filled.

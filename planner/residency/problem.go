@@ -2,9 +2,7 @@ package residency
 
 import (
 	"context"
-	"errors"
 	"math"
-	"math/rand/v2"
 	"slices"
 
 	"plimsoll/planner/chain"
@@ -26,33 +24,6 @@ type problem struct {
 	users        [][]int // by owner: the layers that read its weights, its own first
 	classes      [][]int // owners of equal costs, rising
 	strategy     string
-
-	best      *candidate
-	evaluated int
-	budget    int
-	elite     []*candidate // the best plans so far, the best first
-	orders    []*order
-	random    *rand.Rand
-	least     shortage
-}
-
-// candidate is a plan that fits.
-type candidate struct {
-	seq    cycle.Sequence
-	excess int64 // bytes of the device over the limit: then there is no sequence
-	host   int64 // bytes of the host over the limit
-	period float64
-	copies float64 // seconds of copies and host updates of a step
-	peak   int64   // in order
-	clock  []float64
-	choice *choice // that made the sequence; nil: it was changed since
-	from   string
-}
-
-// shortage is the least memory of the plans that did not fit.
-type shortage struct {
-	bytes, host int64 // 0: none
-	op          cycle.Op
 }
 
 func newProblem(ctx context.Context, r Request) (*problem, error) {
@@ -131,33 +102,6 @@ func (p *problem) microbatch(m int) int {
 	return m
 }
 
-// over reports whether the search must end.
-func (p *problem) over() bool { return p.evaluated >= p.budget || p.ctx.Err() != nil }
-
-// time judges and times a sequence, and keeps it when it is the best so far. nil: it does not fit, or is none.
-func (p *problem) time(seq cycle.Sequence, from string) *candidate {
-	p.evaluated++
-	if p.best != nil && p.busiest(seq) > slack*p.best.period {
-		return nil
-	}
-	r, err := p.sim.Run(seq, p.limits)
-	if err != nil {
-		return p.refused(err, from)
-	}
-	if r.InOrderPeak > p.limits.Memory {
-		return nil
-	}
-	x := &candidate{seq: seq, period: r.Period, peak: r.InOrderPeak, from: from}
-	for _, s := range [...]cycle.Stream{cycle.ToDevice, cycle.ToHost, cycle.Host} {
-		x.copies += r.Busy[s]
-	}
-	x.clock = observe(r, seq)
-	if x.better(p.best) {
-		p.best = x
-	}
-	return x
-}
-
 // slack is by how much a plan may be slower than the best and still be worth a change.
 const slack = 1.1
 
@@ -195,75 +139,4 @@ func (p *problem) busiest(seq cycle.Sequence) float64 {
 		busy[cycle.ToDevice] += busy[cycle.ToHost]
 	}
 	return slices.Max(busy[:])
-}
-
-// better compares candidates: by period, then by what runs beside the computation.
-func (x *candidate) better(y *candidate) bool {
-	const equal = 1e-12
-	switch {
-	case y == nil:
-		return x != nil
-	case x == nil:
-		return false
-	case x.excess != y.excess:
-		return x.excess < y.excess
-	case x.host != y.host:
-		return x.host < y.host
-	case math.Abs(x.period-y.period) > equal*y.period:
-		return x.period < y.period
-	}
-	return x.copies < y.copies
-}
-
-// refused returns what is known of a plan that does not fit in host memory: how much it lacks. nil: it is refused for another reason.
-func (p *problem) refused(err error, from string) *candidate {
-	e, is := errors.AsType[*cycle.HostMemoryError](err)
-	if !is {
-		return nil
-	}
-	if p.least.host == 0 || e.Needed < p.least.host {
-		p.least.host = e.Needed
-	}
-	return &candidate{host: e.Needed - e.Limit, period: math.Inf(1), from: from}
-}
-
-// noteShortage keeps the least limit at which a layout would fit.
-func (p *problem) noteShortage(bytes int64, op cycle.Op) {
-	if p.least.bytes == 0 || bytes < p.least.bytes {
-		p.least.bytes, p.least.op = bytes, op
-	}
-}
-
-// refusal says why there is no plan.
-func (p *problem) refusal() error {
-	if err := p.ctx.Err(); err != nil {
-		return err
-	}
-	if p.least.host > 0 {
-		return &HostError{p.strategy, p.limits.Host, p.least.host}
-	}
-	e := &InfeasibleError{Strategy: p.strategy, Limit: p.limits.Memory, Smallest: p.least.bytes, Op: p.least.op}
-	if l := p.least.op.Layer; l > 0 {
-		e.Layer = p.c.Layer(l).Name
-	}
-	return e
-}
-
-// observe returns when each compute op of a step of the steady state started, from its first on, and the period behind them.
-func observe(r *cycle.Result, seq cycle.Sequence) []float64 {
-	step := r.WarmUp
-	clock := make([]float64, 0, len(seq))
-	for _, s := range r.Starts {
-		if s.Step == step && isCompute(seq[s.Position].Kind) {
-			clock = append(clock, s.Start)
-		}
-	}
-	if len(clock) == 0 {
-		return nil
-	}
-	origin := clock[0]
-	for i := range clock {
-		clock[i] -= origin
-	}
-	return append(clock, r.Period)
 }

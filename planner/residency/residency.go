@@ -47,27 +47,28 @@ func Solve(ctx context.Context, r Request) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	s := newSearch(p)
 	if r.Strategy != "" && r.Strategy != Auto {
-		err = p.runNamed(r.Strategy)
+		err = s.runNamed(r.Strategy)
 	} else {
-		err = p.search()
+		err = s.search()
 	}
 	if err != nil {
 		return nil, err
 	}
-	if p.best == nil {
-		return nil, p.refusal()
+	if s.best == nil {
+		return nil, s.refusal()
 	}
-	return p.plan()
+	return s.plan()
 }
 
 // plan returns the best plan, judged once more.
-func (p *problem) plan() (*Plan, error) {
-	limits := p.limits
+func (s *search) plan() (*Plan, error) {
+	limits := s.limits
 	limits.Steps = 0
-	result, err := p.sim.Run(p.best.seq, limits)
+	result, err := s.sim.Run(s.best.seq, limits)
 	if err != nil {
 		return nil, errors.Join(errors.New("BUG: the best plan is refused"), err)
 	}
-	return &Plan{p.best.seq, result, p.best.from, p.evaluated}, nil
+	return &Plan{s.best.seq, result, s.best.from, s.evaluated}, nil
 }

@@ -77,7 +77,8 @@ func TestAutoIsNeverSlowerThanANamedStrategy(t *testing.T) {
 			}
 			plans[s.Name]++
 			if plan.Result.Period < best.Result.Period*(1-1e-9) {
-				t.Errorf("%s takes %g s, auto %g s: %v; %v", s.Name, plan.Result.Period, best.Result.Period, plan.Sequence, best.Sequence)
+				t.Errorf("%s takes %g s, auto %g s: %v; %v",
+					s.Name, plan.Result.Period, best.Result.Period, plan.Sequence, best.Sequence)
 			}
 		}
 	}
