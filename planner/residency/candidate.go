@@ -15,7 +15,6 @@ type candidate struct {
 	host   int64 // bytes of the host over the limit
 	period float64
 	copies float64 // seconds of copies and host updates of a step
-	peak   int64   // in order
 	clock  []float64
 	choice *choice // that made the sequence; nil: it was changed since
 	from   string
@@ -90,7 +89,7 @@ func (s *trials) time(seq cycle.Sequence, from string) *candidate {
 	if r.InOrderPeak > s.limits.Memory {
 		return nil
 	}
-	x := &candidate{seq: seq, period: r.Period, peak: r.InOrderPeak, from: from}
+	x := &candidate{seq: seq, period: r.Period, from: from}
 	for _, s := range [...]cycle.Stream{cycle.ToDevice, cycle.ToHost, cycle.Host} {
 		x.copies += r.Busy[s]
 	}

@@ -40,5 +40,6 @@ type HostError struct {
 }
 
 func (e *HostError) Error() string {
-	return fmt.Sprintf("%s: %s of host memory are too little: the least found is %s", e.Strategy, units.Precise(e.Limit), units.Precise(e.Smallest))
+	return fmt.Sprintf("%s: %s of host memory are too little: the least found is %s",
+		e.Strategy, units.Precise(e.Limit), units.Precise(e.Smallest))
 }

@@ -106,7 +106,6 @@ type layout struct {
 	updates []int     // by owner: the turn of its update on the device; -1: none
 	first   []int     // by owner: turns of the first forward and the last backward
 	last    []int
-	items   []*item
 	gaps    []*gap
 	steps   []int64 // by turn: what used rises by from there on, until settle adds it up
 	whole   []int   // by layer: the turn of its last backward
@@ -259,7 +258,6 @@ func (l *layout) addGradient(user, o int, uses []int) {
 // addActivation lists an activation; its bytes are in the order's.
 func (l *layout) addActivation(s absence) {
 	it := &item{kind: activationItem, layer: s.activation + 1, microbatch: s.microbatch, bytes: s.bytes, updated: -1}
-	l.items = append(l.items, it)
 	l.addGap(it, 0, l.turnOf[s.from], l.turnOf[s.to])
 	if g := l.gaps[it.gaps[0]]; g.away {
 		l.note(g, -1)
@@ -272,7 +270,6 @@ func (l *layout) add(it *item, uses []int, around bool) {
 	for _, t := range uses {
 		l.used[t%n] += it.bytes
 	}
-	l.items = append(l.items, it)
 	for i := range uses {
 		switch {
 		case i+1 < len(uses):

@@ -31,8 +31,8 @@ func newProblem(ctx context.Context, r Request) (*problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &problem{ctx: ctx, request: r, c: r.Chain, n: r.Chain.Len(), microbatches: max(r.Microbatches, 1), link: r.Link, limits: r.Limits, sim: sim,
-		strategy: r.Strategy}
+	p := &problem{ctx: ctx, request: r, c: r.Chain, n: r.Chain.Len(), microbatches: max(r.Microbatches, 1), link: r.Link,
+		limits: r.Limits, sim: sim, strategy: r.Strategy}
 	if p.strategy == "" {
 		p.strategy = Auto
 	}
@@ -64,7 +64,8 @@ func (p *problem) classify() {
 	number := map[costs]int{}
 	for _, o := range p.owners {
 		l := p.c.Layer(o)
-		k := costs{l.ForwardS, l.BackwardS, l.Update.DeviceS, p.hostSeconds(o), l.OutputBytes, l.WeightBytes, l.WeightGradient(), l.Update.StateBytes, len(p.users[o])}
+		k := costs{l.ForwardS, l.BackwardS, l.Update.DeviceS, p.hostSeconds(o),
+			l.OutputBytes, l.WeightBytes, l.WeightGradient(), l.Update.StateBytes, len(p.users[o])}
 		i, known := number[k]
 		if !known {
 			i = len(p.classes)

@@ -30,7 +30,7 @@ func named() []Strategy {
 			"MegaTrain, arXiv 2604.05091; SlideFormer, arXiv 2603.16428", (*search).layerWindow},
 		{"protrain", "four numbers: layers that stay, layers fetched ahead, layers whose activations are offloaded, layers computed again",
 			"ProTrain, arXiv 2406.08334", (*search).proTrain},
-		{"greedysnake", "all microbatches of a layer before the next, layers computed again from their inputs, a share of the updates in the next step",
+		{"greedysnake", "all microbatches of a layer before the next, forwards computed again, a share of the updates in the next step",
 			"GreedySnake, arXiv 2512.17570", (*search).greedySnake},
 		{"weight-offload", "weights alone leave the device",
 			"O. Beaumont, L. Eyraud-Dubois, A. Shilova, X. Zhao, \"Weight offloading strategies for training large DNN models\", hal-03580767, 2022",

@@ -142,8 +142,8 @@ func TestRefusalsHaveTheNumbers(t *testing.T) {
 	host := 1.0
 	c := &chain.Chain{Name: "two", InputBytes: 1}
 	for _, name := range []string{"dense", "loss"} {
-		c.Layers = append(c.Layers, chain.Layer{Name: name, ForwardS: 1, BackwardS: 2, OutputBytes: 4, SavedBytes: 4, GradientBytes: 4, WeightBytes: 10,
-			Update: chain.Update{StateBytes: 20, HostS: &host}})
+		c.Layers = append(c.Layers, chain.Layer{Name: name, ForwardS: 1, BackwardS: 2, OutputBytes: 4, SavedBytes: 4, GradientBytes: 4,
+			WeightBytes: 10, Update: chain.Update{StateBytes: 20, HostS: &host}})
 	}
 	link := cycle.Link{ToDevice: 10, ToHost: 10, Duplex: true}
 	for _, k := range []struct {
@@ -156,7 +156,8 @@ func TestRefusalsHaveTheNumbers(t *testing.T) {
 			Request{Chain: c, Limits: cycle.Limits{Memory: 60, Host: cycle.NoLimit}}},
 		{"host", "auto: 5 B of host memory are too little: the least found is 40 B",
 			Request{Chain: c, Link: link, Limits: cycle.Limits{Memory: 60, Host: 5}}},
-		{"strategy", `unknown strategy "best": the strategies for weights and state are resident, zero-offload, layer-window, protrain, greedysnake, weight-offload, auto`,
+		{"strategy", `unknown strategy "best": the strategies for weights and state are resident, zero-offload, layer-window, ` +
+			"protrain, greedysnake, weight-offload, auto",
 			Request{Chain: c, Link: link, Strategy: "best"}},
 	} {
 		if _, err := Solve(context.Background(), k.r); err == nil || err.Error() != k.want {
