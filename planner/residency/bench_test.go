@@ -3,7 +3,9 @@ package residency
 import (
 	"context"
 	"fmt"
+	"syscall"
 	"testing"
+	"time"
 
 	"plimsoll/planner/bound"
 	"plimsoll/planner/chain"
@@ -41,12 +43,14 @@ func BenchmarkAuto(b *testing.B) {
 				r := Request{Chain: decoder(size.blocks, 200e6, 2048, 4096), Link: cycle.Link{ToDevice: 55e9, ToHost: 55e9, Duplex: true},
 					Limits: cycle.Limits{Memory: int64(limit * 1e9), Host: cycle.NoLimit}, Microbatches: size.microbatches}
 				var plan *Plan
+				start := processorTime(b)
 				for b.Loop() {
 					var err error
 					if plan, err = Solve(context.Background(), r); err != nil {
 						b.Fatal(err)
 					}
 				}
+				b.ReportMetric((processorTime(b)-start).Seconds()/float64(b.N), "cpu-s")
 				b.ReportMetric(plan.Result.Period, "s/period")
 				b.ReportMetric(float64(plan.Evaluated), "sequences")
 				b.ReportMetric(float64(len(plan.Sequence)), "items")
@@ -59,6 +63,16 @@ func BenchmarkAuto(b *testing.B) {
 			})
 		}
 	}
+}
+
+// processorTime returns the time that the process has computed, which depends little on what else the machine does.
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // namedPeriods lists the periods of the named strategies.
