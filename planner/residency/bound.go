@@ -22,6 +22,7 @@ package residency
 // O(n) for each step of the ascent, of which there are a fixed number for each of about log n circles.
 
 import (
+	"context"
 	"math"
 	"slices"
 
@@ -30,7 +31,7 @@ import (
 
 // Bound returns a period in seconds that no plan within the limits is below, +Inf where none fits. Errors: those of cycle.NewSimulator.
 func Bound(r Request) (float64, error) {
-	p, err := newProblem(nil, r)
+	p, err := newProblem(context.Background(), r)
 	if err != nil {
 		return 0, err
 	}

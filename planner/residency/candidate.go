@@ -2,6 +2,7 @@ package residency
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 
@@ -71,6 +72,7 @@ type trials struct {
 	evaluated int          // sequences that were timed, or found not to fit
 	budget    int          // of them
 	least     shortage     // of what did not fit
+	failure   error        // of the sequence that was refused last, for another reason
 }
 
 // over reports whether the search must end.
@@ -104,6 +106,7 @@ func (s *trials) time(seq cycle.Sequence, from string) *candidate {
 func (s *trials) refused(err error, from string) *candidate {
 	e, is := errors.AsType[*cycle.HostMemoryError](err)
 	if !is {
+		s.failure = err
 		return nil
 	}
 	if s.least.host == 0 || e.Needed < s.least.host {
@@ -126,6 +129,9 @@ func (s *trials) refusal() error {
 	}
 	if s.least.host > 0 {
 		return &HostError{s.strategy, s.limits.Host, s.least.host}
+	}
+	if s.least.bytes == 0 && s.failure != nil {
+		return fmt.Errorf("%s: no plan was found; the last one: %w", s.strategy, s.failure)
 	}
 	e := &InfeasibleError{Strategy: s.strategy, Limit: s.limits.Memory, Smallest: s.least.bytes, Op: s.least.op}
 	if l := s.least.op.Layer; l > 0 {

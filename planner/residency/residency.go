@@ -41,7 +41,8 @@ type Plan struct {
 }
 
 // Solve finds a plan. Its in-order peak is within the limit too, so that no duration can make it wait for ever.
-// Errors: those of cycle.NewSimulator, *UnknownError, *InfeasibleError, *HostError, and the context's.
+// Errors: those of cycle.NewSimulator, *UnknownError, *InfeasibleError, *HostError, the context's, and those of
+// Simulator.Run where no sequence that was tried has a steady state.
 func Solve(ctx context.Context, r Request) (*Plan, error) {
 	p, err := newProblem(ctx, r)
 	if err != nil {

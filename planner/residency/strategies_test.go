@@ -194,6 +194,30 @@ func TestTheLeastHostMemoryThatWasFoundWorks(t *testing.T) {
 	}
 }
 
+// A chain without weights is planned by recomputation and offloading alone; one that takes no time has no steady state.
+func TestChainsWithoutWeights(t *testing.T) {
+	t.Parallel()
+	c := &chain.Chain{Name: "plain", InputBytes: 1}
+	for range 4 {
+		c.Layers = append(c.Layers, chain.Layer{ForwardS: 1, BackwardS: 2, OutputBytes: 2, SavedBytes: 6, GradientBytes: 2})
+	}
+	r := Request{Chain: c, Limits: cycle.Limits{Memory: 24, Host: cycle.NoLimit}, Microbatches: 2}
+	plan, err := Solve(context.Background(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan.Result.InOrderPeak > 24 || plan.Result.Period <= 24 {
+		t.Errorf("%v: %+v", plan.Sequence, plan.Result)
+	}
+	wantBound(t, "plain", r, plan.Result.Period)
+	for l := range c.Layers {
+		c.Layers[l].ForwardS, c.Layers[l].BackwardS = 0, 0
+	}
+	if _, err := Solve(context.Background(), r); !errors.Is(err, cycle.ErrNoSteadyState) {
+		t.Errorf("%v", err)
+	}
+}
+
 // A search that is canceled ends with the context's error.
 func TestCanceledSearch(t *testing.T) {
 	t.Parallel()
