@@ -130,7 +130,7 @@ func (s *trials) refusal() error {
 	if s.least.host > 0 {
 		return &HostError{s.strategy, s.limits.Host, s.least.host}
 	}
-	if s.least.bytes == 0 && s.failure != nil {
+	if s.failure != nil && (s.least.bytes == 0 || errors.Is(s.failure, cycle.ErrNoSteadyState)) {
 		return fmt.Errorf("%s: no plan was found; the last one: %w", s.strategy, s.failure)
 	}
 	e := &InfeasibleError{Strategy: s.strategy, Limit: s.limits.Memory, Smallest: s.least.bytes, Op: s.least.op}
