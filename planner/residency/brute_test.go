@@ -522,9 +522,9 @@ func (b *brute) time(seq cycle.Sequence) {
 	}
 }
 
-// smallCase makes a chain of 2 to 5 layers, one or two of which have weights, a link and a limit below that of the resident plan.
-func smallCase(random *rand.Rand) Request {
-	n := 2 + random.IntN(4)
+// smallCase makes a chain of 2 layers to a number, one or two of which have weights, a link and a limit below that of the resident plan.
+func smallCase(random *rand.Rand, layers int) Request {
+	n := 2 + random.IntN(layers-1)
 	c := &chain.Chain{Name: "small", InputBytes: int64(random.IntN(3))}
 	weighted := random.Perm(n)[:min(1+random.IntN(2), n)]
 	for l := range n {
@@ -575,9 +575,9 @@ const mostWords = 60_000
 // The plans of auto are as fast as the best of the brute force. PLIMSOLL_STATES sets the number of cases, of which short tests take few.
 func TestAutoBesideBruteForce(t *testing.T) {
 	t.Parallel()
-	cases, most := 12, mostWords
+	cases, most, layers := 12, mostWords, 5
 	if testing.Short() {
-		cases, most = 6, mostWords/10
+		cases, most, layers = 8, mostWords/10, 2
 	}
 	if s := os.Getenv("PLIMSOLL_STATES"); s != "" {
 		cases, _ = strconv.Atoi(s)
@@ -586,7 +586,7 @@ func TestAutoBesideBruteForce(t *testing.T) {
 	var equal, done, skipped, infeasible int
 	sum, worst := 0.0, 1.0
 	for done < cases {
-		r := smallCase(random)
+		r := smallCase(random, layers)
 		ratio, known := besideBrute(t, r, most)
 		switch {
 		case !known:

@@ -11,7 +11,7 @@ import (
 const (
 	eliteSize = 12
 	islands   = 4
-	restarts  = 3 // of the search of a short chain, from the same plans on
+	restarts  = 3 // of the search, from the same plans on, at most
 	// Auto times sequences of so many compute ops in all, but neither more nor fewer sequences than these; and polishes for a part of them.
 	searchedOps              = 2_000_000
 	fewestTrials, mostTrials = 200, 6000
@@ -78,14 +78,15 @@ func (s *search) steps(trials int) {
 
 // effort returns the sequences of a round of search, and the rounds.
 func (s *search) effort() (trials, rounds int) {
-	rounds = 1
+	ops := len(s.elite[0].choice.order.ops)
+	if trials = s.request.Evaluations; trials > 0 {
+		return trials, 1
+	}
 	if s.n <= shortChain {
-		rounds = restarts
+		return mostTrials / restarts, restarts
 	}
-	if trials = s.request.Evaluations; trials == 0 {
-		trials = min(max(searchedOps/len(s.elite[0].choice.order.ops), fewestTrials), mostTrials)
-	}
-	return max(trials/rounds, 1), rounds
+	trials = min(max(searchedOps/ops, fewestTrials), mostTrials)
+	return trials, min(max(searchedOps/(trials*ops), 1), restarts)
 }
 
 // groups returns numbers of microbatches that pass through a layer together.

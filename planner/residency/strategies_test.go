@@ -13,7 +13,7 @@ import (
 
 // trial is a request of up to 7 layers and 4 microbatches, with layers that are frozen, tied, or without host updates.
 func trial(random *rand.Rand) Request {
-	r := smallCase(random)
+	r := smallCase(random, 5)
 	r.Microbatches = 1 + random.IntN(4)
 	n := r.Chain.Len()
 	for range random.IntN(3) {
