@@ -195,3 +195,22 @@ func (s *trials) once(x *choice, from string) *candidate {
 	}
 	return c
 }
+
+// Plan is a sequence within the limits, and what it costs.
+type Plan struct {
+	Sequence  cycle.Sequence
+	Result    *cycle.Result
+	Strategy  string // that made it; of auto: where its search began
+	Evaluated int    // sequences that were timed
+}
+
+// plan returns the best plan, judged once more.
+func (s *trials) plan() (*Plan, error) {
+	limits := s.limits
+	limits.Steps = 0
+	result, err := s.sim.Run(s.best.seq, limits)
+	if err != nil {
+		return nil, errors.Join(errors.New("BUG: the best plan is refused"), err)
+	}
+	return &Plan{s.best.seq, result, s.best.from, s.evaluated}, nil
+}

@@ -19,7 +19,8 @@ import check_state
 for line in sys.stdin:
     case = json.loads(line)
     out = check_state.check(case["chain"], case["seq"], case["memory"], None, case["up"], case["down"], case["duplex"], case["clip"])
-    print(json.dumps(dict(valid=out["valid"], error=out["error"], period=float(out["period"] or 0), in_order=out.get("in_order_peak_bytes", 0))))
+    print(json.dumps(dict(valid=out["valid"], error=out["error"], period=float(out["period"] or 0),
+        in_order=out.get("in_order_peak_bytes", 0))))
 `
 
 // given is a plan as the oracle reads it.
@@ -63,7 +64,8 @@ func TestTheOracleAcceptsThePlans(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		plans = append(plans, given{r.Chain, plan.Sequence.String(), r.Limits.Memory, r.Link.ToDevice, r.Link.ToHost, r.Link.Duplex, r.Limits.UpdatesLast})
+		plans = append(plans, given{Chain: r.Chain, Seq: plan.Sequence.String(), Memory: r.Limits.Memory,
+			Up: r.Link.ToDevice, Down: r.Link.ToHost, Duplex: r.Link.Duplex, Clip: r.Limits.UpdatesLast})
 		periods = append(periods, plan.Result.Period)
 	}
 	for i, v := range shared.Judge[given, verdict](t, "check_state.py", oracleDriver, plans) {

@@ -247,3 +247,39 @@ func (p *problem) equalSegments(group int) (patterns []pattern) {
 	}
 	return patterns
 }
+
+// levels returns patterns of groups of microbatches with more and more layers that are computed again from their inputs: first those that
+// free the most bytes for each second of their forwards.
+func (p *problem) levels(group int) (patterns []pattern) {
+	ranked := p.byFreed()
+	steps := min(len(ranked), 8)
+	for k := 0; k <= steps; k++ {
+		t := pattern{group: group, segment: make([]int, p.n+1)}
+		for _, l := range ranked[:len(ranked)*k/max(steps, 1)] {
+			t.segment[l] = l
+		}
+		patterns = append(patterns, t)
+	}
+	return patterns
+}
+
+// byFreed returns the layers but the last by the bytes that recomputation frees for each second.
+func (p *problem) byFreed() (layers []int) {
+	freed := func(l int) float64 {
+		x := p.c.Layer(l)
+		return float64(x.SavedBytes-x.OutputBytes) / max(x.ForwardS, 1e-12)
+	}
+	for l := 1; l < p.n; l++ {
+		layers = append(layers, l)
+	}
+	slices.SortStableFunc(layers, func(a, b int) int {
+		switch x, y := freed(a), freed(b); {
+		case x > y:
+			return -1
+		case x < y:
+			return 1
+		}
+		return 0
+	})
+	return layers
+}

@@ -10,6 +10,17 @@ import (
 	"plimsoll/planner/schedule"
 )
 
+// Request asks for a cyclic plan.
+type Request struct {
+	Chain        *chain.Chain
+	Link         cycle.Link
+	Limits       cycle.Limits
+	Microbatches int    // of a step; 0: one
+	Strategy     string // one of Strategies; "": auto
+	// Evaluations bounds the sequences that auto times; 0: as many as fit the length of the chain.
+	Evaluations int
+}
+
 // problem is a request with what the search knows about it.
 type problem struct {
 	ctx          context.Context

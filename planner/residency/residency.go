@@ -13,32 +13,7 @@
 // The package knows no tensor, device or clock.
 package residency
 
-import (
-	"context"
-	"errors"
-
-	"plimsoll/planner/chain"
-	"plimsoll/planner/cycle"
-)
-
-// Request asks for a cyclic plan.
-type Request struct {
-	Chain        *chain.Chain
-	Link         cycle.Link
-	Limits       cycle.Limits
-	Microbatches int    // of a step; 0: one
-	Strategy     string // one of Strategies; "": auto
-	// Evaluations bounds the sequences that auto times; 0: as many as fit the length of the chain.
-	Evaluations int
-}
-
-// Plan is a sequence within the limits, and what it costs.
-type Plan struct {
-	Sequence  cycle.Sequence
-	Result    *cycle.Result
-	Strategy  string // that made it; of auto: where its search began
-	Evaluated int    // sequences that were timed
-}
+import "context"
 
 // Solve finds a plan. Its in-order peak is within the limit too, so that no duration can make it wait for ever.
 // Errors: those of cycle.NewSimulator, *UnknownError, *InfeasibleError, *HostError, the context's, and those of
@@ -61,15 +36,4 @@ func Solve(ctx context.Context, r Request) (*Plan, error) {
 		return nil, s.refusal()
 	}
 	return s.plan()
-}
-
-// plan returns the best plan, judged once more.
-func (s *search) plan() (*Plan, error) {
-	limits := s.limits
-	limits.Steps = 0
-	result, err := s.sim.Run(s.best.seq, limits)
-	if err != nil {
-		return nil, errors.Join(errors.New("BUG: the best plan is refused"), err)
-	}
-	return &Plan{s.best.seq, result, s.best.from, s.evaluated}, nil
 }

@@ -34,7 +34,7 @@ func newSearch(p *problem) *search {
 func (s *search) search() error {
 	s.budget = math.MaxInt
 	for _, x := range named() {
-		x.run(s)
+		x.run(&s.trials)
 	}
 	s.mutator.listOrders()
 	s.begin()

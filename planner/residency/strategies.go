@@ -12,7 +12,7 @@ const Auto = "auto"
 type Strategy struct {
 	Name, Summary string
 	Source        string
-	run           func(*search)
+	run           func(*trials)
 }
 
 // Strategies returns the named strategies, those of the literature, and auto.
@@ -23,23 +23,23 @@ func Strategies() []Strategy {
 
 func named() []Strategy {
 	return []Strategy{
-		{"resident", "weights, gradients and state stay on the device", "", (*search).resident},
+		{"resident", "weights, gradients and state stay on the device", "", (*trials).resident},
 		{"zero-offload", "weights stay; the host has the state and updates every layer",
-			"J. Ren et al., \"ZeRO-Offload: democratizing billion-scale model training\", USENIX ATC, 2021", (*search).zeroOffload},
+			"J. Ren et al., \"ZeRO-Offload: democratizing billion-scale model training\", USENIX ATC, 2021", (*trials).zeroOffload},
 		{"layer-window", "the weights of two layers are on the device at a time; the host updates every layer",
-			"MegaTrain, arXiv 2604.05091; SlideFormer, arXiv 2603.16428", (*search).layerWindow},
+			"MegaTrain, arXiv 2604.05091; SlideFormer, arXiv 2603.16428", (*trials).layerWindow},
 		{"protrain", "four numbers: layers that stay, layers fetched ahead, layers whose activations are offloaded, layers computed again",
-			"ProTrain, arXiv 2406.08334", (*search).proTrain},
+			"ProTrain, arXiv 2406.08334", (*trials).proTrain},
 		{"greedysnake", "all microbatches of a layer before the next, forwards computed again, a share of the updates in the next step",
-			"GreedySnake, arXiv 2512.17570", (*search).greedySnake},
+			"GreedySnake, arXiv 2512.17570", (*trials).greedySnake},
 		{"weight-offload", "weights alone leave the device",
 			"O. Beaumont, L. Eyraud-Dubois, A. Shilova, X. Zhao, \"Weight offloading strategies for training large DNN models\", hal-03580767, 2022",
-			(*search).weightOffload},
+			(*trials).weightOffload},
 	}
 }
 
 // runNamed times the plans of one strategy.
-func (s *search) runNamed(name string) error {
+func (s *trials) runNamed(name string) error {
 	for _, x := range named() {
 		if x.Name == name {
 			s.budget = math.MaxInt
@@ -47,7 +47,15 @@ func (s *search) runNamed(name string) error {
 			return s.ctx.Err()
 		}
 	}
-	return &UnknownError{name}
+	return unknown(name)
+}
+
+func unknown(name string) error {
+	e := &UnknownError{Name: name}
+	for _, x := range Strategies() {
+		e.Known = append(e.Known, x.Name)
+	}
+	return e
 }
 
 // blank is a choice in which nothing leaves the device that need not.
@@ -65,12 +73,12 @@ func (p *problem) updateOnHost(x *choice, chosen func(o int) bool) {
 func every(int) bool { return true }
 
 // resident keeps weights, gradients and state on the device. Where memory is short, layers are computed again from their inputs.
-func (s *search) resident() {
+func (s *trials) resident() {
 	s.eachLevel(1, "resident", func(o *order) *choice { return s.blank(o) })
 }
 
 // zeroOffload keeps the weights from a layer's forward to its backward and lets the host update them.
-func (s *search) zeroOffload() {
+func (s *trials) zeroOffload() {
 	s.eachLevel(1, "zero-offload", func(o *order) *choice {
 		x := s.blank(o)
 		s.updateOnHost(x, every)
@@ -79,7 +87,7 @@ func (s *search) zeroOffload() {
 }
 
 // layerWindow fetches the weights of a layer while the one before it computes, and drops them behind each use.
-func (s *search) layerWindow() {
+func (s *trials) layerWindow() {
 	s.eachLevel(1, "layer-window", func(o *order) *choice {
 		x := s.blank(o)
 		s.updateOnHost(x, every)
@@ -90,7 +98,7 @@ func (s *search) layerWindow() {
 }
 
 // greedySnake runs all microbatches of a layer before the next. Each share of the updates that is delayed to the next step is tried.
-func (s *search) greedySnake() {
+func (s *trials) greedySnake() {
 	o := s.arrange(s.levels(s.microbatches)[len(s.levels(s.microbatches))-1])
 	if o == nil {
 		return
@@ -109,7 +117,7 @@ func (s *search) greedySnake() {
 }
 
 // weightOffload moves weights alone; the device updates them.
-func (s *search) weightOffload() {
+func (s *trials) weightOffload() {
 	s.eachLevel(1, "weight-offload", func(o *order) *choice {
 		x := s.blank(o)
 		x.moves[weightsItem] = true
@@ -118,7 +126,7 @@ func (s *search) weightOffload() {
 }
 
 // eachLevel tries a choice for each level of recomputation, the least first, until one fits and the next is slower.
-func (s *search) eachLevel(group int, name string, choose func(*order) *choice) {
+func (s *trials) eachLevel(group int, name string, choose func(*order) *choice) {
 	for _, t := range s.levels(group) {
 		o := s.arrange(t)
 		if o == nil || s.over() || s.best != nil && o.total >= s.best.period {
@@ -130,44 +138,8 @@ func (s *search) eachLevel(group int, name string, choose func(*order) *choice) 
 	}
 }
 
-// levels returns patterns of groups of microbatches with more and more layers that are computed again from their inputs: first those that
-// free the most bytes for each second of their forwards.
-func (p *problem) levels(group int) (patterns []pattern) {
-	ranked := p.byFreed()
-	steps := min(len(ranked), 8)
-	for k := 0; k <= steps; k++ {
-		t := pattern{group: group, segment: make([]int, p.n+1)}
-		for _, l := range ranked[:len(ranked)*k/max(steps, 1)] {
-			t.segment[l] = l
-		}
-		patterns = append(patterns, t)
-	}
-	return patterns
-}
-
-// byFreed returns the layers but the last by the bytes that recomputation frees for each second.
-func (p *problem) byFreed() (layers []int) {
-	freed := func(l int) float64 {
-		x := p.c.Layer(l)
-		return float64(x.SavedBytes-x.OutputBytes) / max(x.ForwardS, 1e-12)
-	}
-	for l := 1; l < p.n; l++ {
-		layers = append(layers, l)
-	}
-	slices.SortStableFunc(layers, func(a, b int) int {
-		switch x, y := freed(a), freed(b); {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
-		}
-		return 0
-	})
-	return layers
-}
-
 // proTrain searches the four numbers on a grid.
-func (s *search) proTrain() {
+func (s *trials) proTrain() {
 	for _, swapped := range grid(s.n-1, 2) {
 		for _, checkpointed := range grid(s.n-1-swapped, 4) {
 			t := pattern{group: 1, segment: make([]int, s.n+1)}
@@ -182,7 +154,7 @@ func (s *search) proTrain() {
 }
 
 // proTrainOn searches the layers that stay and those that are fetched ahead.
-func (s *search) proTrainOn(o *order, swapped int) {
+func (s *trials) proTrainOn(o *order, swapped int) {
 	for _, stay := range grid(len(s.owners), 4) {
 		for _, ahead := range []int{1, 2, 4} {
 			if s.over() || s.best != nil && o.total >= s.best.period {
