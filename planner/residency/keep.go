@@ -201,7 +201,9 @@ func (l *layout) fetches(ready map[*gap]float64) {
 		}
 	}
 	for _, x := range needs {
-		x.gap.fetch = x.at + x.gap.to - x.due
+		g := x.gap
+		g.fetch = x.at + g.to - x.due
+		g.away = g.must || g.fetch > g.from+1 // an item that would come back at once stays
 	}
 }
 
