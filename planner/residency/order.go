@@ -176,7 +176,7 @@ func (r *reader) read(b *orderBuilder, i int, op cycle.Op, stays []absence) []ab
 	return stays
 }
 
-// use ends the stay of an activation at an op that reads it. The input of the model and a stay between neighbours do not count.
+// use ends the absence of an activation at an op that reads it. One between neighbours does not count, nor the input before its first use.
 func (r *reader) use(b *orderBuilder, stays []absence, activation, i, microbatch int) []absence {
 	from := r.latest[activation]
 	if from >= 0 && i > from+1 && activation < b.p.n {
