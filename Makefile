@@ -157,6 +157,9 @@ test-judges: ## judge 1000 random pipeline plans (PLANS=) of each kind, and chan
 test-cycles: ## judge and time 20000 random cyclic plans (PLANS=), valid and broken, beside the independent judge in ../shared (half a minute)
 	PLIMSOLL_CYCLES=$(or $(PLANS),20000) go test -v -count=1 -timeout 2h -run OracleAgrees ./planner/cycle
 
+test-state-brute: ## compare plans of weights and state with a brute force on 500 random small chains (STATES=) (an hour)
+	PLIMSOLL_STATES=$(or $(STATES),500) go test -v -count=1 -timeout 4h -run BruteForce ./planner/residency
+
 race: ## run a chosen set of tests under the race detector: devices, processes, streams, and plans with shared state
 	go test -race -short -count=1 -timeout 20m $(RACED)
 	go test -race -short -count=1 -timeout 20m -run '$(RACES)' ./executor ./executor/pipeline ./executor/train

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"bytes"
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -170,6 +171,10 @@ func TestUpdatesAreMeasuredInPart(t *testing.T) {
 type placed struct{ all []kernels.UpdateOperands }
 
 func (*placed) UpdateWorkspace(kernels.Update, kernels.Matrix) (int64, error) { return 0, nil }
+
+func (*placed) PrepareGuard(kernels.Guard, kernels.GuardOperands) (runtime.Launch, error) {
+	return nil, errors.ErrUnsupported
+}
 
 func (p *placed) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands) (runtime.Launch, error) {
 	p.all = append(p.all, all...)

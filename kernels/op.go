@@ -158,20 +158,20 @@ type Library interface {
 	// Prepare binds a call to memory of the device. Preparing may allocate; launching does not.
 	Prepare(c Call, o Operands) (runtime.Launch, error)
 	Updater
-	// PrepareGuard binds what measures, clips and checks all gradients before the updates.
-	PrepareGuard(g Guard, o GuardOperands) (runtime.Launch, error)
 	// PrepareLookup binds what normalizes images that travel as bytes.
 	PrepareLookup(l Lookup, o LookupOperands) (runtime.Launch, error)
 	// PrepareMoments binds what moves a BatchNorm's running statistics once for several batches.
 	PrepareMoments(m Moments, o MomentsOperands) (runtime.Launch, error)
 }
 
-// Updater makes optimizer updates.
+// Updater makes optimizer updates, and guards them.
 type Updater interface {
 	// UpdateWorkspace returns the exact scratch bytes that an update of a parameter needs while it runs, 0 for none.
 	UpdateWorkspace(u Update, m Matrix) (int64, error)
 	// PrepareUpdate binds one optimizer update of parameters, with the same scalars, to memory.
 	PrepareUpdate(u Update, all ...UpdateOperands) (runtime.Launch, error)
+	// PrepareGuard binds what measures, clips and checks all gradients before the updates.
+	PrepareGuard(g Guard, o GuardOperands) (runtime.Launch, error)
 }
 
 // Streamer is an Updater that knows how fast the memory is that it works on.

@@ -16,6 +16,7 @@ type Audited struct {
 	Device      int
 	PeakBytes   int64 // the most that was owned while an op ran, static memory and messages included
 	ExtentBytes int64 // the end of the highest byte that was written by minibatches in flight
+	CopiesBytes int64 // of page-locked memory for what goes to the host
 	// Live are the bytes that were owned when each op started, of a plan that runs a sequence, by position in that.
 	Live []int64
 }
@@ -111,7 +112,7 @@ func (d *driver) openAudit() error {
 	if l := d.step; l.moves() {
 		a.away = canary.New("host memory", mem, runtime.Span{Space: runtime.Host, Offset: l.base, Bytes: l.locked}, l.host, a.count)
 	}
-	a.audited = Audited{Device: d.device, PeakBytes: a.fixed}
+	a.audited = Audited{Device: d.device, PeakBytes: a.fixed, CopiesBytes: m.Offloaded}
 	if a.position = d.step.positions(); a.position != nil {
 		a.audited.Live = make([]int64, len(a.position))
 	}

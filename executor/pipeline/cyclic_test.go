@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -11,9 +12,11 @@ import (
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/models"
+	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/cycle"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/residency"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime/host"
 )
@@ -245,6 +248,85 @@ func TestCyclicSegments(t *testing.T) {
 			if !reflect.DeepEqual(logits, wantLogits) {
 				t.Errorf("%s, %s: other predictions", z.name, name)
 			}
+		}
+	}
+}
+
+// Plans that the planner makes for limits down to the smallest train the same weights, to the last bit: with recomputation, offloaded activations,
+// updates on the host and in the next step, and microbatches in any order.
+func TestPlannedResidencyTrainsAsResident(t *testing.T) {
+	t.Parallel()
+	names, cases := []string(nil), cyclicCases[:3]
+	shares := []float64{0.85, 0.6, 0.45, 0.3}
+	if testing.Short() {
+		cases, shares = cases[1:], shares[2:]
+	}
+	for _, s := range residency.ForPlans() {
+		names = append(names, s.Name)
+	}
+	seen := map[string]int{}
+	for i, z := range cases {
+		m, err := models.New(z.name, z.config)
+		must(t, err)
+		w := workloadOf(t, m, z.rule)
+		c := withState(w)
+		for _, n := range []int{1, 2} {
+			want := residentOutcome(t, w, n)
+			p := &pipeline.Platform{Devices: 1, Memory: []int64{pipeline.NoLimit}, Host: []float64{4e9, 4e10}[(n+i)%2], Duplex: n == 1, HostMemory: 1 << 40}
+			resident, err := planner.Lookup("resident")
+			must(t, err)
+			free, err := resident.Solve(t.Context(), pipeline.Request{Chain: c, Platform: p, Options: pipeline.Options{Microbatches: n}})
+			must(t, err)
+			for k, name := range names {
+				s, err := planner.Lookup(name)
+				must(t, err)
+				for _, share := range shares {
+					plan, err := s.Solve(t.Context(), pipeline.Request{
+						Chain: c, Platform: p.WithMemory(int64(share * float64(free.Peak()))), Options: pipeline.Options{Microbatches: n},
+					})
+					if errors.As(err, new(*pipeline.InfeasibleError)) {
+						continue
+					}
+					must(t, err)
+					what := fmt.Sprintf("%s, %s in %.0f %%, %d microbatches", z.name, name, 100*share, n)
+					e, out := trainedWith(t, w, Costs{c, p}, plan, 4*n, host.Config{Chaos: uint64(k + 1)}, Options{Audit: true})
+					if a, m := e.Audited()[0], e.memory[0]; a.PeakBytes != m.Peak || a.ExtentBytes > m.Extent {
+						t.Errorf("%s: audited %+v, planned %+v", what, a, m)
+					}
+					out.Tensors = tensors(t, e)
+					if d := want.FirstDifference(out); d != "" {
+						t.Errorf("%s: %s\n%v", what, d, plan.Cycle)
+					}
+					count(seen, c, plan.Cycle)
+				}
+			}
+		}
+	}
+	t.Log(seen)
+	for _, what := range []string{"plan", "again", "O", "H", "U", "Pw", "Ps", "prime"} {
+		if seen[what] < 2 {
+			t.Errorf("%d of %q: %v", seen[what], what, seen)
+		}
+	}
+}
+
+// count counts plans that do something.
+func count(seen map[string]int, c *chain.Chain, seq cycle.Sequence) {
+	has, forwards, backwards := map[string]bool{"plan": true}, 0, 0
+	for _, o := range seq {
+		has[o.Kind.Token()] = true
+		has["prime"] = has["prime"] || o.Prime
+		switch o.Kind {
+		case schedule.ForwardAll, schedule.ForwardCheckpoint, schedule.ForwardDiscard:
+			forwards++
+		case schedule.Backward:
+			backwards++
+		}
+	}
+	has["again"] = forwards > backwards
+	for what, yes := range has {
+		if yes {
+			seen[what]++
 		}
 	}
 }

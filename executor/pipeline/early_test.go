@@ -39,8 +39,8 @@ func sequencePlan(t *testing.T, w *Workload) (Costs, *pipeline.Plan) {
 	return c, plan
 }
 
-// Where it may, the batch of the next run comes while a step runs; behind the last one none is asked for. One that cannot be made, or that an
-// evaluation takes the place of, is asked for again. The weights are the same.
+// Where it may, the batch of the next run comes while a step runs; behind the last one none is asked for. One that cannot be made, or
+// that an evaluation takes the place of, is asked for again. The weights are the same.
 func TestBatchesComeEarly(t *testing.T) {
 	t.Parallel()
 	m, err := models.New("tiny", models.Config{Batch: 4, Image: 16, Classes: 10})

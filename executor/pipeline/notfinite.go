@@ -8,10 +8,12 @@ import (
 	"plimsoll/runtime"
 )
 
-// FirstNotFinite runs the training forward of a minibatch once more, with the weights as they are now and without side effects, and returns the
-// name of the first layer whose output has an element that is not finite; "" where there is none: then only gradients were not. It is for
-// plans of one stage, between runs or behind one that failed, and it allocates. The minibatch is counted through all runs; images and labels
-// are as Feed gives them. Errors: *executor.LayoutError where the forward of all layers does not fit; those of the device.
+// FirstNotFinite runs the training forward of a minibatch once more, with the weights as they are and without side effects. It returns the name
+// of the first layer whose output has an element that is not finite; "" where there is none: then only gradients were not. It is for plans of
+// one stage, between runs or behind one that failed, and it allocates.
+//
+// The minibatch is counted through all runs; images and labels are as Feed gives them. Errors: *executor.LayoutError where the forward of all
+// layers does not fit; those of the device.
 func (e *Executor) FirstNotFinite(minibatch int, images []float32, labels []int32) (string, error) {
 	d := e.drivers[0]
 	x := &evaluation{stage: d.stages[0], driver: d}

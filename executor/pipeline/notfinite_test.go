@@ -63,7 +63,8 @@ func TestFirstNotFinite(t *testing.T) {
 	}
 }
 
-// An evaluation in the only stage takes what its largest layer takes with its input and output: the batch leaves its memory to later layers.
+// An evaluation in the only stage takes what its largest layer takes with its input and output: the batch leaves its memory to later
+// layers.
 func TestEvaluationsTakeWhatALayerTakes(t *testing.T) {
 	t.Parallel()
 	for _, z := range []sample{{"resnet20", models.Config{Batch: 8, Image: 32, Classes: 10}}, {"tiny", models.Config{Batch: 4, Image: 16, Classes: 10}}, {"gpt2-3-16-untied", models.Config{Batch: 2, Image: 12, Classes: 50}}} {

@@ -75,8 +75,8 @@ type Options struct {
 	// Group is how many minibatches make one update of a double buffered plan; 0: the plan's microbatches, or else as few
 	// as two versions allow.
 	Group int
-	// Early reports whether the batch of a minibatch may be asked for while the step before it runs, with which a run ends: the next run is to
-	// begin with it. Only plans that run a sequence ask for batches early; nil: none does.
+	// Early reports whether the batch of a minibatch may be asked for while the step before it runs: a later run is to begin with it. Only
+	// plans that run a sequence ask for batches early; nil: none does.
 	Early func(minibatch int) bool
 	// Save takes what a device has of the state behind a segment that says so (Segment.Save), stage by stage, on a goroutine
 	// of the device while training goes on. A device has page-locked memory for one state: where its next one comes before
@@ -144,8 +144,9 @@ type Executor struct {
 	evaluations   []*evaluation
 }
 
-// New binds a plan to devices, which it reserves, and initializes the weights. Device d of the plan is on[d]; with a World they are
-// those of this process, in their order. Errors: ErrPlan, *LimitError, *executor.HostLimitError, those of pipeline.Planned, of the devices and of the World.
+// New binds a plan to devices, which it reserves, and initializes the weights. Device d of the plan is on[d]; with a World they are those
+// of this process, in their order. Errors: ErrPlan, *LimitError, *executor.HostLimitError, those of pipeline.Planned, of the devices and
+// of the World.
 func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, opt Options) (*Executor, error) {
 	if err := checkFeed(w, opt.Feed); err != nil {
 		return nil, err
@@ -246,9 +247,6 @@ func (e *Executor) HostBytes() (bytes int64) {
 	}
 	return bytes
 }
-
-// Needs returns what the plan needs on each device.
-func (e *Executor) Needs() []Memory { return e.memory }
 
 // Updates returns how often the weights of each layer were updated, between runs, those before the first run included.
 func (e *Executor) Updates() []int64 { return e.updates(e.done, e.own()[0].skipped()) }

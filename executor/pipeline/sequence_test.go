@@ -141,8 +141,9 @@ func (x infiniteIn) Images(m int, dst []float32) error {
 	return err
 }
 
-// A step of microbatches that each run a sequence is a step in parts on the executor of one device: peak, extent and host copies are those of
-// one microbatch, losses, norms, weights and the optimizer's state the same bits. A step with a norm that is no number changes nothing.
+// A step of microbatches that each run a sequence is a step in parts on the executor of one device: peak, extent and host copies are
+// those of one microbatch, losses, norms, weights and the optimizer's state the same bits. A step with a norm that is no number changes
+// nothing.
 func TestAccumulatedSequencesRunAsOnOneDevice(t *testing.T) {
 	t.Parallel()
 	m, err := models.New("resnet20", models.Config{Batch: 2, Image: 16, Classes: 10})
@@ -213,8 +214,8 @@ func TestAccumulatedSequencesRunAsOnOneDevice(t *testing.T) {
 	}
 }
 
-// When a step is timed op by op, its batch, every op and every transfer are timed once. An op is within its task and behind the op before it,
-// the first behind the batch. A transfer is behind the op that it follows in the sequence, and a prefetch behind its offload.
+// When a step is timed op by op, its batch, every op and every transfer are timed once. An op is within its task and behind the op before
+// it, the first behind the batch. A transfer is behind the op that it follows in the sequence, and a prefetch behind its offload.
 func TestOpsAreTimed(t *testing.T) {
 	t.Parallel()
 	m, err := models.New("resnet20", models.Config{Batch: 4, Image: 16, Classes: 10})

@@ -37,7 +37,7 @@ type staging struct {
 	ahead                            int                          // the minibatch, of all runs, whose batch waits on the device; none
 	aheadErr                         error                        // why it does not
 	pending                          []pendingResult              // results on their way, in order
-	early                            int                          // the minibatch, of all runs, whose images and labels are in place 0 before its run; none
+	early                            int                          // the minibatch, of all runs, whose batch is in place 0 before its run; none
 }
 
 // pendingResult is a result of a minibatch that may not have arrived yet in its slot.

@@ -10,10 +10,10 @@ import (
 
 // stepTransfers are those of a step with a flush, and what orders them and the ops of compute.
 //
-// Invariant: an op waits, for each other stream, for the latest op before it there that touches bytes of its own, of which one of the
-// two writes; a transfer also for the compute op before it in the sequence. So the simulation that the layout follows decides how long
-// streams wait for each other, but never what is computed. Behind the last op of each turn compute waits for all transfers, so that ops wait
-// for none of another turn.
+// Invariant: an op waits, for each other stream, for the latest op before it there that touches bytes of its own, of which one of the two
+// writes; a transfer also for the compute op before it in the sequence. So the simulation that the layout follows decides how long
+// streams wait for each other, but never what is computed. Behind the last op of each turn compute waits for all transfers, so that ops
+// wait for none of another turn.
 type stepTransfers struct {
 	host   []pack.Item // what is with the host
 	owner  []*slab     // of each
@@ -181,8 +181,8 @@ func (l *stepLayout) inTurn(t *localStage, o *op, f *inFlight) int {
 	return l.op(t, f.minibatch, o.at) % (l.ops / l.turns)
 }
 
-// waitFor lets an op of a step with transfers wait for others, if it has to. A transfer with no compute op before it waits for what its task
-// begins with.
+// waitFor lets an op of a step with transfers wait for others, if it has to. A transfer with no compute op before it waits for what its
+// task begins with.
 func (d taskCompiler) waitFor(q queue, t *localStage, o *op, f *inFlight) (waits bool, err error) {
 	if !d.step.moves() {
 		return false, nil

@@ -194,19 +194,22 @@ func (e *Executor) Timings() (all []Timing, err error) {
 			continue
 		}
 		for _, s := range d.watch.stamps[:min(d.watch.used, len(d.watch.stamps))] {
-			if all, err = e.timing(all, d, &s, 0); err != nil {
+			t, err := s.timing(e, d, 0)
+			if err != nil {
 				return nil, err
 			}
+			all = append(all, t)
 		}
 		end := 0.0 // of the op before on the compute stream
 		for i := range d.watch.ops {
 			s := d.watch.ops[i]
 			s.minibatch += d.watch.before
-			if all, err = e.timing(all, d, &s, end); err != nil {
+			t, err := s.timing(e, d, end)
+			if err != nil {
 				return nil, err
 			}
-			if s.onCompute {
-				end = all[len(all)-1].End
+			if all = append(all, t); s.onCompute {
+				end = t.End
 			}
 		}
 	}
@@ -214,8 +217,8 @@ func (e *Executor) Timings() (all []Timing, err error) {
 	return all, nil
 }
 
-// timing appends that of a stamp; start counts where the stamp has none of its own.
-func (e *Executor) timing(all []Timing, d *driver, s *stamp, start float64) ([]Timing, error) {
+// timing returns when a stamp of a device was; start counts where the stamp has none of its own.
+func (s *stamp) timing(e *Executor, d *driver, start float64) (Timing, error) {
 	t := Timing{Device: d.device, Kind: s.kind, Stage: s.stage, To: s.far, Minibatch: s.minibatch, Op: s.op, Start: start}
 	if s.synchronized() {
 		t.Layer, t.Peer = s.layer, s.to
@@ -232,11 +235,11 @@ func (e *Executor) timing(all []Timing, d *driver, s *stamp, start float64) ([]T
 			since, err = x.ev.Since(d.watch.origin)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("device %d: %w", d.device, err)
+			return t, fmt.Errorf("device %d: %w", d.device, err)
 		}
 		*x.to = since.Seconds()
 	}
-	return append(all, t), nil
+	return t, nil
 }
 
 // Origin returns the instant from which the Timings of the latest run count.

@@ -12,8 +12,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// alongSequence is what a pipelineEngine knows of a run along a sequence of one device. Each step is timed op by op, each microbatch of it as
-// a part of the step.
+// alongSequence is what a pipelineEngine knows of a run along a sequence of one device. Each step is timed op by op, each microbatch of
+// it as a part of the step.
 type alongSequence struct {
 	idle idleness
 	sum  *pipe.Result // of the step that has run, and is not counted yet; nil: none is
@@ -24,8 +24,8 @@ type notFiniteError struct{ result pipe.Result }
 
 func (e *notFiniteError) Error() string { return ErrDiverged.Error() }
 
-// trainStep trains a step along a sequence, and saves what is due behind it. After an error of the data of its first batch the state is that
-// of the steps before, which is saved.
+// trainStep trains a step along a sequence, and saves what is due behind it. After an error of the data of its first batch the state is
+// that of the steps before, which is saved.
 func (c *pipelineEngine) trainStep(ctx context.Context) error {
 	start, before := time.Now(), c.feed.from.Waited()
 	if err := c.feed.prepare(c.next); err != nil {
@@ -50,8 +50,8 @@ func (c *pipelineEngine) trainStep(ctx context.Context) error {
 	return nil
 }
 
-// countTimed counts the step that has run, in so long. For waited the step had to wait until its first batch was made; late is how long later
-// batches were waited for, for a part of which the device computed.
+// countTimed counts the step that has run, and which took so long behind the wait for its first batch. Of the time for which later batches
+// were late, the device computed during a part.
 func (c *pipelineEngine) countTimed(took, waited, late time.Duration) error {
 	ran, err := c.x.Timings()
 	if err != nil {

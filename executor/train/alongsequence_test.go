@@ -25,8 +25,8 @@ func along(t *testing.T, r *Run, open func(context.Context, *loop) (engine, erro
 	return l.out
 }
 
-// Both engines of one device give the same of one plan: weights, evaluations, every record, peak, host copies, the memory of each op. Both tell
-// how long each op took, where a step's time went, and how far the machine was from its profile.
+// Both engines of one device give the same of one plan: weights, evaluations, every record, peak, host copies, the memory of each op.
+// Both tell how long each op took, where a step's time went, and how far the machine was from its profile.
 func TestEnginesOfOneDeviceGiveTheSame(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {

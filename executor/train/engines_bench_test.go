@@ -13,8 +13,8 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// BenchmarkEngines alternates steps of two runs along one sequence, of deviceEngine and of pipelineEngine, with all that a step of train does.
-// ratio is the median of how many times as long those of pipelineEngine took; pairs is how many steps of each there were.
+// BenchmarkEngines alternates steps of two runs along one sequence, of deviceEngine and of pipelineEngine, with all that a step of train
+// does. ratio is the median of how many times as long those of pipelineEngine took; pairs is how many steps of each there were.
 func BenchmarkEngines(b *testing.B) {
 	for _, x := range []struct {
 		strategy string

@@ -14,8 +14,8 @@ import (
 	"plimsoll/models/data"
 )
 
-// engine trains a run along its plan: pipelineEngine, or deviceEngine as long as that has no tables (JobPlan.hasTable). It counts each step (loop.add). Whenever a
-// method returns, nothing is under way on a device.
+// engine trains a run along its plan: pipelineEngine, or deviceEngine as long as that has no tables (JobPlan.hasTable). It counts each
+// step (loop.add). Whenever a method returns, nothing is under way on a device.
 type engine interface {
 	checkpoint.Model
 	// Evaluate scores every test sample once.

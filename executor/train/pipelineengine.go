@@ -16,9 +16,9 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// pipelineEngine trains on devices that play tables: between its passes the pipeline is empty. Of a flush plan that is after every step. An
-// asynchronous plan empties only where it must, at checkpoints and evaluations, and when the run is interrupted: how often that
-// is, is part of what is trained. Checkpoints are saved in shards while the run goes on (states); along a sequence, in one file between steps.
+// pipelineEngine trains on devices that play tables: between its passes the pipeline is empty. Of a flush plan that is after every step.
+// An asynchronous plan empties only where it must, at checkpoints and evaluations, and when the run is interrupted: how often that is, is
+// part of what is trained. Checkpoints are saved in shards while the run goes on (states); along a sequence, in one file between steps.
 //
 // Invariant: steps are counted when their loss is known; the pipeline's weights are those after step steps whenever pass returns without
 // an error.
@@ -160,9 +160,9 @@ func (c *pipelineEngine) devices() error {
 // device fills in what New has measured of the device of a sequence.
 func (c *pipelineEngine) device() {
 	for _, a := range c.x.Audited() {
-		c.out.MeasuredPeakBytes, c.out.ExtentBytes, c.out.Measured.Live = a.PeakBytes, a.ExtentBytes, a.Live
+		c.out.MeasuredPeakBytes, c.out.ExtentBytes, c.out.CopiesBytes, c.out.Measured.Live = a.PeakBytes, a.ExtentBytes, a.CopiesBytes, a.Live
 	}
-	c.out.CopiesBytes, c.out.StagedBytes = c.x.Needs()[0].Offloaded, c.Plan.Work.StagedBytes()
+	c.out.StagedBytes = c.Plan.Work.StagedBytes()
 }
 
 // options are those of a run's executor.

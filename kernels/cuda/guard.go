@@ -29,7 +29,10 @@ func (l *Library) PrepareGuard(g kernels.Guard, o kernels.GuardOperands) (runtim
 	return l.launch("guard", b)
 }
 
-var guardBlock = dim{256, 1, 1} // GUARD_THREADS in src/update.cu
+// Threads of a block of a guard's kernels, and of a chunk: GUARD_THREADS and GUARD_LANES in src/update.cu.
+const guardThreads, guardLanes = 256, 8
+
+var guardBlock = dim{guardThreads, 1, 1}
 
 // guard sums the squares of as many gradients at a time as a kernel's argument has room for, then judges the total.
 func (b *builder) guard(g kernels.Guard, o kernels.GuardOperands) {
@@ -39,7 +42,7 @@ func (b *builder) guard(g kernels.Guard, o kernels.GuardOperands) {
 		chunks := int64(args.first[args.count])
 		if chunks > 0 {
 			args.partials = b.at(kernels.Workspace, 0) + C.u64(8*total)
-			addStep(b, "update", "guard_squares", dim{chunks, 1, 1}, guardBlock, 0, args)
+			addStep(b, "update", "guard_squares", dim{ceil(chunks, guardThreads/guardLanes), 1, 1}, guardBlock, 0, args)
 		}
 		total += chunks
 		args.count = 0

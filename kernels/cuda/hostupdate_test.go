@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -90,6 +91,61 @@ func updatedOnHost(t *testing.T, b *bench, host kernels.Updater, u kernels.Updat
 		t.Fatal(err)
 	}
 	return b.host[:len(o.memory)]
+}
+
+// TestHostGuards: partial sums of squares of gradients in host memory have the bits of the GPU's, of more gradients than one launch has room for.
+func TestHostGuards(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	host, err := library.OpenHost(b.device, library.Options{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(3, 3))
+	var memory []byte
+	var o kernels.GuardOperands
+	for k := range 300 {
+		n := []int64{1, 7, 8, 9, 257, kernels.GuardChunk, kernels.GuardChunk + 13}[k%7]
+		s := runtime.Span{Offset: int64(len(memory)), Bytes: 4 * n}
+		memory = append(memory, make([]byte, kernels.Align(4*n))...)
+		copy(floats(memory[s.Offset:s.End()]), hardFloats(r, n))
+		if k%5 > 0 { // infinities and NaN would be all that is left of most sums
+			copy(floats(memory[s.Offset:s.End()]), random(r, n))
+		}
+		o.Grads = append(o.Grads, s)
+	}
+	o.Partials = runtime.Span{Offset: int64(len(memory)), Bytes: 8 * o.Parts()}
+	memory = append(memory, make([]byte, o.Partials.Bytes)...)
+	launch, err := l.PrepareGuard(kernels.Guard{}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := b.run(t, memory, launch)[o.Partials.Offset:]
+	o.Partials.Space = runtime.Host
+	for i := range o.Grads {
+		o.Grads[i].Space = runtime.Host
+	}
+	if launch, err = host.PrepareGuard(kernels.Guard{}, o); err != nil {
+		t.Fatal(err)
+	}
+	copy(b.host, memory)
+	if err := launch.(interface{ Run() error }).Run(); err != nil {
+		t.Fatal(err)
+	}
+	got := b.host[o.Partials.Offset:o.Partials.End()]
+	numbers := 0
+	for i := range o.Parts() {
+		g, w := math.Float64frombits(binary.LittleEndian.Uint64(got[8*i:])), math.Float64frombits(binary.LittleEndian.Uint64(want[8*i:]))
+		if g != w && (g == g || w == w) {
+			t.Errorf("partial sum %d is %x on the host, %x on the device", i, g, w)
+		}
+		if g > 0 && !math.IsInf(g, 0) {
+			numbers++
+		}
+	}
+	if numbers < 240 {
+		t.Errorf("%d of %d partial sums are numbers: a poor test", numbers, o.Parts())
+	}
 }
 
 func sameFloats(t *testing.T, what string, got, want []byte) {

@@ -255,3 +255,30 @@ func TestBadSimulators(t *testing.T) {
 		}
 	}
 }
+
+// A plan whose state repeats later than after Limits.Steps counts as one without a steady state.
+func TestSimulationsEndAfterTheStepsOfTheLimits(t *testing.T) {
+	t.Parallel()
+	c, _ := streamed(1, 1)
+	seq, err := Parse("Fall1 B1 U1 Ow1") // the copy runs on in the next step
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := Link{ToDevice: 500, ToHost: 500, Duplex: true}
+	limits := Limits{Memory: NoLimit, Host: NoLimit}
+	r, err := Simulate(c, seq, link, limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	played := r.WarmUp + r.Repeats
+	if limits.Steps = played; played < 2 {
+		t.Fatalf("the state repeats after %d steps", played)
+	}
+	if _, err := Simulate(c, seq, link, limits); err != nil {
+		t.Errorf("%d steps: %v", limits.Steps, err)
+	}
+	limits.Steps = played - 1
+	if _, err := Simulate(c, seq, link, limits); !errors.Is(err, ErrNoSteadyState) {
+		t.Errorf("%d steps: %v", limits.Steps, err)
+	}
+}

@@ -2,26 +2,27 @@ package residency
 
 // Bound of the periods of all plans within the limits (design, section 8).
 //
-// Proof. Take the instants of a step at which the first forward of a layer l starts (A_l), the last backward of l (E_l), and the backward of
-// l of each microbatch (M_l). The weights of an owner o, whose lowest user is f, have been read in the step and will be read again, at A_l,
-// E_l and M_l with l > f: pass 1. At A_l and E_l with l < f they have been read by the last backward and will be read by the next step's first
-// forward: pass 2. Where the weights are not on the device at an instant of a pass, the pass has a fetch behind it. So
+// Proof. Take the instants of a step at which the first forward of a layer l starts (A_l), the last backward of l (E_l), and the
+// backward of l of each microbatch (M_l). Let f be the lowest layer that reads the weights of an owner o. At A_l, E_l and M_l with
+// l > f they have been read in the step and will be read again: pass 1. At A_l and E_l with l < f their last backward is over and the
+// next step's first forward is to come: pass 2. A pass in which the weights are away at an instant has a fetch behind it. So
 //
-//   - up   >= w where they are away in pass 1, w where they are away in pass 2 or the host updates them, s where the state is ever away;
-//   - down >= g of each user, where the host updates; else w where the weights are ever away, s where the state is;
+//   - up >= w if they are away in pass 1, w if they are away in pass 2 or the host updates them, and s if the state is ever away;
+//   - down >= g of each user, if the host updates; else w if the weights are ever away, and s if the state is;
 //   - what is never away takes its bytes at all instants of its pass, or of the step, beside what the op itself needs;
-//   - the saved output of a layer j < l takes its bytes at M_l (with one microbatch also at A_l), or went to the host and back, or is computed
-//     again by one forward more than one a layer.
+//   - the saved output of a layer j < l takes its bytes at M_l (with one microbatch also at A_l), or went to the host and back, or is
+//     computed again by one forward more than one a layer.
 //
-// Each stream's seconds are at most the period. Any weights of these inequalities that are not negative, 1 in all for the streams, give a lower
-// bound: their weighted sum at its least over the choices of each layer, one by one (Lagrangian relaxation). An ascent looks for good weights.
-// Each choice also has a circle of waits that is no longer than the period: the forwards and backwards of layers f.., the gradient's copy,
-// the host's update and a fetch; or update, and state to the host and back; or forward, fetch, backward, update, and fetch. A period below a
-// circle excludes its choice.
+// The seconds of each stream are at most the period. Weights of these inequalities that are not negative, 1 in all for the streams,
+// give a lower bound: the weighted sum at its least over the choices of each layer, one by one (Lagrangian relaxation). An ascent looks
+// for good weights. Each choice also has circles of waits, none longer than the period: the forwards and backwards of layers f and
+// above, the gradient's copy, the host's update and a fetch; or update, and the state's copies; or forward, fetch, backward, update and
+// fetch. A period below a circle excludes its choice.
 //
 // O(n) for each step of the ascent, of which there are a fixed number for each of about log n circles.
 
 import (
+	"context"
 	"math"
 	"slices"
 
@@ -30,7 +31,7 @@ import (
 
 // Bound returns a period in seconds that no plan within the limits is below, +Inf where none fits. Errors: those of cycle.NewSimulator.
 func Bound(r Request) (float64, error) {
-	p, err := newProblem(nil, r)
+	p, err := newProblem(context.Background(), r)
 	if err != nil {
 		return 0, err
 	}

@@ -9,14 +9,13 @@ import (
 )
 
 // UnknownError is a strategy that there is none of.
-type UnknownError struct{ Name string }
+type UnknownError struct {
+	Name  string
+	Known []string
+}
 
 func (e *UnknownError) Error() string {
-	var names []string
-	for _, s := range Strategies() {
-		names = append(names, s.Name)
-	}
-	return fmt.Sprintf("unknown strategy %q: the strategies for weights and state are %s", e.Name, strings.Join(names, ", "))
+	return fmt.Sprintf("unknown strategy %q: the strategies for weights and state are %s", e.Name, strings.Join(e.Known, ", "))
 }
 
 // InfeasibleError says that no plan was found within the limit of device memory.
@@ -40,5 +39,6 @@ type HostError struct {
 }
 
 func (e *HostError) Error() string {
-	return fmt.Sprintf("%s: %s of host memory are too little: the least found is %s", e.Strategy, units.Precise(e.Limit), units.Precise(e.Smallest))
+	return fmt.Sprintf("%s: %s of host memory are too little: the least found is %s",
+		e.Strategy, units.Precise(e.Limit), units.Precise(e.Smallest))
 }

@@ -6,16 +6,15 @@ import (
 	"slices"
 )
 
-// fill keeps items on the device through gaps, for the room that there is. It returns the bytes by which what must be there does not fit.
-func (l *layout) fill() (excess int64) {
-	turn, bytes := l.peak()
-	if bytes > l.p.limits.Memory {
-		l.p.noteShortage(bytes, l.turns[turn])
-		return bytes - l.p.limits.Memory
+// fill keeps items on the device through gaps, for the room that there is. It returns the limit that what must be there needs, where that
+// is above the limit.
+func (l *layout) fill() (lack shortage) {
+	if lack = l.lack(); lack.bytes > 0 {
+		return lack
 	}
 	open := l.force()
-	if _, bytes = l.peak(); bytes > l.p.limits.Memory {
-		return bytes - l.p.limits.Memory
+	if lack = l.lack(); lack.bytes > 0 {
+		return lack
 	}
 	if l.choice.policy.whole {
 		open = l.keepWhole(open)
@@ -27,7 +26,16 @@ func (l *layout) fill() (excess int64) {
 			l.keep(g)
 		}
 	}
-	return 0
+	return shortage{}
+}
+
+// lack returns the bytes of the fullest turn, if they are above the limit.
+func (l *layout) lack() shortage {
+	turn, bytes := l.peak()
+	if bytes <= l.p.limits.Memory {
+		return shortage{}
+	}
+	return shortage{bytes: bytes, op: l.turns[turn]}
 }
 
 // force keeps the gaps that the choice names, and returns those that are open.
@@ -116,8 +124,8 @@ func (l *layout) saved(g *gap) float64 {
 	return up + down/float64(max(away, 1))
 }
 
-// keepWhole keeps all items of layers that fit, in the order of the layers. It returns the gaps that it did not keep, unless the policy says
-// how many layers stay: then they leave.
+// keepWhole keeps all items of layers that fit, in the order of the layers. It returns the gaps that it did not keep. Where the policy
+// says how many layers stay, those of weights and state leave.
 func (l *layout) keepWhole(open []*gap) (left []*gap) {
 	most := l.choice.policy.most
 	kept := map[int]bool{}
@@ -193,7 +201,9 @@ func (l *layout) fetches(ready map[*gap]float64) {
 		}
 	}
 	for _, x := range needs {
-		x.gap.fetch = x.at + x.gap.to - x.due
+		g := x.gap
+		g.fetch = x.at + g.to - x.due
+		g.away = g.must || g.fetch > g.from+1 // an item that would come back at once stays
 	}
 }
 
@@ -209,30 +219,20 @@ func (l *layout) needs() (needs []need) {
 	return needs
 }
 
-// aim finds the latest turn at which each fetch can begin in time when all copies to the device run one behind the other.
+// aim says how early each fetch may stand: as the policy says, but not before the host has written its copy.
 func (l *layout) aim(needs []need, ready map[*gap]float64) {
-	lead := l.choice.policy.lead
-	if !l.p.link.Duplex {
-		lead *= 2
-	}
-	free := math.Inf(1)
-	if w := l.choice.policy.window; w > 0 {
+	switch w, lead := l.choice.policy.window, l.choice.policy.lead; {
+	case w > 0:
 		for i := range needs {
 			needs[i].target = needs[i].due - w
 		}
 		return
-	}
-	for range 2 {
-		for i := len(needs) - 1; i >= 0; i-- {
-			x := &needs[i]
-			if math.IsInf(lead, 1) {
-				x.target = x.earliest
-				continue
-			}
-			free = min(free, l.at(x.due)) - lead*l.p.up(x.gap.item.bytes)
-			x.target = l.turnAt(free)
+	case math.IsInf(lead, 1):
+		for i := range needs {
+			needs[i].target = needs[i].earliest
 		}
-		free += l.clock[l.len()]
+	default:
+		l.aimInTime(needs, lead)
 	}
 	for i := range needs {
 		x := &needs[i]
@@ -246,6 +246,23 @@ func (l *layout) aim(needs []need, ready map[*gap]float64) {
 			shift := float64((x.gap.to-x.due)/l.len()) * l.clock[l.len()]
 			x.target = max(x.target, min(l.turnAt(r-shift)+1, x.due))
 		}
+	}
+}
+
+// aimInTime finds the latest turn at which each fetch can begin in time when all copies to the device run one behind the other, lead times
+// as long as they take; one link has the copies to the host between them.
+func (l *layout) aimInTime(needs []need, lead float64) {
+	if !l.p.link.Duplex {
+		lead *= 2
+	}
+	free := math.Inf(1)
+	for range 2 {
+		for i := len(needs) - 1; i >= 0; i-- {
+			x := &needs[i]
+			free = min(free, l.at(x.due)) - lead*l.p.up(x.gap.item.bytes)
+			x.target = l.turnAt(free)
+		}
+		free += l.clock[l.len()]
 	}
 }
 

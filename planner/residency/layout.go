@@ -106,9 +106,9 @@ type layout struct {
 	updates []int     // by owner: the turn of its update on the device; -1: none
 	first   []int     // by owner: turns of the first forward and the last backward
 	last    []int
-	items   []*item
 	gaps    []*gap
 	steps   []int64 // by turn: what used rises by from there on, until settle adds it up
+	whole   []int   // by layer: the turn of its last backward
 }
 
 func (l *layout) len() int { return len(l.turns) }
@@ -128,7 +128,7 @@ func (p *problem) lay(x *choice) *layout {
 	l := &layout{p: p, choice: x}
 	l.merge(l.updateGaps())
 	l.startClock()
-	l.steps = make([]int64, l.len()+1)
+	l.steps, l.whole = make([]int64, l.len()+1), make([]int, p.n+1)
 	for _, o := range p.owners {
 		l.addOwner(o)
 	}
@@ -245,6 +245,7 @@ func (l *layout) addOwner(o int) {
 
 // addGradient lists the gradient of a layer: from its first backward to its update on the device, or its last backward.
 func (l *layout) addGradient(user, o int, uses []int) {
+	l.whole[user] = uses[len(uses)-1]
 	if u := l.updates[o]; u >= 0 {
 		if u < uses[0] {
 			u += l.len()
@@ -257,7 +258,6 @@ func (l *layout) addGradient(user, o int, uses []int) {
 // addActivation lists an activation; its bytes are in the order's.
 func (l *layout) addActivation(s absence) {
 	it := &item{kind: activationItem, layer: s.activation + 1, microbatch: s.microbatch, bytes: s.bytes, updated: -1}
-	l.items = append(l.items, it)
 	l.addGap(it, 0, l.turnOf[s.from], l.turnOf[s.to])
 	if g := l.gaps[it.gaps[0]]; g.away {
 		l.note(g, -1)
@@ -270,7 +270,6 @@ func (l *layout) add(it *item, uses []int, around bool) {
 	for _, t := range uses {
 		l.used[t%n] += it.bytes
 	}
-	l.items = append(l.items, it)
 	for i := range uses {
 		switch {
 		case i+1 < len(uses):

@@ -1,13 +1,15 @@
 package residency
 
 import (
+	"slices"
+
 	"plimsoll/planner/cycle"
 	"plimsoll/planner/schedule"
 )
 
 // order is the forwards and backwards of a step, with what their activations cost.
 type order struct {
-	name    string
+	pattern pattern
 	ops     []cycle.Op
 	seconds []float64
 	used    []int64 // bytes of activations in use while an op runs
@@ -25,26 +27,19 @@ type absence struct {
 
 // pattern says how the forwards of a step run.
 type pattern struct {
-	name  string
 	group int // microbatches that pass through a layer one after the other
 	// segment[l] is the first layer of the segment that is computed again before its backwards, for each of its layers; 0: layer l saves
 	// everything at once.
 	segment []int
-	// sequence, where it is not nil, is the order of one microbatch at a time.
-	sequence schedule.Sequence
 }
 
 // arrange returns the order of a pattern; nil: it is none, or takes more memory than there is.
 func (p *problem) arrange(t pattern) *order {
-	b := orderBuilder{p: p, order: &order{name: t.name}, pattern: t}
-	if t.sequence != nil {
-		b.repeat(t.sequence)
-	} else {
-		for first := 1; first <= p.microbatches; first += t.group {
-			b.first, b.last = first, min(first+t.group-1, p.microbatches)
-			b.forward()
-			b.backward()
-		}
+	b := orderBuilder{p: p, order: &order{pattern: t}}
+	for first := 1; first <= p.microbatches; first += t.group {
+		b.first, b.last = first, min(first+t.group-1, p.microbatches)
+		b.forward()
+		b.backward()
 	}
 	if !b.follow() {
 		return nil
@@ -56,7 +51,6 @@ func (p *problem) arrange(t pattern) *order {
 type orderBuilder struct {
 	*order
 	p           *problem
-	pattern     pattern
 	first, last int // microbatches of the group
 }
 
@@ -116,17 +110,6 @@ func (b *orderBuilder) pairs(l int) {
 	for m := b.first; m <= b.last; m++ {
 		b.add(schedule.ForwardAll, l, m)
 		b.add(schedule.Backward, l, m)
-	}
-}
-
-// repeat runs a sequence once for each microbatch. Its transfers are left to the placement.
-func (b *orderBuilder) repeat(seq schedule.Sequence) {
-	for m := 1; m <= b.p.microbatches; m++ {
-		for _, op := range seq {
-			if !op.Kind.Transfer() {
-				b.add(op.Kind, op.Layer, m)
-			}
-		}
 	}
 }
 
@@ -193,7 +176,7 @@ func (r *reader) read(b *orderBuilder, i int, op cycle.Op, stays []absence) []ab
 	return stays
 }
 
-// use ends the stay of an activation at an op that reads it. The input of the model and a stay between neighbours do not count.
+// use ends the absence of an activation at an op that reads it. One between neighbours does not count, nor the input before its first use.
 func (r *reader) use(b *orderBuilder, stays []absence, activation, i, microbatch int) []absence {
 	from := r.latest[activation]
 	if from >= 0 && i > from+1 && activation < b.p.n {
@@ -215,7 +198,7 @@ const shortChain = 5
 // patterns returns the ways to compute the layers of a group again: by level, and of short chains all segments.
 func (p *problem) patterns(group int) []pattern {
 	if p.n > shortChain {
-		return append(p.levels(group), p.equalSegments(group)...)
+		return slices.Concat(p.levels(group), p.spread(group), p.equalSegments(group))
 	}
 	all := []pattern{{group: group, segment: make([]int, p.n+1)}}
 	for l := 1; l < p.n; l++ {
@@ -237,6 +220,22 @@ func (p *problem) patterns(group int) []pattern {
 	return all
 }
 
+// spread returns patterns in which a part of the layers, evenly spread, is computed again: then activations that are offloaded leave at an
+// even pace.
+func (p *problem) spread(group int) (patterns []pattern) {
+	const parts = 8
+	for k := 1; k < parts; k++ {
+		t := pattern{group: group, segment: make([]int, p.n+1)}
+		for l := 1; l < p.n; l++ {
+			if l*k/parts > (l-1)*k/parts {
+				t.segment[l] = l
+			}
+		}
+		patterns = append(patterns, t)
+	}
+	return patterns
+}
+
 // equalSegments returns patterns whose segments have 2, 4, ... layers.
 func (p *problem) equalSegments(group int) (patterns []pattern) {
 	for size := 2; size < p.n; size *= 2 {
@@ -247,4 +246,40 @@ func (p *problem) equalSegments(group int) (patterns []pattern) {
 		patterns = append(patterns, t)
 	}
 	return patterns
+}
+
+// levels returns patterns of groups of microbatches with more and more layers that are computed again from their inputs: first those that
+// free the most bytes for each second of their forwards.
+func (p *problem) levels(group int) (patterns []pattern) {
+	ranked := p.byFreed()
+	steps := min(len(ranked), 8)
+	for k := 0; k <= steps; k++ {
+		t := pattern{group: group, segment: make([]int, p.n+1)}
+		for _, l := range ranked[:len(ranked)*k/max(steps, 1)] {
+			t.segment[l] = l
+		}
+		patterns = append(patterns, t)
+	}
+	return patterns
+}
+
+// byFreed returns the layers but the last by the bytes that recomputation frees for each second.
+func (p *problem) byFreed() (layers []int) {
+	freed := func(l int) float64 {
+		x := p.c.Layer(l)
+		return float64(x.SavedBytes-x.OutputBytes) / max(x.ForwardS, 1e-12)
+	}
+	for l := 1; l < p.n; l++ {
+		layers = append(layers, l)
+	}
+	slices.SortStableFunc(layers, func(a, b int) int {
+		switch x, y := freed(a), freed(b); {
+		case x > y:
+			return -1
+		case x < y:
+			return 1
+		}
+		return 0
+	})
+	return layers
 }

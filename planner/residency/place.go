@@ -25,12 +25,17 @@ type placed struct {
 	op    cycle.Op
 }
 
-// build makes the sequence of a choice; nil: what must be on the device does not fit, by so many bytes.
-func (p *problem) build(x *choice) (seq cycle.Sequence, excess int64) {
+// build makes the sequence of a choice; nil: what must be on the device does not fit.
+func (p *problem) build(x *choice) (seq cycle.Sequence, lack shortage) {
 	l := p.lay(x)
-	if excess = l.fill(); excess > 0 {
-		return nil, excess
+	if lack = l.fill(); lack.bytes > 0 {
+		return nil, lack
 	}
+	return l.emit(), lack
+}
+
+// emit writes the sequence of a layout whose gaps are filled.
+func (l *layout) emit() cycle.Sequence {
 	e := emitter{layout: l, ready: map[*gap]float64{}}
 	e.hostUpdates()
 	l.fetches(e.ready)
@@ -39,7 +44,7 @@ func (p *problem) build(x *choice) (seq cycle.Sequence, excess int64) {
 			e.leave(g)
 		}
 	}
-	return e.sequence(), 0
+	return e.sequence()
 }
 
 // emitter writes the ops of a layout.
@@ -120,7 +125,7 @@ func (e *emitter) hostUpdates() {
 		link = max(link, j.ready)
 		for _, user := range e.p.users[j.owner] {
 			link += e.p.down(e.p.c.Layer(j.owner).WeightGradient())
-			e.put(e.last[j.owner]+1, writes, math.Inf(-1), schedule.OffloadGradient, user)
+			e.put(e.whole[user]+1, writes, math.Inf(-1), schedule.OffloadGradient, user)
 		}
 		j.ready = link
 	}

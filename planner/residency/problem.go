@@ -2,15 +2,24 @@ package residency
 
 import (
 	"context"
-	"errors"
 	"math"
-	"math/rand/v2"
 	"slices"
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/cycle"
 	"plimsoll/planner/schedule"
 )
+
+// Request asks for a cyclic plan.
+type Request struct {
+	Chain        *chain.Chain
+	Link         cycle.Link
+	Limits       cycle.Limits
+	Microbatches int    // of a step; 0: one
+	Strategy     string // one of Strategies; "": auto
+	// Evaluations bounds the sequences that auto times; 0: as many as fit the length of the chain.
+	Evaluations int
+}
 
 // problem is a request with what the search knows about it.
 type problem struct {
@@ -26,32 +35,6 @@ type problem struct {
 	users        [][]int // by owner: the layers that read its weights, its own first
 	classes      [][]int // owners of equal costs, rising
 	strategy     string
-
-	best      *candidate
-	evaluated int
-	budget    int
-	elite     []*candidate // the best plans so far, the best first
-	orders    []*order
-	random    *rand.Rand
-	least     shortage
-}
-
-// candidate is a plan that fits.
-type candidate struct {
-	seq    cycle.Sequence
-	excess int64 // bytes over the limit: then there is no sequence
-	period float64
-	copies float64 // seconds of copies and host updates of a step
-	peak   int64   // in order
-	clock  []float64
-	choice *choice // that made the sequence; nil: it was changed since
-	from   string
-}
-
-// shortage is the least memory of the plans that did not fit.
-type shortage struct {
-	bytes, host int64 // 0: none
-	op          cycle.Op
 }
 
 func newProblem(ctx context.Context, r Request) (*problem, error) {
@@ -59,8 +42,8 @@ func newProblem(ctx context.Context, r Request) (*problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &problem{ctx: ctx, request: r, c: r.Chain, n: r.Chain.Len(), microbatches: max(r.Microbatches, 1), link: r.Link, limits: r.Limits, sim: sim,
-		strategy: r.Strategy}
+	p := &problem{ctx: ctx, request: r, c: r.Chain, n: r.Chain.Len(), microbatches: max(r.Microbatches, 1), link: r.Link,
+		limits: r.Limits, sim: sim, strategy: r.Strategy}
 	if p.strategy == "" {
 		p.strategy = Auto
 	}
@@ -92,7 +75,8 @@ func (p *problem) classify() {
 	number := map[costs]int{}
 	for _, o := range p.owners {
 		l := p.c.Layer(o)
-		k := costs{l.ForwardS, l.BackwardS, l.Update.DeviceS, p.hostSeconds(o), l.OutputBytes, l.WeightBytes, l.WeightGradient(), l.Update.StateBytes, len(p.users[o])}
+		k := costs{l.ForwardS, l.BackwardS, l.Update.DeviceS, p.hostSeconds(o),
+			l.OutputBytes, l.WeightBytes, l.WeightGradient(), l.Update.StateBytes, len(p.users[o])}
 		i, known := number[k]
 		if !known {
 			i = len(p.classes)
@@ -128,34 +112,6 @@ func (p *problem) microbatch(m int) int {
 		return 0
 	}
 	return m
-}
-
-// over reports whether the search must end.
-func (p *problem) over() bool { return p.evaluated >= p.budget || p.ctx.Err() != nil }
-
-// time judges and times a sequence, and keeps it when it is the best so far. nil: it does not fit, or is none.
-func (p *problem) time(seq cycle.Sequence, from string) *candidate {
-	p.evaluated++
-	if p.best != nil && p.busiest(seq) > slack*p.best.period {
-		return nil
-	}
-	r, err := p.sim.Run(seq, p.limits)
-	if err != nil {
-		p.noteHost(err)
-		return nil
-	}
-	if r.InOrderPeak > p.limits.Memory {
-		return nil
-	}
-	x := &candidate{seq: seq, period: r.Period, peak: r.InOrderPeak, from: from}
-	for _, s := range [...]cycle.Stream{cycle.ToDevice, cycle.ToHost, cycle.Host} {
-		x.copies += r.Busy[s]
-	}
-	x.clock = observe(r, seq)
-	if x.better(p.best) {
-		p.best = x
-	}
-	return x
 }
 
 // slack is by how much a plan may be slower than the best and still be worth a change.
@@ -195,67 +151,4 @@ func (p *problem) busiest(seq cycle.Sequence) float64 {
 		busy[cycle.ToDevice] += busy[cycle.ToHost]
 	}
 	return slices.Max(busy[:])
-}
-
-// better compares candidates: by period, then by what runs beside the computation.
-func (x *candidate) better(y *candidate) bool {
-	const equal = 1e-12
-	switch {
-	case y == nil:
-		return x != nil
-	case x == nil:
-		return false
-	case x.excess != y.excess:
-		return x.excess < y.excess
-	case math.Abs(x.period-y.period) > equal*y.period:
-		return x.period < y.period
-	}
-	return x.copies < y.copies
-}
-
-func (p *problem) noteHost(err error) {
-	if e, is := errors.AsType[*cycle.HostMemoryError](err); is && (p.least.host == 0 || e.Needed < p.least.host) {
-		p.least.host = e.Needed
-	}
-}
-
-// noteShortage keeps the least limit at which a layout would fit.
-func (p *problem) noteShortage(bytes int64, op cycle.Op) {
-	if p.least.bytes == 0 || bytes < p.least.bytes {
-		p.least.bytes, p.least.op = bytes, op
-	}
-}
-
-// refusal says why there is no plan.
-func (p *problem) refusal() error {
-	if err := p.ctx.Err(); err != nil {
-		return err
-	}
-	if p.least.host > 0 {
-		return &HostError{p.strategy, p.limits.Host, p.least.host}
-	}
-	e := &InfeasibleError{Strategy: p.strategy, Limit: p.limits.Memory, Smallest: p.least.bytes, Op: p.least.op}
-	if l := p.least.op.Layer; l > 0 {
-		e.Layer = p.c.Layer(l).Name
-	}
-	return e
-}
-
-// observe returns when each compute op of a step of the steady state started, from its first on, and the period behind them.
-func observe(r *cycle.Result, seq cycle.Sequence) []float64 {
-	step := r.WarmUp
-	clock := make([]float64, 0, len(seq))
-	for _, s := range r.Starts {
-		if s.Step == step && isCompute(seq[s.Position].Kind) {
-			clock = append(clock, s.Start)
-		}
-	}
-	if len(clock) == 0 {
-		return nil
-	}
-	origin := clock[0]
-	for i := range clock {
-		clock[i] -= origin
-	}
-	return append(clock, r.Period)
 }

@@ -13,61 +13,27 @@
 // The package knows no tensor, device or clock.
 package residency
 
-import (
-	"context"
-	"errors"
-
-	"plimsoll/planner/chain"
-	"plimsoll/planner/cycle"
-)
-
-// Request asks for a cyclic plan.
-type Request struct {
-	Chain        *chain.Chain
-	Link         cycle.Link
-	Limits       cycle.Limits
-	Microbatches int    // of a step; 0: one
-	Strategy     string // one of Strategies; "": auto
-	// Evaluations bounds the sequences that auto times; 0: as many as fit the length of the chain.
-	Evaluations int
-}
-
-// Plan is a sequence within the limits, and what it costs.
-type Plan struct {
-	Sequence  cycle.Sequence
-	Result    *cycle.Result
-	Strategy  string // that made it; of auto: where its search began
-	Evaluated int    // sequences that were timed
-}
+import "context"
 
 // Solve finds a plan. Its in-order peak is within the limit too, so that no duration can make it wait for ever.
-// Errors: those of cycle.NewSimulator, *UnknownError, *InfeasibleError, *HostError, and the context's.
+// Errors: those of cycle.NewSimulator, *UnknownError, *InfeasibleError, *HostError, the context's, and those of
+// Simulator.Run where no sequence that was tried has a steady state.
 func Solve(ctx context.Context, r Request) (*Plan, error) {
 	p, err := newProblem(ctx, r)
 	if err != nil {
 		return nil, err
 	}
+	s := newSearch(p)
 	if r.Strategy != "" && r.Strategy != Auto {
-		err = p.runNamed(r.Strategy)
+		err = s.runNamed(r.Strategy)
 	} else {
-		err = p.search()
+		err = s.search()
 	}
 	if err != nil {
 		return nil, err
 	}
-	if p.best == nil {
-		return nil, p.refusal()
+	if s.best == nil {
+		return nil, s.refusal()
 	}
-	return p.plan()
-}
-
-// plan returns the best plan, judged once more.
-func (p *problem) plan() (*Plan, error) {
-	limits := p.limits
-	limits.Steps = 0
-	result, err := p.sim.Run(p.best.seq, limits)
-	if err != nil {
-		return nil, errors.Join(errors.New("BUG: the best plan is refused"), err)
-	}
-	return &Plan{p.best.seq, result, p.best.from, p.evaluated}, nil
+	return s.plan()
 }

@@ -12,7 +12,7 @@ const Auto = "auto"
 type Strategy struct {
 	Name, Summary string
 	Source        string
-	run           func(*problem)
+	run           func(*trials)
 }
 
 // Strategies returns the named strategies, those of the literature, and auto.
@@ -23,31 +23,39 @@ func Strategies() []Strategy {
 
 func named() []Strategy {
 	return []Strategy{
-		{"resident", "weights, gradients and state stay on the device", "", (*problem).resident},
+		{"resident", "weights, gradients and state stay on the device", "", (*trials).resident},
 		{"zero-offload", "weights stay; the host has the state and updates every layer",
-			"J. Ren et al., \"ZeRO-Offload: democratizing billion-scale model training\", USENIX ATC, 2021", (*problem).zeroOffload},
+			"J. Ren et al., \"ZeRO-Offload: democratizing billion-scale model training\", USENIX ATC, 2021", (*trials).zeroOffload},
 		{"layer-window", "the weights of two layers are on the device at a time; the host updates every layer",
-			"MegaTrain, arXiv 2604.05091; SlideFormer, arXiv 2603.16428", (*problem).layerWindow},
+			"MegaTrain, arXiv 2604.05091; SlideFormer, arXiv 2603.16428", (*trials).layerWindow},
 		{"protrain", "four numbers: layers that stay, layers fetched ahead, layers whose activations are offloaded, layers computed again",
-			"ProTrain, arXiv 2406.08334", (*problem).proTrain},
-		{"greedysnake", "all microbatches of a layer before the next, layers computed again from their inputs, a share of the updates in the next step",
-			"GreedySnake, arXiv 2512.17570", (*problem).greedySnake},
+			"ProTrain, arXiv 2406.08334", (*trials).proTrain},
+		{"greedysnake", "all microbatches of a layer before the next, forwards computed again, a share of the updates in the next step",
+			"GreedySnake, arXiv 2512.17570", (*trials).greedySnake},
 		{"weight-offload", "weights alone leave the device",
 			"O. Beaumont, L. Eyraud-Dubois, A. Shilova, X. Zhao, \"Weight offloading strategies for training large DNN models\", hal-03580767, 2022",
-			(*problem).weightOffload},
+			(*trials).weightOffload},
 	}
 }
 
 // runNamed times the plans of one strategy.
-func (p *problem) runNamed(name string) error {
-	for _, s := range named() {
-		if s.Name == name {
-			p.budget = math.MaxInt
-			s.run(p)
-			return p.ctx.Err()
+func (s *trials) runNamed(name string) error {
+	for _, x := range named() {
+		if x.Name == name {
+			s.budget = math.MaxInt
+			x.run(s)
+			return s.ctx.Err()
 		}
 	}
-	return &UnknownError{name}
+	return unknown(name)
+}
+
+func unknown(name string) error {
+	e := &UnknownError{Name: name}
+	for _, x := range Strategies() {
+		e.Known = append(e.Known, x.Name)
+	}
+	return e
 }
 
 // blank is a choice in which nothing leaves the device that need not.
@@ -65,131 +73,95 @@ func (p *problem) updateOnHost(x *choice, chosen func(o int) bool) {
 func every(int) bool { return true }
 
 // resident keeps weights, gradients and state on the device. Where memory is short, layers are computed again from their inputs.
-func (p *problem) resident() {
-	p.eachLevel(1, "resident", func(o *order) *choice { return p.blank(o) })
+func (s *trials) resident() {
+	s.eachLevel(1, "resident", func(o *order) *choice { return s.blank(o) })
 }
 
 // zeroOffload keeps the weights from a layer's forward to its backward and lets the host update them.
-func (p *problem) zeroOffload() {
-	p.eachLevel(1, "zero-offload", func(o *order) *choice {
-		x := p.blank(o)
-		p.updateOnHost(x, every)
+func (s *trials) zeroOffload() {
+	s.eachLevel(1, "zero-offload", func(o *order) *choice {
+		x := s.blank(o)
+		s.updateOnHost(x, every)
 		return x
 	})
 }
 
 // layerWindow fetches the weights of a layer while the one before it computes, and drops them behind each use.
-func (p *problem) layerWindow() {
-	p.eachLevel(1, "layer-window", func(o *order) *choice {
-		x := p.blank(o)
-		p.updateOnHost(x, every)
-		x.moves[weightsItem], x.moves[stateItem], x.moves[gradientItem] = true, true, p.microbatches > 1
+func (s *trials) layerWindow() {
+	s.eachLevel(1, "layer-window", func(o *order) *choice {
+		x := s.blank(o)
+		s.updateOnHost(x, every)
+		x.moves[weightsItem], x.moves[stateItem], x.moves[gradientItem] = true, true, s.microbatches > 1
 		x.policy = policy{window: 1, whole: true, most: 0}
 		return x
 	})
 }
 
 // greedySnake runs all microbatches of a layer before the next. Each share of the updates that is delayed to the next step is tried.
-func (p *problem) greedySnake() {
-	o := p.arrange(p.levels(p.microbatches)[len(p.levels(p.microbatches))-1])
+func (s *trials) greedySnake() {
+	o := s.arrange(s.levels(s.microbatches)[len(s.levels(s.microbatches))-1])
 	if o == nil {
 		return
 	}
-	for share := 0.0; share <= 1 && !p.over(); share += 0.25 {
-		x := p.blank(o)
-		p.updateOnHost(x, every)
+	for share := 0.0; share <= 1 && !s.over(); share += 0.25 {
+		x := s.blank(o)
+		s.updateOnHost(x, every)
 		x.moves[weightsItem], x.moves[stateItem], x.moves[activationItem] = true, true, true
-		for i := range p.owners {
-			if float64(i) >= (1-share)*float64(len(p.owners)) { // the last layers need their weights last
-				x.delay[p.owners[i]] = len(o.ops)
+		for i := range s.owners {
+			if float64(i) >= (1-share)*float64(len(s.owners)) { // the last layers need their weights last
+				x.delay[s.owners[i]] = len(o.ops)
 			}
 		}
-		p.try(x, "greedysnake")
+		s.try(x, "greedysnake")
 	}
 }
 
 // weightOffload moves weights alone; the device updates them.
-func (p *problem) weightOffload() {
-	p.eachLevel(1, "weight-offload", func(o *order) *choice {
-		x := p.blank(o)
+func (s *trials) weightOffload() {
+	s.eachLevel(1, "weight-offload", func(o *order) *choice {
+		x := s.blank(o)
 		x.moves[weightsItem] = true
 		return x
 	})
 }
 
 // eachLevel tries a choice for each level of recomputation, the least first, until one fits and the next is slower.
-func (p *problem) eachLevel(group int, name string, choose func(*order) *choice) {
-	for _, t := range p.levels(group) {
-		o := p.arrange(t)
-		if o == nil || p.over() || p.best != nil && o.total >= p.best.period {
+func (s *trials) eachLevel(group int, name string, choose func(*order) *choice) {
+	for _, t := range s.levels(group) {
+		o := s.arrange(t)
+		if o == nil || s.over() || s.best != nil && o.total >= s.best.period {
 			continue
 		}
 		if x := choose(o); x != nil {
-			p.try(x, name)
+			s.try(x, name)
 		}
 	}
-}
-
-// levels returns patterns of groups of microbatches with more and more layers that are computed again from their inputs: first those that
-// free the most bytes for each second of their forwards.
-func (p *problem) levels(group int) (patterns []pattern) {
-	ranked := p.byFreed()
-	steps := min(len(ranked), 8)
-	for k := 0; k <= steps; k++ {
-		t := pattern{group: group, segment: make([]int, p.n+1)}
-		for _, l := range ranked[:len(ranked)*k/max(steps, 1)] {
-			t.segment[l] = l
-		}
-		patterns = append(patterns, t)
-	}
-	return patterns
-}
-
-// byFreed returns the layers but the last by the bytes that recomputation frees for each second.
-func (p *problem) byFreed() (layers []int) {
-	freed := func(l int) float64 {
-		x := p.c.Layer(l)
-		return float64(x.SavedBytes-x.OutputBytes) / max(x.ForwardS, 1e-12)
-	}
-	for l := 1; l < p.n; l++ {
-		layers = append(layers, l)
-	}
-	slices.SortStableFunc(layers, func(a, b int) int {
-		switch x, y := freed(a), freed(b); {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
-		}
-		return 0
-	})
-	return layers
 }
 
 // proTrain searches the four numbers on a grid.
-func (p *problem) proTrain() {
-	for _, swapped := range grid(p.n-1, 2) {
-		for _, checkpointed := range grid(p.n-1-swapped, 4) {
-			t := pattern{group: 1, segment: make([]int, p.n+1)}
+func (s *trials) proTrain() {
+	for _, swapped := range grid(s.n-1, 2) {
+		for _, checkpointed := range grid(s.n-1-swapped, 4) {
+			t := pattern{group: 1, segment: make([]int, s.n+1)}
 			for l := swapped + 1; l <= swapped+checkpointed; l++ {
 				t.segment[l] = l
 			}
-			if o := p.arrange(t); o != nil {
-				p.proTrainOn(o, swapped)
+			if o := s.arrange(t); o != nil {
+				s.proTrainOn(o, swapped)
 			}
 		}
 	}
 }
 
 // proTrainOn searches the layers that stay and those that are fetched ahead.
-func (p *problem) proTrainOn(o *order, swapped int) {
-	for _, stay := range grid(len(p.owners), 4) {
+func (s *trials) proTrainOn(o *order, swapped int) {
+	for _, stay := range grid(len(s.owners), 4) {
 		for _, ahead := range []int{1, 2, 4} {
-			if p.over() || p.best != nil && o.total >= p.best.period {
+			if s.over() || s.best != nil && o.total >= s.best.period {
 				return
 			}
-			x := p.blank(o)
-			p.updateOnHost(x, func(l int) bool { return slices.Index(p.owners, l) >= stay })
+			x := s.blank(o)
+			s.updateOnHost(x, func(l int) bool { return slices.Index(s.owners, l) >= stay })
 			x.moves = [itemKinds]bool{weightsItem: true, stateItem: true, activationItem: swapped > 0}
 			x.policy = policy{window: ahead, whole: true, most: stay}
 			x.forced = map[gapKey]hint{}
@@ -199,7 +171,7 @@ func (p *problem) proTrainOn(o *order, swapped int) {
 					x.forced[key] = leaves
 				}
 			}
-			p.try(x, "protrain")
+			s.try(x, "protrain")
 		}
 	}
 }

@@ -90,7 +90,8 @@ func TestAutoBesideLeastPeriods(t *testing.T) {
 		}
 		gap += wantBound(t, v.Name, r, min(plan.Result.Period, v.least()))
 	}
-	t.Logf("%d cases: %d as fast, %d faster, mean ratio %.4f; mean gap to the bound %.1f %%", cases, equal, faster, sum/float64(cases), 100*gap/float64(cases))
+	t.Logf("%d cases: %d as fast, %d faster, mean ratio %.4f; mean gap to the bound %.1f %%",
+		cases, equal, faster, sum/float64(cases), 100*gap/float64(cases))
 	if cases != 43 || equal+faster < 41 || sum > 1.01*float64(cases) {
 		t.Errorf("%d of %d cases are as fast as the least period, or faster; mean ratio %.4f", equal+faster, cases, sum/float64(cases))
 	}

@@ -1,18 +1,18 @@
 // Optimizers, as PyTorch defines them, and the guard before them. Constants of a step are formed in float64 and rounded
 // once. Everything here is float32: master weights.
 //
-// sgd_update and adam_update have the bits of kernels/cpu: the same exact operations in the same order.
+// sgd_update, adam_update and guard_squares have the bits of kernels/cpu: the same exact operations in the same order.
 #include "plimsoll.cuh"
 
 // The compilers of this file join no product and sum to one operation: see kernels/cuda/sources.
 #define NO_CONTRACTION
 
-// part_of returns which of count tensors the block works on: the last whose blocks begin at or before it.
-template <int N> INLINE int part_of(const int (&first)[N], int count) {
+// part_of returns which of count tensors a block, or a chunk, belongs to: the last whose blocks begin at or before it.
+template <int N> INLINE int part_of(const int (&first)[N], int count, int block) {
 	int low = 0;
 	for (int high = count; high - low > 1;) {
 		int middle = (low + high) / 2;
-		if (first[middle] <= (int)blockIdx.x) low = middle;
+		if (first[middle] <= block) low = middle;
 		else high = middle;
 	}
 	return low;
@@ -23,7 +23,7 @@ KERNEL(sgd_update, struct update_args) {
 	const scalars s = *GLOBAL(const scalars, a.scalars);
 	if (s.skip) return;
 	float decay = (float)a.weight_decay, momentum = (float)a.momentum, fresh = (float)(1 - a.dampening);
-	int t = part_of(a.first, a.count);
+	int t = part_of(a.first, a.count, (int)blockIdx.x);
 	bool first = s.update + a.earlier[t] == 0, moves = a.state0[t] != 0;
 	stream<4>(blockIdx.x - a.first[t], a.n[t], [&](i64 i, i64 left) {
 		values<4> w, g, v = {{0, 0, 0, 0}};
@@ -66,7 +66,7 @@ INLINE double power(double b, u64 t) {
 // adam_update: see kernels.Adam; decoupled is AdamW. The first thread forms what the update's number decides.
 KERNEL(adam_update, struct update_args) {
 	__shared__ float formed[3];
-	int t = part_of(a.first, a.count);
+	int t = part_of(a.first, a.count, (int)blockIdx.x);
 	const scalars s = *GLOBAL(const scalars, a.scalars);
 	if (s.skip) return;
 	if (threadIdx.x == 0) {
@@ -98,7 +98,7 @@ KERNEL(adam_update, struct update_args) {
 	});
 }
 
-enum { GUARD_THREADS = 256 };
+enum { GUARD_THREADS = 256, GUARD_LANES = 8 };
 
 // block_sum returns, to thread 0, the sum of what the threads hold, by halves.
 INLINE double block_sum(double mine) {
@@ -124,14 +124,35 @@ INLINE double squares_of(const float *x, i64 n) {
 	return sum;
 }
 
-// guard_squares: a block measures one chunk of one gradient.
-KERNEL(guard_squares, struct guard_args) {
-	int t = part_of(a.first, a.count);
-	i64 from = (i64)(blockIdx.x - a.first[t]) * a.chunk, left = a.n[t] - from;
+// squares_of_lane returns what one of GUARD_LANES threads adds up of a chunk's squares: every GUARD_LANES-th value, the first thread the rest, too.
+INLINE double squares_of_lane(const guard_args &a, int chunk, int lane) {
+	int t = part_of(a.first, a.count, chunk);
+	i64 from = (i64)(chunk - a.first[t]) * a.chunk, left = a.n[t] - from;
 	const float *grad = GLOBAL(const float, a.grad[t]) + from;
 	if (left > a.chunk) left = a.chunk;
-	double sum = block_sum(squares_of(grad, left));
-	if (threadIdx.x == 0) GLOBAL(double, a.partials)[blockIdx.x] = sum;
+	double sum = 0;
+	i64 whole = left / GUARD_LANES * GUARD_LANES;
+#pragma unroll 16
+	for (i64 i = lane; i < whole; i += GUARD_LANES) {
+		double g = grad[i];
+		sum += g * g;
+	}
+	for (i64 i = whole; i < left && lane == 0; i++) sum += (double)grad[i] * grad[i];
+	return sum;
+}
+
+// guard_squares: GUARD_LANES threads measure one chunk of one gradient. Sums have the order of kernels/cpu, and its bits.
+KERNEL(guard_squares, struct guard_args) {
+	__shared__ double sums[GUARD_THREADS];
+	int lane = threadIdx.x % GUARD_LANES, chunk = (int)(blockIdx.x * (GUARD_THREADS / GUARD_LANES) + threadIdx.x / GUARD_LANES);
+	bool works = chunk < a.first[a.count];
+	sums[threadIdx.x] = works ? squares_of_lane(a, chunk, lane) : 0;
+	__syncthreads();
+	for (int apart = 1; apart < GUARD_LANES; apart *= 2) {
+		if (lane % (2 * apart) == 0) sums[threadIdx.x] += sums[threadIdx.x + apart];
+		__syncthreads();
+	}
+	if (works && lane == 0) GLOBAL(double, a.partials)[chunk] = sums[threadIdx.x];
 }
 
 // muon_begin moves the momentum, and writes what is to be orthogonalized: nothing, of a step that is skipped.
