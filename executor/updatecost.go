@@ -18,7 +18,7 @@ import (
 
 // SizeUpdates returns a chain of the workload's layers with the sizes that its updates need: of gradients, of the optimizer's state, and whose
 // weights those of twins are. Times stay. Where a layer has a parameter of another one, its weights are
-// that layer's (weights_of): parameters of its own, which then are small, are not counted; an executor has them throughout.
+// that layer's (weights_of). Parameters of its own, which then are small, are not counted: an executor has them throughout.
 func (w *Workload) SizeUpdates(c *chain.Chain) *chain.Chain {
 	out := *c
 	out.Layers = slices.Clone(c.Layers)

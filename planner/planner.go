@@ -52,8 +52,8 @@ func Sequences() []pipeline.Strategy {
 // Joins returns the strategies that plan branches that meet for one device; auto does that, too.
 func Joins() []pipeline.Strategy { return strategy.Strategies(multichain.Strategies()) }
 
-// Pipelines returns the strategies whose plans have stages, in the order in which they are shown: those that choose stages first, then the
-// schedules, then those that say where weights and state of one device are. They return as soon as their context is canceled.
+// Pipelines returns the strategies whose plans have stages, in the order in which they are shown. First come those that choose stages, then
+// the schedules, and last those that say where weights and state of one device are. They return as soon as their context is canceled.
 func Pipelines() []pipeline.Strategy {
 	return prompt(slices.Concat(partition.Strategies(), ilp.Strategies(), loadline.Strategies(), joint.Strategies(), periodic.Strategies(), flush.Strategies(), residency.ForPlans()))
 }

@@ -61,7 +61,7 @@ type HostMemory struct{ device runtime.Device }
 // Bytes returns the bytes of a span of the host space: see runtime.Device.HostBytes.
 func (m HostMemory) Bytes(s runtime.Span) ([]byte, error) { return m.device.HostBytes(s) }
 
-// OpenHost returns what makes updates whose operands lie in the host space of a device. Weights and states get the bits of the updates
+// OpenHost returns an updater of weights and states in the host space of a device. Weights and states get the bits of the updates
 // of the library that Open returns. The launches have a method Run() error, which computes on the caller's thread and on threads that
 // no library of Open uses: o.Threads together. Where that is 0 it is 1 beside a CPU's own kernels, which have all cores, and half of the
 // cores beside a GPU. Errors: ErrNone, those of the library.
