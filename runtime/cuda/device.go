@@ -29,7 +29,8 @@ type Device struct {
 	lifetime   sync.RWMutex
 	closed     atomic.Bool
 	capturing  atomic.Pointer[capture]
-	captureOne sync.Mutex // one capture at a time
+	captureOne sync.Mutex                          // one capture at a time
+	failed     atomic.Pointer[runtime.StreamError] // of host work: no stream goes on
 
 	mu       sync.Mutex
 	reserved bool

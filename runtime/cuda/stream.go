@@ -15,7 +15,8 @@ import (
 
 // Stream is a stream of the driver that stops at the first error, as runtime.Stream says. The driver reports most errors
 // of a launch or copy when it is issued: then the stream has stopped, and what is issued later is not given to the
-// driver. An error that the GPU finds while it runs takes the whole context along, so every stream of the GPU stops.
+// driver. An error that the GPU finds while it runs takes the whole context along, so every stream of the GPU stops. An error
+// of a HostLaunch stops every stream of the device.
 type Stream struct {
 	device *Device
 	name   string
@@ -23,6 +24,7 @@ type Stream struct {
 	stream cu.Stream
 
 	mu      sync.Mutex // one call at a time issues
+	host    *staging   // hands over each HostLaunch; made by the first one, guarded by mu
 	stopped atomic.Pointer[runtime.StreamError]
 	capture *capture // the last one that the stream was a part of; guarded by mu
 }
@@ -58,6 +60,10 @@ func (s *Stream) Launch(l runtime.Launch) error {
 	case stopper:
 		if err = ErrCapturing; c == nil {
 			err = work.issueOn(s)
+		}
+	case HostLaunch:
+		if err = ErrCapturing; c == nil {
+			err = s.launchOnHost(work)
 		}
 	default:
 		return s.wrap("launch", runtime.ErrForeignLaunch)
@@ -151,7 +157,7 @@ func (s *Stream) Record(ev runtime.Event) error {
 	}
 	c, err := s.begin("record")
 	if err != nil {
-		if stopped := s.stopped.Load(); stopped != nil {
+		if stopped := s.failure(); stopped != nil {
 			e.mark(stopped, nil)
 		}
 		return err
@@ -285,6 +291,9 @@ func (s *Stream) stopWith(op string, err error) error {
 func (s *Stream) failure() error {
 	if err := s.stopped.Load(); err != nil {
 		return err
+	}
+	if err := s.device.failure(); err != nil {
+		return s.stopWith("work after host work", err)
 	}
 	return nil
 }
