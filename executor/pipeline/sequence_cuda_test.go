@@ -35,7 +35,7 @@ func TestGPUsRunSequences(t *testing.T) {
 		var want *pipelinetest.Outcome
 		for _, opt := range []Options{{NoGraph: true}, {}, {Timed: &Timed{Ops: true}}, {Timed: &Timed{Ops: true}, NoGraph: true}} {
 			out := &pipelinetest.Outcome{}
-			opt.Feed, opt.Seed, opt.Rate, opt.Limits = random{m.Classes}, 7, rate, []int64{limit}
+			opt.Feed, opt.Seed, opt.Rate, opt.Limits = feedOf(m), 7, rate, []int64{limit}
 			opt.Done = func(r Result) { out.Losses = append(out.Losses, r.Loss) }
 			e, err := New(w, gpus(t, 1), Costs{c.Chain, plan.Platform}, plan.Accumulated(parts), opt)
 			must(t, err)

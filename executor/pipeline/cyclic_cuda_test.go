@@ -1,0 +1,82 @@
+//go:build cuda && linux && amd64
+
+package pipeline
+
+import (
+	"fmt"
+	"testing"
+
+	"plimsoll/executor/pipeline/pipelinetest"
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/planner"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/residency"
+	cuda "plimsoll/runtime/cuda/driver"
+)
+
+// On a GPU, too, plans that move weights, gradients and state train the weights of a plan that keeps everything on the device, to the last
+// bit: with updates on the host and on the device, in the same step and in the next one, as graphs and call by call.
+func TestGPUsTrainCyclicPlans(t *testing.T) {
+	if status := cuda.Load(); status.Err != nil {
+		t.Skip(status.Err)
+	}
+	rule := kernels.AdamW{Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-6, WeightDecay: 0.1}
+	m, err := models.New("tiny", models.Config{Batch: 4, Image: 8, Classes: 10})
+	must(t, err)
+	w, err := Compile(m, gpus(t, 1)[0].Library, rule)
+	must(t, err)
+	c := withState(w)
+	p := &pipeline.Platform{Devices: 1, Memory: []int64{pipeline.NoLimit}, Host: 4e10, Duplex: true, HostMemory: 1 << 28}
+	seen := map[string]int{}
+	for _, n := range []int{1, 2} {
+		steps := 3 * n
+		flush := counted(w, 1)
+		run := func(c Costs, plan *pipeline.Plan, o Options) (*Executor, *pipelinetest.Outcome) {
+			e, out := trainedOn(t, gpus(t, 1), w, c, plan, steps, o)
+			out.Tensors = tensors(t, e)
+			return e, out
+		}
+		_, want := run(flush, planFor(t, "1f1b-flush", flush, pipeline.Options{Microbatches: n}), Options{NoGraph: true})
+		plans := map[string]*pipeline.Plan{"planned": plannedResidency(t, c, p, n)}
+		for _, name := range []string{"optimizer", "window", "streamed", "delayed-host", "delayed-device"} {
+			plans[name], err = pipeline.PlanCycle(c, name, cyclicPlans[name].byLayer(c, n), p)
+			must(t, err)
+		}
+		for name, plan := range plans {
+			count(seen, c, plan.Cycle)
+			for _, o := range []Options{{NoGraph: true}, {}, {Audit: true}} {
+				what := fmt.Sprintf("%s, %d microbatches, %+v", name, n, o)
+				e, got := run(Costs{c, p}, plan, o)
+				if calls := followingCalls(e); o.NoGraph != (calls > 0) && !o.Audit {
+					t.Errorf("%s: %d calls follow each other", what, calls)
+				}
+				if d := want.FirstDifference(got); d != "" {
+					t.Errorf("%s: %s\n%v", what, d, plan.Cycle)
+				}
+			}
+		}
+	}
+	t.Log(seen)
+	for _, what := range []string{"plan", "H", "U", "Og", "Pg", "Pw", "Ps", "prime"} {
+		if seen[what] < 1 {
+			t.Errorf("%d of %q: %v", seen[what], what, seen)
+		}
+	}
+}
+
+// plannedResidency returns the first plan of the planner that fits into 60 % of the memory of a resident one and moves weights.
+func plannedResidency(t *testing.T, c *chain.Chain, p *pipeline.Platform, microbatches int) *pipeline.Plan {
+	t.Helper()
+	o := pipeline.Options{Microbatches: microbatches}
+	s, err := planner.Lookup("resident")
+	must(t, err)
+	free, err := s.Solve(t.Context(), pipeline.Request{Chain: c, Platform: p, Options: o})
+	must(t, err)
+	s, err = planner.Lookup(residency.Search)
+	must(t, err)
+	plan, err := s.Solve(t.Context(), pipeline.Request{Chain: c, Platform: p.WithMemory(free.Peak() * 6 / 10), Options: o})
+	must(t, err)
+	return plan
+}
