@@ -44,7 +44,7 @@ type message struct {
 	do     func(p []byte) error
 	fills  bool // the program fills the staging
 	device cu.DevicePtr
-	work   HostLaunch // instead of do: the message has no bytes
+	host   HostLaunch // instead of do: the message has no bytes
 }
 
 const (
@@ -123,8 +123,8 @@ func (s *staging) launch(span runtime.Span, do func(p []byte) error, fills bool)
 
 // Kernel implements runtime.Launch.
 func (m *message) Kernel() string {
-	if m.work != nil {
-		return m.work.Kernel()
+	if m.host != nil {
+		return m.host.Kernel()
 	}
 	return m.name
 }
@@ -138,6 +138,11 @@ func (s *staging) issue(m message, on *Stream) error {
 	err := m.enqueue(on.stream, s.issued)
 	s.calls <- call{m, s.issued, on, err}
 	return err
+}
+
+// work implements worker.
+func (s *staging) work(l HostLaunch, on *Stream) error {
+	return s.issue(message{staging: s, host: l, fills: true}, on)
 }
 
 // enqueue puts a message on its stream, which waits until the staging is its own.
@@ -206,10 +211,19 @@ func (c *call) handle() (err error) {
 	switch {
 	case c.err != nil:
 		return c.err
-	case c.work != nil:
-		return c.work.Run()
+	case c.host != nil:
+		return c.host.Run()
 	}
 	return c.do(unsafe.Slice((*byte)(c.memory), c.span.Bytes))
+}
+
+// fail stops the stream of a message that failed. Host work that has failed stops the device's other streams, too: one may wait for it
+// already. Where the driver has refused the work, its stream had stopped before another one could wait.
+func (c *call) fail(err error) {
+	_ = c.stream.stopWith(c.Kernel(), err)
+	if c.host != nil && c.err == nil {
+		c.stream.device.failed.CompareAndSwap(nil, c.stream.stopped.Load())
+	}
 }
 
 // close ends the goroutine behind the last message. Streams are drained, so all messages have had their turn, unless the context is

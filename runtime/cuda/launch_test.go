@@ -80,11 +80,14 @@ func TestHostLaunchesThatFail(t *testing.T) {
 			must(t, s.Launch(work))
 		}
 		must(t, errors.Join(s.Record(end), behind.Wait(end), behind.Copy(arena(0, 8), host(0, 8))))
+		waited := make(chan error)
+		go func() { waited <- end.Synchronize() }()
+		time.Sleep(time.Millisecond) // it waits by now, most likely: it fails in any case
 		close(gate)
 		for _, x := range []struct {
 			name string
 			err  error
-		}{{"s", s.Synchronize()}, {"behind", behind.Synchronize()}, {"s", end.Synchronize()}, {"s", s.Launch(work)}, {"behind", behind.Wait(end)}} {
+		}{{"s", <-waited}, {"s", s.Synchronize()}, {"behind", behind.Synchronize()}, {"s", end.Synchronize()}, {"s", s.Launch(work)}, {"behind", behind.Wait(end)}} {
 			var stopped *runtime.StreamError
 			if !errors.As(x.err, &stopped) || stopped.Stream != x.name || stopped.Device != "cuda:0" {
 				t.Fatalf("%s: %v", x.name, x.err)
@@ -131,6 +134,9 @@ func TestHostLaunchesThatTheDriverRefuses(t *testing.T) {
 		cudatest.Fail(t, call+":1=801")
 		must(t, s.Launch(cpu.Func{Name: "host update", Do: func() error { return nil }}))
 		wantText(t, s.Synchronize(), "stream s", "host update", call, "CUDA_ERROR_NOT_SUPPORTED")
+		other, err := d.NewStream("other")
+		must(t, err)
+		must(t, errors.Join(other.Launch(cpu.Func{Name: "host update", Do: func() error { return nil }}), other.Synchronize()))
 		must(t, d.Close())
 	}
 }
