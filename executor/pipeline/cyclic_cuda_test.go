@@ -3,17 +3,21 @@
 package pipeline
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
+	"plimsoll/kernels/library"
 	"plimsoll/models"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/residency"
+	"plimsoll/runtime"
 	cuda "plimsoll/runtime/cuda/driver"
+	"plimsoll/runtime/host"
 )
 
 // On a GPU, too, plans that move weights, gradients and state train the weights of a plan that keeps everything on the device, to the last
@@ -52,6 +56,9 @@ func TestGPUsTrainCyclicPlans(t *testing.T) {
 				if calls := followingCalls(e); o.NoGraph != (calls > 0) && !o.Audit {
 					t.Errorf("%s: %d calls follow each other", what, calls)
 				}
+				if o.Audit && e.Audited()[0].PeakBytes != e.memory[0].Peak {
+					t.Errorf("%s: audited %+v, planned %+v", what, e.Audited()[0], e.memory[0])
+				}
 				if d := want.FirstDifference(got); d != "" {
 					t.Errorf("%s: %s\n%v", what, d, plan.Cycle)
 				}
@@ -66,7 +73,55 @@ func TestGPUsTrainCyclicPlans(t *testing.T) {
 	}
 }
 
-// plannedResidency returns the first plan of the planner that fits into 60 % of the memory of a resident one and moves weights.
+// An update on the host that fails ends the run with its error.
+func TestHostUpdatesThatFailOnGPUs(t *testing.T) {
+	if status := cuda.Load(); status.Err != nil {
+		t.Skip(status.Err)
+	}
+	m, err := models.New("tiny", models.Config{Batch: 4, Image: 8, Classes: 10})
+	must(t, err)
+	on := gpus(t, 1)
+	w, err := Compile(m, on[0].Library, optimizer)
+	must(t, err)
+	onHost, err := library.OpenHost(on[0].Device, library.Options{})
+	must(t, err)
+	c := withState(w)
+	p := &pipeline.Platform{Devices: 1, Memory: []int64{pipeline.NoLimit}, Host: 4e10, HostMemory: 1 << 28}
+	plan, err := pipeline.PlanCycle(c, "optimizer", cyclicPlans["optimizer"].byLayer(c, 1), p)
+	must(t, err)
+	broken := &breaking{Updater: onHost, left: 2*len(c.Layers) + 1}
+	on[0].Host = broken
+	e, err := New(w, on, Costs{c, p}, plan, Options{Feed: feedOf(m), Seed: 7, Rate: rate})
+	must(t, err)
+	err = e.Run(t.Context(), 40)
+	var stopped *runtime.StreamError
+	if !errors.Is(err, errBroken) || !errors.As(err, &stopped) {
+		t.Errorf("Run = %v", err)
+	}
+}
+
+var errBroken = errors.New("the memory is broken")
+
+// breaking makes updates that fail behind the first few.
+type breaking struct {
+	kernels.Updater
+	left int
+}
+
+func (b *breaking) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands) (runtime.Launch, error) {
+	l, err := b.Updater.PrepareUpdate(u, all...)
+	if err != nil {
+		return nil, err
+	}
+	return host.Func{Name: l.Kernel(), Do: func() error {
+		if b.left--; b.left < 0 {
+			return errBroken
+		}
+		return l.(host.Launch).Run()
+	}}, nil
+}
+
+// plannedResidency returns a plan of the planner's search in 60 % of the memory of a plan that keeps everything on the device.
 func plannedResidency(t *testing.T, c *chain.Chain, p *pipeline.Platform, microbatches int) *pipeline.Plan {
 	t.Helper()
 	o := pipeline.Options{Microbatches: microbatches}
