@@ -111,6 +111,10 @@ func addDevices(page *report.Page, r *train.Run, o *train.Outcome) error {
 		page.Environment = append(page.Environment, report.Fact{Name: Processors, Value: s.String()})
 	}
 	page.Sections = []report.Section{{Title: "Devices", Note: "Bytes as they are laid out; the peak is everything but holes.", Table: memoryTable(o.Pipe)}}
+	if r.Plan.IsCycle() {
+		page.Notes = append(page.Notes, "The times of a plan that moves weights and state are not drawn yet.")
+		return nil
+	}
 	p, err := runPipeline(r, o)
 	if err != nil {
 		return err

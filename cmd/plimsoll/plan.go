@@ -69,7 +69,7 @@ each device and counts weights too, and --bandwidth is that of the links between
 		if f.list {
 			return a.listStrategies()
 		}
-		if err := f.pipe.check(cmd); err != nil {
+		if err := f.pipe.check(cmd, cyclic(f.strategy)); err != nil {
 			return err
 		}
 		f.memoryGiven = cmd.Flags().Changed("memory")
@@ -110,7 +110,7 @@ func (a *app) runPlan(ctx context.Context, f *planFlags) error {
 	figures.Valid, figures.Auto = true, choice.figures()
 	return a.print(figures, func(w io.Writer) {
 		if f.text {
-			fmt.Fprintln(w, figures.Sequence)
+			fmt.Fprintln(w, figures.text())
 			return
 		}
 		figures.write(w)
@@ -135,7 +135,7 @@ func (f *planFlags) read() (*profiles.Source, *choice, error) {
 
 // choose looks the strategy up, among those for one device or for several.
 func (f *planFlags) choose() (*choice, error) {
-	if f.pipe.wanted() {
+	if f.pipe.wanted() || cyclic(f.strategy) {
 		s, err := planner.LookupPipeline(f.strategy)
 		return &choice{Strategy: s}, err
 	}
@@ -144,6 +144,12 @@ func (f *planFlags) choose() (*choice, error) {
 		opt.Steps = math.MaxInt
 	}
 	return choose(f.strategy, opt)
+}
+
+// cyclic reports whether a strategy says where weights and state of one device are.
+func cyclic(name string) bool {
+	s, err := planner.LookupPipeline(name)
+	return err == nil && s.Type == pipeline.Cyclic
 }
 
 // fit refuses flags that the strategy would pass over, and one device without a limit.

@@ -82,9 +82,15 @@ func (f *pipelineFlags) register(cmd *cobra.Command) {
 // wanted reports whether the plan is for several devices.
 func (f *pipelineFlags) wanted() bool { return f.devices != 0 || f.platform != "" }
 
+// ofStages are flags of pipelines alone.
+var ofStages = []string{"devices", "microbatches", "batch", "interleaved.chunks", "k-periodic.per-period", "versions", "zero", "accounting", "milp.time-limit", "milp.gap"}
+
 // check refuses flags of pipelines without devices, and contradictions.
-func (f *pipelineFlags) check(cmd *cobra.Command) error {
-	if f.wanted() {
+func (f *pipelineFlags) check(cmd *cobra.Command, cyclic bool) error {
+	switch {
+	case cyclic:
+		return refuse(cmd, "is for pipelines, and the strategy plans for one device: leave it out", slices.DeleteFunc(slices.Clone(ofStages), func(name string) bool { return name == "microbatches" })...)
+	case f.wanted():
 		if f.devices < 0 || f.devices > pipeline.MaxDevices {
 			return usage(fmt.Errorf("--devices is %d: give a number from 1 to %d", f.devices, pipeline.MaxDevices))
 		}
@@ -96,8 +102,7 @@ func (f *pipelineFlags) check(cmd *cobra.Command) error {
 		}
 		return refuseChoices(cmd, "auto.budget", "text", "host-memory")
 	}
-	return refuse(cmd, "is for pipelines: give --devices 4 or --platform platform.json too",
-		"devices", "microbatches", "batch", "interleaved.chunks", "k-periodic.per-period", "versions", "zero", "accounting", "milp.time-limit", "milp.gap")
+	return refuse(cmd, "is for pipelines: give --devices 4 or --platform platform.json too", ofStages...)
 }
 
 // refuse returns an error for the first of the flags or settings that was given.

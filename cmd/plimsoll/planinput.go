@@ -322,7 +322,10 @@ func (p *anyPlan) write(files planFiles) error {
 
 // pictures returns what draws a plan, the memory over time or a pipeline's timeline, and what writes its timeline for Perfetto.
 func (p *anyPlan) pictures() (svg, trace func(io.Writer) error, err error) {
-	if !p.plan.IsSequence() {
+	switch {
+	case p.plan.IsCycle():
+		return nil, nil, errors.New("a plan that moves weights and state is not drawn yet: leave --svg and --trace out")
+	case !p.plan.IsSequence():
 		t, err := p.timeline()
 		if err != nil {
 			return nil, nil, err

@@ -109,10 +109,22 @@ func (p *pipePlanner) best(ctx context.Context, free *JobPlan, limit int64) (*Jo
 	switch {
 	case failure != nil && !errors.As(failure, new(*executor.TooSmallError)):
 		return nil, failure
+	case err != nil && failure != nil:
+		return nil, smaller(err, failure)
 	case err != nil || failure == nil && kept.PredictedSeconds() <= found.PredictedSeconds():
 		return kept, failure
 	}
 	return found, nil
+}
+
+// smaller returns the one of two errors, both *executor.TooSmallError, that names the smaller limit.
+func smaller(a, b error) error {
+	x, _ := errors.AsType[*executor.TooSmallError](a)
+	y, _ := errors.AsType[*executor.TooSmallError](b)
+	if y.Smallest < x.Smallest {
+		return b
+	}
+	return a
 }
 
 // pipePlanner plans one pipeline.
