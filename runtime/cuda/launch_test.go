@@ -58,11 +58,14 @@ func event(t *testing.T, d runtime.Device) runtime.Event {
 	return e
 }
 
-// An error and a panic of host work stop its stream with the name of the launch, and everything on the device that may depend on it. Launches
-// behind it do not run, nothing waits for them, and the device can be closed.
+// An error and a panic of host work stop its stream with the name of the launch, and everything on the device that may depend on it.
+// Launches behind it do not run, nothing waits for them, and the device can be closed.
 func TestHostLaunchesThatFail(t *testing.T) {
 	wrong := errors.New("no such number")
-	for what, fail := range map[string]func() error{"no such number": func() error { return wrong }, "BUG: panic: lost": func() error { panic("lost") }} {
+	for what, fail := range map[string]func() error{
+		"no such number":   func() error { return wrong },
+		"BUG: panic: lost": func() error { panic("lost") },
+	} {
 		needGPUs(t, 1)
 		d, s := reserved(t, cudatest.Open(t, cuda.Config{Memory: limit})[0])
 		behind, err := d.NewStream("behind")
@@ -87,7 +90,10 @@ func TestHostLaunchesThatFail(t *testing.T) {
 		for _, x := range []struct {
 			name string
 			err  error
-		}{{"s", <-waited}, {"s", s.Synchronize()}, {"behind", behind.Synchronize()}, {"s", end.Synchronize()}, {"s", s.Launch(work)}, {"behind", behind.Wait(end)}} {
+		}{
+			{"s", <-waited}, {"s", s.Synchronize()}, {"behind", behind.Synchronize()},
+			{"s", end.Synchronize()}, {"s", s.Launch(work)}, {"behind", behind.Wait(end)},
+		} {
 			var stopped *runtime.StreamError
 			if !errors.As(x.err, &stopped) || stopped.Stream != x.name || stopped.Device != "cuda:0" {
 				t.Fatalf("%s: %v", x.name, x.err)
