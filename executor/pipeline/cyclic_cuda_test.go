@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
+	"plimsoll/executor"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/kernels/library"
@@ -38,7 +40,12 @@ func TestGPUsTrainCyclicPlans(t *testing.T) {
 		steps := 3 * n
 		flush := counted(w, 1)
 		run := func(c Costs, plan *pipeline.Plan, o Options) (*Executor, *pipelinetest.Outcome) {
-			e, out := trainedOn(t, gpus(t, 1), w, c, plan, steps, o)
+			on := gpus(t, 1)
+			precedeUpdates(t, on, func() error { // copies that do not wait for an update take old weights
+				time.Sleep(time.Millisecond)
+				return nil
+			})
+			e, out := trainedOn(t, on, w, c, plan, steps, o)
 			out.Tensors = tensors(t, e)
 			return e, out
 		}
@@ -83,14 +90,17 @@ func TestHostUpdatesThatFailOnGPUs(t *testing.T) {
 	on := gpus(t, 1)
 	w, err := Compile(m, on[0].Library, optimizer)
 	must(t, err)
-	onHost, err := library.OpenHost(on[0].Device, library.Options{})
-	must(t, err)
 	c := withState(w)
 	p := &pipeline.Platform{Devices: 1, Memory: []int64{pipeline.NoLimit}, Host: 4e10, HostMemory: 1 << 28}
 	plan, err := pipeline.PlanCycle(c, "optimizer", cyclicPlans["optimizer"].byLayer(c, 1), p)
 	must(t, err)
-	broken := &breaking{Updater: onHost, left: 2*len(c.Layers) + 1}
-	on[0].Host = broken
+	errBroken, left := errors.New("the memory is broken"), 2*len(c.Layers)+1
+	precedeUpdates(t, on, func() error {
+		if left--; left < 0 {
+			return errBroken
+		}
+		return nil
+	})
 	e, err := New(w, on, Costs{c, p}, plan, Options{Feed: feedOf(m), Seed: 7, Rate: rate})
 	must(t, err)
 	err = e.Run(t.Context(), 40)
@@ -100,22 +110,28 @@ func TestHostUpdatesThatFailOnGPUs(t *testing.T) {
 	}
 }
 
-var errBroken = errors.New("the memory is broken")
-
-// breaking makes updates that fail behind the first few.
-type breaking struct {
-	kernels.Updater
-	left int
+// precedeUpdates has the only device call f before each of its updates on the host.
+func precedeUpdates(t *testing.T, on []executor.Target, f func() error) {
+	t.Helper()
+	u, err := library.OpenHost(on[0].Device, library.Options{})
+	must(t, err)
+	on[0].Host = calling{u, f}
 }
 
-func (b *breaking) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands) (runtime.Launch, error) {
-	l, err := b.Updater.PrepareUpdate(u, all...)
+// calling calls a function before each update, which does not run when that fails.
+type calling struct {
+	kernels.Updater
+	before func() error
+}
+
+func (c calling) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands) (runtime.Launch, error) {
+	l, err := c.Updater.PrepareUpdate(u, all...)
 	if err != nil {
 		return nil, err
 	}
 	return host.Func{Name: l.Kernel(), Do: func() error {
-		if b.left--; b.left < 0 {
-			return errBroken
+		if err := c.before(); err != nil {
+			return err
 		}
 		return l.(host.Launch).Run()
 	}}, nil
