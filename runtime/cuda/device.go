@@ -29,7 +29,8 @@ type Device struct {
 	lifetime   sync.RWMutex
 	closed     atomic.Bool
 	capturing  atomic.Pointer[capture]
-	captureOne sync.Mutex // one capture at a time
+	captureOne sync.Mutex                          // one capture at a time
+	failed     atomic.Pointer[runtime.StreamError] // of host work: no stream goes on
 
 	mu       sync.Mutex
 	reserved bool
@@ -42,10 +43,15 @@ type Device struct {
 	graphs   []*Graph
 	closers  []func() error
 	reached  map[cu.CUContext]bool // contexts of peers, once peer access was asked for
-	visitors map[*Stream]bool      // streams of peers that have copied into this arena
-	visiting int                   // peers that are issuing such a copy now
-	left     *sync.Cond            // one of them is done
-	lost     bool                  // streams have ended with an error of the context
+	visits
+	lost bool // streams have ended with an error of the context
+}
+
+// visits are the copies of peers into an arena. The device's mu guards them.
+type visits struct {
+	visitors map[*Stream]bool // streams of peers that have copied
+	visiting int              // peers that are issuing such a copy now
+	left     *sync.Cond       // one of them is done
 }
 
 var (
@@ -59,7 +65,7 @@ func newDevice(g gpu, name string, limit, hostLimit int64) (d *Device, err error
 	}
 	d = &Device{
 		gpu: g, name: name, limit: limit, hostLimit: hostLimit,
-		modules: map[string]*Module{}, reached: map[cu.CUContext]bool{}, visitors: map[*Stream]bool{},
+		modules: map[string]*Module{}, reached: map[cu.CUContext]bool{}, visits: visits{visitors: map[*Stream]bool{}},
 	}
 	d.left = sync.NewCond(&d.mu)
 	return d, nil
@@ -99,6 +105,14 @@ func (d *Device) use(op string, f func() error) error {
 		return d.wrap(op, runtime.ErrClosed)
 	}
 	return d.Run(f)
+}
+
+// failure returns the error of host work that has failed.
+func (d *Device) failure() error {
+	if err := d.failed.Load(); err != nil {
+		return err
+	}
+	return nil
 }
 
 // ready says why the device cannot be used; the caller holds d.mu.

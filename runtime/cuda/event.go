@@ -36,7 +36,10 @@ func (e *Event) Synchronize() error {
 		if err != nil || !recorded {
 			return err
 		}
-		return e.device.wrap("event", callError("cuEventSynchronize", at.Synchronize()))
+		if err := at.Synchronize(); err != nil {
+			return e.device.wrap("event", callError("cuEventSynchronize", err))
+		}
+		return e.device.failure()
 	})
 }
 
@@ -88,6 +91,8 @@ func (e *Event) state() (at cu.Event, recorded bool, err error) {
 	switch {
 	case e.capture != nil && e.device.capturing.Load() == e.capture:
 		return at, false, e.device.wrap("event", ErrCapturing)
+	case e.recorded && e.err == nil && e.device.failure() != nil:
+		return at, true, e.device.failure()
 	case e.graph != nil:
 		return e.graph.after, e.recorded, e.err
 	}

@@ -5,6 +5,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync/atomic"
 	"unsafe"
 
@@ -43,6 +44,7 @@ type message struct {
 	do     func(p []byte) error
 	fills  bool // the program fills the staging
 	device cu.DevicePtr
+	host   HostLaunch // instead of do: the message has no bytes
 }
 
 const (
@@ -57,27 +59,40 @@ var _ runtime.Stager = (*Device)(nil)
 
 // NewStaging implements runtime.Stager. What it takes counts as memory of the host space.
 func (d *Device) NewStaging(name string, bytes int64) (runtime.Staging, error) {
-	s := &staging{device: d, name: name, bytes: (bytes + line - 1) / line * line, calls: make(chan call, ahead), ended: make(chan struct{})}
-	err := d.make("new staging "+name, func() (err error) {
+	s := newStaging(d, name, bytes)
+	err := d.make("new staging "+name, func() error {
 		if err := d.admit(runtime.Host, d.memory.Host+d.staged+s.bytes+line, d.hostLimit); err != nil {
 			return err
 		}
-		if s.memory, err = driver.AllocHost(s.bytes + line); err != nil {
-			return d.refused(runtime.Host, "cuMemHostAlloc", s.bytes+line, d.hostLimit, err)
-		}
-		atomic.StoreUint32(s.done(), 0)
-		if s.turns, err = driver.NewCounter(); err != nil {
-			return errors.Join(err, cu.MemFreeHost(s.memory))
+		if err := s.open(); err != nil {
+			return err
 		}
 		d.staged += s.bytes + line
-		d.closers = append(d.closers, s.close)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	go s.serve()
 	return s, nil
+}
+
+func newStaging(d *Device, name string, bytes int64) *staging {
+	return &staging{device: d, name: name, bytes: (bytes + line - 1) / line * line, calls: make(chan call, ahead), ended: make(chan struct{})}
+}
+
+// open takes the memory and starts the goroutine. The context is current and the caller holds the device's mu.
+func (s *staging) open() (err error) {
+	d := s.device
+	if s.memory, err = driver.AllocHost(s.bytes + line); err != nil {
+		return d.refused(runtime.Host, "cuMemHostAlloc", s.bytes+line, d.hostLimit, err)
+	}
+	atomic.StoreUint32(s.done(), 0)
+	if s.turns, err = driver.NewCounter(); err != nil {
+		return errors.Join(err, cu.MemFreeHost(s.memory))
+	}
+	d.closers = append(d.closers, s.close)
+	go s.serve()
+	return nil
 }
 
 // done is how many messages have left the staging, or come into it.
@@ -107,18 +122,31 @@ func (s *staging) launch(span runtime.Span, do func(p []byte) error, fills bool)
 }
 
 // Kernel implements runtime.Launch.
-func (m *message) Kernel() string { return m.name }
+func (m *message) Kernel() string {
+	if m.host != nil {
+		return m.host.Kernel()
+	}
+	return m.name
+}
 
 // issueOn implements stopper.
-func (m *message) issueOn(s *Stream) error {
-	m.issued++
-	err := m.enqueue(s.stream, m.issued)
-	m.calls <- call{*m, m.issued, s, err}
+func (m *message) issueOn(s *Stream) error { return m.issue(*m, s) }
+
+// issue puts a message on a stream and tells the goroutine.
+func (s *staging) issue(m message, on *Stream) error {
+	s.issued++
+	err := m.enqueue(on.stream, s.issued)
+	s.calls <- call{m, s.issued, on, err}
 	return err
 }
 
+// work implements worker.
+func (s *staging) work(l HostLaunch, on *Stream) error {
+	return s.issue(message{staging: s, host: l, fills: true}, on)
+}
+
 // enqueue puts a message on its stream, which waits until the staging is its own.
-func (m *message) enqueue(s cu.Stream, n uint32) error {
+func (m message) enqueue(s cu.Stream, n uint32) error {
 	if m.fills {
 		if err := m.turn(s); err != nil {
 			return err
@@ -166,19 +194,36 @@ func (s *staging) serve() {
 			continue
 		}
 		if err := c.handle(); err != nil {
-			_ = c.stream.stopWith(s.name, err)
+			c.fail(err)
 			failed, c.number = true, c.number+never
 		}
 		atomic.StoreUint32(s.done(), c.number)
 	}
 }
 
-// handle gives the message to the program.
-func (c *call) handle() error {
-	if c.err != nil {
+// handle gives the message to the program. A panic becomes an error, so that it stops the stream and not the process.
+func (c *call) handle() (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("BUG: panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	switch {
+	case c.err != nil:
 		return c.err
+	case c.host != nil:
+		return c.host.Run()
 	}
 	return c.do(unsafe.Slice((*byte)(c.memory), c.span.Bytes))
+}
+
+// fail stops the stream of a message that failed. Host work that has failed stops the device's other streams, too: one may wait for it
+// already. Where the driver has refused the work, its stream had stopped before another one could wait.
+func (c *call) fail(err error) {
+	_ = c.stream.stopWith(c.Kernel(), err)
+	if c.host != nil && c.err == nil {
+		c.stream.device.failed.CompareAndSwap(nil, c.stream.stopped.Load())
+	}
 }
 
 // close ends the goroutine behind the last message. Streams are drained, so all messages have had their turn, unless the context is

@@ -15,7 +15,8 @@ import (
 
 // Stream is a stream of the driver that stops at the first error, as runtime.Stream says. The driver reports most errors
 // of a launch or copy when it is issued: then the stream has stopped, and what is issued later is not given to the
-// driver. An error that the GPU finds while it runs takes the whole context along, so every stream of the GPU stops.
+// driver. An error that the GPU finds while it runs takes the whole context along, so every stream of the GPU stops. An error
+// of a HostLaunch stops every stream of the device.
 type Stream struct {
 	device *Device
 	name   string
@@ -23,6 +24,7 @@ type Stream struct {
 	stream cu.Stream
 
 	mu      sync.Mutex // one call at a time issues
+	host    worker     // made by the first HostLaunch, guarded by mu
 	stopped atomic.Pointer[runtime.StreamError]
 	capture *capture // the last one that the stream was a part of; guarded by mu
 }
@@ -42,31 +44,34 @@ type stopper interface {
 	issueOn(s *Stream) error
 }
 
+// HostLaunch is work for the CPU in the order of a stream: it begins when everything before it on the stream has run, and the stream
+// goes on when it has returned. Run may read and write page-locked host memory.
+//
+// CUDA demands of a function on the host (cuLaunchHostFunc):
+//
+//   - It makes no call of CUDA.
+//   - It waits for no work of the GPU, unless that work is certain to run before it.
+//   - Functions of other streams may have to wait until it returns, in any order.
+//   - It is not called when the context has failed.
+//
+// So the function given to the driver does no more than count, and never waits. Run is called on a goroutine of the stream, and the
+// stream waits for it by cuStreamWaitValue32. Run itself must keep the first two rules, or the stream waits forever.
+//
+// An error or a panic of Run stops the stream with a *runtime.StreamError that names the launch. The driver has later work already, and
+// copies and kernels among it still run, on this stream and on those that wait for it. So all streams of the device stop, and events that
+// are not waited for yet fail. A HostLaunch is not part of a graph: ErrCapturing.
+type HostLaunch interface {
+	runtime.Launch
+	Run() error
+}
+
+// worker has the CPU do a stream's host work.
+type worker interface {
+	work(l HostLaunch, on *Stream) error
+}
+
 // Name returns the name given to NewStream.
 func (s *Stream) Name() string { return s.name }
-
-// Launch issues work that implements Launch.
-func (s *Stream) Launch(l runtime.Launch) error {
-	c, err := s.begin("launch")
-	if err != nil {
-		return err
-	}
-	defer s.end()
-	switch work := l.(type) {
-	case Launch:
-		err = work.Issue(s.stream)
-	case stopper:
-		if err = ErrCapturing; c == nil {
-			err = work.issueOn(s)
-		}
-	default:
-		return s.wrap("launch", runtime.ErrForeignLaunch)
-	}
-	if err != nil {
-		return s.stop(c, l.Kernel(), err)
-	}
-	return nil
-}
 
 // Copy issues a copy between the spaces of the device.
 func (s *Stream) Copy(dst, src runtime.Span) error {
@@ -151,7 +156,7 @@ func (s *Stream) Record(ev runtime.Event) error {
 	}
 	c, err := s.begin("record")
 	if err != nil {
-		if stopped := s.stopped.Load(); stopped != nil {
+		if stopped := s.failure(); stopped != nil {
 			e.mark(stopped, nil)
 		}
 		return err
@@ -285,6 +290,9 @@ func (s *Stream) stopWith(op string, err error) error {
 func (s *Stream) failure() error {
 	if err := s.stopped.Load(); err != nil {
 		return err
+	}
+	if err := s.device.failure(); err != nil {
+		return s.stopWith("work after host work", err)
 	}
 	return nil
 }
