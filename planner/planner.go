@@ -40,8 +40,11 @@ var ErrUnknownStrategy = errors.New("unknown strategy")
 // ErrOtherDevices means that a strategy for several devices was asked to plan for one, or the other way round.
 var ErrOtherDevices = errors.New("wrong strategy")
 
-// Strategies returns all strategies: Sequences, those of branches that meet, and Pipelines.
-func Strategies() []pipeline.Strategy { return slices.Concat(Sequences(), Joins(), Pipelines()) }
+// Strategies returns all strategies: Sequences, those of branches that meet, Cyclic and Pipelines.
+func Strategies() []pipeline.Strategy { return slices.Concat(Sequences(), Joins(), Cyclic(), Pipelines()) }
+
+// Cyclic returns the strategies that say where weights, gradients and optimizer state of one device are.
+func Cyclic() []pipeline.Strategy { return prompt(residency.ForPlans()) }
 
 // Sequences returns the strategies that plan a chain for one device, in the order in which they are shown. Those of offload and pofo
 // need a link: see For.
@@ -52,10 +55,10 @@ func Sequences() []pipeline.Strategy {
 // Joins returns the strategies that plan branches that meet for one device; auto does that, too.
 func Joins() []pipeline.Strategy { return strategy.Strategies(multichain.Strategies()) }
 
-// Pipelines returns the strategies whose plans have stages, in the order in which they are shown. First come those that choose stages, then
-// the schedules, and last those that say where weights and state of one device are. They return as soon as their context is canceled.
+// Pipelines returns the strategies for several devices, in the order in which they are shown: those that choose stages first, then the
+// schedules. They return as soon as their context is canceled.
 func Pipelines() []pipeline.Strategy {
-	return prompt(slices.Concat(partition.Strategies(), ilp.Strategies(), loadline.Strategies(), joint.Strategies(), periodic.Strategies(), flush.Strategies(), residency.ForPlans()))
+	return prompt(slices.Concat(partition.Strategies(), ilp.Strategies(), loadline.Strategies(), joint.Strategies(), periodic.Strategies(), flush.Strategies()))
 }
 
 // prompt returns strategies that return as soon as their context is canceled.
