@@ -250,6 +250,7 @@ type listed struct {
 // strategyList is what plan --list prints.
 type strategyList struct {
 	Strategies []listed `json:"strategies"`
+	Cyclic     []listed `json:"cyclic"`    // for one device, of weights and state
 	Pipelines  []listed `json:"pipelines"` // for several devices
 }
 
@@ -261,11 +262,18 @@ func (a *app) listStrategies() error {
 	if _, err := planner.Lookup(remat.Checkmate); err != nil {
 		list.Strategies = append(list.Strategies, listed{Name: remat.Checkmate, Missing: err.Error()})
 	}
+	for _, s := range planner.Cyclic() {
+		list.Cyclic = append(list.Cyclic, listed{Name: s.Name, Summary: s.Summary, Paper: s.Paper, Section: s.Section})
+	}
 	for _, s := range planner.Pipelines() {
 		list.Pipelines = append(list.Pipelines, listed{Name: s.Name, Summary: s.Summary, Paper: s.Paper, Section: s.Section, Options: optionsNamed(s.Name)})
 	}
 	return a.print(list, func(w io.Writer) {
 		for _, s := range list.Strategies {
+			s.write(w)
+		}
+		fmt.Fprintln(w, "\nfor one device, where weights, gradients and optimizer state are, too:")
+		for _, s := range list.Cyclic {
 			s.write(w)
 		}
 		fmt.Fprintln(w, "\nfor several devices (--devices or --platform):")
