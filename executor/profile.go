@@ -38,9 +38,9 @@ type ProfileOptions struct {
 
 // Profile measures a model on a device, in place and within limit bytes of its arena, 0 for all that the device has, however much
 // more the model's step would take: it trains a few steps along exercises that together contain every op of every layer, and takes each op's median time;
-// then it measures the link to host memory, the updates of each layer, on the device and on the host, and what these and copies take from each
-// other. Byte counts come from the model's graph. open gives a fresh target for each exercise;
-// load puts a batch into its executor. Error: *WindowError when a layer alone does not fit.
+// then it measures the link to host memory, the updates of each layer, on the device and on the host, and what these and copies take from
+// each other. Byte counts come from the model's graph. open gives a fresh target for each exercise; load puts a batch into its executor.
+// Error: *WindowError when a layer alone does not fit.
 func Profile(ctx context.Context, w *Workload, open func() (Target, error), limit int64, load func(*Executor) error, opt ProfileOptions) (*chain.Chain, error) {
 	p := &profile{Workload: w, open: open, limit: limit, load: load, opt: opt, samples: w.NewSamples()}
 	exercises, err := p.plan()

@@ -16,9 +16,9 @@ import (
 	"plimsoll/runtime"
 )
 
-// SizeUpdates returns a chain of the workload's layers with the sizes that its updates need: of gradients, of the optimizer's state, and whose
-// weights those of twins are. Times stay. A weight that a layer shares with another, beside weights of its own, counts in both layers' weights
-// and gradients; its state is the other's.
+// SizeUpdates returns a chain of the workload's layers with the sizes that its updates need: of gradients, of the optimizer's state, and
+// whose weights those of twins are. Times stay. A weight that a layer shares with another, beside weights of its own, counts in both
+// layers' weights and gradients; its state is the other's.
 func (w *Workload) SizeUpdates(c *chain.Chain) *chain.Chain {
 	out := *c
 	out.Layers = slices.Clone(c.Layers)
@@ -80,7 +80,8 @@ func (w *Workload) updatesOf(l *models.Layer) (all []kernels.UpdateOperands) {
 }
 
 // Memory that measurements of updates take of the arena and of the host space, at most: as much as those of the link. Updates of a class
-// go through as many copies of its weights, gradient and state as that holds, up to mostCopies: in a step others have been in the caches since.
+// go through as many copies of its weights, gradient and state as that holds, up to mostCopies: in a step others have been in the caches
+// since.
 const (
 	mostUpdateRoom = mostWindow
 	mostCopies     = 32
@@ -226,8 +227,8 @@ func (m *updateMeter) onThreads(l runtime.Launch) (float64, error) {
 	return time.Since(begun).Seconds(), err
 }
 
-// seconds returns the median time of the updates of a layer in a space. Those of which the space holds no copy are measured in part; a whole
-// takes longer by as many elements as it has more. Errors: those of by.
+// seconds returns the median time of the updates of a layer in a space. Those of which the space holds no copy are measured in part; a
+// whole takes longer by as many elements as it has more. Errors: those of by.
 func (m *updateMeter) seconds(
 	ctx context.Context, by kernels.Updater, space runtime.Span, updates []kernels.UpdateOperands, timed func(runtime.Launch) (float64, error),
 ) (float64, error) {

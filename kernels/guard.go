@@ -20,7 +20,8 @@ func GuardPartials(elements int64) int64 { return (elements + GuardChunk - 1) / 
 //
 // Gradients that lie on several devices take two guards: one without a Norm, wherever some of them lie, leaves their
 // partial sums; one without Grads judges what was put together of all of these. In the order of one guard for all
-// gradients the partial sums give the same bits, and those of gradients in host memory (see library.OpenHost) have the bits of the device's.
+// gradients the partial sums give the same bits, and those of gradients in host memory (see library.OpenHost) have the bits of the
+// device's.
 type GuardOperands struct {
 	Grads    []runtime.Span // float32
 	Partials runtime.Span   // a float64 for each of the gradients' GuardPartials; without gradients those to judge
