@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs updates of weights in host memory beside STREAM's triad, by turns and over the same GiB, and prints a table: medians of GB/s, and of the
-# ratios of the pairs.
+# Runs updates of weights in host memory beside STREAM's triad, by turns and over the same GiB, and prints a table: medians of GB/s, and of
+# the ratios of the pairs.
 #
 #   bench/host-updates.sh PAIRS [PATTERN]    PATTERN: of the rules, as go test has them: adamw; all without it
 set -euo pipefail

@@ -48,8 +48,8 @@ func besideCopies(seq schedule.Sequence, all []Interval, op Interval) bool {
 	return false
 }
 
-// Drifted returns a chain whose ops, and whose updates on the device, take factor times as long; its link and what ops and copies take from each other
-// stay.
+// Drifted returns a chain whose ops, and whose updates on the device, take factor times as long; its link and what ops and copies take from
+// each other stay.
 func Drifted(c *chain.Chain, factor float64) *chain.Chain {
 	out := *c
 	out.Layers, out.Extra = slices.Clone(c.Layers), maps.Clone(c.Extra)

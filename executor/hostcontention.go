@@ -12,8 +12,8 @@ import (
 	"plimsoll/runtime"
 )
 
-// A measurement of updates on the host beside copies: rounds, in each of which updates run for hostBesideFor beside copies of every way, and
-// copies of every way alone; and the time of a copy, so that many run meanwhile.
+// A measurement of updates on the host beside copies: rounds, in each of which updates run for hostBesideFor beside copies of every way,
+// and copies of every way alone; and the time of a copy, so that many run meanwhile.
 const (
 	hostBesideRounds = 4
 	hostBesideFor    = 5 * time.Millisecond
@@ -26,8 +26,8 @@ type hostBesides struct {
 	alone, beside [2][]float64
 }
 
-// contend measures what updates of a class on the host and copies take from each other, in turns, and writes it into the chain. A class that
-// the host cannot update, and a space without room, leave the chain as it is.
+// contend measures what updates of a class on the host and copies take from each other, in turns, and writes it into the chain. A class
+// that the host cannot update, and a space without room, leave the chain as it is.
 func (m *updateMeter) contend(ctx context.Context, class *updateClass, c *chain.Chain) error {
 	half := runtime.Span{Space: runtime.Host, Bytes: m.host / 2}
 	room, err := newUpdateRoom(m.onHost, m.Optimizer, half, class.updates)

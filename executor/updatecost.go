@@ -84,7 +84,8 @@ func (w *Workload) updatesOf(l *models.Layer) (all []kernels.UpdateOperands) {
 }
 
 // Memory that measurements of updates take of the arena and of the host space, at most: as much as those of the link. Updates of a class
-// go through as many copies of its weights, gradient and state as that holds, up to mostCopies: in a step others have been in the caches since.
+// go through as many copies of its weights, gradient and state as that holds, up to mostCopies: in a step others have been in the caches
+// since.
 const (
 	mostUpdateRoom = mostWindow
 	mostCopies     = 32
@@ -230,8 +231,8 @@ func (m *updateMeter) onThreads(l runtime.Launch) (float64, error) {
 	return time.Since(begun).Seconds(), err
 }
 
-// seconds returns the median time of the updates of a layer in a space. Those of which the space holds no copy are measured in part; a whole
-// takes longer by as many elements as it has more. Errors: those of by.
+// seconds returns the median time of the updates of a layer in a space. Those of which the space holds no copy are measured in part; a
+// whole takes longer by as many elements as it has more. Errors: those of by.
 func (m *updateMeter) seconds(
 	ctx context.Context, by kernels.Updater, space runtime.Span, updates []kernels.UpdateOperands, timed func(runtime.Launch) (float64, error),
 ) (float64, error) {

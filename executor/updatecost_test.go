@@ -27,7 +27,8 @@ func updateProfile(t *testing.T, r rig, opt ProfileOptions) *chain.Chain {
 	return c
 }
 
-// Every layer with weights has sizes and times of updates, layers of equal sizes the same ones; the loss has none. All of it survives a file.
+// Every layer with weights has sizes and times of updates, layers of equal sizes the same ones; the loss has none. All of it survives a
+// file.
 func TestProfilesHaveUpdates(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)

@@ -176,8 +176,8 @@ type Updater interface {
 
 // Streamer is an Updater that knows how fast the memory is that it works on.
 type Streamer interface {
-	// Bandwidth returns the bytes that all cores together read and write in a second in STREAM's triad, a = b + s*c, over a memory, which it
-	// overwrites. A memory that caches hold makes it too large.
+	// Bandwidth returns the bytes that all cores together read and write in a second in STREAM's triad, a = b + s*c, over a memory, which
+	// it overwrites. A memory that caches hold makes it too large.
 	Bandwidth(memory []byte) (bytesPerS float64, err error)
 }
 

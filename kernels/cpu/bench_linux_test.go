@@ -161,8 +161,8 @@ func BenchmarkAttention(b *testing.B) {
 }
 
 // BenchmarkHostUpdates runs updates of host memory and STREAM's triad by turns, over the same GiB. GB/s are medians of what each reads and
-// writes; ratio is the median of the pairs. The processor moves a third more for the triad than STREAM counts, as it reads what the triad is
-// about to overwrite.
+// writes; ratio is the median of the pairs. The processor moves a third more for the triad than STREAM counts, as it reads what the triad
+// is about to overwrite.
 func BenchmarkHostUpdates(b *testing.B) {
 	const bytes = 1 << 30
 	dev, err := host.New(host.Config{HostMemory: bytes})

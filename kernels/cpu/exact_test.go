@@ -11,8 +11,8 @@ import (
 	"plimsoll/runtime"
 )
 
-// exact makes updates of single elements by the operations that all libraries share, each rounded to float32. Powers are those of numbers of
-// 300 bits.
+// exact makes updates of single elements by the operations that all libraries share, each rounded to float32. Powers are those of numbers
+// of 300 bits.
 type exact struct {
 	rule kernels.Update
 	s    kernels.Scalars

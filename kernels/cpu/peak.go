@@ -48,8 +48,8 @@ func medianTime(l *launch) time.Duration {
 // triadBytes is what STREAM counts of an element of its triad: two reads and a write.
 const triadBytes = 12
 
-// triad returns STREAM's triad a = b + s*c over a memory, of which a, b and c are a third each, on so many workers, and how many elements it
-// has.
+// triad returns STREAM's triad a = b + s*c over a memory, of which a, b and c are a third each, on so many workers, and how many elements
+// it has.
 func (l *Library) triad(memory []byte) (triad *launch, elements int64) {
 	elements = int64(len(memory)) / triadBytes / kernels.Alignment * kernels.Alignment
 	at := C.uint64_t(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))

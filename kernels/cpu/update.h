@@ -50,8 +50,8 @@ static double power(double b, uint64_t t) {
 
 struct adam { float scale, l2, shrink, m_fresh, beta2, v_fresh, size, root_correction, epsilon; };
 
-// UPDATE_AHEAD is how many floats lie between what is updated and what is fetched from memory meanwhile: the processor's own guesses stop at the end
-// of a page.
+// UPDATE_AHEAD is how many floats lie between what is updated and what is fetched from memory meanwhile: the processor's own guesses stop
+// at the end of a page.
 enum { UPDATE_AHEAD = 512 };
 
 // adam_one updates as many elements as a register holds.

@@ -41,8 +41,8 @@ func (h hostUpdates) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperan
 	return h.cpu.PrepareUpdate(u, all...)
 }
 
-// PrepareGuard implements kernels.Updater. Partial sums have the bits of the GPU's; a norm of many may differ, as a GPU adds them in another
-// order.
+// PrepareGuard implements kernels.Updater. Partial sums have the bits of the GPU's; a norm of many may differ, as a GPU adds them in
+// another order.
 func (h hostUpdates) PrepareGuard(g kernels.Guard, o kernels.GuardOperands) (runtime.Launch, error) {
 	return h.cpu.PrepareGuard(g, o)
 }

@@ -93,7 +93,8 @@ func updatedOnHost(t *testing.T, b *bench, host kernels.Updater, u kernels.Updat
 	return b.host[:len(o.memory)]
 }
 
-// TestHostGuards: partial sums of squares of gradients in host memory have the bits of the GPU's, of more gradients than one launch has room for.
+// TestHostGuards: partial sums of squares of gradients in host memory have the bits of the GPU's, of more gradients than one launch has
+// room for.
 func TestHostGuards(t *testing.T) {
 	b := newBench(t)
 	l := libraries(t, b)[0]

@@ -20,8 +20,8 @@ const (
 // once. Each at least 1.
 type Beside [3]float64
 
-// CopiesBeside is how many times as long a copy to the host, and one to the device, takes while an op, or an update on the host, runs beside
-// it. Each at least 1.
+// CopiesBeside is how many times as long a copy to the host, and one to the device, takes while an op, or an update on the host, runs
+// beside it. Each at least 1.
 type CopiesBeside [2]float64
 
 // Contends reports whether the chain says what ops and copies take from each other.

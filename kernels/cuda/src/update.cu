@@ -124,7 +124,8 @@ INLINE double squares_of(const float *x, i64 n) {
 	return sum;
 }
 
-// squares_of_lane returns what one of GUARD_LANES threads adds up of a chunk's squares: every GUARD_LANES-th value, the first thread the rest, too.
+// squares_of_lane returns what one of GUARD_LANES threads adds up of a chunk's squares: every GUARD_LANES-th value, the first thread the
+// rest, too.
 INLINE double squares_of_lane(const guard_args &a, int chunk, int lane) {
 	int t = part_of(a.first, a.count, chunk);
 	i64 from = (i64)(chunk - a.first[t]) * a.chunk, left = a.n[t] - from;
