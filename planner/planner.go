@@ -41,7 +41,9 @@ var ErrUnknownStrategy = errors.New("unknown strategy")
 var ErrOtherDevices = errors.New("wrong strategy")
 
 // Strategies returns all strategies: Sequences, those of branches that meet, Cyclic and Pipelines.
-func Strategies() []pipeline.Strategy { return slices.Concat(Sequences(), Joins(), Cyclic(), Pipelines()) }
+func Strategies() []pipeline.Strategy {
+	return slices.Concat(Sequences(), Joins(), Cyclic(), Pipelines())
+}
 
 // Cyclic returns the strategies that say where weights, gradients and optimizer state of one device are.
 func Cyclic() []pipeline.Strategy { return prompt(residency.ForPlans()) }
