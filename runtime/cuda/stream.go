@@ -44,8 +44,8 @@ type stopper interface {
 	issueOn(s *Stream) error
 }
 
-// HostLaunch is work for the CPU in the order of a stream: it begins when everything before it on the stream has run, and the stream
-// goes on when it has returned. Run may read and write page-locked host memory.
+// HostLaunch is work for the CPU in the order of a stream. It begins when everything before it on the stream has run, and the stream goes on
+// when it has returned. Run may read and write page-locked host memory.
 //
 // CUDA demands of a function on the host (cuLaunchHostFunc):
 //
