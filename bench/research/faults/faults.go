@@ -106,7 +106,7 @@ var faults = []fault{
 	{"TF32: weights are packed as they are", calls, "RandomCalls", []edit{{"kernels/cuda/conv.go", "kernels.TF32: C.TO_TF32}", "kernels.TF32: C.EXACT}"}}},
 	{"running variance divides by n", calls, "RandomCalls", []edit{{"kernels/cuda/src/norm.cu", "double rest = m.n > 1 ? m.n - 1 : 1;", "double rest = m.n;"}}},
 	{"of the parameters that are updated at once the last one of a launch is left out", calls, "Updates", []edit{{"kernels/cuda/update.go", "dim{int64(args.first[args.count]), 1, 1}", "dim{int64(max(args.first[args.count-1], 1)), 1, 1}"}}},
-	{"blocks of an update begin one parameter late", calls, "Updates", []edit{{"kernels/cuda/src/update.cu", "if (first[middle] <= (int)blockIdx.x) low = middle;", "if (first[middle] < (int)blockIdx.x) low = middle;"}}},
+	{"blocks of an update begin one parameter late", calls, "Updates", []edit{{"kernels/cuda/src/update.cu", "if (first[middle] <= block) low = middle;", "if (first[middle] < block) low = middle;"}}},
 	{"Adam's bias correction is a step late", calls, "Updates", []edit{{"kernels/cuda/src/update.cu", "u64 number = s.update + a.earlier[t] + 1;", "u64 number = s.update + a.earlier[t] + 2;"}}},
 	{"a product and a sum of an update are one operation", calls, "HostUpdates", []edit{{"kernels/cuda/src/update.cu", "\n#define NO_CONTRACTION\n", "\n"}}},
 	{"Muon's momentum is not Nesterov's", calls, "Muon", []edit{{"kernels/cuda/src/update.cu", "x.v[k] = d + beta * (v.v[k] - d);", "x.v[k] = v.v[k];"}}},
