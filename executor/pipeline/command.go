@@ -23,7 +23,6 @@ type command struct {
 	work     hostTask      // of the host
 	stage    *localStage   // for which the host works
 	slot     int           // of its staging memory
-	op       int           // that is stamped, by its number in the sequence of the stage
 
 	played occasion    // in which periods
 	ahead  int         // played when the minibatch so many behind the row's own is in the run

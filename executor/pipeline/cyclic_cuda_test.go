@@ -56,7 +56,7 @@ func TestGPUsTrainCyclicPlans(t *testing.T) {
 			must(t, err)
 		}
 		for name, plan := range plans {
-			count(seen, c, plan.Cycle)
+			count(seen, plan.Cycle)
 			for _, o := range []Options{{NoGraph: true}, {}, {Audit: true}} {
 				what := fmt.Sprintf("%s, %d microbatches, %+v", name, n, o)
 				e, got := run(Costs{c, p}, plan, o)

@@ -297,7 +297,7 @@ func TestPlannedResidencyTrainsAsResident(t *testing.T) {
 					if d := want.FirstDifference(out); d != "" {
 						t.Errorf("%s: %s\n%v", what, d, plan.Cycle)
 					}
-					count(seen, c, plan.Cycle)
+					count(seen, plan.Cycle)
 				}
 			}
 		}
@@ -311,7 +311,7 @@ func TestPlannedResidencyTrainsAsResident(t *testing.T) {
 }
 
 // count counts plans that do something.
-func count(seen map[string]int, c *chain.Chain, seq cycle.Sequence) {
+func count(seen map[string]int, seq cycle.Sequence) {
 	has, forwards, backwards := map[string]bool{"plan": true}, 0, 0
 	for _, o := range seq {
 		has[o.Kind.Token()] = true

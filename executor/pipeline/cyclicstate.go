@@ -6,7 +6,6 @@ import (
 	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
 	"plimsoll/models"
-	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
 
@@ -80,8 +79,8 @@ func (s *localStage) savedCyclic() []runtime.Span {
 
 // load is a copy of weights to the device for an op of an evaluation.
 type load struct {
-	op       int
-	dst, src runtime.Span
+	op  int
+	dst runtime.Span
 }
 
 // layCyclicEvaluation lays out the evaluation of a cyclic plan's stage, around the weights and the state that stay on the device between steps, and
@@ -185,7 +184,7 @@ func (x *evaluation) fetch(op int) error {
 }
 
 // finishCyclic counts what a cyclic plan takes of its device.
-func (e *Executor) finishCyclic(d *driver, t *localStage, plan *pipeline.Plan, g *allocator, m *Memory) {
+func (e *Executor) finishCyclic(d *driver, t *localStage, g *allocator, m *Memory) {
 	m.Snapshot += t.savedBytes(true)
 	m.Peak, m.Extent = m.Static+m.InFlight, max(g.end, e.layCyclicEvaluation(d, t, m))
 	d.compiler = &compiler{driver: d}

@@ -127,7 +127,7 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 			for i := range t.layers {
 				t.layers[i].earlier = e.earlier(s, t.layers[i].number)
 			}
-			e.finishCyclic(d, t, plan, g, m)
+			e.finishCyclic(d, t, g, m)
 			return nil
 		}
 		t.stageMessages = stageMessages{in: map[int]*channel{}, out: map[int]*channel{}, back: map[int]*channel{}, away: map[int]*channel{}}

@@ -165,12 +165,12 @@ func (s *trials) admit(x *candidate) {
 	s.elite = s.elite[:min(len(s.elite), eliteSize)]
 }
 
-// try builds and times a choice, and again with the times of the first run. It returns the better plan; nil: it does not fit.
-func (s *trials) try(x *choice, from string) *candidate {
+// try builds and times a choice, and again with the times of the first run, and admits the better plan.
+func (s *trials) try(x *choice, from string) {
 	best := s.once(x, from)
 	if best == nil || best.seq == nil {
 		s.admit(best)
-		return best
+		return
 	}
 	y := *x
 	y.clock = best.clock
@@ -178,7 +178,6 @@ func (s *trials) try(x *choice, from string) *candidate {
 		best = c
 	}
 	s.admit(best)
-	return best
 }
 
 // once builds and times a choice.

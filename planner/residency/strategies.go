@@ -74,12 +74,12 @@ func every(int) bool { return true }
 
 // resident keeps weights, gradients and state on the device. Where memory is short, layers are computed again from their inputs.
 func (s *trials) resident() {
-	s.eachLevel(1, "resident", func(o *order) *choice { return s.blank(o) })
+	s.eachLevel("resident", func(o *order) *choice { return s.blank(o) })
 }
 
 // zeroOffload keeps the weights from a layer's forward to its backward and lets the host update them.
 func (s *trials) zeroOffload() {
-	s.eachLevel(1, "zero-offload", func(o *order) *choice {
+	s.eachLevel("zero-offload", func(o *order) *choice {
 		x := s.blank(o)
 		s.updateOnHost(x, every)
 		return x
@@ -88,7 +88,7 @@ func (s *trials) zeroOffload() {
 
 // layerWindow fetches the weights of a layer while the one before it computes, and drops them behind each use.
 func (s *trials) layerWindow() {
-	s.eachLevel(1, "layer-window", func(o *order) *choice {
+	s.eachLevel("layer-window", func(o *order) *choice {
 		x := s.blank(o)
 		s.updateOnHost(x, every)
 		x.moves[weightsItem], x.moves[stateItem], x.moves[gradientItem] = true, true, s.microbatches > 1
@@ -118,7 +118,7 @@ func (s *trials) greedySnake() {
 
 // weightOffload moves weights alone; the device updates them.
 func (s *trials) weightOffload() {
-	s.eachLevel(1, "weight-offload", func(o *order) *choice {
+	s.eachLevel("weight-offload", func(o *order) *choice {
 		x := s.blank(o)
 		x.moves[weightsItem] = true
 		return x
@@ -126,8 +126,8 @@ func (s *trials) weightOffload() {
 }
 
 // eachLevel tries a choice for each level of recomputation, the least first, until one fits and the next is slower.
-func (s *trials) eachLevel(group int, name string, choose func(*order) *choice) {
-	for _, t := range s.levels(group) {
+func (s *trials) eachLevel(name string, choose func(*order) *choice) {
+	for _, t := range s.levels(1) {
 		o := s.arrange(t)
 		if o == nil || s.over() || s.best != nil && o.total >= s.best.period {
 			continue
