@@ -389,6 +389,9 @@ func (c *cyclicStage) activations(t *localStage, position int, add func(write bo
 	at := &frame{}
 	if x.program == nil {
 		add(o.Kind == schedule.Offload, sb.hostCopies[x.host])
+		if o.begins { // compute brings the batch, and is behind this op's stream then
+			add(false, append(slices.Clone(sb.images), sb.scalars, sb.labels)...)
+		}
 	} else {
 		add(o.begins, append(slices.Clone(sb.images), sb.scalars, sb.labels)...)
 		if s.weightBytes > 0 {
@@ -503,6 +506,9 @@ func (c *cyclicStage) open(d *driver) (err error) {
 	kernels.Scalars{LR: -1, GradScale: 1}.Put(b)
 	var events []*runtime.Event
 	for i := range c.ops {
+		if c.ops[i].begins && c.ops[i].on != onCompute {
+			events = append(events, &c.ops[i].end)
+		}
 		for _, w := range c.ops[i].waits {
 			events = append(events, &c.ops[w].end)
 		}

@@ -115,7 +115,7 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 	if o.begins {
 		f := d.enter(t, v.minibatch)
 		sb := &t.slabs[f.slab]
-		if err := d.upload(t, sb, v); err != nil {
+		if err := d.bring(t, o, q, sb, v); err != nil {
 			return err
 		}
 		f.entry = sb.images[0]
@@ -146,6 +146,21 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 		d.leave(t, f)
 	}
 	return nil
+}
+
+// bring notes the copies of a batch, on compute. Where the microbatch begins with an op of another stream, the copies are behind what that
+// has waited for, and the op behind the copies.
+func (d cyclicCompiler) bring(t *localStage, o *cyclicOp, q queue, sb *slab, v instance) error {
+	if o.on == onCompute {
+		return d.upload(t, sb, v)
+	}
+	return inOrder(
+		func() error { return q.record(o.end) },
+		func() error { return d.compute.wait(o.end) },
+		func() error { return d.upload(t, sb, v) },
+		func() error { return d.compute.record(o.end) },
+		func() error { return q.wait(o.end) },
+	)
 }
 
 // see lets a frame have the weights and the gradient of the op at a position.
