@@ -8,6 +8,7 @@ import (
 	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
 	"plimsoll/kernels/library"
+	"plimsoll/models"
 	"plimsoll/planner/cycle"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
@@ -86,6 +87,9 @@ func newCyclicStage(e *Executor, t *localStage, plan *pipeline.Plan) (*cyclicSta
 			return nil, err
 		}
 	}
+	if err := c.checkStatistics(e); err != nil {
+		return nil, err
+	}
 	c.findAdds(len(e.Layers))
 	for i := range c.ops {
 		c.ops[i].on = c.stream(&c.ops[i])
@@ -113,6 +117,27 @@ func (c *cyclicStage) compileMicrobatch(e *Executor, t *localStage, plan *pipeli
 			x.op = &list[1][i-ops.cut]
 		}
 		x.begins, x.loss, x.ends = i == 0, i == ops.cut-1, i == len(at)-1
+	}
+	return nil
+}
+
+// checkStatistics refuses, with ErrPlan, plans that move a layer's running statistics by a microbatch before those of an earlier one: they would
+// not be those of other plans.
+func (c *cyclicStage) checkStatistics(e *Executor) error {
+	for l, layer := range e.Model.Layers {
+		buffers := slices.ContainsFunc(layer.Params(), func(q models.Parameter) bool { return !q.Trained })
+		latest := none
+		for i := range c.ops {
+			o := &c.ops[i]
+			if !buffers || o.Layer != l+1 || o.op == nil || !o.op.first {
+				continue
+			}
+			if o.microbatch < latest {
+				return fmt.Errorf("%w: op %d, %v: running statistics of layer %s would move by microbatch %d before microbatch %d: forward its microbatches in order",
+					ErrPlan, i, o.Op, layer.Name, latest+1, o.microbatch+1)
+			}
+			latest = o.microbatch
+		}
 	}
 	return nil
 }

@@ -262,6 +262,23 @@ func TestCyclicSegments(t *testing.T) {
 	}
 }
 
+// Running statistics move in the order of microbatches: a plan that forwards a layer in another order is refused, with the op and the layer.
+func TestCyclicStatisticsMoveInOrder(t *testing.T) {
+	t.Parallel()
+	m, err := models.New("tiny", cyclicCases[0].config)
+	must(t, err)
+	w := workload(t, m)
+	c := withState(w)
+	seq := cyclicPlans["resident"].byLayer(c, 2)
+	seq[0], seq[1] = seq[1], seq[0]
+	p := &pipeline.Platform{Devices: 1, Memory: []int64{pipeline.NoLimit}, HostMemory: 1 << 40}
+	plan, err := pipeline.PlanCycle(c, "swapped", seq, p)
+	must(t, err)
+	if _, err := Needs(w, Costs{c, p}, plan, Options{}); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), "op 1, Fall1.1: running statistics of layer") {
+		t.Error(err)
+	}
+}
+
 // Plans that the planner makes for limits down to the smallest train the same weights, to the last bit: with recomputation, offloaded activations,
 // updates on the host and in the next step, and microbatches in any order.
 func TestPlannedResidencyTrainsAsResident(t *testing.T) {
