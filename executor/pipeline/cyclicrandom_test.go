@@ -289,7 +289,7 @@ func shuffled(r *rand.Rand, s *cycle.Simulator, seq cycle.Sequence, tries int) c
 func TestRandomCyclicPlans(t *testing.T) {
 	t.Parallel()
 	const trials = 2
-	cases := cyclicCases[:1] // where layers are alike, the writer of plans does not end
+	cases := cyclicCases[:1] // for the others randomCycle did not end in a minute, why is not known
 	bad, seen := 0, map[string]int{}
 	for i, z := range cases {
 		m, err := models.New(z.name, z.config)
