@@ -21,8 +21,8 @@ import (
 // Memory is taken and given back at the positions of ops, in the order of the sequence (section 8 of the design: no durations can make a
 // plan wait for ever whose peak in that order is within the limit). What lives round and round is packed around a circle of these positions.
 //
-// Invariant: an op waits, for each other stream, for the latest op before it there, of this step or the one before, that touches bytes of its
-// own of which one of the two writes; an op that does not compute also waits for every compute op before it.
+// Invariant: for each other stream, an op waits for the latest op before it there that touches bytes of its own, of which one of the two
+// writes. That op may be one of the step before. An op that does not compute also waits for every compute op before it.
 type cyclicStage struct {
 	ops          []cyclicOp  // by position
 	microbatches []*stageOps // by microbatch
@@ -31,7 +31,6 @@ type cyclicStage struct {
 	host         circle
 	workspace    runtime.Span // of updates on the host
 	sumScalars   runtime.Span // likewise, of sums of the gradients of layers that share weights
-	live, extent int64        // of the device's circle
 	locked       int64        // page-locked bytes
 	duplex       bool
 	epilogue     bool // ops with a prime come behind the last step, and what they need
@@ -183,14 +182,13 @@ func (e *Executor) layCyclic(t *localStage, plan *pipeline.Plan, g *allocator, m
 		c.layLayer(e, &t.layers[i], &c.layers[i], g)
 	}
 	c.findNewest()
-	m.Weights = 0
 	m.Static = g.end
 	for k := range c.microbatches {
 		c.layMicrobatch(e, t, plan, k)
 	}
-	c.live, c.extent = c.device.place()
-	c.device.shift(runtime.Arena, g.alloc(c.extent).Offset)
-	m.InFlight = c.live
+	live, extent := c.device.place()
+	c.device.shift(runtime.Arena, g.alloc(extent).Offset)
+	m.InFlight = live
 	c.layHost(e)
 	c.depend(t)
 	m.Offloaded = c.locked
@@ -248,11 +246,13 @@ func (c *cyclicStage) findNewest() {
 		s := &c.layers[i]
 		s.newest, s.newestState = newest{device: true}, newest{device: true}
 		for k := range c.ops {
-			c.play(&c.ops[k], i+1, s, c.ops[k].Prime)
+			if o := &c.ops[k]; !o.Prime {
+				s.follow(o, i+1)
+			}
 		}
 		for k := range c.ops {
 			if o := &c.ops[k]; c.epilogue && (o.Prime || o.Kind != schedule.Update && o.Kind != schedule.HostUpdate) {
-				c.play(o, i+1, s, false)
+				s.follow(o, i+1)
 			}
 		}
 		s.newest.device = s.newest.device && (s.weights.throughout() || s.weights.stays())
@@ -260,9 +260,9 @@ func (c *cyclicStage) findNewest() {
 	}
 }
 
-// play plays an op of state of a layer.
-func (c *cyclicStage) play(o *cyclicOp, layer int, s *layerState, skip bool) {
-	if o.Layer != layer || skip {
+// follow says which copies of a layer are current behind an op, if that is of the layer.
+func (s *layerState) follow(o *cyclicOp, layer int) {
+	if o.Layer != layer {
 		return
 	}
 	switch o.Kind {
@@ -270,9 +270,7 @@ func (c *cyclicStage) play(o *cyclicOp, layer int, s *layerState, skip bool) {
 		s.newest, s.newestState = newest{device: true}, newest{device: true}
 	case schedule.HostUpdate:
 		s.newest, s.newestState = newest{host: true}, newest{host: true}
-	case schedule.FetchWeights:
-		s.newest = newest{true, true}
-	case schedule.WriteWeights:
+	case schedule.FetchWeights, schedule.WriteWeights:
 		s.newest = newest{true, true}
 	case schedule.FetchState, schedule.WriteState:
 		s.newestState = newest{true, true}
@@ -357,24 +355,6 @@ func (c *cyclicStage) accesses(t *localStage, position int) (all []memoryAccess)
 		}
 	}
 	switch o.Kind {
-	case schedule.FetchWeights:
-		add(true, s.weights.at(position))
-		add(false, s.weightHome)
-	case schedule.WriteWeights:
-		add(false, s.weights.at(position))
-		add(true, s.weightHome)
-	case schedule.FetchState:
-		add(true, s.state.at(position))
-		add(false, s.stateHome)
-	case schedule.WriteState:
-		add(false, s.state.at(position))
-		add(true, s.stateHome)
-	case schedule.OffloadGradient:
-		add(false, s.gradient.at(position))
-		add(true, s.onHost.at(position))
-	case schedule.FetchGradient:
-		add(true, s.gradient.at(position))
-		add(false, s.onHost.at(position))
 	case schedule.Update:
 		add(true, s.weights.at(position), s.state.at(position), s.scalars)
 		add(true, c.gradientsAt(t, position)...)
@@ -382,7 +362,13 @@ func (c *cyclicStage) accesses(t *localStage, position int) (all []memoryAccess)
 		add(true, s.weightHome, s.stateHome, c.workspace)
 		add(true, c.gradientsAt(t, position)...)
 	default:
-		c.activations(t, position, add)
+		if o.op != nil {
+			c.activations(t, position, add)
+			break
+		}
+		dst, src := c.copied(o, position)
+		add(true, dst)
+		add(false, src)
 	}
 	return all
 }
@@ -515,9 +501,6 @@ func updater(on executor.Target) (kernels.Updater, error) {
 
 // open makes the streams and events of a device with a cyclic plan.
 func (c *cyclicStage) open(d *driver) (err error) {
-	if c == nil {
-		return nil
-	}
 	if err := openHost(d, c.duplex); err != nil {
 		return err
 	}

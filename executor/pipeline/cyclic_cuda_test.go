@@ -22,8 +22,8 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// On a GPU, too, plans that move weights, gradients and state train the weights of a plan that keeps everything on the device, to the last
-// bit: with updates on the host and on the device, in the same step and in the next one, as graphs and call by call.
+// On a GPU, plans that move weights, gradients and state train the weights of a plan that keeps everything on the device, to the last bit.
+// They have updates on the host and on the device, in the same step and in the next one, as graphs and call by call.
 func TestGPUsTrainCyclicPlans(t *testing.T) {
 	if status := cuda.Load(); status.Err != nil {
 		t.Skip(status.Err)

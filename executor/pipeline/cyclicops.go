@@ -15,24 +15,11 @@ type cyclicCompiler struct{ ringCompiler }
 
 func (d *compiler) cyclic() cyclicCompiler { return cyclicCompiler{d.ring()} }
 
-// queueOf returns the stream of an op.
-func (d *driver) cyclicQueue(o *cyclicOp) queue {
-	switch o.on {
-	case toHost:
-		return d.toHost
-	case fromHost:
-		return d.fromHost
-	case onHost:
-		return d.updating
-	}
-	return d.compute
-}
-
 // op notes an op. Where its microbatch is not in the run, the op does nothing, but waits and is waited for like all others.
 func (d cyclicCompiler) op(ctx context.Context, v instance, in bool) error {
 	t := d.stages[v.stage]
 	o := &t.cyclic.ops[v.place.Moment()]
-	q := d.cyclicQueue(o)
+	q := d.queueOn(o.on)
 	for _, w := range o.waits {
 		if err := d.note(command{verb: doWait, on: q, event: t.cyclic.ops[w].end, played: always}); err != nil {
 			return err
@@ -66,9 +53,7 @@ func (d cyclicCompiler) issueOp(ctx context.Context, t *localStage, o *cyclicOp,
 	switch {
 	case o.op != nil:
 		err = d.activation(ctx, t, o, q, v)
-	case o.Kind == schedule.Update:
-		err = d.updateLayer(t, o, q, v.place.Moment())
-	case o.Kind == schedule.HostUpdate:
+	case o.Kind == schedule.Update || o.Kind == schedule.HostUpdate:
 		err = d.updateLayer(t, o, q, v.place.Moment())
 	default:
 		dst, src := t.cyclic.copied(o, v.place.Moment())
@@ -123,7 +108,7 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 	}
 	f := t.find(v.minibatch)
 	if o.op.program == nil {
-		if err := d.carryOp(t, o, q, f); err != nil {
+		if err := d.copyAway(t, o.op, q, f); err != nil {
 			return err
 		}
 	} else {
@@ -132,8 +117,9 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 			return err
 		}
 	}
-	if o.updatesOwn && t.cyclic.layers[o.Layer-1].ties && t.layers[o.Layer-1].own > 0 {
-		if err := d.updateOwn(t, o, v.place.Moment()); err != nil {
+	// The own parameters of a layer that has others of another layer never move: their update is behind the last backward of the step.
+	if s := &t.cyclic.layers[o.Layer-1]; o.updatesOwn && s.ties && t.layers[o.Layer-1].own > 0 {
+		if err := d.updateOnDevice(t, o, v.place.Moment(), []runtime.Span{s.ownGradient}); err != nil {
 			return err
 		}
 	}
@@ -182,52 +168,39 @@ func (c *cyclicStage) see(t *localStage, o *cyclicOp, position int, at *frame) {
 	}
 }
 
-// carryOp notes a transfer of an activation.
-func (d cyclicCompiler) carryOp(t *localStage, o *cyclicOp, q queue, f *inFlight) error {
-	sb := &t.slabs[f.slab]
-	copied := sb.hostCopies[o.op.host]
-	if o.Kind == schedule.Prefetch {
-		return q.copy(span(&o.op.output, sb, &f.at).Part(0, copied.Bytes), copied)
-	}
-	return q.copy(copied, span(&o.op.input, sb, &f.at).Part(0, copied.Bytes))
-}
-
-// updateLayer notes the update of a layer, on the device or on the host. The host writes its scalars, which an update of the step before
-// has read.
+// updateLayer notes the update of a layer, on the device or on the host.
 func (d cyclicCompiler) updateLayer(t *localStage, o *cyclicOp, q queue, position int) error {
-	s := &t.cyclic.layers[o.Layer-1]
-	if err := d.host(command{work: fillUpdate, on: q, stage: t, slot: o.Layer - 1, event: s.free, pages: []runtime.Span{s.hostScalars}, writes: true}); err != nil {
+	c := t.cyclic
+	if o.Kind == schedule.Update {
+		return d.updateOnDevice(t, o, position, c.gradientsAt(t, position))
+	}
+	if err := d.fillsScalars(t, o, q); err != nil {
 		return err
 	}
-	at := layerUpdate{onHost: true, scalars: s.hostScalars, workspace: t.cyclic.workspace, weights: s.weightHome, state: s.stateHome}
-	if o.Kind == schedule.Update {
-		at = layerUpdate{scalars: s.scalars, workspace: t.workspace, weights: s.weights.at(position)}
-		if s.stateBytes > 0 {
-			at.state = s.state.at(position)
-		}
-		if err := q.copy(s.scalars, s.hostScalars); err != nil {
-			return err
-		}
-	}
-	at.gradients = t.cyclic.gradientsAt(t, position)
-	return d.applyUpdate(t, o, q, &at)
+	s := &c.layers[o.Layer-1]
+	return d.applyUpdate(t, o, q, &layerUpdate{true, s.hostScalars, c.workspace, s.weightHome, s.stateHome, c.gradientsAt(t, position)})
 }
 
-// updateOwn notes the update of the own parameters of a layer that has others of another layer: behind its last backward of a step, as they never
-// move.
-func (d cyclicCompiler) updateOwn(t *localStage, o *cyclicOp, position int) error {
+// updateOnDevice notes the update of a layer's own parameters on the device, by gradients there.
+func (d cyclicCompiler) updateOnDevice(t *localStage, o *cyclicOp, position int, gradients []runtime.Span) error {
 	s := &t.cyclic.layers[o.Layer-1]
-	if err := d.host(command{work: fillUpdate, on: d.compute, stage: t, slot: o.Layer - 1, event: s.free, pages: []runtime.Span{s.hostScalars}, writes: true}); err != nil {
+	if err := d.fillsScalars(t, o, d.compute); err != nil {
 		return err
 	}
 	if err := d.compute.copy(s.scalars, s.hostScalars); err != nil {
 		return err
 	}
-	at := layerUpdate{scalars: s.scalars, workspace: t.workspace, weights: s.weights.at(position), gradients: []runtime.Span{s.ownGradient}}
+	at := layerUpdate{scalars: s.scalars, workspace: t.workspace, weights: s.weights.at(position), gradients: gradients}
 	if s.stateBytes > 0 {
 		at.state = s.state.at(position)
 	}
 	return d.applyUpdate(t, o, d.compute, &at)
+}
+
+// fillsScalars lets the host write the scalars of a layer's update, which the update of the step before has read.
+func (d cyclicCompiler) fillsScalars(t *localStage, o *cyclicOp, q queue) error {
+	s := &t.cyclic.layers[o.Layer-1]
+	return d.host(command{work: fillUpdate, on: q, stage: t, slot: o.Layer - 1, event: s.free, pages: []runtime.Span{s.hostScalars}, writes: true})
 }
 
 // applyUpdate notes the launches of an update.

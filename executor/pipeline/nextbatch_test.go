@@ -120,8 +120,8 @@ func inRuns(t *testing.T, e *Executor, out *pipelinetest.Outcome, steps int) (lo
 	return logits
 }
 
-// A step on a staged batch trains what it trains on the executor of one device, with the same peak, which has the staged bytes on top of that
-// of the same plan without: of a chain, with recomputation and transfers, and of branches that meet. So do several steps in one run.
+// A step on a staged batch trains what it trains on the executor of one device, with the same peak. That peak has the staged bytes on top
+// of the same plan's without. Plans are of a chain, with recomputation and transfers, and of branches that meet; a run has several steps.
 // Only this test finds a staged batch that another step's ops, a transfer or an evaluation overwrites.
 func TestStagedBatchesTrainAsOnOneDevice(t *testing.T) {
 	t.Parallel()

@@ -106,7 +106,7 @@ func (d ringCompiler) join(t *localStage) error {
 // step notes a step of a minibatch. Where the minibatch is not in the run, the step does nothing, but waits and is waited for like all
 // others. So what a step waits for stands for all that is before it on its stream, as in the middle of a run.
 func (d ringCompiler) step(ctx context.Context, t *localStage, s *step, v instance, in bool) error {
-	q, slot := d.queueOf(s), t.ring.slot(v.minibatch)
+	q, slot := d.queueOn(s.on), t.ring.slot(v.minibatch)
 	for _, p := range s.waits[slot] {
 		if err := d.note(command{verb: doWait, on: q, event: t.ring.steps[p.step].ends[p.slot], played: always}); err != nil {
 			return err
@@ -123,18 +123,21 @@ func (d ringCompiler) step(ctx context.Context, t *localStage, s *step, v instan
 	return nil
 }
 
-func (d *driver) queueOf(s *step) queue {
-	switch s.on {
+// queueOn returns the queue of a stream.
+func (d *driver) queueOn(on stream) queue {
+	switch on {
 	case toHost:
 		return d.toHost
 	case fromHost:
 		return d.fromHost
 	case ofBatches:
 		return d.batches
+	case onHost:
+		return d.updating
 	case onCompute:
 		return d.compute
 	}
-	return d.links[s.to]
+	return d.links[int(on-links)]
 }
 
 // does issues what a step is.
@@ -195,7 +198,7 @@ func (d ringCompiler) part(ctx context.Context, t *localStage, s *step, f *inFli
 // carries issues a transfer.
 func (d ringCompiler) carries(t *localStage, s *step, v instance) error {
 	f := t.find(v.minibatch)
-	sb, m, q := &t.slabs[f.slab], &t.ops[1].swaps[s.swap], d.queueOf(s)
+	sb, m, q := &t.slabs[f.slab], &t.ops[1].swaps[s.swap], d.queueOn(s.on)
 	_ = d.note(command{verb: doBegin})
 	var err error
 	switch {

@@ -228,7 +228,12 @@ func (d taskCompiler) tellEnd(q queue, t *localStage, o *op, f *inFlight) error 
 
 // carry issues a transfer of a step.
 func (d taskCompiler) carry(t *localStage, o *op, f *inFlight) error {
-	sb, q := &t.slabs[f.slab], o.queue(d.driver)
+	return d.copyAway(t, o, o.queue(d.driver), f)
+}
+
+// copyAway notes the copy of an activation to the host, or back.
+func (d taskCompiler) copyAway(t *localStage, o *op, q queue, f *inFlight) error {
+	sb := &t.slabs[f.slab]
 	copied := sb.hostCopies[o.host]
 	if o.moves == schedule.Prefetch {
 		return q.copy(span(&o.output, sb, &f.at).Part(0, copied.Bytes), copied)

@@ -5,13 +5,13 @@ package residency
 // Proof. Take the instants of a step at which the first forward of a layer l starts (A_l), the last backward of l (E_l), and the
 // backward of l of each microbatch (M_l). Let f be the lowest layer that reads the weights of an owner o. At A_l, E_l and M_l with
 // l > f they have been read in the step and will be read again: pass 1. At A_l and E_l with l < f their last backward is over and the
-// next step's first forward is to come: pass 2. A pass in which the weights are away at an instant has a fetch behind it. So
+// next step's first forward is to come: pass 2. A pass in which the weights are away at an instant has a fetch behind it. So these hold:
 //
-//   - up >= w if they are away in pass 1, w if they are away in pass 2 or the host updates them, and s if the state is ever away;
-//   - down >= g of each user, if the host updates; else w if the weights are ever away, and s if the state is;
-//   - what is never away takes its bytes at all instants of its pass, or of the step, beside what the op itself needs;
-//   - the saved output of a layer j < l takes its bytes at M_l (with one microbatch also at A_l), or went to the host and back, or is
-//     computed again by one forward more than one a layer.
+//   - up >= w if they are away in pass 1, w if they are away in pass 2 or the host updates them, and s if the state is ever away.
+//   - down >= g of each user, if the host updates. Else down >= w if the weights are ever away, and s if the state is.
+//   - What is never away takes its bytes at all instants of its pass, or of the step, beside what the op itself needs.
+//   - The saved output of a layer j < l takes its bytes at M_l, with one microbatch also at A_l. Or it went to the host and back. Or it is
+//     computed again, by one forward more than one a layer.
 //
 // The seconds of each stream are at most the period. Weights of these inequalities that are not negative, 1 in all for the streams,
 // give a lower bound: the weighted sum at its least over the choices of each layer, one by one (Lagrangian relaxation). An ascent looks

@@ -17,13 +17,13 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// brute finds the least period over a stated space of sequences of one microbatch, for chains of a few layers:
+// brute finds the least period over a stated space of sequences of one microbatch, for chains of a few layers. These are the rules:
 //
-//   - forwards and backwards: every order with at most `again` forwards more than layers, whose in-order peak is within the limit;
-//   - every layer with weights is updated by U, at any place behind its backward up to its next forward, or by H;
-//   - weights are dropped and fetched between any two uses; what U writes is written back once, before the first fetch behind it;
-//   - the state of a layer that the device updates stays, or comes and goes once a step; gradients stay, activations are not offloaded;
-//   - copies and host updates stand at any place and in any order on each stream; drops stand as early as they may.
+//   - Forwards and backwards come in every order with at most `again` forwards more than layers, whose in-order peak is within the limit.
+//   - Every layer with weights is updated by U, at any place behind its backward up to its next forward, or by H.
+//   - Weights are dropped and fetched between any two uses. What U writes is written back once, before the first fetch behind it.
+//   - The state of a layer that the device updates stays, or comes and goes once a step. Gradients stay, activations are not offloaded.
+//   - Copies and host updates stand at any place and in any order on each stream. Drops stand as early as they may.
 //
 // It shares no code with the planner: package cycle judges and times. Modes are taken by a bound on their period, and those at or above
 // the best period so far are left out.

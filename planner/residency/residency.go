@@ -1,13 +1,13 @@
-// Package residency finds cyclic plans of one device: it decides which weights, gradients and optimizer state stay on the device, when the
-// others are fetched and written back, whether the device or the host updates a layer, which activations are recomputed or offloaded, and
-// the order of the microbatches. Package cycle judges and times its plans; the rules and costs are those of the design, section 8.
+// Package residency finds cyclic plans of one device. A plan decides which weights, gradients and optimizer state stay on the device, and
+// when the others are fetched and written back. It also decides whether the device or the host updates a layer, which activations are
+// recomputed or offloaded, and the order of the microbatches. Package cycle judges and times plans, by the design's section 8.
 //
 // A plan is made in four steps, each a file:
 //
-//   - order: the forwards and backwards of a step, by microbatch, by layer or in groups, with recomputation;
-//   - layout: the device updates among them, and the gaps between two uses of an item, in which it may leave the device;
-//   - keep: which gaps an item stays through, for the room that the limit leaves at each turn;
-//   - place: where in the sequence copies and host updates stand.
+//   - File order makes the forwards and backwards of a step, by microbatch, by layer or in groups, with recomputation.
+//   - File layout puts the device updates among them, and finds the gaps between two uses of an item, in which it may leave the device.
+//   - File keep chooses which gaps an item stays through, for the room that the limit leaves at each turn.
+//   - File place chooses where in the sequence copies and host updates stand.
 //
 // The named strategies fix most choices as the literature does. Auto starts from all of them and searches.
 // The package knows no tensor, device or clock.
