@@ -108,7 +108,7 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 	}
 	f := t.find(v.minibatch)
 	if o.op.program == nil {
-		if err := d.copyAway(t, o.op, q, f); err != nil {
+		if err := q.copyActivation(o.op, &t.slabs[f.slab], &f.at); err != nil {
 			return err
 		}
 	} else {

@@ -228,15 +228,14 @@ func (d taskCompiler) tellEnd(q queue, t *localStage, o *op, f *inFlight) error 
 
 // carry issues a transfer of a step.
 func (d taskCompiler) carry(t *localStage, o *op, f *inFlight) error {
-	return d.copyAway(t, o, o.queue(d.driver), f)
+	return o.queue(d.driver).copyActivation(o, &t.slabs[f.slab], &f.at)
 }
 
-// copyAway notes the copy of an activation to the host, or back.
-func (d taskCompiler) copyAway(t *localStage, o *op, q queue, f *inFlight) error {
-	sb := &t.slabs[f.slab]
+// copyActivation notes the copy of an activation to the host, or back.
+func (q queue) copyActivation(o *op, sb *slab, at *frame) error {
 	copied := sb.hostCopies[o.host]
 	if o.moves == schedule.Prefetch {
-		return q.copy(span(&o.output, sb, &f.at).Part(0, copied.Bytes), copied)
+		return q.copy(span(&o.output, sb, at).Part(0, copied.Bytes), copied)
 	}
-	return q.copy(copied, span(&o.input, sb, &f.at).Part(0, copied.Bytes))
+	return q.copy(copied, span(&o.input, sb, at).Part(0, copied.Bytes))
 }
