@@ -1,7 +1,8 @@
 // Command gpu measures the CUDA backend on one device and writes what it found as JSON and as markdown. It is the
 // measuring half of the suite that make gpu-suite prepares; run.sh calls it and README.md says what each part asks.
 //
-//	gpu [flags] smoke|steps|copies|ops|vendors|throughput|rotor|offload|beyond|world  measure a part
+//	gpu [flags] smoke|steps|copies|ops|vendors|throughput|rotor|offload|beyond|world|language|residency
+//	                                                   measure a part
 //	gpu -part NAME [-tests] [-result FILE] -out DIR run COMMAND...      run a part and add what it gave to the results
 //	gpu [-limits LIMIT] parts [CALL|PART...]           list parts, their limits, and whether they judge, for run.sh
 //	gpu -out DIR merge DIR...                          join the results of several calls
@@ -48,7 +49,7 @@ func (o *options) register(f *flag.FlagSet) {
 	f.BoolVar(&o.tiny, "tiny", false, "tiny shapes: tries the program, measures nothing")
 	f.StringVar(&o.python, "python", "", "Python with PyTorch, for the peer")
 	f.StringVar(&o.peer, "peer", "torch_peer.py", "the peer's script")
-	f.StringVar(&o.program, "program", "", "plimsoll, for world")
+	f.StringVar(&o.program, "program", "", "plimsoll, for world, language and residency")
 	f.StringVar(&o.vendor, "vendor", "", "vendors' libraries: refuse, prefer or require")
 	f.StringVar(&o.result, "result", "", "file for a part's outcome")
 	f.StringVar(&o.part, "part", "", "run: the part's name")
@@ -63,6 +64,7 @@ func (o *options) register(f *flag.FlagSet) {
 var parts = map[string]func(context.Context, *part) error{
 	"smoke": measureSmoke, "steps": measureSteps, "copies": measureCopies, "ops": measureOps, "throughput": measureThroughput, "rotor": measureRotor,
 	"vendors": measureVendors, "offload": measureOffload, "beyond": measureBeyond, "world": measureWorld,
+	"language": measureLanguage, "residency": measureResidency,
 }
 
 func main() {
@@ -95,7 +97,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	measure, known := parts[name]
 	if !known {
-		return fmt.Errorf("unknown part %q: known are smoke, steps, copies, ops, vendors, throughput, rotor, offload, beyond, world, run, parts, merge, summary", name)
+		return fmt.Errorf("unknown part %q: known are smoke, steps, copies, ops, vendors, throughput, rotor, offload, beyond, world, language, residency, run, parts, merge, summary", name)
 	}
 	if f.NArg() > 1 {
 		return fmt.Errorf("unexpected %s: flags stand before the part", strings.Join(f.Args()[1:], " "))

@@ -15,7 +15,10 @@ import (
 // optimizer is the same on both sides of every comparison.
 var optimizer = kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4}
 
-const classes = 1000
+const (
+	classes    = 1000
+	vocabulary = 50257 // GPT-2's
+)
 
 func workload(lib kernels.Library, name string, config models.Config) (*executor.Workload, error) {
 	m, err := models.New(name, config)

@@ -18,6 +18,7 @@ import (
 // opRow is a kernel call of a training step, timed alone with cold caches, beside its floor: the time that its bytes or
 // its operations take at the ceilings measured in the same run, whichever is longer.
 type opRow struct {
+	Model      string  `json:"model"`
 	DType      string  `json:"dtype"`
 	Op         string  `json:"op"`
 	Pass       string  `json:"pass"`
@@ -38,9 +39,6 @@ type ceilings struct {
 }
 
 type opFigures struct {
-	Model    string   `json:"model"`
-	Batch    int      `json:"batch"`
-	Image    int      `json:"image"`
 	Ceilings ceilings `json:"ceilings"`
 	Rows     []opRow  `json:"ops"`
 }
@@ -48,45 +46,64 @@ type opFigures struct {
 // opSizes say how large the ops part is.
 type opSizes struct {
 	model               string
-	batch, image        int
-	matrix              int
+	batch, image        int   // image: of text the tokens of a sample
+	classes             int   // likewise the vocabulary
 	flush, most, source int64 // bytes that displace what is cached, of the arena, of random numbers
 }
 
 func (p *part) opSizes() opSizes {
 	if p.tiny {
-		return opSizes{"tiny", 2, 12, 32, 1 << 16, 1 << 26, 1 << 16}
+		return opSizes{"tiny", 2, 12, classes, 1 << 16, 1 << 26, 1 << 16}
 	}
-	return opSizes{"resnet50", 64, 224, 8192, 256 << 20, 6 << 30, 64 << 20}
+	return opSizes{"resnet50", 64, 224, classes, 256 << 20, 6 << 30, 64 << 20}
+}
+
+// textSizes are those of a language model.
+func (p *part) textSizes() opSizes {
+	if p.tiny {
+		return opSizes{"gpt2-1-64", 2, 8, 50, 1 << 16, 1 << 26, 1 << 16}
+	}
+	return opSizes{"gpt2", 16, 1024, vocabulary, 256 << 20, 24 << 30, 64 << 20}
+}
+
+func (s opSizes) config(d kernels.DType) models.Config {
+	return models.Config{Batch: s.batch, Image: s.image, Classes: s.classes, DType: d}
 }
 
 func measureOps(ctx context.Context, p *part) error {
+	matrix := 8192
+	if p.tiny {
+		matrix = 32
+	}
+	f := &opFigures{}
 	s := p.opSizes()
-	f := &opFigures{Model: s.model, Batch: s.batch, Image: s.image}
-	err := p.with(s, func(r *rig) error { return r.ceilings(s, &f.Ceilings) })
+	err := p.with(s, func(r *rig) error { return r.ceilings(s, matrix, &f.Ceilings) })
 	if err != nil {
 		return err
 	}
-	p.peerCeilings(ctx, s.matrix, &f.Ceilings)
+	p.peerCeilings(ctx, matrix, &f.Ceilings)
 	p.printf("Ceilings: memory %s, read and written, by a copy", units.Rate(f.Ceilings.Bandwidth, "B"))
 	for _, d := range floats {
 		p.printf("; %v %s by %s", d, units.Rate(f.Ceilings.Rate[d.String()], "FLOP"), f.Ceilings.By[d.String()])
 	}
 	p.printf(".\n")
 	for _, d := range floats {
-		err := p.with(s, func(r *rig) error { return r.timeOps(ctx, p, s, d, f) })
-		if errors.Is(err, kernels.ErrType) {
-			p.printf("\nThe kernels do not compute in %v.\n", d)
-			continue
-		}
-		if err != nil {
-			return err
+		for _, s := range []opSizes{p.textSizes(), s} {
+			err := p.with(s, func(r *rig) error { return r.timeOps(ctx, p, s, d, f) })
+			if errors.Is(err, kernels.ErrType) {
+				p.printf("\nThe kernels do not compute %s in %v.\n", s.model, d)
+				continue
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return p.save(f)
 }
 
-var floats = []kernels.DType{kernels.Float32, kernels.TF32, kernels.BFloat16}
+// floats are the types, with what is asked most first: time may run out.
+var floats = []kernels.DType{kernels.BFloat16, kernels.TF32, kernels.Float32}
 
 // with opens a rig with the arena of the ops part for do.
 func (p *part) with(s opSizes, do func(*rig) error) error {
@@ -101,7 +118,7 @@ func (p *part) with(s opSizes, do func(*rig) error) error {
 }
 
 // ceilings measures a copy and matrix products.
-func (r *rig) ceilings(s opSizes, c *ceilings) error {
+func (r *rig) ceilings(s opSizes, matrix int, c *ceilings) error {
 	dst, src := runtime.Span{Bytes: s.flush}, runtime.Span{Offset: s.flush, Bytes: s.flush}
 	took, err := r.time(nil, func() error { return r.stream.Copy(dst, src) })
 	if err != nil {
@@ -109,8 +126,8 @@ func (r *rig) ceilings(s opSizes, c *ceilings) error {
 	}
 	*c = ceilings{Bandwidth: 2 * float64(s.flush) / took, Rate: map[string]float64{}, By: map[string]string{}}
 	for _, d := range floats {
-		x := kernels.Desc{Shape: kernels.Shape{s.matrix, s.matrix}, DType: d.Stored()}
-		op, err := r.place(kernels.Call{Op: kernels.Linear{Out: s.matrix, TF32: d == kernels.TF32}, In: []kernels.Desc{x}}, runtime.Span{Bytes: s.most})
+		x := kernels.Desc{Shape: kernels.Shape{matrix, matrix}, DType: d.Stored()}
+		op, err := r.place(kernels.Call{Op: kernels.Linear{Out: matrix, TF32: d == kernels.TF32}, In: []kernels.Desc{x}}, runtime.Span{Bytes: s.most})
 		if errors.Is(err, kernels.ErrType) {
 			continue
 		}
@@ -121,7 +138,7 @@ func (r *rig) ceilings(s opSizes, c *ceilings) error {
 		if err != nil {
 			return err
 		}
-		n := float64(s.matrix)
+		n := float64(matrix)
 		c.Rate[d.String()], c.By[d.String()] = 2*n*n*n/took, "our own product"
 	}
 	return nil
@@ -173,7 +190,7 @@ func calls(w *executor.Workload) []*call {
 
 // timeOps adds a row for every call of the model in a type.
 func (r *rig) timeOps(ctx context.Context, p *part, s opSizes, d kernels.DType, f *opFigures) error {
-	w, err := workload(r.Library, s.model, models.Config{Batch: s.batch, Image: s.image, Classes: classes, DType: d})
+	w, err := workload(r.Library, s.model, s.config(d))
 	if err != nil {
 		return err
 	}
@@ -186,10 +203,11 @@ func (r *rig) timeOps(ctx context.Context, p *part, s opSizes, d kernels.DType, 
 		if err != nil {
 			return fmt.Errorf("%s %v of %v: %w", c.Op.Kind(), c.Pass, c.In, err)
 		}
+		row.Model = s.model
 		rows = append(rows, row)
 	}
 	f.Rows = append(f.Rows, rows...)
-	p.printOps(d, rows)
+	p.printOps(s, d, rows)
 	return p.save(f)
 }
 
@@ -222,13 +240,13 @@ func shape(c *call) string {
 // mostRows is how many calls the markdown lists: those that take longest. The JSON has all.
 const mostRows = 25
 
-func (p *part) printOps(d kernels.DType, rows []opRow) {
+func (p *part) printOps(s opSizes, d kernels.DType, rows []opRow) {
 	var took, floor float64
 	for _, row := range rows {
 		took, floor = took+float64(row.Count)*row.Seconds, floor+float64(row.Count)*row.Floor
 	}
-	p.printf("\n%v: all calls of a step one after the other %s, their floors %s (%.0f %%); %d different calls, those that take longest:\n\n",
-		d, units.Seconds(took), units.Seconds(floor), 100*floor/took, len(rows))
+	p.printf("\n%s, %v: all calls of a step one after the other %s, their floors %s (%.0f %%); %d different calls, those that take longest:\n\n",
+		describeRun(s.model, s.image, s.batch), d, units.Seconds(took), units.Seconds(floor), 100*floor/took, len(rows))
 	p.printf("| op | pass | input | in a step | time | floor | bound by | floor / time |\n|---|---|---|---|---|---|---|---|\n")
 	longest := slices.Clone(rows)
 	slices.SortStableFunc(longest, func(a, b opRow) int { return cmp.Compare(float64(b.Count)*b.Seconds, float64(a.Count)*a.Seconds) })
@@ -236,5 +254,5 @@ func (p *part) printOps(d kernels.DType, rows []opRow) {
 		p.printf("| %s | %s | %s | %d | %s | %s | %s | %.0f %% |\n", row.Op, row.Pass, row.Shape, row.Count,
 			units.Seconds(row.Seconds), units.Seconds(row.Floor), row.Bound, 100*row.Floor/row.Seconds)
 	}
-	p.sumUp("%v ops at %.0f %% of their floors", d, 100*floor/took)
+	p.sumUp("%v ops of %s at %.0f %% of their floors", d, s.model, 100*floor/took)
 }

@@ -72,7 +72,7 @@ func placeBytes(lib kernels.Library, c kernels.Call) (int64, error) {
 	return t.bytes, err
 }
 
-// place binds a call to memory in the span, whatever it holds; labels are all 0. For a backward the forward runs first.
+// place binds a call to memory in the span, whatever it holds; labels and tokens are random. For a backward the forward runs first.
 func (r *rig) place(c kernels.Call, in runtime.Span) (*placed, error) {
 	w, err := workspace(r.Library, c)
 	if err != nil {
@@ -88,7 +88,7 @@ func (r *rig) place(c kernels.Call, in runtime.Span) (*placed, error) {
 	}
 	for i, d := range c.In {
 		if d.DType == kernels.Int32 {
-			if err := r.zero(p.operands.X[i]); err != nil {
+			if err := r.index(p.operands.X[i], extent(c)); err != nil {
 				return nil, err
 			}
 		}
@@ -111,4 +111,12 @@ func (r *rig) runForward(c kernels.Call, o kernels.Operands) error {
 		return err
 	}
 	return r.stream.Synchronize()
+}
+
+// extent is how many labels, or tokens, a call tells apart.
+func extent(c kernels.Call) uint32 {
+	if e, ok := c.Op.(kernels.Embedding); ok {
+		return uint32(e.Vocabulary)
+	}
+	return uint32(c.In[0].Shape[len(c.In[0].Shape)-1])
 }

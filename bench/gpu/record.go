@@ -41,10 +41,7 @@ func runPart(ctx context.Context, o *options, command []string, out io.Writer) e
 	if o.missing == "" {
 		log = p.execute(ctx, o, command)
 	}
-	if err := appendLog(filepath.Join(o.out, logName), p, log); err != nil {
-		return err
-	}
-	if err := record(o.out, p); err != nil {
+	if err := keep(o.out, p, log); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "%s\t%s\t%.0f s\t%s\n", p.Part, p.State, p.Seconds, p.Summary)
@@ -198,11 +195,17 @@ func lastLine(text []byte) string { return tail(text, 1) }
 // mostLog is how much of a part's output the log keeps, in bytes: its end.
 const mostLog = 1 << 20
 
-func appendLog(path string, p *outcome, log []byte) error {
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+// keep adds a part's outcome and its output to a folder. Parts that run beside each other take turns, by a lock on the log.
+func keep(folder string, p *outcome, log []byte) error {
+	f, err := os.OpenFile(filepath.Join(folder, logName), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(f, "==> %s: %s, %.0f s\n%s\n", p.Part, p.State, p.Seconds, log[max(len(log)-mostLog, 0):])
+	if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err == nil {
+		_, err = fmt.Fprintf(f, "==> %s: %s, %.0f s\n%s\n", p.Part, p.State, p.Seconds, log[max(len(log)-mostLog, 0):])
+	}
+	if err == nil {
+		err = record(folder, p)
+	}
 	return errors.Join(err, f.Close())
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 
@@ -81,10 +82,13 @@ func (r *rig) fill(bytes int64) error {
 	return r.stream.Synchronize()
 }
 
-// zero clears a span of at most the host space.
-func (r *rig) zero(s runtime.Span) error {
+// index puts random numbers below extent into a span of at most the host space.
+func (r *rig) index(s runtime.Span, extent uint32) error {
 	n := min(s.Bytes, int64(len(r.host)))
-	clear(r.host[:n])
+	random := rand.New(rand.NewPCG(3, 4))
+	for i := int64(0); i+4 <= n; i += 4 {
+		binary.LittleEndian.PutUint32(r.host[i:], random.Uint32N(extent))
+	}
 	return cmp.Or(r.stream.Copy(runtime.Span{Offset: s.Offset, Bytes: n}, runtime.Span{Space: runtime.Host, Bytes: n}), r.stream.Synchronize())
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks and measures the CUDA backend on the machine's GPU, in at most nine minutes a call; see README.md.
+# Checks and measures the CUDA backend on the machine's GPU, in at most nine minutes a call; see README.md. Parts that judge run beside
+# each other, parts that measure one by one.
 #
 #   run.sh [CALL|PART...]   calls: smoke correctness measurement speed; parts: those of a call, as table.go has them and README.md explains
 #                           none: smoke and correctness, and nothing behind a smoke that is red
@@ -31,7 +32,6 @@ mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
 export CUDA_CACHE_PATH=${CUDA_CACHE_PATH:-${TMPDIR:-/tmp}/plimsoll-cuda-cache}
 mkdir -p "$CUDA_CACHE_PATH"
-bad=0
 
 # unpack NAME: makes the folder $work/NAME of NAME.tar.gz.
 unpack() { [ -d "$work/$1" ] || tar -xzf "$here/$1.tar.gz" -C "$work"; }
@@ -79,12 +79,6 @@ pipelines() {
 		--strategy "1f1b*,gpipe,1f1b-flush,interleaved,zb-h1,zb-v" --microbatches 8 --steps 2 --option profile.no-cache --json
 }
 
-# world: two processes share the GPU, so bits and peaks are judged, and times are shown.
-world() {
-	unpack plimsoll || return
-	measured -program "$work/plimsoll/plimsoll"
-}
-
 # sanitizer: the part's name is the tool. Vendors' libraries are not ours to check.
 sanitizer() {
 	tool=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
@@ -95,13 +89,13 @@ sanitizer() {
 	record run "$tool" --tool "$part" --error-exitcode 7 "$bench" -device "$device" -vendor refuse -tiny steps
 }
 
-# compared: a part of gpubench beside PyTorch, if it is here.
+# compared [FLAGS...]: a part of gpubench beside PyTorch, if it is here.
 compared() {
-	if "$python" -c 'import torch, torchvision' >/dev/null 2>&1; then
-		measured -python "$python" -peer "$here/torch_peer.py"
-	else
-		measured
+	if [ -z "${peer+x}" ]; then # once, as it takes seconds
+		peer=
+		! "$python" -c 'import torch, torchvision' >/dev/null 2>&1 || peer=$here/torch_peer.py
 	fi
+	measured ${peer:+-python "$python" -peer "$peer"} "$@"
 }
 
 # perform runs $part.
@@ -110,12 +104,17 @@ perform() {
 	runtime | kernels) tests ;;
 	executor) tests -test.run GPU ;; # the other tests need none
 	drivers) tests -test.run GPUs ;;
-	validate | pipelines | world) "$part" ;;
+	validate | pipelines) "$part" ;;
+	world) unpack plimsoll && measured -program "$work/plimsoll/plimsoll" ;;
+	language | residency) unpack plimsoll && compared -program "$work/plimsoll/plimsoll" ;;
 	memcheck | racecheck) sanitizer ;;
 	ops | throughput | beyond) compared ;;
 	*) measured ;;
 	esac
 }
+
+# judged: the part that is red makes the whole red.
+judged() { perform || [ "$kind" != judges ] || : >"$work/bad"; }
 
 if [ "${1:-}" = merge ]; then
 	shift
@@ -123,17 +122,17 @@ if [ "${1:-}" = merge ]; then
 	exit
 fi
 parts=$("$bench" -limits "$limits" parts "$@") || exit 2
+for name in plimsoll runtime kernels executor drivers; do unpack "$name"; done
 go=1
 while read -r part limit kind <&3; do
-	if [ "$go" = 0 ]; then
-		missing "smoke is red, and says what to mend"
-		continue
-	fi
-	if ! perform && [ "$kind" = judges ]; then
-		bad=1
-		[ "$part" != smoke ] || go=0
-	fi
+	case $go:$part:$kind in
+	0:*) missing "smoke is red, and says what to mend" ;;
+	1:smoke:*) judged; [ ! -e "$work/bad" ] || go=0 ;;
+	1:*:judges) judged & ;; # beside the others that judge: their times say nothing
+	*) wait; judged ;;
+	esac
 done 3<<<"$parts"
+wait
 echo
 "$bench" -out "$out" summary
-exit $bad
+[ ! -e "$work/bad" ]

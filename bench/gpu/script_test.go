@@ -68,8 +68,8 @@ func TestRunScript(t *testing.T) {
 	}
 	for _, want := range []string{
 		`cache=/\S+/plimsoll-cuda-cache -part smoke .*-limit 60s .* smoke$`,
-		`-part memcheck .*-limit 40s run \S+ --tool memcheck .* -vendor refuse `,
-		`-part racecheck .*-limit 40s run \S+ --tool racecheck .* -vendor refuse `,
+		`-part memcheck .*-limit 60s run \S+ --tool memcheck .* -vendor refuse `,
+		`-part racecheck .*-limit 60s run \S+ --tool racecheck .* -vendor refuse `,
 		`-part executor .* -tests run \./executor -test\.v .*-test\.run GPU$`,
 		`-part world .* -program \S+/plimsoll world$`,
 		`-out \S+ summary$`,

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Calls of run.sh. A machine is lent for half an hour, and a call lasts ten minutes at most.
+// Calls of run.sh. A machine is lent for a quarter of an hour, and a call lasts ten minutes at most.
 const (
 	smokeCall   = "smoke"
 	correctness = "correctness"
@@ -26,23 +26,25 @@ type entry struct {
 // table lists the parts in the order in which run.sh runs them.
 var table = []entry{
 	{"smoke", smokeCall, 60 * time.Second},
-	{"runtime", correctness, 30 * time.Second},
-	{"kernels", correctness, 80 * time.Second},
-	{"executor", correctness, 45 * time.Second},
-	{"steps", correctness, 45 * time.Second},
-	{"validate", correctness, 40 * time.Second},
-	{"drivers", correctness, 30 * time.Second},
-	{"pipelines", correctness, 40 * time.Second},
-	{"world", correctness, 70 * time.Second},
-	{"memcheck", correctness, 40 * time.Second},
-	{"racecheck", correctness, 40 * time.Second},
-	{"copies", measurement, 20 * time.Second},
-	{"ops", measurement, 70 * time.Second},
-	{"vendors", measurement, 70 * time.Second},
-	{"rotor", measurement, 90 * time.Second},
-	{"offload", measurement, 80 * time.Second},
-	{"throughput", speed, 200 * time.Second},
-	{"beyond", speed, 150 * time.Second},
+	{"runtime", correctness, 60 * time.Second},
+	{"kernels", correctness, 120 * time.Second},
+	{"executor", correctness, 90 * time.Second},
+	{"steps", correctness, 90 * time.Second},
+	{"validate", correctness, 90 * time.Second},
+	{"drivers", correctness, 120 * time.Second},
+	{"pipelines", correctness, 90 * time.Second},
+	{"world", correctness, 90 * time.Second},
+	{"memcheck", correctness, 60 * time.Second},
+	{"racecheck", correctness, 60 * time.Second},
+	{"language", measurement, 70 * time.Second},
+	{"residency", measurement, 90 * time.Second},
+	{"copies", measurement, 15 * time.Second},
+	{"ops", measurement, 60 * time.Second},
+	{"rotor", measurement, 50 * time.Second},
+	{"throughput", speed, 120 * time.Second},
+	{"offload", speed, 40 * time.Second},
+	{"vendors", speed, 40 * time.Second},
+	{"beyond", speed, 60 * time.Second},
 }
 
 // judges reports whether a part of this call can be wrong, and not only slow.

@@ -3,13 +3,15 @@
     torch_peer.py [--device cuda] [--steps 20] [--warmup 5] [--memory BYTES] JOB...
 
     JOB = MODEL:IMAGE:BATCH:PRECISION:MODE[:SEGMENTS]      resnet50:224:64:tf32:eager, resnet101:1000:8:bf16:checkpoint:4
+          gpt2:1024:16:bf16:eager                        of text: the tokens of a sample, and samples
           matmul:N:1:PRECISION:eager                       a product of two N x N matrices
 
 precision  fp32, tf32 or bf16 (models: autocast, float32 weights and bfloat16 activations)
 mode       eager, compile (torch.compile), checkpoint (checkpoint_sequential over the model's blocks) or save_on_cpu (what the
            backward reads goes to page-locked host memory: torch.autograd.graph.save_on_cpu)
 
-A step is zero_grad, forward, cross entropy, backward and SGD with momentum; tensors are channels last. The batch is on
+A step is zero_grad, forward, cross entropy, backward and SGD with momentum; tensors are channels last. Of GPT-2, written here with
+PyTorch's own attention (scaled_dot_product_attention), the optimizer is its fused AdamW. The batch is on
 the device already. Times are medians of steps, by CUDA events; peak_bytes is what the allocator held at most during a
 step. --memory is the most that the allocator may take. A job that fails gives an object with "error". --device cpu checks the
 script.
@@ -22,10 +24,14 @@ import statistics
 import time
 
 import torch
+import torch.nn.functional as F
 import torchvision
+from torch import nn
 from torch.utils.checkpoint import checkpoint_sequential
 
 CLASSES = 1000
+VOCABULARY = 50257
+TEXT = {"gpt2": (12, 768), "gpt2-medium": (24, 1024), "gpt2-large": (36, 1280), "gpt2-1-64": (1, 64)}  # blocks, width
 MODES = ("eager", "compile", "checkpoint", "save_on_cpu")
 
 
@@ -118,8 +124,62 @@ def blocks(model):
     return [*features, head]
 
 
+class Block(nn.Module):
+    """A block of GPT-2, with heads of 64 channels."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        n, t, c = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(n, t, 3, c // 64, 64).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.project(y.transpose(1, 2).reshape(n, t, c))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class GPT2(nn.Module):
+    """GPT-2 without dropout; the head has the weights of the embedding."""
+
+    def __init__(self, blocks, width, length):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(VOCABULARY, width), nn.Embedding(length, width)
+        self.blocks, self.norm = nn.ModuleList(Block(width) for _ in range(blocks)), nn.LayerNorm(width)
+        self.head = nn.Linear(width, VOCABULARY, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, x):
+        h = self.tokens(x) + self.places.weight[: x.shape[1]]
+        for block in self.blocks:
+            h = block(h)
+        return self.head(self.norm(h))
+
+
+def text_training(job, device):
+    """A function that makes one training step of a language model."""
+    model = GPT2(*TEXT[job.model], job.image).to(device.name)
+    x, y = (torch.randint(0, VOCABULARY, (job.batch, job.image), device=device.name) for _ in range(2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, fused=device.cuda)
+    forward = torch.compile(model) if job.mode == "compile" else model
+    bf16 = job.precision == "bf16"
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device.kind, dtype=torch.bfloat16) if bf16 else contextlib.nullcontext():
+            loss = F.cross_entropy(forward(x).flatten(0, 1), y.flatten())
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
 def training(job, device):
     """A function that makes one training step."""
+    if job.model in TEXT:
+        return text_training(job, device)
     model = torchvision.models.get_model(job.model, num_classes=CLASSES).to(device.name, memory_format=torch.channels_last)
     x = torch.randn(job.batch, 3, job.image, job.image, device=device.name).to(memory_format=torch.channels_last)
     y = torch.randint(0, CLASSES, (job.batch,), device=device.name)

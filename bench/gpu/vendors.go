@@ -7,7 +7,6 @@ import (
 
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
-	"plimsoll/models"
 	"plimsoll/runtime"
 )
 
@@ -79,7 +78,7 @@ func (p *part) openWith(vendor string) error {
 func (p *part) products(ctx context.Context, s opSizes, d kernels.DType, vendor string) (rows []vendorRow, err error) {
 	p.vendor = vendor
 	err = p.with(s, func(r *rig) error {
-		w, err := workload(r.Library, s.model, models.Config{Batch: s.batch, Image: s.image, Classes: classes, DType: d})
+		w, err := workload(r.Library, s.model, s.config(d))
 		if err != nil {
 			return err
 		}
