@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"strconv"
 
 	"plimsoll/bench/report"
@@ -28,6 +29,7 @@ type trainedRow struct {
 	HostBytes int64   `json:"host_bytes,omitempty"` // page-locked
 	Weights   string  `json:"weights_sha256,omitempty"`
 	Same      bool    `json:"same_weights,omitempty"` // as the first row of the model in its precision
+	Refused   string  `json:"refused,omitempty"`
 	Error     string  `json:"error,omitempty"`
 }
 
@@ -45,6 +47,9 @@ func (p *part) training() (*training, error) {
 		"|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	return &training{part: p, rows: []trainedRow{}}, nil
 }
+
+// doesNotFit is the program's exit code where a limit is too small (docs/json.md).
+const doesNotFit = 3
 
 // text is a language model and how it is trained.
 type text struct {
@@ -72,6 +77,10 @@ func (t *training) ours(ctx context.Context, batch int, row trainedRow, args ...
 		args = append(args, "--memory", strconv.FormatInt(row.Limit, 10))
 	}
 	s, err := t.trains(ctx, nil, append(args, "--strategy", row.Plan)...)
+	if exit, refused := errors.AsType[*exec.ExitError](err); refused && exit.ExitCode() == doesNotFit {
+		row.Refused = "the limit is too small"
+		return nil, t.add(row)
+	}
 	if err != nil {
 		row.Error = err.Error()
 		return nil, cmp.Or(ctx.Err(), t.add(row))
@@ -99,8 +108,8 @@ func (t *training) add(row trainedRow) error {
 	if row.Limit > 0 {
 		limit = units.Bytes(row.Limit)
 	}
-	if row.Error != "" {
-		t.printf("| %s | %s | %s | %s | %s | %s | | | | | | | | |\n", row.System, row.Model, row.Precision, row.Plan, limit, row.Error)
+	if none := row.Error + row.Refused; none != "" {
+		t.printf("| %s | %s | %s | %s | %s | %s | | | | | | | | |\n", row.System, row.Model, row.Precision, row.Plan, limit, none)
 		return t.save(t.rows)
 	}
 	predicted, off, planned, same, ratio, host := "", "", "", "", "", ""
@@ -206,7 +215,7 @@ var errTraining = errors.New("a training failed, has other weights than the firs
 // failure is an error if one of our trainings did not keep its promises.
 func (t *training) failure() error {
 	for _, row := range t.rows {
-		if row.System == ours && (row.Error != "" || !row.Same || row.PeakBytes > row.PlanBytes) {
+		if row.System == ours && row.Refused == "" && (row.Error != "" || !row.Same || row.PeakBytes > row.PlanBytes) {
 			return fmt.Errorf("%w: %s by %s: %s", errTraining, row.Model, row.Plan, row.Error)
 		}
 	}
