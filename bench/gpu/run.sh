@@ -121,6 +121,13 @@ if [ "${1:-}" = merge ]; then
 	"$bench" -out "$out" merge "$@"
 	exit
 fi
+# Where the loader does not find NCCL, Python's packages may have it.
+if [ -z "${PLIMSOLL_NCCL:-}" ] && ! ldconfig -p 2>/dev/null | grep -q libnccl.so.2; then
+	for found in "$(dirname "$(readlink -f "$(command -v "$python" || echo /)")")"/../lib/python3*/site-packages/nvidia/nccl/lib/libnccl.so.2 \
+		"$(dirname "$(command -v "$python" || echo /)")"/../lib/python3*/site-packages/nvidia/nccl/lib/libnccl.so.2; do
+		[ ! -e "$found" ] || export PLIMSOLL_NCCL=$found
+	done
+fi
 parts=$("$bench" -limits "$limits" parts "$@") || exit 2
 for name in plimsoll runtime kernels executor drivers; do unpack "$name"; done
 go=1

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 
 	"plimsoll/bench/report"
@@ -36,7 +38,8 @@ type trainedRow struct {
 // training is a part whose rows are trainings by the program.
 type training struct {
 	*part
-	rows []trainedRow
+	rows    []trainedRow
+	choices string // file with who computes what: processes that choose for themselves may differ in last bits
 }
 
 func (p *part) training() (*training, error) {
@@ -45,8 +48,11 @@ func (p *part) training() (*training, error) {
 	}
 	p.printf("| system | model | precision | plan | limit | predicted | measured | error | samples/s | ratio to eager | planned peak | peak | page-locked | weights as the first row's |\n" +
 		"|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
-	return &training{part: p, rows: []trainedRow{}}, nil
+	folder, err := os.MkdirTemp("", "choices")
+	return &training{part: p, rows: []trainedRow{}, choices: filepath.Join(folder, "choices.json")}, err
 }
+
+func (t *training) close() error { return os.RemoveAll(filepath.Dir(t.choices)) }
 
 // doesNotFit is the program's exit code where a limit is too small (docs/json.md).
 const doesNotFit = 3
@@ -76,7 +82,7 @@ func (t *training) ours(ctx context.Context, batch int, row trainedRow, args ...
 	if row.Limit > 0 {
 		args = append(args, "--memory", strconv.FormatInt(row.Limit, 10))
 	}
-	s, err := t.trains(ctx, nil, append(args, "--strategy", row.Plan)...)
+	s, err := t.trains(ctx, []string{"PLIMSOLL_CUDA_CHOICES=" + t.choices}, append(args, "--strategy", row.Plan)...)
 	if exit, refused := errors.AsType[*exec.ExitError](err); refused && exit.ExitCode() == doesNotFit {
 		row.Refused = "the limit is too small"
 		return nil, t.add(row)
@@ -147,7 +153,7 @@ func (t *training) eager(ctx context.Context, m text, mode string, precisions ..
 }
 
 // measureLanguage trains GPT-2 with everything on the device beside PyTorch.
-func measureLanguage(ctx context.Context, p *part) error {
+func measureLanguage(ctx context.Context, p *part) (err error) {
 	m := text{"gpt2", 1024, 16, vocabulary, 10}
 	if p.tiny {
 		m = text{"gpt2-1-64", 8, 2, 256, 3}
@@ -156,6 +162,7 @@ func measureLanguage(ctx context.Context, p *part) error {
 	if err != nil {
 		return err
 	}
+	defer func() { err = cmp.Or(err, t.close()) }()
 	rates := t.eager(ctx, m, "eager", "bf16", "tf32")
 	for _, d := range []struct{ name, short string }{{"bf16", "bf16"}, {"tf32", "tf32"}} {
 		s, err := t.ours(ctx, m.batch, trainedRow{Model: m.model, Precision: d.short, Plan: "store-all"}, m.args(d.name)...)
@@ -180,7 +187,7 @@ func measureLanguage(ctx context.Context, p *part) error {
 
 // measureResidency trains with weights, gradients and optimizer state that leave the device, down to a fifth of what a resident plan takes,
 // and a model whose weights and state alone are larger than its limit.
-func measureResidency(ctx context.Context, p *part) error {
+func measureResidency(ctx context.Context, p *part) (err error) {
 	m, large := text{"gpt2", 1024, 8, vocabulary, 8}, text{"gpt2-large", 1024, 4, vocabulary, 5}
 	limit := int64(4 << 30)
 	if p.tiny {
@@ -190,6 +197,7 @@ func measureResidency(ctx context.Context, p *part) error {
 	if err != nil {
 		return err
 	}
+	defer func() { err = cmp.Or(err, t.close()) }()
 	all, err := t.ours(ctx, m.batch, trainedRow{Model: m.model, Precision: "bf16", Plan: "resident"}, m.args("bf16")...)
 	if err != nil || all == nil {
 		return cmp.Or(err, t.failure())
