@@ -87,10 +87,16 @@ func (f *far) move(t *testing.T, o kernels.Operand, bytes int64, out bool) {
 // runFar runs the last block of each kernel of a call whose operands end with these, and has the results judged.
 func runFar(t *testing.T, c kernels.Call, in data, alias map[kernels.Operand]kernels.Operand, judge func(*testing.T, *far)) {
 	t.Helper()
+	runFarBlocks(t, c, in, alias, 1, judge)
+}
+
+// runFarBlocks is runFar with the last blocks of each kernel.
+func runFarBlocks(t *testing.T, c kernels.Call, in data, alias map[kernels.Operand]kernels.Operand, blocks uint64, judge func(*testing.T, *far)) {
+	t.Helper()
 	t.Run(c.Pass.String(), func(t *testing.T) { // whose memory is free at its end
 		f := newFar(t, c, alias)
 		f.put(t, in)
-		cudatest.LastBlocks(t, 1)
+		cudatest.LastBlocks(t, blocks)
 		if err := errors.Join(f.stream.Launch(f.launch), f.stream.Synchronize()); err != nil {
 			t.Fatal(err)
 		}

@@ -126,7 +126,10 @@ func (b *builder) rotary(op kernels.Rotary) {
 	addStep(b, "sequence", "rotary"+suffix(x.DType), perRow(rows), rowBlock, 0, args)
 }
 
-const attentionTile = 64 // TILE in src/attention.cu
+const (
+	attentionTile = 64 // TILE and
+	meanRows      = 32 // MEAN_ROWS in src/attention.cu
+)
 
 func (b *builder) attention(op kernels.Attention) {
 	x := b.call.In[0]
@@ -146,7 +149,13 @@ func (b *builder) attention(op kernels.Attention) {
 		return
 	}
 	args.means = b.reserve(samples * heads * length * 4)
-	addStep(b, "attention", "attention_means"+suffix(x.DType), dim{ceil(samples*heads*length, rowBlock[0]), 1, 1}, rowBlock, 0, args)
+	addStep(b, "attention", "attention_means"+suffix(x.DType), dim{ceil(samples*heads*length, meanRows), 1, 1}, rowBlock, 0, args)
+	if head := b.lib.flashBackward(x.DType, width); head > 0 {
+		tiles, block, shared := ceil(length, gradientTile), dim{gradientThreads, 1, 1}, gradientShared(head)
+		addStep(b, "flashbackward", gradientKernel("queries", x.DType, head), dim{tiles, samples * heads, 1}, block, shared, args)
+		addStep(b, "flashbackward", gradientKernel("keys", x.DType, head), dim{tiles, samples * kv, 1}, block, shared, args)
+		return
+	}
 	addStep(b, "attention", "attention_queries"+suffix(x.DType), dim{tiles, samples * heads, parts}, rowBlock, 0, args)
 	addStep(b, "attention", "attention_keys"+suffix(x.DType), dim{tiles, samples * kv, parts}, rowBlock, 0, args)
 }

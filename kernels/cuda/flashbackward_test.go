@@ -1,0 +1,155 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"plimsoll/kernels"
+)
+
+// attentionGradients are the two calls of attention's backward: gradients written, and added to what is there.
+func attentionGradients(op kernels.Attention, samples, length, channels int) (forward kernels.Call, backward []kernels.Call) {
+	forward = kernels.Call{Op: op, In: []kernels.Desc{typed(kernels.BFloat16, samples, length, (op.Heads+2*op.Defaults().KVHeads)*channels)}, Train: true}
+	for _, add := range []bool{false, true} {
+		c := forward
+		c.Pass, c.AddDX = kernels.Backward, []bool{add}
+		backward = append(backward, c)
+	}
+	return forward, backward
+}
+
+// flashNames returns the kernels of src/flashbackward.cu that a call launches.
+func flashNames(t *testing.T, l *Library, c kernels.Call) (names []string) {
+	t.Helper()
+	b, err := l.build(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range b.steps {
+		if s.module == "flashbackward" {
+			names = append(names, s.function)
+		}
+	}
+	return names
+}
+
+var flashShapes = []struct {
+	heads, kv, samples, length, channels int
+	factor                               float32 // of all inputs
+	kernel                               int64   // 0: those without tensor cores
+}{
+	{2, 2, 2, 150, 64, 1, 64},
+	{4, 2, 1, 129, 64, 1, 64},
+	{3, 1, 2, 65, 32, 1, 32},
+	{2, 1, 1, 200, 128, 1, 128},
+	{1, 1, 2, 97, 96, 1, 96},
+	{2, 2, 1, 64, 8, 1, 32},
+	{2, 2, 1, 63, 40, 1, 64},
+	{4, 1, 1, 33, 72, 1, 96},
+	{2, 1, 1, 70, 104, 1, 128},
+	{1, 1, 3, 1, 64, 1, 64},
+	{2, 1, 2, 17, 24, 1, 32},
+	{2, 1, 1, 31, 128, 1, 128},
+	{2, 2, 1, 100, 64, 12, 64}, // scores whose exponentials would overflow
+	{2, 1, 1, 90, 136, 1, 0},
+	{2, 1, 1, 90, 60, 1, 0},
+}
+
+// TestAttentionGradients: on tensor cores, heads of any multiple of 8 channels up to 128, groups of heads, lengths that are no whole
+// tiles or less than one, and large scores.
+func TestAttentionGradients(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	for i, s := range flashShapes {
+		forward, backward := attentionGradients(kernels.Attention{Heads: s.heads, KVHeads: s.kv}, s.samples, s.length, s.channels)
+		want := ""
+		if s.kernel > 0 {
+			want = fmt.Sprintf("flash_queries_bf16_d%d flash_keys_bf16_d%d", s.kernel, s.kernel)
+		}
+		if got := strings.Join(flashNames(t, l, backward[0]), " "); l.tensor && got != want {
+			t.Errorf("%+v launches %q, want %q", s, got, want)
+		}
+		in := randomInputs(rand.New(rand.NewPCG(71, uint64(i))), forward)
+		x := values(kernels.BFloat16, in[operand(kernels.X, 0)])
+		larger := make([]float32, len(x))
+		for j := range x {
+			larger[j] = float32(x[j]) * s.factor
+		}
+		in[operand(kernels.X, 0)] = encode(kernels.BFloat16, larger)
+		given, _ := check(t, b, l, forward, backward, in)
+		if s.factor > 1 {
+			most := 0.0
+			for _, v := range values(kernels.Float32, given[operand(kernels.Save, 0)]) {
+				most = max(most, v)
+			}
+			if most < overflows {
+				t.Errorf("the largest log of a sum is %v, want more than %v", most, overflows)
+			}
+		}
+	}
+}
+
+// TestAttentionGradientsOfNaNs: a NaN or an infinity reaches every gradient that the definition has it reach, and no other head or
+// sample.
+func TestAttentionGradientsOfNaNs(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	const samples, heads, length, channels = 2, 2, 100, 64
+	forward, backward := attentionGradients(kernels.Attention{Heads: heads}, samples, length, channels)
+	bad := 0
+	for i, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		for part := range 4 { // queries, keys, values, gradients
+			in := randomInputs(rand.New(rand.NewPCG(72, uint64(i))), forward)
+			const t0, head = 70, 1
+			to, at := in[operand(kernels.X, 0)], (t0*3*heads+part*heads+head)*channels+5
+			if part == 3 {
+				to, at = in[operand(kernels.DY, 0)], (t0*heads+head)*channels+5
+			}
+			copy(to[2*at:], encode(kernels.BFloat16, []float32{float32(v)}))
+			for o, w := range reference(t, forward, in) {
+				in[o] = w
+			}
+			dx := operand(kernels.DX, 0)
+			got := values(kernels.BFloat16, compute(t, b, l, backward[0], in, nil)[dx])
+			for j, w := range values(kernels.BFloat16, reference(t, backward[0], in)[dx]) {
+				odd := math.IsNaN(w) || math.IsInf(w, 0)
+				other := j/(length*3*heads*channels) != 0 || j/channels%heads != head
+				if finite := !math.IsNaN(got[j]) && !math.IsInf(got[j], 0); odd && finite || other && !finite {
+					t.Fatalf("%v in part %d: gradient %d is %v, want %v", v, part, j, got[j], w)
+				}
+				if odd {
+					bad++
+				}
+			}
+		}
+	}
+	if bad == 0 {
+		t.Error("no gradient is to be NaN")
+	}
+}
+
+// TestAttentionGradientsBeyond32Bits: the last sample's gradients are those of that sample alone.
+func TestAttentionGradientsBeyond32Bits(t *testing.T) {
+	const samples, length, channels, blocks = 43_100, 130, 128, 5 // the last blocks make all of the last sample's rows
+	_, one := attentionGradients(kernels.Attention{Heads: 1}, 1, length, channels)
+	_, all := attentionGradients(kernels.Attention{Heads: 1}, samples, length, channels)
+	if all[0].In[0].Elements() <= math.MaxInt32 {
+		t.Fatal("the input is too small")
+	}
+	forward := one[0]
+	forward.Pass = kernels.Forward
+	in := randomInputs(rand.New(rand.NewPCG(73, 1)), forward)
+	for o, v := range reference(t, forward, in) {
+		in[o] = v
+	}
+	runFarBlocks(t, all[0], in, nil, blocks, func(t *testing.T, f *far) {
+		dx := operand(kernels.DX, 0)
+		want := values(kernels.BFloat16, reference(t, one[0], in)[dx])
+		closeTo(t, "the gradient", f.tail(t, dx, int64(len(want))), want)
+	})
+}
