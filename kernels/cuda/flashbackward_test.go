@@ -14,7 +14,8 @@ import (
 
 // attentionGradients are the two calls of attention's backward: gradients written, and added to what is there.
 func attentionGradients(op kernels.Attention, samples, length, channels int) (forward kernels.Call, backward []kernels.Call) {
-	forward = kernels.Call{Op: op, In: []kernels.Desc{typed(kernels.BFloat16, samples, length, (op.Heads+2*op.Defaults().KVHeads)*channels)}, Train: true}
+	x := typed(kernels.BFloat16, samples, length, (op.Heads+2*op.Defaults().KVHeads)*channels)
+	forward = kernels.Call{Op: op, In: []kernels.Desc{x}, Train: true}
 	for _, add := range []bool{false, true} {
 		c := forward
 		c.Pass, c.AddDX = kernels.Backward, []bool{add}

@@ -137,33 +137,27 @@ template <int D, bool KEYS> INLINE void flash_gradients(const attention_args &a)
 	const int heads = KEYS ? a.kv : a.heads, group = a.heads / a.kv, head = blockIdx.y % heads, shared = KEYS ? head : head / group;
 	const i64 n = blockIdx.y / heads;
 	const int held = (KEYS ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * FIXED, first = KEYS ? held : 0;
-	const int end = KEYS || held + FIXED > a.length ? a.length : held + FIXED, each = (end - first + ROWS - 1) / ROWS;
-	const int turns = KEYS ? each * group : each;
+	const int end = KEYS || held + FIXED > a.length ? a.length : held + FIXED;
+	const int turns = (end - first + ROWS - 1) / ROWS * (KEYS ? group : 1);
 	const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4, column = lane % 4 * 2; // of the lane's first sum
-	auto query_of = [&](int turn) { return KEYS ? head * group + turn / each : head; };
-	auto position_of = [&](int turn) { return first + turn % each * ROWS; };
-	auto fetch = [&](int turn, int stage) {
-		int t = position_of(turn);
-		bring_rows<D>(a, p.moving[stage][0], projection(a, a.x, n, KEYS ? query_of(turn) : a.heads + shared), t);
-		bring_rows<D>(a, p.moving[stage][1], KEYS ? output_gradient(a, n, query_of(turn)) : projection(a, a.x, n, a.heads + a.kv + shared), t);
+	int t = first, query = KEYS ? head * group : head; // of a turn: the first of the moving positions, and the head of queries
+	auto fetch = [&](int stage) {
+		bring_rows<D>(a, p.moving[stage][0], projection(a, a.x, n, KEYS ? query : a.heads + shared), t);
+		bring_rows<D>(a, p.moving[stage][1], KEYS ? output_gradient(a, n, query) : projection(a, a.x, n, a.heads + a.kv + shared), t);
 	};
 	// A thread brings one value for each turn: the first half of the threads sums, the others means.
 	const int half = threadIdx.x / (FLASH_THREADS / 2), mine = threadIdx.x % (FLASH_THREADS / 2);
-	auto statistic = [&](int turn) {
-		i64 at = n * a.heads + query_of(turn);
-		int t = position_of(turn) + mine;
-		return half ? saved_mean(a, at, t) : saved_sum(a, at, t);
-	};
+	auto statistic = [&] { return half ? saved_mean(a, n * a.heads + query, t + mine) : saved_sum(a, n * a.heads + query, t + mine); };
 	auto put_statistic = [&](int stage, float v) {
 		if (mine < ROWS) (half ? p.means : p.sums)[stage][mine] = v;
 	};
 
 	bring_rows<D>(a, p.fixed[0], projection(a, a.x, n, KEYS ? a.heads + shared : head), held);
 	bring_rows<D>(a, p.fixed[1], KEYS ? projection(a, a.x, n, a.heads + a.kv + shared) : output_gradient(a, n, head), held);
-	fetch(0, 0);
+	fetch(0);
 	end_group();
 	float next = 0, sums[2], means[2];
-	if (KEYS) put_statistic(0, statistic(0));
+	if (KEYS) put_statistic(0, statistic());
 	else
 		for (int i = 0; i < 2; i++) {
 			sums[i] = saved_sum(a, n * a.heads + head, held + row + i * 8);
@@ -172,19 +166,21 @@ template <int D, bool KEYS> INLINE void flash_gradients(const attention_args &a)
 	const float factor = a.scale * LOG2_E;
 	float out[D / 8][4] = {}, values_[KEYS ? D / 8 : 1][4] = {};
 	for (int turn = 0; turn < turns; turn++) {
-		const int stage = turn % 2, t = position_of(turn);
+		const int stage = turn % 2, now = t;
 		wait_groups<0>();
 		__syncthreads(); // the stage is there, and nobody reads the other one any more
 		if (turn + 1 < turns) {
-			fetch(turn + 1, 1 - stage);
-			if (KEYS) next = statistic(turn + 1);
+			t += ROWS;
+			if (KEYS && t >= end) t = first, query++;
+			fetch(1 - stage);
+			if (KEYS) next = statistic();
 		}
 		end_group();
 #pragma unroll 1
 		for (int c = 0; c < ROWS; c += SLICE) {
 			// No query of the slice sees a key of the warp, or no key of the slice is seen by a query of the warp.
 			const int warp = held + threadIdx.x / 32 * 16;
-			if (KEYS ? t + c + SLICE <= warp : t + c > warp + 15) continue;
+			if (KEYS ? now + c + SLICE <= warp : now + c > warp + 15) continue;
 			tile<D> weights = {}, slopes = {};
 			add_products<D>(weights, slopes, p, stage, c);
 #pragma unroll
@@ -196,12 +192,12 @@ template <int D, bool KEYS> INLINE void flash_gradients(const attention_args &a)
 					weights.v[j][i] = exp2f(weights.v[j][i] * factor - sum);
 					slopes.v[j][i] = weights.v[j][i] * (slopes.v[j][i] - mean);
 				}
-			if (KEYS ? t < held + FIXED || t + ROWS > a.length : t + ROWS > held)
+			if (KEYS ? now < held + FIXED || now + ROWS > a.length : now + ROWS > held)
 #pragma unroll
 				for (int j = 0; j < SLICE / 8; j++)
 #pragma unroll
 					for (int i = 0; i < 4; i++) {
-						const int still = held + row + i / 2 * 8, moving = t + c + j * 8 + column + i % 2;
+						const int still = held + row + i / 2 * 8, moving = now + c + j * 8 + column + i % 2;
 						if (KEYS ? still <= moving && moving < a.length : moving <= still) continue;
 						weights.v[j][i] = slopes.v[j][i] = 0;
 					}

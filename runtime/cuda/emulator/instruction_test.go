@@ -71,6 +71,33 @@ func TestFactorsOfTF32(t *testing.T) {
 	}
 }
 
+// cvt.rn.bf16x2 rounds to the nearest, of two to the even one; its first source is the upper half.
+func TestPairsOfBFloat16(t *testing.T) {
+	values := make([]float32, 64)
+	want := make([]uint32, 32)
+	for i, c := range []struct {
+		low, high float32
+		pair      uint32
+	}{
+		{1, 2, 0x40003f80},
+		{1 + 0x1p-8, 1 + 0x1p-7 + 0x1p-8, 0x3f823f80},
+		{1 + 0x1p-8 + 0x1p-23, -1 - 0x1p-8 + 0x1p-23, 0xbf803f81},
+		{float32(math.Inf(-1)), math.MaxFloat32, 0x7f80ff80},
+		{math.Float32frombits(0xff800001), 0, 0x00007fff},
+	} {
+		values[2*i], values[2*i+1], want[i] = c.low, c.high, c.pair
+	}
+	g := start(t, false)
+	from, to := g.alloc(4*len(values)), g.alloc(4*len(want))
+	g.upload(from, values)
+	g.launch(0, "round_pair", warp, scaleArgs{to, from, 1, 0, 0}.bytes())
+	for i, v := range g.download(to, len(want)) {
+		if math.Float32bits(v) != want[i] {
+			t.Errorf("pair %d is %08x, want %08x", i, math.Float32bits(v), want[i])
+		}
+	}
+}
+
 // The element e of row r of matrix m holds 64*m + 8*r + e.
 func TestMatricesAreLoadedAsTheISASays(t *testing.T) {
 	halves := make([]uint16, 256)
