@@ -96,7 +96,7 @@ func TestAttentionGradients(t *testing.T) {
 }
 
 // TestAttentionGradientsOfNaNs: a NaN or an infinity reaches every gradient that the definition has it reach, and no other head or
-// sample.
+// sample, nor positions further away than a slice of scores.
 func TestAttentionGradientsOfNaNs(t *testing.T) {
 	b := newBench(t)
 	l := libraries(t, b)[0]
@@ -119,7 +119,8 @@ func TestAttentionGradientsOfNaNs(t *testing.T) {
 			got := values(kernels.BFloat16, compute(t, b, l, backward[0], in, nil)[dx])
 			for j, w := range values(kernels.BFloat16, reference(t, backward[0], in)[dx]) {
 				odd := math.IsNaN(w) || math.IsInf(w, 0)
-				other := j/(length*3*heads*channels) != 0 || j/channels%heads != head
+				position := j / (3 * heads * channels)
+				other := position >= length || j/channels%heads != head || !odd && max(position-t0, t0-position) > 31
 				if finite := !math.IsNaN(got[j]) && !math.IsInf(got[j], 0); odd && finite || other && !finite {
 					t.Fatalf("%v in part %d: gradient %d is %v, want %v", v, part, j, got[j], w)
 				}
@@ -132,6 +133,31 @@ func TestAttentionGradientsOfNaNs(t *testing.T) {
 	if bad == 0 {
 		t.Error("no gradient is to be NaN")
 	}
+}
+
+// TestAttentionGradientsOfIgnoredKeys: a key of -Inf that all queries score -Inf has finite gradients, although the rows of zeros behind
+// the last query would score it NaN.
+func TestAttentionGradientsOfIgnoredKeys(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	const length, channels, key = 100, 64, 70
+	forward, backward := attentionGradients(kernels.Attention{Heads: 1}, 1, length, channels)
+	in := randomInputs(rand.New(rand.NewPCG(74, 1)), forward)
+	x := in[operand(kernels.X, 0)]
+	put := func(position, part int, v float32) {
+		copy(x[2*(position*3+part)*channels:], encode(kernels.BFloat16, []float32{v}))
+	}
+	put(key, 1, float32(math.Inf(-1)))
+	for q := range length {
+		put(q, 0, 0.5)
+	}
+	for o, w := range reference(t, forward, in) {
+		in[o] = w
+	}
+	dx := operand(kernels.DX, 0)
+	got, want := values(kernels.BFloat16, compute(t, b, l, backward[0], in, nil)[dx]), values(kernels.BFloat16, reference(t, backward[0], in)[dx])
+	from, to := (key*3+1)*channels, (key+1)*3*channels
+	closeTo(t, "the gradient of the key and its value", got[from:to], want[from:to])
 }
 
 // TestAttentionGradientsBeyond32Bits: the last sample's gradients are those of that sample alone.
