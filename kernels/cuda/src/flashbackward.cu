@@ -210,11 +210,12 @@ template <int D, bool KEYS> INLINE void flash_gradients(const attention_args &a)
 	if constexpr (KEYS) put_rows<D>(a, values_, projection(a, a.dx, n, a.heads + a.kv + shared), held, 1);
 }
 
-#define GRADIENTS(D, blocks) \
-	KERNEL_BOUNDS(flash_queries_bf16_d##D, struct attention_args, FLASH_THREADS, blocks) { flash_gradients<D, false>(a); } \
-	KERNEL_BOUNDS(flash_keys_bf16_d##D, struct attention_args, FLASH_THREADS, blocks) { flash_gradients<D, true>(a); }
+// GRADIENTS(D, queries, keys): and how many blocks of each a multiprocessor is to have room for in its registers.
+#define GRADIENTS(D, queries, keys) \
+	KERNEL_BOUNDS(flash_queries_bf16_d##D, struct attention_args, FLASH_THREADS, queries) { flash_gradients<D, false>(a); } \
+	KERNEL_BOUNDS(flash_keys_bf16_d##D, struct attention_args, FLASH_THREADS, keys) { flash_gradients<D, true>(a); }
 
-GRADIENTS(32, 3)
-GRADIENTS(64, 3)
-GRADIENTS(96, 2)
-GRADIENTS(128, 2)
+GRADIENTS(32, 4, 4)
+GRADIENTS(64, 4, 3)
+GRADIENTS(96, 3, 2)
+GRADIENTS(128, 3, 2)
