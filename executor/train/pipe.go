@@ -257,5 +257,9 @@ func (p *pipePlanner) smallest(ctx context.Context, limit, memory int64, latest 
 	if most <= limit {
 		return latest, nil
 	}
-	return nil, &executor.TooSmallError{Strategy: p.q.Strategy.Name, Limit: limit, Smallest: most, Found: true, Device: device, Devices: p.q.Platform.Devices, Static: latest.Needs[device].Static}
+	small := &executor.TooSmallError{Strategy: p.q.Strategy.Name, Limit: limit, Smallest: most, Found: true, Device: device, Devices: p.q.Platform.Devices}
+	if !latest.IsCycle() { // whose weights and state move
+		small.Static = latest.Needs[device].Static
+	}
+	return nil, small
 }
