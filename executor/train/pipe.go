@@ -96,10 +96,10 @@ func noPlan(err error) bool {
 }
 
 // best returns the faster of the plans with and without the links to host memory, if there are any: which of them fits may depend
-// on bytes that only the layout knows.
+// on bytes that only the layout knows. Plans that move weights and state need the link.
 func (p *pipePlanner) best(ctx context.Context, free *JobPlan, limit int64) (*JobPlan, error) {
 	found, err := p.within(ctx, free, limit)
-	if p.q.Platform.Host == 0 || err != nil && !errors.As(err, new(*executor.TooSmallError)) {
+	if p.q.Platform.Host == 0 || p.q.Strategy.Type == pipeline.Cyclic || err != nil && !errors.As(err, new(*executor.TooSmallError)) {
 		return found, err
 	}
 	alone, q := *p, *p.q.Platform
