@@ -8,6 +8,20 @@ enum { ROWS = 64, WARP_ROWS = 16, FLASH_THREADS = ROWS / WARP_ROWS * 32 };
 
 #define INFINITE __uint_as_float(0x7f800000u)
 
+// rounded_pair is two values rounded to bfloat16, as bf16_bits does, side by side.
+INLINE unsigned rounded_pair(float low, float high) {
+	unsigned bits;
+	INSTRUCTION("cvt.rn.bf16x2.f32 %0, %1, %2;", (OPERAND("=r", bits)), (OPERAND("f", high), OPERAND("f", low)));
+	return bits;
+}
+
+// power is 2^v, within 2^-22 of it, and 0 where that is subnormal.
+INLINE float power(float v) {
+	float result;
+	INSTRUCTION("ex2.approx.ftz.f32 %0, %1;", (OPERAND("=f", result)), (OPERAND("f", v)));
+	return result;
+}
+
 // tiles of heads of up to DIM channels in shared memory: a stage is KEYS keys, then their values. WIDTH keeps rows in different banks.
 // Fragments of queries with HELD channels or fewer stay in registers; the queries lie where the second stage comes later.
 template <int DIM> struct tiles {
@@ -31,16 +45,16 @@ template <int DIM> struct results {
 	float o[DIM / 8][4], top[2], sum[2];
 };
 
-// add_scores: s = q * keys^T of a warp. query(k) is the fragment of channels 16k and following. Keys are left out, by 16, from
-// visible on.
-template <int DIM, bool MASKED, typename F> INLINE void add_scores(float (&s)[tiles<DIM>::KEYS / 8][4], const bf16 *keys, int visible, int lane, F query) {
+// add_scores: s = q * keys^T of a warp. query(k) is the fragment of channels 16k and following. Keys behind the 16 from
+// first on are left out.
+template <int DIM, bool MASKED, typename F> INLINE void add_scores(float (&s)[tiles<DIM>::KEYS / 8][4], const bf16 *keys, int first, int lane, F query) {
 	const bf16 *row = keys + (lane / 16 * 8 + lane % 8) * tiles<DIM>::WIDTH + lane / 8 % 2 * 8;
 #pragma unroll
 	for (int k = 0; k < DIM / 16; k++) {
 		fragment<bf16> q = query(k);
 #pragma unroll
 		for (int c = 0; c < tiles<DIM>::KEYS / 16; c++) {
-			if (MASKED && c * 16 >= visible) continue;
+			if (MASKED && c * 16 > first) continue;
 			fragment<bf16> b = load_matrices(row + c * 16 * tiles<DIM>::WIDTH + k * 16);
 			multiply_add(s[2 * c], q, b.r[0], b.r[1]);
 			multiply_add(s[2 * c + 1], q, b.r[2], b.r[3]);
@@ -67,40 +81,95 @@ template <int DIM> INLINE void weigh(results<DIM> &r, float (&s)[tiles<DIM>::KEY
 #pragma unroll
 		for (int j = 0; j < tiles<DIM>::KEYS / 8; j++) top = fmaxf(top, fmaxf(s[j][2 * i], s[j][2 * i + 1]));
 		top = fmaxf(r.top[i], quad_max(top) * scale);
-		float off = top == -INFINITE ? 0 : top, factor = exp2f(r.top[i] - off), sum = 0;
+		float off = top == -INFINITE ? 0 : top, factor = power(r.top[i] - off), sum = 0;
 		r.top[i] = top;
 #pragma unroll
 		for (int j = 0; j < tiles<DIM>::KEYS / 8; j++)
 #pragma unroll
-			for (int k = 2 * i; k < 2 * i + 2; k++) sum += s[j][k] = exp2f(s[j][k] * scale - off);
+			for (int k = 2 * i; k < 2 * i + 2; k++) sum += s[j][k] = power(s[j][k] * scale - off);
 		r.sum[i] = r.sum[i] * factor + sum;
 #pragma unroll
 		for (int n = 0; n < DIM / 8; n++) r.o[n][2 * i] *= factor, r.o[n][2 * i + 1] *= factor;
 	}
 }
 
-// add_values: o += weights * values. The scores' layout is that of the fragments of A.
-template <int DIM, bool MASKED> INLINE void add_values(results<DIM> &r, const float (&s)[tiles<DIM>::KEYS / 8][4], const bf16 *values, int visible, int lane) {
+// odd reports whether one of two values of bfloat16 is no finite number; finite puts zeros in the place of such.
+INLINE bool odd(unsigned pair) { return (pair & 0x7f80u) == 0x7f80u || (pair & 0x7f800000u) == 0x7f800000u; }
+INLINE unsigned finite(unsigned pair) {
+	return ((pair & 0x7f80u) == 0x7f80u ? 0 : pair & 0xffffu) | ((pair & 0x7f800000u) == 0x7f800000u ? 0 : pair & 0xffff0000u);
+}
+
+// any_odd reports whether one of 16 rows of DIM values is no finite number, to all lanes.
+template <int DIM> INLINE bool any_odd(const bf16 *values, int lane) {
+	bool found = false;
+#pragma unroll
+	for (int i = 0; i < DIM / 16; i++) {
+		int at = (lane + i * 32) * 8;
+		uint4 u = *(const uint4 *)(values + at / DIM * tiles<DIM>::WIDTH + at % DIM);
+		found = found || odd(u.x) || odd(u.y) || odd(u.z) || odd(u.w);
+	}
+	return __any_sync(0xffffffffu, found);
+}
+
+// add_odd adds to o what add_values left out: values that are no finite numbers, of 16 keys of which row i sees 0 to i.
+template <int DIM> INLINE void add_odd(results<DIM> &r, const float (&weights)[2][4], const bf16 *values, int lane) {
+#pragma unroll 1
+	for (int key = 0; key < 16; key++) {
+		float p[2];
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			float even = weights[0][2 * i], uneven = weights[0][2 * i + 1];
+			if (key >= 8) even = weights[1][2 * i], uneven = weights[1][2 * i + 1];
+			p[i] = __shfl_sync(0xffffffffu, key % 2 ? uneven : even, lane / 4 * 4 + key % 8 / 2);
+		}
+#pragma unroll
+		for (int n = 0; n < DIM / 8; n++) {
+			unsigned pair = *(const unsigned *)(values + key * tiles<DIM>::WIDTH + n * 8 + lane % 4 * 2), kept = finite(pair);
+#pragma unroll
+			for (int i = 0; i < 2; i++) {
+				if (key > lane / 4 + i * 8) continue;
+				if ((kept ^ pair) & 0xffffu) r.o[n][2 * i] += p[i] * low_half(pair);
+				if ((kept ^ pair) & 0xffff0000u) r.o[n][2 * i + 1] += p[i] * high_half(pair);
+			}
+		}
+	}
+}
+
+// add_values: o += weights * values. The scores' layout is that of the fragments of A. A product of a weight of 0 and a value that is no
+// finite number would be NaN: of the 16 keys from first on, of which a row sees some, such values come by themselves.
+template <int DIM, bool MASKED> INLINE void add_values(results<DIM> &r, const float (&s)[tiles<DIM>::KEYS / 8][4], const bf16 *values, int first, int lane) {
+	const bf16 *last = values + first * tiles<DIM>::WIDTH;
+	bool apart = MASKED && any_odd<DIM>(last, lane);
 #pragma unroll
 	for (int c = 0; c < tiles<DIM>::KEYS / 16; c++) {
-		if (MASKED && c * 16 >= visible) continue;
+		if (MASKED && c * 16 > first) continue;
 		const float *low = s[2 * c], *high = s[2 * c + 1];
 		fragment<bf16> p = {{rounded_pair(low[0], low[1]), rounded_pair(low[2], low[3]), rounded_pair(high[0], high[1]), rounded_pair(high[2], high[3])}};
 #pragma unroll
 		for (int n = 0; n < DIM / 16; n++) {
 			fragment<bf16> b = right_across(values + c * 16 * tiles<DIM>::WIDTH + n * 16, tiles<DIM>::WIDTH, lane);
+			if (apart && c * 16 == first)
+#pragma unroll
+				for (int i = 0; i < 4; i++) b.r[i] = finite(b.r[i]);
 			multiply_add(r.o[2 * n], p, b.r[0], b.r[1]);
 			multiply_add(r.o[2 * n + 1], p, b.r[2], b.r[3]);
 		}
 	}
+	if (!apart) return;
+	float weights[2][4] = {};
+#pragma unroll
+	for (int j = 0; j < tiles<DIM>::KEYS / 8; j++)
+#pragma unroll
+		for (int k = 0; k < 4; k++)
+			if (j / 2 * 16 == first) weights[j % 2][k] = s[j][k];
+	add_odd<DIM>(r, weights, last, lane);
 }
 
 // meet adds a tile to a warp's results. MASKED: the warp's row i sees keys 0 to first + i of the tile alone, where first is a multiple
 // of 16.
 template <int DIM, bool MASKED, typename F> INLINE void meet(results<DIM> &r, const bf16 *stage, int first, float scale, int lane, F query) {
 	float s[tiles<DIM>::KEYS / 8][4] = {};
-	int visible = first + WARP_ROWS;
-	add_scores<DIM, MASKED>(s, stage, visible, lane, query);
+	add_scores<DIM, MASKED>(s, stage, first, lane, query);
 	if (MASKED) {
 #pragma unroll
 		for (int j = 0; j < tiles<DIM>::KEYS / 8; j++)
@@ -109,7 +178,7 @@ template <int DIM, bool MASKED, typename F> INLINE void meet(results<DIM> &r, co
 				if (j * 8 + lane % 4 * 2 + k % 2 > first + lane / 4 + k / 2 * 8) s[j][k] = -INFINITE;
 	}
 	weigh<DIM>(r, s, scale);
-	add_values<DIM, MASKED>(r, s, stage + tiles<DIM>::KEYS * tiles<DIM>::WIDTH, visible, lane);
+	add_values<DIM, MASKED>(r, s, stage + tiles<DIM>::KEYS * tiles<DIM>::WIDTH, first, lane);
 }
 
 // write_rows writes a lane's rows of a head: y is where the warp's rows begin, step apart, count of them inside.
@@ -167,7 +236,7 @@ template <int DIM> INLINE void flash_forward(const attention_args &a) {
 		const bf16 *stage = memory + tile % 2 * T::STAGE;
 		int first = q0 + row0 - tile * T::KEYS;
 		if (q0 + row0 >= a.length || first + WARP_ROWS <= 0) continue; // no rows, or none that sees a key
-		if (first + 1 >= T::KEYS)
+		if (first >= T::KEYS)
 			meet<DIM, false>(r, stage, first, scale, lane, fragment_of);
 		else
 			meet<DIM, true>(r, stage, first, scale, lane, fragment_of);

@@ -53,13 +53,6 @@ INLINE unsigned rounded_bits(unsigned exact) {
 	return bits;
 }
 
-// rounded_pair is two values rounded to bfloat16, as bf16_bits does, side by side.
-INLINE unsigned rounded_pair(float low, float high) {
-	unsigned bits;
-	INSTRUCTION("cvt.rn.bf16x2.f32 %0, %1, %2;", (OPERAND("=r", bits)), (OPERAND("f", high), OPERAND("f", low)));
-	return bits;
-}
-
 // round_factors rounds what comes from the image or a gradient; packed weights are rounded already.
 INLINE fragment<bf16> round_factors(fragment<bf16> f) { return f; }
 INLINE fragment<tf32> round_factors(fragment<tf32> f) {
