@@ -66,19 +66,23 @@ func TestFlashForward(t *testing.T) {
 			t.Errorf("%+v is computed by %s, want %s", c.shape, got, want)
 		}
 		call := c.shape.forward()
-		check(t, b, l, call, nil, randomInputs(rand.New(rand.NewPCG(61, uint64(i))), call))
+		in := randomInputs(rand.New(rand.NewPCG(61, uint64(i))), call)
+		given, _ := check(t, b, l, call, nil, in)
+		call.Train = false // and so nothing is saved
+		got := compute(t, b, l, call, in, nil)
+		compare(t, call, kernels.BFloat16, newRig(call, 0, nil).types, got, data{operand(kernels.Y, 0): given[operand(kernels.Y, 0)]})
 	}
 }
 
-// oddNumbers are values that are put into a sample of one head, at a token, and the first channel of its query, key and value.
-type oddNumbers struct {
+// nonFinite are values that are put into a sample of one head, at a token, and the first channel of its query, key and value.
+type nonFinite struct {
 	what              string
 	from, to          int // tokens
 	query, key, value float32
 }
 
-// TestFlashOddNumbers: NaNs and infinities reach the rows that see them as in the reference, and change no bit of any row before them.
-func TestFlashOddNumbers(t *testing.T) {
+// TestFlashNonFinite: NaNs and infinities reach the rows that see them as in the reference, and change no bit of any row before them.
+func TestFlashNonFinite(t *testing.T) {
 	b := newBench(t)
 	l := libraries(t, b)[0]
 	if !l.tensor {
@@ -97,7 +101,7 @@ func TestFlashOddNumbers(t *testing.T) {
 			in[operand(kernels.X, 0)] = with(in, s, j, 0, 1)
 		}
 		plain := compute(t, b, l, call, in, nil)
-		for _, odd := range []oddNumbers{
+		for _, bad := range []nonFinite{
 			{"a key that is NaN", 70, 71, 1, nan, 0.5},
 			{"a value that is NaN", 70, 71, 1, 0.5, nan},
 			{"values that are infinite", 37, 43, 1, 0.5, inf},
@@ -109,19 +113,19 @@ func TestFlashOddNumbers(t *testing.T) {
 			{"the last token", 149, 150, 1, nan, nan},
 		} {
 			changed := data{operand(kernels.X, 0): bytes.Clone(in[operand(kernels.X, 0)])}
-			for token := odd.from; token < odd.to; token++ {
-				for part, v := range []float32{odd.query, odd.key, odd.value} {
+			for token := bad.from; token < bad.to; token++ {
+				for part, v := range []float32{bad.query, bad.key, bad.value} {
 					changed[operand(kernels.X, 0)] = with(changed, s, token, part, v)
 				}
 			}
-			if odd.what == "a value that is infinite, and one that is NaN" {
-				changed[operand(kernels.X, 0)] = with(changed, s, odd.from, 2, nan)
+			if bad.what == "a value that is infinite, and one that is NaN" {
+				changed[operand(kernels.X, 0)] = with(changed, s, bad.from, 2, nan)
 			}
 			got := compute(t, b, l, call, changed, nil)
-			what := fmt.Sprintf("%d channels, %s", dim, odd.what)
+			what := fmt.Sprintf("%d channels, %s", dim, bad.what)
 			sameNumbers(t, what, call, got, reference(t, call, changed))
 			for o, bytes := range map[kernels.Operand]int{operand(kernels.Y, 0): 2 * dim, operand(kernels.Save, 0): 4} {
-				before := odd.from * bytes
+				before := bad.from * bytes
 				sameBits(t, what+", rows before", data{o: got[o][:before]}, data{o: plain[o][:before]})
 			}
 		}

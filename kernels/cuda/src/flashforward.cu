@@ -45,9 +45,10 @@ template <int DIM> struct results {
 	float o[DIM / 8][4], top[2], sum[2];
 };
 
-// add_scores: s = q * keys^T of a warp. query(k) is the fragment of channels 16k and following. Keys behind the 16 from
+// add_scores: s = q * keys^T of a warp. query(k) is the fragment of channels 16k and following. MASKED: keys behind the 16 from
 // first on are left out.
-template <int DIM, bool MASKED, typename F> INLINE void add_scores(float (&s)[tiles<DIM>::KEYS / 8][4], const bf16 *keys, int first, int lane, F query) {
+template <int DIM, bool MASKED, typename F>
+INLINE void add_scores(float (&s)[tiles<DIM>::KEYS / 8][4], const bf16 *keys, int first, int lane, F query) {
 	const bf16 *row = keys + (lane / 16 * 8 + lane % 8) * tiles<DIM>::WIDTH + lane / 8 % 2 * 8;
 #pragma unroll
 	for (int k = 0; k < DIM / 16; k++) {
@@ -93,34 +94,35 @@ template <int DIM> INLINE void weigh(results<DIM> &r, float (&s)[tiles<DIM>::KEY
 	}
 }
 
-// odd reports whether one of two values of bfloat16 is no finite number; finite puts zeros in the place of such.
-INLINE bool odd(unsigned pair) { return (pair & 0x7f80u) == 0x7f80u || (pair & 0x7f800000u) == 0x7f800000u; }
+// nonfinite reports whether one of two values of bfloat16 is NaN or infinite; finite puts zeros in the place of such values.
+INLINE bool nonfinite(unsigned pair) { return ((pair & 0x7f80u) == 0x7f80u) | ((pair & 0x7f800000u) == 0x7f800000u); }
 INLINE unsigned finite(unsigned pair) {
 	return ((pair & 0x7f80u) == 0x7f80u ? 0 : pair & 0xffffu) | ((pair & 0x7f800000u) == 0x7f800000u ? 0 : pair & 0xffff0000u);
 }
 
-// any_odd reports whether one of 16 rows of DIM values is no finite number, to all lanes.
-template <int DIM> INLINE bool any_odd(const bf16 *values, int lane) {
+// any_nonfinite tells all lanes whether 16 rows of DIM values hold a NaN or an infinity.
+template <int DIM> INLINE bool any_nonfinite(const bf16 *values, int lane) {
 	bool found = false;
 #pragma unroll
 	for (int i = 0; i < DIM / 16; i++) {
 		int at = (lane + i * 32) * 8;
 		uint4 u = *(const uint4 *)(values + at / DIM * tiles<DIM>::WIDTH + at % DIM);
-		found = found || odd(u.x) || odd(u.y) || odd(u.z) || odd(u.w);
+		found = found | nonfinite(u.x) | nonfinite(u.y) | nonfinite(u.z) | nonfinite(u.w);
 	}
 	return __any_sync(0xffffffffu, found);
 }
 
-// add_odd adds to o what add_values left out: values that are no finite numbers, of 16 keys of which row i sees 0 to i.
-template <int DIM> INLINE void add_odd(results<DIM> &r, const float (&weights)[2][4], const bf16 *values, int lane) {
+// add_nonfinite adds to o the products that add_values left out: of NaNs and infinities among the values of 16 keys, of which row i sees
+// 0 to i.
+template <int DIM> INLINE void add_nonfinite(results<DIM> &r, const float (&weights)[2][4], const bf16 *values, int lane) {
 #pragma unroll 1
 	for (int key = 0; key < 16; key++) {
 		float p[2];
 #pragma unroll
 		for (int i = 0; i < 2; i++) {
-			float even = weights[0][2 * i], uneven = weights[0][2 * i + 1];
-			if (key >= 8) even = weights[1][2 * i], uneven = weights[1][2 * i + 1];
-			p[i] = __shfl_sync(0xffffffffu, key % 2 ? uneven : even, lane / 4 * 4 + key % 8 / 2);
+			float even = weights[0][2 * i], odd = weights[0][2 * i + 1];
+			if (key >= 8) even = weights[1][2 * i], odd = weights[1][2 * i + 1];
+			p[i] = __shfl_sync(0xffffffffu, key % 2 ? odd : even, lane / 4 * 4 + key % 8 / 2);
 		}
 #pragma unroll
 		for (int n = 0; n < DIM / 8; n++) {
@@ -135,11 +137,12 @@ template <int DIM> INLINE void add_odd(results<DIM> &r, const float (&weights)[2
 	}
 }
 
-// add_values: o += weights * values. The scores' layout is that of the fragments of A. A product of a weight of 0 and a value that is no
-// finite number would be NaN: of the 16 keys from first on, of which a row sees some, such values come by themselves.
-template <int DIM, bool MASKED> INLINE void add_values(results<DIM> &r, const float (&s)[tiles<DIM>::KEYS / 8][4], const bf16 *values, int first, int lane) {
+// add_values: o += s * values, where the weights in s have the layout of fragments of A. A weight of 0 times a NaN or an infinity would be
+// NaN: such values of the 16 keys from first on, which not all rows see, are added by themselves.
+template <int DIM, bool MASKED>
+INLINE void add_values(results<DIM> &r, const float (&s)[tiles<DIM>::KEYS / 8][4], const bf16 *values, int first, int lane) {
 	const bf16 *last = values + first * tiles<DIM>::WIDTH;
-	bool apart = MASKED && any_odd<DIM>(last, lane);
+	bool apart = MASKED && any_nonfinite<DIM>(last, lane);
 #pragma unroll
 	for (int c = 0; c < tiles<DIM>::KEYS / 16; c++) {
 		if (MASKED && c * 16 > first) continue;
@@ -162,7 +165,7 @@ template <int DIM, bool MASKED> INLINE void add_values(results<DIM> &r, const fl
 #pragma unroll
 		for (int k = 0; k < 4; k++)
 			if (j / 2 * 16 == first) weights[j % 2][k] = s[j][k];
-	add_odd<DIM>(r, weights, last, lane);
+	add_nonfinite<DIM>(r, weights, last, lane);
 }
 
 // meet adds a tile to a warp's results. MASKED: the warp's row i sees keys 0 to first + i of the tile alone, where first is a multiple
@@ -184,17 +187,19 @@ template <int DIM, bool MASKED, typename F> INLINE void meet(results<DIM> &r, co
 // write_rows writes a lane's rows of a head: y is where the warp's rows begin, step apart, count of them inside.
 template <int DIM> INLINE void write_rows(const attention_args &a, const results<DIM> &r, i64 y, i64 row, int count, int lane) {
 	i64 step = (i64)a.heads * a.dim;
+	float sums[2] = {quad_sum(r.sum[0]), quad_sum(r.sum[1])};
 #pragma unroll
 	for (int i = 0; i < 2; i++) {
-		float sum = quad_sum(r.sum[i]), inverse = 1 / sum;
+		float inverse = 1 / sums[i];
 		int at = lane / 4 + i * 8;
 		if (at >= count) continue;
 #pragma unroll
 		for (int n = 0; n < DIM / 8; n++)
 			if (n * 8 < a.dim)
 				store_pair(GLOBAL(bf16, a.y) + y + at * step + n * 8 + lane % 4 * 2, r.o[n][2 * i] * inverse, r.o[n][2 * i + 1] * inverse);
-		if (a.rows && lane % 4 == 0) // a row whose scores are all -infinity has none
-			GLOBAL(float, a.rows)[row + at] = sum == 0 ? INFINITE - INFINITE : (float)(r.top[i] * 0.693147180559945309417 + log((double)sum));
+		if (!a.rows || lane % 4 != 0) continue;
+		double logarithm = r.top[i] * 0.693147180559945309417 + log((double)sums[i]);
+		GLOBAL(float, a.rows)[row + at] = sums[i] == 0 ? __uint_as_float(0x7fffffffu) : (float)logarithm; // NaN: all scores are -infinity
 	}
 }
 
