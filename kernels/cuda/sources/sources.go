@@ -72,7 +72,8 @@ func (s Set) Hash() string {
 
 // Architecture returns what a module is compiled for: the oldest that has what it uses.
 func Architecture(module string) string {
-	if strings.TrimSuffix(module, ".cu") == "mma" {
+	switch strings.TrimSuffix(module, ".cu") {
+	case "mma", "flashforward":
 		return "compute_80"
 	}
 	return "compute_75"
