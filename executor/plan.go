@@ -34,7 +34,7 @@ type TooSmallError struct {
 	Limit    int64 // bytes of each arena asked for
 	Smallest int64 // the smallest arena known to work with this strategy
 	Found    bool  // as in pipeline.InfeasibleError
-	Static   int64 // of which weights, gradients and optimizer state
+	Static   int64 // of which weights, gradients and optimizer state; 0 of plans that move them
 	// Op is the op with the highest memory in the sequence for Smallest, of layer LayerName. Plans with stages name the device of Devices that
 	// needs most instead; sequences have 0 Devices.
 	Op              schedule.Op
@@ -51,8 +51,12 @@ func (e *TooSmallError) Error() string {
 		by = fmt.Sprintf(", needed by %v (%s)", e.Op, e.LayerName)
 	}
 	that := (&pipeline.InfeasibleError{Found: e.Found}).That()
-	return fmt.Sprintf("%s: a limit of %s%s is too small: the smallest %s is %s, of which %s are static%s",
-		e.Strategy, units.Precise(e.Limit), each, that, units.Precise(e.Smallest), units.Bytes(e.Static), by)
+	static := ""
+	if e.Static > 0 {
+		static = fmt.Sprintf(", of which %s are static", units.Bytes(e.Static))
+	}
+	return fmt.Sprintf("%s: a limit of %s%s is too small: the smallest %s is %s%s%s",
+		e.Strategy, units.Precise(e.Limit), each, that, units.Precise(e.Smallest), static, by)
 }
 
 // Plan plans a training step of a measured chain for an arena of limit bytes, static memory included, such that the

@@ -130,6 +130,11 @@ func (f *batchFlag) Set(text string) (err error) {
 // Type implements pflag.Value.
 func (f *batchFlag) Type() string { return "samples" }
 
+// offloads reports whether --offload-state asks for anything.
+func (f *jobFlags) offloads() bool {
+	return f.offload != "" && f.offload != executor.OffloadNothing.String()
+}
+
 // registerOffload registers the flag of commands that can keep state in host memory.
 func (f *jobFlags) registerOffload(cmd *cobra.Command) {
 	cmd.Flags().Var(newOneOf(&f.offload, executor.OffloadingNames()...), "offload-state", "keep in host memory: none, optimizer or weights (both)")

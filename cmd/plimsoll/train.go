@@ -108,8 +108,8 @@ func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
 		}
 		return a.print(was.Summary, func(w io.Writer) { fmt.Fprint(w, was.Text) })
 	}
-	if err := a.planRun(ctx, f, place, r, p); err != nil {
-		return firstOf(err, closeFrom(r))
+	if r, err = a.planOpened(ctx, f, place, r, p); err != nil {
+		return err
 	}
 	defer func() { _ = closeFrom(r) }() // of a file that was read
 	if err := writeTables(f.table, r); err != nil {

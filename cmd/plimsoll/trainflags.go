@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
@@ -216,7 +215,7 @@ func (f *trainFlags) add(cmd *cobra.Command, devices int, strategy string) error
 		return usage(fmt.Errorf("--accumulate is %d: give the number of parts of a step, from 1", n))
 	case devices > 1:
 		return usage(fmt.Errorf("--accumulate is for one device: give --microbatches %d, into which pipelines divide a step", n))
-	case f.job.offload != "" && f.job.offload != executor.OffloadNothing.String():
+	case f.job.offloads():
 		return usage(fmt.Errorf("--accumulate and --offload-state %s do not go together: what is offloaded is updated once for a whole batch", f.job.offload))
 	case flushes(strategy):
 		f.pipe.microbatches = n

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
 	"plimsoll/internal/fields"
@@ -19,6 +20,7 @@ import (
 	"plimsoll/planner/auto"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/residency"
 )
 
 // planning is how a run is measured and planned.
@@ -44,6 +46,46 @@ func (f *trainFlags) begin(a *app) (p *planning, err error) {
 	}
 	p.measure.Halves = f.pipe.devices > 0 && anyFlushes(f.pipe.strategies)
 	return p, f.check()
+}
+
+// planOpened plans what open has opened. Where auto finds no plan of activations alone, it plans what moves weights, gradients and state,
+// too: a run of its own. Errors close the run.
+func (a *app) planOpened(ctx context.Context, f *trainFlags, place *runFolder, r *train.Run, p *planning) (*train.Run, error) {
+	err := a.planRun(ctx, f, place, r, p)
+	if small, ok := errors.AsType[*executor.TooSmallError](err); !ok || !f.mayMoveState(r.Job) {
+		return r, whenFailed(err, r)
+	} else if err := closeFrom(r); err != nil {
+		return nil, err
+	} else {
+		a.note("auto: activations alone need %s: weights, gradients and optimizer state move too (--strategy %s)", units.Bytes(small.Smallest), residency.Search)
+	}
+	if err := f.moveState(); err != nil {
+		return nil, err
+	}
+	if r, err = f.open(ctx, a, place, p); err != nil {
+		return nil, err
+	}
+	return r, whenFailed(a.planRun(ctx, f, place, r, p), r)
+}
+
+// whenFailed closes the run of an error.
+func whenFailed(err error, r *train.Run) error {
+	if err == nil {
+		return nil
+	}
+	return firstOf(err, closeFrom(r))
+}
+
+// mayMoveState reports whether auto may plan where weights and state are. What it would have to refuse stays with the plans of activations.
+func (f *trainFlags) mayMoveState(job *train.Job) bool {
+	return !job.Work.Model.Wiring().Joins() && f.pipe.devices == 0 && f.strategy == auto.Name && f.processes == nil && f.clip == 0 && f.onNaN != "skip" && !f.job.offloads()
+}
+
+// moveState makes the strategy one that plans where weights and state are, on the one device.
+func (f *trainFlags) moveState() error {
+	f.pipe.devices, f.pipe.microbatches, f.job.parts = 1, f.job.parts, 0
+	f.strategy = residency.Search
+	return f.pipe.check(f.strategy)
 }
 
 // planRun measures and plans what open has opened. A run that goes on does so from its checkpoint then.
@@ -318,6 +360,17 @@ func otherwise(was, now json.RawMessage) string {
 	return strings.Join(all, ", ")
 }
 
+// arena returns the limit of a device's arena, given what a plan without a limit takes: without --memory no more than the device has.
+func (f *trainFlags) arena(job *train.Job) func(most int64) int64 {
+	return func(most int64) int64 {
+		limit := f.memory.Of(most)
+		if has := job.Device.Memory; !f.memoryGiven && has > 0 {
+			limit = min(limit, has)
+		}
+		return limit
+	}
+}
+
 // newPipe plans with the first strategy whose plan can be run.
 func (a *app) newPipe(ctx context.Context, r *train.Run, f *trainFlags, platform *pipeline.Platform) (p *train.JobPlan, err error) {
 	for i, s := range f.pipe.strategies {
@@ -326,7 +379,7 @@ func (a *app) newPipe(ctx context.Context, r *train.Run, f *trainFlags, platform
 			o.Microbatches = f.pipe.stepParts()
 		}
 		p, err = r.Job.PlanPipe(ctx, r.Chain, train.PipeRequest{
-			Strategy: s, Platform: platform, Options: o, Limit: f.memory.Of, Portals: f.pipe.straight(), Corrections: f.pipe.Corrections,
+			Strategy: s, Platform: platform, Options: o, Limit: f.arena(r.Job), Portals: f.pipe.straight(), Corrections: f.pipe.Corrections,
 		})
 		if !errors.Is(err, pipe.ErrPlan) || i == len(f.pipe.strategies)-1 {
 			return p, err

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	goruntime "runtime"
 	"slices"
 	"unsafe"
 
@@ -209,24 +210,50 @@ func (d *driver) chunks(span runtime.Span, move func(dev, host runtime.Span, at 
 	return nil
 }
 
-// initialize writes the initial weights, seeded, and zeroes the optimizer's state.
+// mostDrawn is how many tensors have drawn values that wait to be written, at most: host memory has to hold them.
+const mostDrawn = 8
+
+// initialize writes the initial weights, seeded, and zeroes the optimizer's state. Values are drawn by all processors, ahead of what is
+// written.
 func (e *Executor) initialize() error {
-	var values []float32
 	e.list()
+	free := make(chan []float32, min(goruntime.GOMAXPROCS(0), mostDrawn))
+	for range cap(free) {
+		free <- nil
+	}
+	drawn, stop := make(chan chan []float32, cap(free)), make(chan struct{})
+	defer close(stop)
+	go func() {
+		for _, t := range e.tensors {
+			select {
+			case room := <-free:
+				values := make(chan []float32, 1)
+				drawn <- values
+				go func() { values <- t.initial(e.opt.Seed, room) }()
+			case <-stop:
+				return
+			}
+		}
+	}()
 	for _, t := range e.tensors {
-		if n := int(t.Desc.Elements()); cap(values) < n {
-			values = make([]float32, n)
-		}
-		values = values[:t.Desc.Elements()]
-		clear(values)
-		if t.Role == "weight" || t.Role == "buffer" {
-			models.Init(t.param, e.opt.Seed, values)
-		}
+		values := <-<-drawn
 		if err := e.Write(t.Tensor, values); err != nil {
 			return err
 		}
+		free <- values
 	}
 	return inOrder(e.writeConstants, e.freshen)
+}
+
+// initial returns a tensor's values before the first step, in room if that is large enough.
+func (t *placed) initial(seed uint64, room []float32) []float32 {
+	n := t.Desc.Elements()
+	values := slices.Grow(room[:0], int(n))[:n]
+	clear(values)
+	if t.Role == "weight" || t.Role == "buffer" {
+		models.Init(t.param, seed, values)
+	}
+	return values
 }
 
 // writeConstants writes what no step changes.

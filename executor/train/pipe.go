@@ -96,10 +96,10 @@ func noPlan(err error) bool {
 }
 
 // best returns the faster of the plans with and without the links to host memory, if there are any: which of them fits may depend
-// on bytes that only the layout knows.
+// on bytes that only the layout knows. Plans that move weights and state need the link.
 func (p *pipePlanner) best(ctx context.Context, free *JobPlan, limit int64) (*JobPlan, error) {
 	found, err := p.within(ctx, free, limit)
-	if p.q.Platform.Host == 0 || err != nil && !errors.As(err, new(*executor.TooSmallError)) {
+	if p.q.Platform.Host == 0 || p.q.Strategy.Type == pipeline.Cyclic || err != nil && !errors.As(err, new(*executor.TooSmallError)) {
 		return found, err
 	}
 	alone, q := *p, *p.q.Platform
@@ -257,5 +257,9 @@ func (p *pipePlanner) smallest(ctx context.Context, limit, memory int64, latest 
 	if most <= limit {
 		return latest, nil
 	}
-	return nil, &executor.TooSmallError{Strategy: p.q.Strategy.Name, Limit: limit, Smallest: most, Found: true, Device: device, Devices: p.q.Platform.Devices, Static: latest.Needs[device].Static}
+	small := &executor.TooSmallError{Strategy: p.q.Strategy.Name, Limit: limit, Smallest: most, Found: true, Device: device, Devices: p.q.Platform.Devices}
+	if !latest.IsCycle() { // whose weights and state move
+		small.Static = latest.Needs[device].Static
+	}
+	return nil, small
 }

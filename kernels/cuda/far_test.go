@@ -180,6 +180,28 @@ func TestAttentionBeyond32Bits(t *testing.T) {
 	})
 }
 
+// TestFlashBeyond32Bits: on tensor cores, the last sample's first rows, which the last block computes, are those of that sample alone.
+func TestFlashBeyond32Bits(t *testing.T) {
+	few := attentionShape{samples: 1, length: 66, heads: 8, kv: 1, dim: 64}
+	many := few
+	many.samples = 64_000
+	in := randomInputs(rand.New(rand.NewPCG(44, 1)), few.forward())
+	runFar(t, many.forward(), in, nil, func(t *testing.T, f *far) {
+		for o, channels := range map[kernels.Operand]int{operand(kernels.Y, 0): few.dim, operand(kernels.Save, 0): 1} {
+			types := newRig(f.call, 0, nil).types
+			want := values(types[o], reference(t, few.forward(), in)[o])
+			got := f.tail(t, o, int64(len(want)))
+			for row := range flashRows {
+				at := (row*few.heads + few.heads - 1) * channels // Y; rows of a head follow one another in what is saved
+				if channels == 1 {
+					at = (few.heads-1)*few.length + row
+				}
+				closeTo(t, o.String(), got[at:at+channels], want[at:at+channels])
+			}
+		}
+	})
+}
+
 // TestNormBeyond32Bits: the last rows are normalized, and their gradient formed, by statistics of all rows, of which all others are
 // zeros: so chunks that do not run have nothing to add.
 func TestNormBeyond32Bits(t *testing.T) {

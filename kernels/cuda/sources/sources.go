@@ -73,7 +73,7 @@ func (s Set) Hash() string {
 // Architecture returns what a module is compiled for: the oldest that has what it uses.
 func Architecture(module string) string {
 	switch strings.TrimSuffix(module, ".cu") {
-	case "mma", "flashbackward":
+	case "mma", "flashforward", "flashbackward":
 		return "compute_80"
 	}
 	return "compute_75"

@@ -47,13 +47,6 @@ template <int D, int ROWS> INLINE void bring_rows(const attention_args &a, bf16 
 	}
 }
 
-// rounded_pair is two values rounded to bfloat16, as bf16_bits does, side by side.
-INLINE unsigned rounded_pair(float low, float high) {
-	unsigned bits;
-	INSTRUCTION("cvt.rn.bf16x2.f32 %0, %1, %2;", (OPERAND("=r", bits)), (OPERAND("f", high), OPERAND("f", low)));
-	return bits;
-}
-
 // tile is a warp's part of a matrix of positions: its 16 fixed ones as rows, SLICE moving ones as columns.
 template <int D> struct tile {
 	float v[panels<D>::SLICE / 8][4];
@@ -189,7 +182,7 @@ template <int D, bool KEYS> INLINE void flash_gradients(const attention_args &a)
 				for (int i = 0; i < 4; i++) {
 					const int moving = c + j * 8 + column + i % 2;
 					float sum = KEYS ? p.sums[stage][moving] : sums[i / 2], mean = KEYS ? p.means[stage][moving] : means[i / 2];
-					weights.v[j][i] = exp2f(weights.v[j][i] * factor - sum);
+					weights.v[j][i] = power(weights.v[j][i] * factor - sum);
 					slopes.v[j][i] = weights.v[j][i] * (slopes.v[j][i] - mean);
 				}
 			if (KEYS ? now < held + FIXED || now + ROWS > a.length : now + ROWS > held)

@@ -60,6 +60,20 @@ INLINE fragment<tf32> round_factors(fragment<tf32> f) {
 	return f;
 }
 
+// rounded_pair is two values rounded to bfloat16, as bf16_bits does, side by side.
+INLINE unsigned rounded_pair(float low, float high) {
+	unsigned bits;
+	INSTRUCTION("cvt.rn.bf16x2.f32 %0, %1, %2;", (OPERAND("=r", bits)), (OPERAND("f", high), OPERAND("f", low)));
+	return bits;
+}
+
+// power is 2^v, within 2^-22 of it, and 0 where that is subnormal.
+INLINE float power(float v) {
+	float result;
+	INSTRUCTION("ex2.approx.ftz.f32 %0, %1;", (OPERAND("=f", result)), (OPERAND("f", v)));
+	return result;
+}
+
 // left_across and right_across load A, or two B side by side, from a slab whose rows are inner indices, width apart.
 INLINE fragment<bf16> left_across(const bf16 *slab, int width, int lane) {
 	return load_transposed(slab + (lane / 16 * 8 + lane % 8) * width + lane / 8 % 2 * 8);

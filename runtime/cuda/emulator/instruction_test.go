@@ -71,31 +71,37 @@ func TestFactorsOfTF32(t *testing.T) {
 	}
 }
 
-// cvt.rn.bf16x2 rounds to the nearest, of two to the even one; its first source is the upper half.
-func TestPairsOfBFloat16(t *testing.T) {
-	values := make([]float32, 64)
-	want := make([]uint32, 32)
-	for i, c := range []struct {
-		low, high float32
-		pair      uint32
+// cvt.rn.bf16x2 rounds to nearest, ties to even, and puts its first number into the upper half; ex2 has no subnormal results.
+func TestNumbersAreConverted(t *testing.T) {
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	cases := []struct {
+		v     float32
+		half  uint32 // of bfloat16
+		power float32
 	}{
-		{1, 2, 0x40003f80},
-		{1 + 0x1p-8, 1 + 0x1p-7 + 0x1p-8, 0x3f823f80},
-		{1 + 0x1p-8 + 0x1p-23, -1 - 0x1p-8 + 0x1p-23, 0xbf803f81},
-		{float32(math.Inf(-1)), math.MaxFloat32, 0x7f80ff80},
-		{math.Float32frombits(0xff800001), 0, 0x00007fff},
-	} {
-		values[2*i], values[2*i+1], want[i] = c.low, c.high, c.pair
+		{0, 0, 1}, {1 + 0x1p-8, 0x3f80, 0}, {1 + 0x1p-7 + 0x1p-8, 0x3f82, 0}, {-1 - 0x1p-8 - 0x1p-20, 0xbf81, 0}, {10, 0x4120, 1024},
+		{math.MaxFloat32, 0x7f80, inf}, {-126, 0xc2fc, 0x1p-126}, {-127, 0xc2fe, 0}, {-inf, 0xff80, 0}, {inf, 0x7f80, inf}, {nan, 0x7fff, nan},
+	}
+	values := make([]float32, 32)
+	for i, c := range cases {
+		values[i] = c.v
 	}
 	g := start(t, false)
-	from, to := g.alloc(4*len(values)), g.alloc(4*len(want))
+	from, to := g.alloc(128), g.alloc(128)
 	g.upload(from, values)
-	g.launch(0, "round_pair", warp, scaleArgs{to, from, 1, 0, 0}.bytes())
-	for i, v := range g.download(to, len(want)) {
-		if math.Float32bits(v) != want[i] {
-			t.Errorf("pair %d is %08x, want %08x", i, math.Float32bits(v), want[i])
+	g.launch(0, "convert", warp, scaleArgs{to, from, 1, 0, 0}.bytes())
+	halves := g.download(to, 32)
+	g.launch(0, "convert", warp, scaleArgs{to, from, 1, 1, 0}.bytes())
+	powers := g.download(to, 32)
+	for i, c := range cases {
+		if got := math.Float32bits(halves[i]); got != c.half<<16|0x3f80 {
+			t.Errorf("%v becomes %08x, want %04x above 3f80", c.v, got, c.half)
+		}
+		if whole := c.v == float32(int(c.v)) || c.v-c.v != 0; whole && powers[i] != c.power && (c.power == c.power || powers[i] == powers[i]) {
+			t.Errorf("2^%v is %v, want %v", c.v, powers[i], c.power)
 		}
 	}
+	g.wantNoFinding()
 }
 
 // The element e of row r of matrix m holds 64*m + 8*r + e.

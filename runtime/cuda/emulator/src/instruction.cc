@@ -1,6 +1,7 @@
 #include "instruction.h"
 
 #include <cctype>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -102,6 +103,13 @@ void runRoundPair(const Instruction &m, Block &, const Operands &operands, const
     write(operands, m.lists[0][0], halves[0] << 16 | halves[1]);
 }
 
+// ex2.approx.ftz.f32: exact here; what is subnormal becomes zero, a NaN the canonical one.
+void runPower(const Instruction &m, Block &, const Operands &operands, const char *, int) {
+    const float power = std::exp2(read<float>(operands, m.lists[1][0]));
+    if (std::isnan(power)) return write(operands, m.lists[0][0], uint32_t{0x7fffffff});
+    write(operands, m.lists[0][0], std::fpclassify(power) == FP_SUBNORMAL ? 0.0f : power);
+}
+
 template <bool transposed>
 void runLoad(const Instruction &m, Block &block, const Operands &operands, const char *file, int line) {
     block.touchShared(read<uint32_t>(operands, m.lists[1][0]), 16, false, m.opcode);
@@ -134,6 +142,7 @@ constexpr Model models[] = {
     {"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "dddd rrrr rr ffff", runMultiply<Tf32>},
     {"cvt.rna.tf32.f32", "w f", runRound},
     {"cvt.rn.bf16x2.f32", "w f f", runRoundPair},
+    {"ex2.approx.ftz.f32", "d f", runPower},
     {"ldmatrix.sync.aligned.m8n8.x4.shared.b16", "wwww s", runLoad<false>},
     {"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", "wwww s", runLoad<true>},
     {"cp.async.cg.shared.global", "s g 16 n", runCopy},

@@ -42,12 +42,13 @@ KERNEL(multiply_tf32, struct scale_args) {
     for (int i = 0; i < 4; i++) a.to[8 * (group + i / 2 * 8) + 2 * t + i % 2] = c[i];
 }
 
-// Lane l rounds elements 2l and 2l+1 of from to a pair of bf16 in element l of to.
-KERNEL(round_pair, struct scale_args) {
-    const float low = a.from[2 * threadIdx.x], high = a.from[2 * threadIdx.x + 1];
-    unsigned pair;
-    INSTRUCTION("cvt.rn.bf16x2.f32 %0, %1, %2;", (OPERAND("=r", pair)), (OPERAND("f", high), OPERAND("f", low)));
-    a.to[threadIdx.x] = __uint_as_float(pair);
+// Lane l rounds its number and 1 to bfloat16, or with add = 1 raises 2 to it.
+KERNEL(convert, struct scale_args) {
+    unsigned pair = 0;
+    float v = a.from[threadIdx.x], one = 1, power = 0;
+    INSTRUCTION("cvt.rn.bf16x2.f32 %0, %1, %2;", (OPERAND("=r", pair)), (OPERAND("f", v), OPERAND("f", one)));
+    INSTRUCTION("ex2.approx.ftz.f32 %0, %1;", (OPERAND("=f", power)), (OPERAND("f", v)));
+    a.to[threadIdx.x] = a.add == 1 ? power : __uint_as_float(pair);
 }
 
 // Lane l brings row l of from, 16 bytes, to shared memory in the background; to gets four pairs for each lane, as
