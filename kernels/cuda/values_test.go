@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"bytes"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -67,7 +68,11 @@ func TestUnknownTokens(t *testing.T) {
 		call := kernels.Call{Op: op, In: []kernels.Desc{{Shape: kernels.Shape{1, len(tokens)}, DType: kernels.Int32}}, Train: true, Pass: pass}
 		in := randomInputs(rand.New(rand.NewPCG(34, 1)), call)
 		in[operand(kernels.X, 0)] = encode(kernels.Int32, tokens)
-		r := newRig(call, 0, nil)
+		workspace, err := l.Workspace(call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRig(call, workspace, nil)
 		launch, err := l.Prepare(call, r.operands)
 		if err != nil {
 			t.Fatal(err)
@@ -80,6 +85,38 @@ func TestUnknownTokens(t *testing.T) {
 		}
 		got := r.outputs(t, memory, b.run(t, memory, launch))
 		compare(t, call, kernels.Float32, r.types, got, reference(t, call, in))
+	}
+}
+
+// TestGradientsOfTokens: the gradients of tokens are sums over their rows, whatever tokens there are: one, few, all different, unknown
+// ones, of small and large vocabularies.
+func TestGradientsOfTokens(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	r := rand.New(rand.NewPCG(38, 1))
+	draws := map[string]func(i, vocabulary int) int{
+		"one":       func(_, vocabulary int) int { return vocabulary - 1 },
+		"different": func(i, vocabulary int) int { return i * 11 % vocabulary },
+		"skewed":    func(_, vocabulary int) int { return int(float64(vocabulary) * math.Pow(r.Float64(), 8)) },
+		"unknown":   func(_, vocabulary int) int { return r.IntN(3*vocabulary) - vocabulary },
+		"runs":      func(i, vocabulary int) int { return i / (2 * tokenPiece) % vocabulary },
+	}
+	for _, vocabulary := range []int{1, 255, 256, 70_000} {
+		for i, name := range slices.Sorted(maps.Keys(draws)) {
+			d, width, samples := types[i%2], []int{24, 5, 40}[i%3], 3
+			op := kernels.Embedding{Vocabulary: vocabulary, Width: width, Positions: 500, To: d}
+			call := kernels.Call{Op: op, In: []kernels.Desc{{Shape: kernels.Shape{samples, 487}, DType: kernels.Int32}}, Train: true, Pass: kernels.Backward}
+			call.AddParams = vocabulary%2 == i%2
+			in := randomInputs(r, call)
+			tokens := make([]float32, samples*487)
+			for j := range tokens {
+				tokens[j] = math.Float32frombits(uint32(int32(draws[name](j, vocabulary))))
+			}
+			in[operand(kernels.X, 0)] = encode(kernels.Int32, tokens)
+			got := compute(t, b, l, call, in, nil)
+			compare(t, call, d, newRig(call, 0, nil).types, got, reference(t, call, in))
+			sameBits(t, name, compute(t, b, l, call, in, nil), got)
+		}
 	}
 }
 
