@@ -35,6 +35,8 @@ var talls = []tall{
 	{kernels.SoftmaxCrossEntropy{}, []int{rowsBeyond, 3}, maxRowBlocks, nil, []kernels.Role{kernels.Y}, true},
 	{kernels.LayerNorm{}, []int{rowsBeyond, 3}, maxRowBlocks, []kernels.Role{kernels.DParam}, nil, true},
 	{kernels.RMSNorm{}, []int{rowsBeyond, 3}, maxRowBlocks, []kernels.Role{kernels.DParam}, nil, true},
+	{kernels.LayerNorm{}, []int{rowsBeyond * rowWarps, 8}, maxRowBlocks, []kernels.Role{kernels.DParam}, nil, true},
+	{kernels.RMSNorm{}, []int{rowsBeyond * rowWarps, 8}, maxRowBlocks, []kernels.Role{kernels.DParam}, nil, true},
 	{kernels.Rotary{Heads: 1, Dim: 2}, []int{1, rowsBeyond, 3}, maxRowBlocks, nil, nil, false},
 	{kernels.MaxPool{KernelH: 1, KernelW: 1}, []int{imagesBeyond, 1, 1, 1}, maxImages, nil, nil, false},
 	{kernels.MaxPool{KernelH: 1, KernelW: 1}, []int{1, imagesBeyond, 1, 1}, maxImages, nil, nil, false},

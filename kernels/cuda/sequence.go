@@ -6,6 +6,7 @@ package cuda
 import "C"
 
 import (
+	"fmt"
 	"math"
 
 	"plimsoll/kernels"
@@ -104,9 +105,24 @@ func (b *builder) sortTokens(args *C.struct_embed_args) {
 }
 
 const (
-	sumRowLanes = 32 // SUM_LANES and
-	sumRows     = 8  // SUM_ROWS in src/sequence.cu
+	sumAtOnce = 2 // SUM_AT_ONCE in src/sequence.cu
+	rowWarps  = 8 // ROW_WARPS
 )
+
+// rowNormStep appends a kernel that goes through all rows. Rows of whole vectors that a warp can hold are its; blocks take others.
+func (b *builder) rowNormStep(function string, args C.struct_rownorm_args, d kernels.DType) {
+	c, rows := int64(args.channels), int64(args.rows)
+	if c%wide(d) == 0 {
+		for _, held := range []int64{16, 32, 64} { // channels of a lane, see HELD_INSTANCES in src/sequence.cu
+			if c <= 32*held {
+				function += "_held" + suffix(d) + fmt.Sprintf("_h%d", held)
+				addStep(b, "sequence", function, perRow(ceil(rows, rowWarps)), rowBlock, 0, args)
+				return
+			}
+		}
+	}
+	addStep(b, "sequence", function+suffix(d), perRow(rows), rowBlock, 0, args)
+}
 
 // rowNorm is LayerNorm, or RMSNorm, which has no bias and saves no mean. The parameters' gradients come first: the input's may
 // lie on what they are made of.
@@ -122,18 +138,18 @@ func (b *builder) rowNorm(epsilon float32, centered bool) {
 		args.mean, args.inverse, args.bias = b.at(kernels.Save, 0), b.at(kernels.Save, 1), b.at(kernels.ParamRole, 1)
 	}
 	if b.call.Pass == kernels.Forward {
-		addStep(b, "sequence", "rownorm_forward"+suffix(x.DType), perRow(rows), rowBlock, 0, args)
+		b.rowNormStep("rownorm_forward", args, x.DType)
 		return
 	}
-	blocks, outputs := ceil(c, sumRowLanes), int64(len(b.call.Op.Params(b.call.In)))
-	chunks, chunkRows := chunked(rows, ceil(sumBlocks, blocks), sumRows*2)
+	l, outputs := newLanes(x.DType, c, 0, sumLanes), int64(len(b.call.Op.Params(b.call.In)))
+	chunks, chunkRows := chunked(rows, ceil(sumBlocks, l.grid), l.rows*sumAtOnce*2)
 	args.chunks, args.chunk_rows, args.part = C.int(chunks), C.i64(chunkRows), b.reserve(chunks*c*2*8)
 	args.dy, args.dx, args.add_dx = b.at(kernels.DY, 0), b.at(kernels.DX, 0), flag(b.call.Adds(0))
 	args.dweight, args.dbias, args.add_params = b.at(kernels.DParam, 0), b.at(kernels.DParam, 1), flag(b.call.AddParams)
-	addStep(b, "sequence", "rownorm_sums"+suffix(x.DType), dim{blocks, chunks, 1}, dim{sumRowLanes, sumRows, 1}, 0, args)
-	addStep(b, "sequence", "rownorm_params", dim{ceil(c, rowBlock[0]), outputs, 1}, rowBlock, 0, args)
+	addStep(b, "sequence", "rownorm_sums"+l.suffix(x.DType), dim{l.grid, chunks, 1}, l.block(), 0, args)
+	addStep(b, "sequence", "rownorm_params", dim{ceil(c, mergeLanes), outputs, 1}, mergeBlock, 0, args)
 	if !b.call.Skips(0) {
-		addStep(b, "sequence", "rownorm_backward"+suffix(x.DType), perRow(rows), rowBlock, 0, args)
+		b.rowNormStep("rownorm_backward", args, x.DType)
 	}
 }
 

@@ -296,36 +296,174 @@ template <typename T> INLINE void rownorm_backward(const rownorm_args &a) {
 }
 INSTANCES(rownorm_backward, rownorm_args)
 
-enum { SUM_LANES = 32, SUM_ROWS = 8 }; // of a block of rownorm_sums
+// Rows that are whole vectors, of up to 32*HELD channels, are a warp's, whose lanes hold up to HELD channels each: so they are read once.
+#define HELD_INSTANCES(name) \
+	KERNEL_BOUNDS(name##_f32_h16, struct rownorm_args, 256, 1) { name<float, 16>(a); } \
+	KERNEL_BOUNDS(name##_f32_h32, struct rownorm_args, 256, 1) { name<float, 32>(a); } \
+	KERNEL_BOUNDS(name##_f32_h64, struct rownorm_args, 256, 1) { name<float, 64>(a); } \
+	KERNEL_BOUNDS(name##_bf16_h16, struct rownorm_args, 256, 1) { name<bf16, 16>(a); } \
+	KERNEL_BOUNDS(name##_bf16_h32, struct rownorm_args, 256, 1) { name<bf16, 32>(a); } \
+	KERNEL_BOUNDS(name##_bf16_h64, struct rownorm_args, 256, 1) { name<bf16, 64>(a); }
 
-// rownorm_sums leaves a chunk's sums of dy*h and dy over its rows in part, in float64.
-template <typename T> INLINE void rownorm_sums(const rownorm_args &a) {
-	__shared__ double sums[2][SUM_ROWS][SUM_LANES];
-	int c = blockIdx.x * SUM_LANES + threadIdx.x;
-	i64 from = (i64)blockIdx.y * a.chunk_rows, to = from + a.chunk_rows < a.rows ? from + a.chunk_rows : a.rows;
-	double weight = 0, bias = 0;
-	for (i64 r = from + threadIdx.y; c < a.channels && r < to; r += SUM_ROWS) {
-		float dy = to_float(GLOBAL(const T, a.dy)[r * a.channels + c]), mean = a.mean ? GLOBAL(const float, a.mean)[r] : 0;
-		weight += dy * (to_float(GLOBAL(const T, a.x)[r * a.channels + c]) - mean) * GLOBAL(const float, a.inverse)[r];
-		bias += dy;
-	}
-	sums[0][threadIdx.y][threadIdx.x] = weight;
-	sums[1][threadIdx.y][threadIdx.x] = bias;
-	__syncthreads();
-	if (threadIdx.y > 1 || c >= a.channels) return;
-	double sum = 0;
-	for (int y = 0; y < SUM_ROWS; y++) sum += sums[threadIdx.y][y][threadIdx.x];
-	GLOBAL(double, a.part)[((i64)blockIdx.y * 2 + threadIdx.y) * a.channels + c] = sum;
+enum { ROW_WARPS = ROW_THREADS / 32 };
+
+// warp_total adds up what the lanes of a warp have; every lane gets the same bits.
+INLINE float warp_total(float v) {
+#pragma unroll
+	for (int by = 16; by > 0; by /= 2) v += __shfl_xor_sync(0xffffffffu, v, by);
+	return v;
 }
-INSTANCES(rownorm_sums, rownorm_args)
 
-// rownorm_params: dweight (+)= and dbias (+)= the sums of all chunks, in order.
+// rownorm_forward_held: as rownorm_forward, a warp for each row.
+template <typename T, int HELD> INLINE void rownorm_forward_held(const rownorm_args &a) {
+	const int V = wide<T>::elements, N = HELD / V;
+	int lane = threadIdx.x % 32;
+	for (i64 r = (i64)blockIdx.x * ROW_WARPS + threadIdx.x / 32; r < a.rows; r += (i64)gridDim.x * ROW_WARPS) {
+		values<V> x[N];
+		float mean = 0, sum = 0;
+#pragma unroll
+		for (int j = 0; j < N; j++) {
+			int c = (j * 32 + lane) * V;
+			x[j] = values<V>{};
+			if (c < a.channels) load(x[j], GLOBAL(const T, a.x) + r * a.channels + c);
+		}
+#pragma unroll
+		for (int j = 0; j < N; j++)
+#pragma unroll
+			for (int k = 0; k < V; k++) sum += x[j].v[k];
+		if (a.bias) mean = warp_total(sum) / (float)a.channels;
+		sum = 0;
+#pragma unroll
+		for (int j = 0; j < N; j++) {
+			if ((j * 32 + lane) * V >= a.channels) continue;
+#pragma unroll
+			for (int k = 0; k < V; k++) sum += (x[j].v[k] - mean) * (x[j].v[k] - mean);
+		}
+		float inverse = (float)(1 / sqrt((double)warp_total(sum) / (double)a.channels + a.epsilon));
+		if (a.mean && lane == 0) GLOBAL(float, a.mean)[r] = mean;
+		if (a.inverse && lane == 0) GLOBAL(float, a.inverse)[r] = inverse;
+#pragma unroll
+		for (int j = 0; j < N; j++) {
+			int c = (j * 32 + lane) * V;
+			if (c >= a.channels) continue;
+			values<V> weight, bias = {};
+			load_floats(weight, GLOBAL(const float, a.weight) + c);
+			if (a.bias) load_floats(bias, GLOBAL(const float, a.bias) + c);
+#pragma unroll
+			for (int k = 0; k < V; k++) {
+				float v = (x[j].v[k] - mean) * inverse * weight.v[k];
+				x[j].v[k] = a.bias ? v + bias.v[k] : v;
+			}
+			store(GLOBAL(T, a.y) + r * a.channels + c, x[j]);
+		}
+	}
+}
+HELD_INSTANCES(rownorm_forward_held)
+
+// rownorm_backward_held: as rownorm_backward, a warp for each row. x and dy become h and g.
+template <typename T, int HELD> INLINE void rownorm_backward_held(const rownorm_args &a) {
+	const int V = wide<T>::elements, N = HELD / V;
+	int lane = threadIdx.x % 32;
+	for (i64 r = (i64)blockIdx.x * ROW_WARPS + threadIdx.x / 32; r < a.rows; r += (i64)gridDim.x * ROW_WARPS) {
+		values<V> x[N], dy[N];
+		float mean = a.mean ? GLOBAL(const float, a.mean)[r] : 0, inverse = GLOBAL(const float, a.inverse)[r], sum = 0, product = 0;
+#pragma unroll
+		for (int j = 0; j < N; j++) {
+			int c = (j * 32 + lane) * V;
+			if (c >= a.channels) continue;
+			load(x[j], GLOBAL(const T, a.x) + r * a.channels + c);
+			load(dy[j], GLOBAL(const T, a.dy) + r * a.channels + c);
+		}
+#pragma unroll
+		for (int j = 0; j < N; j++) {
+			int c = (j * 32 + lane) * V;
+			if (c >= a.channels) continue;
+			values<V> weight;
+			load_floats(weight, GLOBAL(const float, a.weight) + c);
+#pragma unroll
+			for (int k = 0; k < V; k++) {
+				x[j].v[k] = (x[j].v[k] - mean) * inverse;
+				dy[j].v[k] *= weight.v[k];
+				sum += dy[j].v[k];
+				product += dy[j].v[k] * x[j].v[k];
+			}
+		}
+		sum = warp_total(sum) / (float)a.channels;
+		product = warp_total(product) / (float)a.channels;
+		if (!a.mean) sum = 0;
+#pragma unroll
+		for (int j = 0; j < N; j++) {
+			int c = (j * 32 + lane) * V;
+			if (c >= a.channels) continue;
+#pragma unroll
+			for (int k = 0; k < V; k++) x[j].v[k] = (dy[j].v[k] - sum - x[j].v[k] * product) * inverse;
+			deposit(GLOBAL(T, a.dx) + r * a.channels + c, x[j], V, a.add_dx);
+		}
+	}
+}
+HELD_INSTANCES(rownorm_backward_held)
+
+enum { SUM_LANES = 32, SUM_ROWS = 8, SUM_AT_ONCE = 2 }; // of a block of rownorm_params; rows that a thread of rownorm_sums has in flight
+
+// sum_block adds up what the threads of each channel have, in order, and writes it as part[chunk][which].
+template <int V> INLINE void sum_block(const double *mine, double *shared, const rownorm_args &a, int which) {
+	int width = blockDim.x * V, first = blockIdx.x * width;
+#pragma unroll
+	for (int k = 0; k < V; k++) shared[threadIdx.y * width + threadIdx.x * V + k] = mine[k];
+	__syncthreads();
+	for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < width && first + i < a.channels; i += ROW_THREADS) {
+		double sum = 0;
+		for (int y = 0; y < (int)blockDim.y; y++) sum += shared[y * width + i];
+		GLOBAL(double, a.part)[((i64)blockIdx.y * 2 + which) * a.channels + first + i] = sum;
+	}
+	__syncthreads();
+}
+
+// rownorm_sums leaves a chunk's sums of dy*h and dy over its rows in part, in float64. Blocks are threadIdx.x channels (V each) and
+// threadIdx.y rows.
+template <typename T, int V> INLINE void rownorm_sums(const rownorm_args &a) {
+	__shared__ double shared[ROW_THREADS * V];
+	int c = (blockIdx.x * blockDim.x + threadIdx.x) * V;
+	i64 from = (i64)blockIdx.y * a.chunk_rows, to = from + a.chunk_rows < a.rows ? from + a.chunk_rows : a.rows;
+	double weight[V] = {0}, bias[V] = {0};
+	for (i64 first = from + threadIdx.y; c < a.channels && first < to; first += SUM_AT_ONCE * blockDim.y) {
+		values<V> x[SUM_AT_ONCE], dy[SUM_AT_ONCE];
+#pragma unroll
+		for (int j = 0; j < SUM_AT_ONCE; j++) {
+			i64 r = first + j * (int)blockDim.y;
+			if (r >= to) continue;
+			load(x[j], GLOBAL(const T, a.x) + r * a.channels + c);
+			load(dy[j], GLOBAL(const T, a.dy) + r * a.channels + c);
+		}
+#pragma unroll
+		for (int j = 0; j < SUM_AT_ONCE; j++) {
+			i64 r = first + j * (int)blockDim.y;
+			if (r >= to) continue;
+			float mean = a.mean ? GLOBAL(const float, a.mean)[r] : 0, inverse = GLOBAL(const float, a.inverse)[r];
+#pragma unroll
+			for (int k = 0; k < V; k++) {
+				weight[k] += dy[j].v[k] * (x[j].v[k] - mean) * inverse;
+				bias[k] += dy[j].v[k];
+			}
+		}
+	}
+	sum_block<V>(weight, shared, a, 0);
+	sum_block<V>(bias, shared, a, 1);
+}
+CHANNEL_INSTANCES(rownorm_sums, rownorm_args)
+
+// rownorm_params: dweight (+)= and dbias (+)= the sums of all chunks. SUM_ROWS threads share the chunks of a channel.
 KERNEL(rownorm_params, struct rownorm_args) {
-	int c = blockIdx.x * ROW_THREADS + threadIdx.x;
+	__shared__ double sums[SUM_ROWS][SUM_LANES];
+	int c = blockIdx.x * SUM_LANES + threadIdx.x;
 	u64 out = blockIdx.y ? a.dbias : a.dweight;
-	if (c >= a.channels) return;
 	double sum = 0;
-	for (int q = 0; q < a.chunks; q++) sum += GLOBAL(const double, a.part)[((i64)q * 2 + blockIdx.y) * a.channels + c];
+	for (int q = threadIdx.y; c < a.channels && q < a.chunks; q += SUM_ROWS)
+		sum += GLOBAL(const double, a.part)[((i64)q * 2 + blockIdx.y) * a.channels + c];
+	sums[threadIdx.y][threadIdx.x] = sum;
+	__syncthreads();
+	if (threadIdx.y > 0 || c >= a.channels) return;
+	for (int y = 1; y < SUM_ROWS; y++) sum += sums[y][threadIdx.x];
 	float *to = GLOBAL(float, out) + c;
 	*to = a.add_params ? *to + (float)sum : (float)sum;
 }
