@@ -46,11 +46,20 @@ func (b *builder) elementProduct() {
 	})
 }
 
-// embedding: what no token of the batch has is cleared first, all of it.
+const (
+	sortBits   = 8                            // SORT_BITS in src/sequence.cu
+	sortWarps  = 8                            // SORT_WARPS
+	tokenPiece = 64                           // PIECE
+	sortChunk  = 512                          // rows of a block that sorts, at least
+	mostTokens = math.MaxInt32 - 32*sortWarps // so that loops over rows end within 32 bits
+	sortBlocks = 128                          // at most: each of them adds up the counts of all
+)
+
+// embedding looks up tokens forward. Backward sorts the rows by token and adds up each token's.
 func (b *builder) embedding(op kernels.Embedding) {
 	tokens := b.call.In[0].Elements()
-	if tokens > math.MaxInt32 {
-		b.fail("%d tokens are more than %d: use smaller batches", tokens, math.MaxInt32)
+	if tokens > mostTokens {
+		b.fail("%d tokens are more than %d: use smaller batches", tokens, mostTokens)
 		return
 	}
 	args := C.struct_embed_args{
@@ -63,21 +72,57 @@ func (b *builder) embedding(op kernels.Embedding) {
 		return
 	}
 	args.weight, args.position, args.y = b.at(kernels.DParam, 0), b.at(kernels.DParam, 1), b.at(kernels.DY, 0)
-	if !b.call.AddParams {
-		b.strip(kernels.Float32, C.struct_strip_args{
-			out: args.weight, rows: C.i64(op.Vocabulary), width: C.int(op.Width), out_stride: C.i64(op.Width),
-		}, int64(op.Width))
+	b.sortTokens(&args)
+	l := newLanes(op.To, int64(op.Width), 0, sumLanes)
+	each := func(function string, rows int64) {
+		addStep(b, "sequence", function+l.suffix(op.To), dim{l.grid, min(ceil(rows, l.rows), maxRowBlocks), 1}, l.block(), 0, args)
 	}
-	addStep(b, "sequence", "embed_backward"+suffix(op.To), perRow(tokens), rowBlock, 0, args)
+	if pieces := tokens / tokenPiece; pieces > 0 {
+		args.parts = b.reserve(pieces * int64(op.Width) * 4)
+		each("embed_pieces", pieces)
+	}
+	each("embed_backward", int64(op.Vocabulary))
 	if op.Positions > 0 {
-		addStep(b, "sequence", "position_backward"+suffix(op.To), perRow(int64(op.Positions)), rowBlock, 0, args)
+		each("position_backward", int64(op.Positions))
 	}
 }
 
+// sortTokens appends the sort of the rows by their tokens, and where each token's rows start.
+func (b *builder) sortTokens(args *C.struct_embed_args) {
+	tokens, vocabulary := int64(args.tokens), int64(args.vocabulary)
+	chunk := max(sortChunk, ceil(ceil(tokens, sortBlocks), 32*sortWarps)*32*sortWarps)
+	grid := dim{ceil(tokens, chunk), 1, 1}
+	args.chunk, args.counts = C.int(chunk), b.reserve(grid[0]<<sortBits*4)
+	orders := [2]C.u64{b.reserve(tokens * 4), b.reserve(tokens * 4)}
+	for shift := 0; vocabulary>>shift > 0; shift += sortBits { // keys are 0 to vocabulary
+		args.shift, args.order = C.int(shift), orders[0]
+		addStep(b, "sequence", "sort_count", grid, rowBlock, 0, *args)
+		addStep(b, "sequence", "sort_place", grid, rowBlock, 0, *args)
+		args.unsorted, orders[0], orders[1] = orders[0], orders[1], orders[0]
+	}
+	args.starts = b.reserve((vocabulary + 1) * 4)
+	addStep(b, "sequence", "embed_starts", dim{ceil(vocabulary+1, rowBlock[0]), 1, 1}, rowBlock, 0, *args)
+}
+
 const (
-	sumRowLanes = 32 // SUM_LANES and
-	sumRows     = 8  // SUM_ROWS in src/sequence.cu
+	sumAtOnce = 2 // SUM_AT_ONCE in src/sequence.cu
+	rowWarps  = 8 // ROW_WARPS
 )
+
+// rowNormStep appends a kernel that goes through all rows. Rows of whole vectors that a warp can hold are its; blocks take others.
+func (b *builder) rowNormStep(function string, args C.struct_rownorm_args, d kernels.DType) {
+	c, rows := int64(args.channels), int64(args.rows)
+	if c%wide(d) == 0 {
+		for _, held := range []int64{16, 32, 64} { // channels of a lane, see HELD_INSTANCES in src/sequence.cu
+			if c <= 32*held {
+				function += "_held" + suffix(d) + fmt.Sprintf("_h%d", held)
+				addStep(b, "sequence", function, perRow(ceil(rows, rowWarps)), rowBlock, 0, args)
+				return
+			}
+		}
+	}
+	addStep(b, "sequence", function+suffix(d), perRow(rows), rowBlock, 0, args)
+}
 
 // rowNorm is LayerNorm, or RMSNorm, which has no bias and saves no mean. The parameters' gradients come first: the input's may
 // lie on what they are made of.
@@ -93,18 +138,18 @@ func (b *builder) rowNorm(epsilon float32, centered bool) {
 		args.mean, args.inverse, args.bias = b.at(kernels.Save, 0), b.at(kernels.Save, 1), b.at(kernels.ParamRole, 1)
 	}
 	if b.call.Pass == kernels.Forward {
-		addStep(b, "sequence", "rownorm_forward"+suffix(x.DType), perRow(rows), rowBlock, 0, args)
+		b.rowNormStep("rownorm_forward", args, x.DType)
 		return
 	}
-	blocks, outputs := ceil(c, sumRowLanes), int64(len(b.call.Op.Params(b.call.In)))
-	chunks, chunkRows := chunked(rows, ceil(sumBlocks, blocks), sumRows*2)
+	l, outputs := newLanes(x.DType, c, 0, sumLanes), int64(len(b.call.Op.Params(b.call.In)))
+	chunks, chunkRows := chunked(rows, ceil(sumBlocks, l.grid), l.rows*sumAtOnce*2)
 	args.chunks, args.chunk_rows, args.part = C.int(chunks), C.i64(chunkRows), b.reserve(chunks*c*2*8)
 	args.dy, args.dx, args.add_dx = b.at(kernels.DY, 0), b.at(kernels.DX, 0), flag(b.call.Adds(0))
 	args.dweight, args.dbias, args.add_params = b.at(kernels.DParam, 0), b.at(kernels.DParam, 1), flag(b.call.AddParams)
-	addStep(b, "sequence", "rownorm_sums"+suffix(x.DType), dim{blocks, chunks, 1}, dim{sumRowLanes, sumRows, 1}, 0, args)
-	addStep(b, "sequence", "rownorm_params", dim{ceil(c, rowBlock[0]), outputs, 1}, rowBlock, 0, args)
+	addStep(b, "sequence", "rownorm_sums"+l.suffix(x.DType), dim{l.grid, chunks, 1}, l.block(), 0, args)
+	addStep(b, "sequence", "rownorm_params", dim{ceil(c, mergeLanes), outputs, 1}, mergeBlock, 0, args)
 	if !b.call.Skips(0) {
-		addStep(b, "sequence", "rownorm_backward"+suffix(x.DType), perRow(rows), rowBlock, 0, args)
+		b.rowNormStep("rownorm_backward", args, x.DType)
 	}
 }
 

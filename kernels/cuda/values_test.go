@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"bytes"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -67,7 +68,11 @@ func TestUnknownTokens(t *testing.T) {
 		call := kernels.Call{Op: op, In: []kernels.Desc{{Shape: kernels.Shape{1, len(tokens)}, DType: kernels.Int32}}, Train: true, Pass: pass}
 		in := randomInputs(rand.New(rand.NewPCG(34, 1)), call)
 		in[operand(kernels.X, 0)] = encode(kernels.Int32, tokens)
-		r := newRig(call, 0, nil)
+		workspace, err := l.Workspace(call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRig(call, workspace, nil)
 		launch, err := l.Prepare(call, r.operands)
 		if err != nil {
 			t.Fatal(err)
@@ -80,6 +85,97 @@ func TestUnknownTokens(t *testing.T) {
 		}
 		got := r.outputs(t, memory, b.run(t, memory, launch))
 		compare(t, call, kernels.Float32, r.types, got, reference(t, call, in))
+	}
+}
+
+// TestUnusualLogits: rows that begin anywhere beside a vector, equal logits, infinite ones and NaNs, and labels that do not count or are no
+// class, give what the reference gives.
+func TestUnusualLogits(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	r := rand.New(rand.NewPCG(39, 1))
+	inf := float32(math.Inf(1))
+	kinds := map[string]func(x []float32, row, classes int){
+		"plain":         func([]float32, int, int) {},
+		"equal":         func(x []float32, row, _ int) { spreadFloats(x, float32(row)) },
+		"equal largest": func(x []float32, _, classes int) { x[classes/2], x[classes-1], x[classes/3] = 5, 5, 5 },
+		"masked":        func(x []float32, row, classes int) { spreadFloats(x[:min(300*row+1, classes-1)], -inf) },
+		"all masked":    func(x []float32, _, _ int) { spreadFloats(x, -inf) },
+		"infinite":      func(x []float32, row, classes int) { x[row*7%classes] = inf },
+		"NaN":           func(x []float32, row, classes int) { x[row*5%classes], x[classes-1] = float32(math.NaN()), inf },
+	}
+	const rows = 9
+	for i, classes := range []int{1, 7, 9, 50, 129, 1003, 8192, 9229} {
+		for j, kind := range slices.Sorted(maps.Keys(kinds)) {
+			d := types[(i+j)%2]
+			in := []kernels.Desc{typed(d, rows, classes), {Shape: kernels.Shape{rows}, DType: kernels.Int32}}
+			forward := kernels.Call{Op: kernels.SoftmaxCrossEntropy{}, In: in, Train: true}
+			backward := forward
+			backward.Pass, backward.AddDX = kernels.Backward, []bool{j%2 == 0, false}
+			inputs := randomInputs(r, forward)
+			x, labels := values(d, inputs[operand(kernels.X, 0)]), floats(inputs[operand(kernels.X, 1)])
+			logits := make([]float32, len(x))
+			for k, v := range x {
+				logits[k] = float32(v)
+			}
+			for row := range rows {
+				kinds[kind](logits[row*classes:][:classes], row, classes)
+			}
+			inputs[operand(kernels.X, 0)] = encode(d, logits)
+			labels[1] = math.Float32frombits(0)
+			labels[2] = math.Float32frombits(uint32(classes / 3))
+			labels[3] = ignored
+			given, _ := check(t, b, l, forward, []kernels.Call{backward}, inputs)
+			if kind != "plain" {
+				continue
+			}
+			dx := operand(kernels.DX, 0)
+			want := values(d, compute(t, b, l, backward, given, nil)[dx])
+			labels[4], labels[5] = math.Float32frombits(uint32(classes)), math.Float32frombits(0xfffffffe)
+			for k, v := range values(d, compute(t, b, l, backward, given, nil)[dx]) {
+				if row := k / classes; math.IsNaN(v) != (row == 4 || row == 5) || row != 4 && row != 5 && v != want[k] {
+					t.Fatalf("%d classes: the gradient of row %d, whose label is %d, has %v", classes, row, int32(math.Float32bits(labels[row])), v)
+				}
+			}
+		}
+	}
+}
+
+func spreadFloats(x []float32, v float32) {
+	for i := range x {
+		x[i] = v
+	}
+}
+
+// TestGradientsOfTokens: the gradients of tokens are sums over their rows, whatever tokens there are: one, few, all different, unknown
+// ones, of small and large vocabularies.
+func TestGradientsOfTokens(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	r := rand.New(rand.NewPCG(38, 1))
+	draws := map[string]func(i, vocabulary int) int{
+		"one":       func(_, vocabulary int) int { return vocabulary - 1 },
+		"different": func(i, vocabulary int) int { return i * 11 % vocabulary },
+		"skewed":    func(_, vocabulary int) int { return int(float64(vocabulary) * math.Pow(r.Float64(), 8)) },
+		"unknown":   func(_, vocabulary int) int { return r.IntN(3*vocabulary) - vocabulary },
+		"runs":      func(i, vocabulary int) int { return i / (2 * tokenPiece) % vocabulary },
+	}
+	for _, vocabulary := range []int{1, 255, 256, 70_000} {
+		for i, name := range slices.Sorted(maps.Keys(draws)) {
+			d, width, samples := types[i%2], []int{24, 5, 40}[i%3], 3
+			op := kernels.Embedding{Vocabulary: vocabulary, Width: width, Positions: 500, To: d}
+			call := kernels.Call{Op: op, In: []kernels.Desc{{Shape: kernels.Shape{samples, 487}, DType: kernels.Int32}}, Train: true, Pass: kernels.Backward}
+			call.AddParams = vocabulary%2 == i%2
+			in := randomInputs(r, call)
+			tokens := make([]float32, samples*487)
+			for j := range tokens {
+				tokens[j] = math.Float32frombits(uint32(int32(draws[name](j, vocabulary))))
+			}
+			in[operand(kernels.X, 0)] = encode(kernels.Int32, tokens)
+			got := compute(t, b, l, call, in, nil)
+			compare(t, call, d, newRig(call, 0, nil).types, got, reference(t, call, in))
+			sameBits(t, name, compute(t, b, l, call, in, nil), got)
+		}
 	}
 }
 

@@ -89,9 +89,11 @@ struct multiply_args {
 };
 
 // embed_args: rows of weight, and of position when there are any, by token. Backward: gradients in place of weight, position and y.
+// Backward sorts rows by token, by one digit of so many bits from shift on in each pass: unsorted (0: rows as they are) to order, int32;
+// a block takes chunk rows. counts holds blocks x digits int32, starts vocabulary + 1 int32, parts pieces x width float32.
 struct embed_args {
-	u64 x, weight, position, y;
-	int tokens, length, width, vocabulary, positions, add;
+	u64 x, weight, position, y, unsorted, order, counts, starts, parts;
+	int tokens, length, width, vocabulary, positions, add, chunk, shift;
 };
 
 // rownorm_args: norms of rows of so many channels; without mean and bias: RMSNorm. part holds chunks x 2 x channels float64.
