@@ -24,11 +24,17 @@ const (
 	measured algorithm = iota // whichever was the fastest of those that compute rightly
 	ours
 	cublas
+	cublasParts // in bfloat16, by parts that stay in the cache in float32 until they are added to a gradient
+	cublasBias  // in bfloat16, the bias as weights of inputs that are 1
+	cublasRows  // in bfloat16, rows of one alignment together
 	cudnn
 	naive // the slow reference that judges the others: where none of them computes rightly
 )
 
-var algorithms = [...]string{ours: "ours", cublas: "cublas", cudnn: "cudnn", naive: "naive"}
+var algorithms = [...]string{
+	ours: "ours", cublas: "cublas", cublasParts: "cublas, parts in float32", cublasBias: "cublas, bias as weights",
+	cublasRows: "cublas, rows of one alignment", cudnn: "cudnn", naive: "naive",
+}
 
 func (a algorithm) String() string { return algorithms[a] }
 
@@ -40,7 +46,7 @@ type Choice struct {
 	Pass      string `json:"pass"`
 	Shapes    string `json:"shapes"` // of the inputs
 	Add       bool   `json:"add,omitempty"`
-	Algorithm string `json:"algorithm"` // "ours", "cublas", "cudnn", "naive"
+	Algorithm string `json:"algorithm"` // one of algorithms
 	Workspace int64  `json:"workspace"` // bytes
 	// Microseconds of each algorithm that ran, on random data; see clock.
 	Microseconds map[string]float64 `json:"microseconds,omitempty"`

@@ -108,7 +108,7 @@ func (b *builder) conv(c convolution) {
 	case naive:
 		b.naive()
 		return
-	case cublas, cudnn:
+	case cublas, cublasParts, cublasBias, cublasRows, cudnn:
 		b.vendorConv(c, b.algorithm)
 		return
 	}
@@ -260,7 +260,7 @@ func (b *builder) convParams(c convolution) {
 
 // convBias is the bias's gradient, where there is one.
 func (b *builder) convBias(c convolution) {
-	if len(b.call.Op.Params(b.call.In)) > 1 {
+	if b.biased() {
 		b.columns(b.at(kernels.DY, 0), b.at(kernels.DParam, 1), c.dtype.Stored(), c.outputPixels(), c.out, b.call.AddParams)
 	}
 }

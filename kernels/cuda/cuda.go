@@ -178,6 +178,7 @@ type builder struct {
 	address   addresses
 	steps     []step
 	used      int64 // bytes of workspace
+	products  space // of cuBLAS, in the workspace
 	err       error // the first one
 }
 

@@ -25,7 +25,9 @@ type vendors struct {
 	loaded     *nvidia.Libraries
 	convolver  *nvidia.Convolver
 	multiplier *nvidia.Multiplier
-	workspace  int64 // bytes for a product of cuBLAS
+	workspace  int64 // most bytes for a product of cuBLAS
+	part       int64 // partBytes
+	slice      int64 // sliceBytes
 	choices    *choices
 	time       func(algorithm, cuda.Launch) (microseconds float64, err error)
 
@@ -47,7 +49,10 @@ const (
 
 // newVendors loads the libraries. With nvidia.Prefer, what is not there is only noted.
 func newVendors(device *cuda.Device, o Options) (*vendors, error) {
-	v := &vendors{loaded: &nvidia.Libraries{}, choices: remembered, time: clock, workspace: smallProductWorkspace, described: map[string]described{}}
+	v := &vendors{
+		loaded: &nvidia.Libraries{}, choices: remembered, time: clock, workspace: smallProductWorkspace, part: partBytes, slice: sliceBytes,
+		described: map[string]described{},
+	}
 	if major, _ := device.Capability(); major >= 9 {
 		v.workspace = largeProductWorkspace
 	}
@@ -125,10 +130,7 @@ func (l *Library) Vendors() (files []string, missing []error) {
 // cuDNN rounds its results to the type of the images. So in bfloat16 it is not asked for what has more to come (a bias, a
 // sum with what is there), nor for the weights' gradients, which are float32.
 func (l *Library) candidates(call kernels.Call, c convolution) []algorithm {
-	all := []algorithm{ours}
-	if l.vendors.multiplier != nil && c.groups == 1 && c.h.pointwise() && c.w.pointwise() {
-		all = append(all, cublas)
-	}
+	all := append([]algorithm{ours}, l.products(call, c)...)
 	more := call.Pass == kernels.BackwardParams || call.Adds(0) || len(call.Op.Params(call.In)) > 1 && call.Pass == kernels.Forward
 	if l.vendors.convolver == nil || c.dtype == kernels.BFloat16 && more {
 		return all
@@ -180,21 +182,16 @@ func (b *builder) vendorConv(c convolution, a algorithm) {
 	case kernels.BackwardParams:
 		out = b.at(kernels.DParam, 0)
 	}
-	if c.dtype == kernels.BFloat16 && b.call.Pass != kernels.BackwardParams {
+	if c.dtype == kernels.BFloat16 && b.call.Pass != kernels.BackwardParams && a != cublasBias {
 		weight = b.halve(weight, c.weights())
 	}
-	sum := b.call.Pass == kernels.Forward && len(b.call.Op.Params(b.call.In)) > 1
-	result := out
-	if sum && c.dtype == kernels.BFloat16 {
-		result = b.reserve(4 * c.outputPixels() * c.out) // in float32 until the bias is there
-	}
-	if a == cublas {
-		b.matrix(c, weight, result, sum)
+	if a == cudnn {
+		b.vendorWindow(c, weight, out)
+		if b.call.Pass == kernels.Forward && b.biased() {
+			b.sumParts(c.dtype, C.struct_sum_args{partial: out, bias: bias, out: out, n: C.i64(c.outputPixels() * c.out), splits: 1, columns: C.int(c.out)})
+		}
 	} else {
-		b.vendorWindow(c, weight, result)
-	}
-	if sum {
-		b.sumParts(c.dtype, C.struct_sum_args{partial: result, bias: bias, out: out, n: C.i64(c.outputPixels() * c.out), splits: 1, columns: C.int(c.out)})
+		b.matrix(c, matrices{weight: weight, bias: bias, out: out}, a)
 	}
 	if b.call.Pass == kernels.BackwardParams {
 		b.convBias(c)
@@ -226,26 +223,6 @@ func (b *builder) adds() bool {
 }
 
 func (b *builder) issue(l cuda.Launch) { b.steps = append(b.steps, step{call: l}) }
-
-// matrix is a convolution without a window, or a linear layer, as one product: Y = X W', DX = DY W, DW = DY' X. X is pixels
-// x channels, Y pixels x outputs, W outputs x channels.
-func (b *builder) matrix(c convolution, weight, out C.u64, wide bool) {
-	half := c.dtype == kernels.BFloat16
-	pixels := c.outputPixels()
-	p := nvidia.Product{M: pixels, N: c.out, K: c.channels, TransposeB: true, BFloat16: half, TF32: c.dtype == kernels.TF32, BFloat16Out: half && !wide}
-	left, right := b.at(kernels.X, 0), weight
-	switch b.call.Pass {
-	case kernels.BackwardInput:
-		p.N, p.K, p.TransposeB = c.channels, c.out, false
-		left = b.at(kernels.DY, 0)
-	case kernels.BackwardParams:
-		p.M, p.N, p.K, p.TransposeA, p.TransposeB, p.BFloat16Out = c.out, c.channels, pixels, true, false, false
-		left, right = b.at(kernels.DY, 0), b.at(kernels.X, 0)
-	}
-	bytes := b.lib.vendors.workspace
-	workspace := b.reserveAligned(bytes)
-	b.issue(b.lib.vendors.multiplier.Launch(p, cu.DevicePtr(left), cu.DevicePtr(right), cu.DevicePtr(out), workspace, bytes, b.adds()))
-}
 
 // vendorWindow is any convolution, by cuDNN.
 func (b *builder) vendorWindow(c convolution, weight, out C.u64) {

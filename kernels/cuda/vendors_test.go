@@ -32,6 +32,7 @@ func newFaked(t testing.TB, b *bench, folder string, fastest algorithm) *Library
 		t.Fatal(err)
 	}
 	l.vendors.choices, l.vendors.workspace = &choices{}, 1<<16
+	l.vendors.part, l.vendors.slice = 1, 1 // 128 rows at a time
 	if fastest != measured {
 		l.vendors.time = func(a algorithm, l cuda.Launch) (float64, error) {
 			if _, err := clock(a, l); err != nil {
@@ -85,16 +86,29 @@ var vendorCalls = []struct {
 	{kernels.Conv2D{Out: 6, KernelH: 1, KernelW: 1, Groups: 3, Bias: true}, []int{2, 5, 4, 9}},
 	{kernels.Linear{Out: 10, Bias: true}, []int{6, 33}},
 	{kernels.Linear{Out: 16}, []int{4, 2, 2, 8}},
+	{kernels.Linear{Out: 33}, []int{19, 8}},
+	{kernels.Linear{Out: 27}, []int{130, 16}},
+	{kernels.Linear{Out: 28, Bias: true}, []int{9, 24}},
+	{kernels.Conv2D{Out: 30, KernelH: 1, KernelW: 1}, []int{2, 3, 4, 8}},
+	{kernels.Conv2D{Out: 31, KernelH: 1, KernelW: 1}, []int{1, 2, 4, 16}},
+	{kernels.Linear{Out: 37}, []int{263, 8}},
+	{kernels.Linear{Out: 24, Bias: true}, []int{263, 40}},
+	{kernels.Linear{Out: 8, Bias: true}, []int{1, 8}},
+	{kernels.Conv2D{Out: 16, KernelH: 1, KernelW: 1, Bias: true}, []int{2, 3, 5, 16}},
+	{kernels.Linear{Out: 16, Bias: true}, []int{7, 24}},
 }
 
 // TestVendorCalls: what NVIDIA's libraries compute agrees with the reference as our kernels do, with every pass, type and
 // switch; they are asked for what they can do, and for nothing else.
 func TestVendorCalls(t *testing.T) {
 	b, folder := newFakedBench(t)
-	for _, fastest := range []algorithm{cublas, cudnn, ours} {
+	for _, fastest := range []algorithm{cublas, cublasParts, cublasBias, cublasRows, cudnn, ours} {
 		l := newFaked(t, b, folder, fastest)
 		for i, v := range vendorCalls {
 			for _, d := range factorTypes {
+				if slices.Contains([]algorithm{cublasParts, cublasBias, cublasRows}, fastest) && d != kernels.BFloat16 {
+					continue
+				}
 				for seed := range uint64(3) {
 					r := rand.New(rand.NewPCG(seed, uint64(i)))
 					forward, backward := randomCalls(r, as(d, v.op), []kernels.Desc{typed(d, v.shape...)})
@@ -110,7 +124,11 @@ func TestVendorCalls(t *testing.T) {
 			took[c.Algorithm+" "+c.Pass]++
 		}
 		for _, p := range []string{"forward", "backward_input", "backward_params"} {
-			if took[fastest.String()+" "+p] < 4 {
+			least := 4
+			if fastest == cublasParts && p != "backward_input" || fastest == cublasBias && p != "forward" {
+				least = 0
+			}
+			if took[fastest.String()+" "+p] < least {
 				t.Errorf("%v computed %v", fastest, took)
 			}
 		}
@@ -122,8 +140,12 @@ func TestCandidates(t *testing.T) {
 	b, folder := newFakedBench(t)
 	l := newFaked(t, b, folder, ours)
 	window, point := kernels.Conv2D{Out: 8, KernelH: 3, KernelW: 3}, kernels.Conv2D{Out: 8, KernelH: 1, KernelW: 1}
-	biased := window
-	biased.Bias = true
+	biased, odd := window, point
+	biased.Bias, odd.Out = true, 27
+	pointBiased := point
+	pointBiased.Bias = true
+	oddBiased := odd
+	oddBiased.Bias = true
 	f32, half := kernels.F32(1, 5, 5, 8), kernels.F32(1, 5, 5, 8).As(kernels.BFloat16)
 	for _, c := range []struct {
 		op   kernels.Conv2D
@@ -144,6 +166,15 @@ func TestCandidates(t *testing.T) {
 		{biased, f32, kernels.Forward, false, []algorithm{ours, cudnn}},
 		{point, half, kernels.BackwardParams, true, []algorithm{ours, cublas}},
 		{point, half, kernels.Forward, false, []algorithm{ours, cublas, cudnn}},
+		{point, half, kernels.BackwardInput, true, []algorithm{ours, cublas, cublasParts}},
+		{point, f32, kernels.BackwardInput, true, []algorithm{ours, cublas, cudnn}},
+		{odd, half, kernels.Forward, false, []algorithm{ours, cublas, cublasRows, cudnn}},
+		{odd, half, kernels.BackwardInput, true, []algorithm{ours, cublas, cublasParts, cublasRows}},
+		{odd, half, kernels.BackwardParams, true, []algorithm{ours, cublas, cublasRows}},
+		{odd, f32, kernels.BackwardParams, true, []algorithm{ours, cublas, cudnn}},
+		{oddBiased, half, kernels.Forward, false, []algorithm{ours, cublas}},
+		{pointBiased, half, kernels.Forward, false, []algorithm{ours, cublas, cublasBias}},
+		{pointBiased, f32, kernels.Forward, false, []algorithm{ours, cublas, cudnn}},
 	} {
 		call := kernels.Call{Op: c.op, In: []kernels.Desc{c.in}, Pass: c.pass, AddDX: []bool{c.add}, AddParams: c.add}
 		if got := l.candidates(call, newConvolution(c.op.Defaults(), c.in)); !slices.Equal(got, c.want) {
@@ -459,6 +490,43 @@ func TestAgreedChoices(t *testing.T) {
 	} {
 		if got, err := made(without, json.RawMessage(told)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("want %q: got %s, %v", says, got, err)
+		}
+	}
+}
+
+// TestRowClasses: classes take every row once, and in it columns that begin and end at whole vectors, all but less than a vector at each end.
+func TestRowClasses(t *testing.T) {
+	for rows := int64(8); rows < 40; rows++ {
+		for columns := int64(24); columns < 90; columns++ {
+			taken := map[int64]bool{}
+			all := rowClasses(rows, columns)
+			for _, k := range all {
+				tail := columns - k.head - k.main
+				if (k.first*columns+k.head)%8 != 0 || k.main%8 != 0 || int64(len(all))*columns%8 != 0 || k.head < 0 || k.head > 7 || tail < 0 || tail > 7 {
+					t.Fatalf("%d rows of %d columns: %+v of %d", rows, columns, k, len(all))
+				}
+				for i := range k.rows {
+					taken[k.first+i*int64(len(all))] = true
+				}
+			}
+			if int64(len(taken)) != rows || !taken[0] || !taken[rows-1] || all[0].head != 0 {
+				t.Fatalf("%d rows of %d columns: %v", rows, columns, taken)
+			}
+		}
+	}
+}
+
+// TestProductSpace: a small product gets little, a large one what NVIDIA recommends.
+func TestProductSpace(t *testing.T) {
+	for want, p := range map[int64]nvidia.Product{
+		64 << 10:              {M: 4, N: 10, K: 1 << 20},
+		4 * 256 * 1000:        {M: 256, N: 1000, K: 511},
+		4 * 256 * 1000 * 2:    {M: 256, N: 1000, K: 512},
+		4 * 100 * 1000 * 16:   {M: 100, N: 1000, K: 1 << 20},
+		largeProductWorkspace: {M: 768, N: 768, K: 16384},
+	} {
+		if got := productSpace(p, largeProductWorkspace); got != want {
+			t.Errorf("%+v gets %d bytes, want %d", p, got, want)
 		}
 	}
 }

@@ -95,8 +95,8 @@ var faults = []fault{
 	{"bfloat16: ties are rounded up", calls, "Rounding", []edit{{"kernels/cuda/src/plimsoll.cuh", "(u + 0x7fffu + ((u >> 16) & 1u)) >> 16", "(u + 0x8000u) >> 16"}}},
 	{"bfloat16: a NaN may become infinity", calls, "Rounding", []edit{{"kernels/cuda/src/plimsoll.cuh", `	if ((u & 0x7fffffffu) > 0x7f800000u) return (u >> 16) | 0x40u;
 `, ""}}},
-	{"a gradient overwrites where it should add", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", "if (a.add) v[k].v[0] +=", "if (false) v[k].v[0] +="}}},
-	{"every column of a pair gets the first one's bias", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", "GLOBAL(const float, a.bias)[column + k]", "GLOBAL(const float, a.bias)[column]"}}},
+	{"a gradient overwrites where it should add", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", "if (a.add) x += old.v[0]", "if (false) x += old.v[0]"}}},
+	{"every column of a pair gets the first one's bias", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", "GLOBAL(const float, a.bias)[column + 1]", "GLOBAL(const float, a.bias)[column]"}}},
 	{"TF32: factors are cut off, not rounded", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cuh", `INSTRUCTION("cvt.rna.tf32.f32 %0, %1;", (OPERAND("=r", bits)), (OPERAND("f", v)));`, `bits = __float_as_uint(v);`}}},
 	{"TF32: factors from the image are not rounded", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cuh", `	for (int i = 0; i < 4; i++) f.r[i] = rounded_bits(f.r[i]);
 `, ""}}},

@@ -12,14 +12,14 @@ import (
 	"gorgonia.org/cu"
 )
 
-// Product is C = op(A) op(B), m x n with k inner indices, all row by row. Columns of A, B and C follow one another in
-// memory without gaps.
+// Product is C = op(A) op(B), m x n with k inner indices, all row by row.
 type Product struct {
 	M, N, K                int64
-	TransposeA, TransposeB bool // A is stored k x m, B n x k
-	BFloat16               bool // A and B; sums are float32
-	TF32                   bool // the library may round A and B to TF32; or else it may not
-	BFloat16Out            bool // C
+	A, B, C                int64 // elements from a row to the next as it is stored; 0: rows follow one another without gaps
+	TransposeA, TransposeB bool  // A is stored k x m, B n x k
+	BFloat16               bool  // A and B; sums are float32
+	TF32                   bool  // the library may round A and B to TF32; or else it may not
+	BFloat16Out            bool  // C
 }
 
 // Multiplier is a cuBLAS handle on one device. It may be used by many goroutines.
@@ -56,6 +56,11 @@ func (p Product) product() C.struct_product {
 	}
 	if p.TransposeA {
 		c.tb, c.ldb = C.BLAS_T, C.int(p.M)
+	}
+	for ld, stride := range map[*C.int]int64{&c.lda: p.B, &c.ldb: p.A, &c.ldc: p.C} {
+		if stride != 0 {
+			*ld = C.int(stride)
+		}
 	}
 	if p.BFloat16 {
 		c.in = C.BLAS_R_16BF

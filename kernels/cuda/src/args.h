@@ -200,6 +200,26 @@ struct sum_args {
 	int splits, columns, add;
 };
 
+// Elements of bf16 in 16 bytes, and the edges of a row of them: the columns before its first and behind its last 16 aligned bytes.
+enum { EDGE_ALIGNMENT = 8, EDGES = 16 };
+
+// edge_args: count rows of o columns and their edges, of which there are EDGES in a row, zeros behind them. Row r is of class
+// r % classes; rows of a class are aligned alike. weight: o x c float32.
+struct edge_args {
+	u64 rows, edges, weight, out;
+	i64 count;
+	int o, c, classes;
+};
+
+// widen_args: rows of c columns to rows of padded ones in bf16, n elements in all. What the columns behind hold makes the product of both
+// results have a bias: ones on the one side, on the other the bias in as many parts as its 24 bits need.
+enum { BIAS_PARTS = 3 };
+struct widen_args {
+	u64 in, bias, out;
+	i64 n;
+	int c, padded;
+};
+
 // proof_args: outputs by the definition, from image (X), weight and gradient (DY); g has the op's own numbers, nothing
 // joined or cut. Terms of an output: taps and channels, or pixels.
 struct proof_args {

@@ -42,17 +42,30 @@ template <typename E, int BM, int BN, typename L, typename R> INLINE void multip
 	}
 }
 
+INLINE void load_pair(values<2> &x, const float *p) {
+	float2 f = *(const float2 *)p;
+	x.v[0] = f.x, x.v[1] = f.y;
+}
+INLINE void load_pair(values<2> &x, const bf16 *p) {
+	unsigned u = *(const unsigned *)p;
+	x.v[0] = low_half(u), x.v[1] = high_half(u);
+}
+
 // write_pair puts two neighbouring columns of a result's row, n of them inside.
 template <typename T> INLINE void write_pair(const conv_args &a, i64 at, float x, float y, int n, int column) {
-	values<1> v[2] = {{{x}}, {{y}}};
-	for (int k = 0; k < 2; k++) {
-		if (k >= n) continue;
-		if (a.bias) v[k].v[0] += GLOBAL(const float, a.bias)[column + k];
-		if (a.add) v[k].v[0] += to_float(GLOBAL(const T, a.out)[at + k]);
+	T *to = GLOBAL(T, a.out) + at;
+	if (a.bias) {
+		x += GLOBAL(const float, a.bias)[column];
+		if (n >= 2) y += GLOBAL(const float, a.bias)[column + 1];
 	}
-	if (n >= 2 && at % 2 == 0) store_pair(GLOBAL(T, a.out) + at, v[0].v[0], v[1].v[0]);
-	else for (int k = 0; k < 2; k++)
-		if (k < n) put(GLOBAL(T, a.out) + at + k, v[k].v[0]);
+	if (n >= 2 && at % 2 == 0) {
+		values<2> old = {};
+		if (a.add) load_pair(old, to);
+		if (a.add) x += old.v[0], y += old.v[1];
+		return store_pair(to, x, y);
+	}
+	put(to, a.add ? x + to_float(to[0]) : x);
+	if (n >= 2) put(to + 1, a.add ? y + to_float(to[1]) : y);
 }
 
 // write_tile writes a lane's part of a tile; at gives the offset of a row's column 0 in the result.

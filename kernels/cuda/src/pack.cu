@@ -45,9 +45,100 @@ template <typename T> INLINE void sum_parts(const sum_args &a) {
 #pragma unroll
 			for (int k = 0; k < 4; k++) x.v[k] += part.v[k];
 		}
-		for (int k = 0; a.bias && k < 4; k++)
-			if (k < left) x.v[k] += GLOBAL(const float, a.bias)[(i + k) % a.columns];
+		if (a.bias) {
+			int c = a.n <= 0xffffffffll ? (int)((unsigned)i % (unsigned)a.columns) : (int)(i % a.columns);
+#pragma unroll
+			for (int k = 0; k < 4; k++) {
+				if (k < left) x.v[k] += GLOBAL(const float, a.bias)[c];
+				if (++c == a.columns) c = 0;
+			}
+		}
 		deposit(GLOBAL(T, a.out) + i, x, left, a.add);
 	});
 }
 INSTANCES(sum_parts, sum_args)
+
+// edge_column returns which of o columns is edge e of the rows of a class: those before the first 16 aligned bytes, then those
+// behind the last; -1: none.
+INLINE int edge_column(int o, int row_class, int e) {
+	int head = -row_class * o & EDGE_ALIGNMENT - 1, tail = o - head & EDGE_ALIGNMENT - 1;
+	return e < head ? e : e < head + tail ? o - tail + e - head : -1;
+}
+
+// edges_of: the edges of rows.
+KERNEL(edges_of, struct edge_args) {
+	stream<1>(a.count * EDGES, [&](i64 i, i64) {
+		i64 row = i / EDGES;
+		int column = edge_column(a.o, (int)(row % a.classes), (int)(i % EDGES));
+		unsigned short v = column < 0 ? (unsigned short)0 : GLOBAL(const bf16, a.rows)[row * a.o + column].bits;
+		GLOBAL(bf16, a.edges)[i].bits = v;
+	});
+}
+
+// edges_to: the edges of rows, back to where they belong.
+KERNEL(edges_to, struct edge_args) {
+	stream<1>(a.count * EDGES, [&](i64 i, i64) {
+		i64 row = i / EDGES;
+		int column = edge_column(a.o, (int)(row % a.classes), (int)(i % EDGES));
+		if (column >= 0) GLOBAL(bf16, a.rows)[row * a.o + column].bits = GLOBAL(const bf16, a.edges)[i].bits;
+	});
+}
+
+// edge_weights: out holds, for each class, the EDGES rows of the weights that its edges are multiplied with.
+KERNEL(edge_weights, struct edge_args) {
+	stream<1>((i64)a.classes * EDGES * a.c, [&](i64 i, i64) {
+		i64 e = i / a.c;
+		int column = edge_column(a.o, (int)(e / EDGES), (int)(e % EDGES));
+		put(GLOBAL(bf16, a.out) + i, column < 0 ? 0 : GLOBAL(const float, a.weight)[(i64)column * a.c + i % a.c]);
+	});
+}
+
+// edge_sums: the weights' gradient += what edges holds for each class, in float32 as edge_weights lays it out. A thread takes one of the
+// gradient's first or last rows, which may be edges, and a channel.
+KERNEL(edge_sums, struct edge_args) {
+	stream<1>((i64)2 * EDGE_ALIGNMENT * a.c, [&](i64 i, i64) {
+		int q = (int)(i / a.c), column = q < EDGE_ALIGNMENT ? q : a.o - 2 * EDGE_ALIGNMENT + q;
+		float *to = GLOBAL(float, a.out) + (i64)column * a.c + i % a.c;
+		float sum = *to;
+		for (int k = 0; k < a.classes; k++)
+			for (int e = 0; e < EDGES; e++)
+				if (edge_column(a.o, k, e) == column) sum += GLOBAL(const float, a.edges)[((i64)k * EDGES + e) * a.c + i % a.c];
+		*to = sum;
+	});
+}
+
+// widen_rows: rows of bf16, with ones behind; c and padded are whole vectors.
+KERNEL(widen_rows, struct widen_args) {
+	const int V = wide<bf16>::elements;
+	stream<V>(a.n, [&](i64 i, i64) {
+		unsigned row = (unsigned)i / (unsigned)a.padded, column = (unsigned)i % (unsigned)a.padded;
+		uint4 v = make_uint4(0, 0, 0, 0);
+		if (column < (unsigned)a.c)
+			v = *(const uint4 *)(GLOBAL(const bf16, a.in) + (i64)row * a.c + column);
+		else if (column == (unsigned)a.c)
+			v.x = 0x3f803f80u, v.y = 0x3f80u; // BIAS_PARTS ones
+		*(uint4 *)(GLOBAL(bf16, a.out) + i) = v;
+	});
+}
+
+// high returns the upper half of a float32, a NaN as one.
+INLINE float high(float v) { return v != v ? v : high_half(__float_as_uint(v)); }
+
+// widen_weights: rows of float32 rounded to bf16, with the bias behind, in parts whose sum it is.
+KERNEL(widen_weights, struct widen_args) {
+	stream<4>(a.n, [&](i64 i, i64) {
+		i64 row = i / a.padded;
+		int column = (int)(i % a.padded);
+		values<4> x = {};
+		if (column < a.c) {
+			load(x, GLOBAL(const float, a.in) + row * a.c + column);
+		} else if (column == a.c) {
+			float bias = GLOBAL(const float, a.bias)[row];
+			bool finite = (__float_as_uint(bias) & 0x7f800000u) != 0x7f800000u;
+			x.v[0] = high(bias);
+			x.v[1] = finite ? high(bias - x.v[0]) : 0;
+			x.v[2] = finite ? bias - x.v[0] - x.v[1] : 0;
+		}
+		store(GLOBAL(bf16, a.out) + i, x);
+	});
+}

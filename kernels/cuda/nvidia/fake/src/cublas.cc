@@ -42,7 +42,7 @@ EXPORT int cublasGemmEx(Handle *h, int ta, int tb, int m, int n, int k, const fl
     bool rounded = compute == compute_tf32;
     if (rounded && atype != f32) return bad;
     if (!h->space || atype != btype || (atype != f32 && atype != bf16) || (ctype != f32 && (ctype != bf16 || atype != bf16))) return bad;
-    if (ta < 0 || ta > 1 || tb < 0 || tb > 1 || m < 1 || n < 1 || k < 1 || lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc != m) return bad;
+    if (ta < 0 || ta > 1 || tb < 0 || tb > 1 || m < 1 || n < 1 || k < 1 || lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc < m) return bad;
     if (!aligned(a, 16) || !aligned(b, 16) || !aligned(c, 16)) return bad;
     float old = *beta;
     void *space = h->space;
@@ -56,9 +56,9 @@ EXPORT int cublasGemmEx(Handle *h, int ta, int tb, int m, int n, int k, const fl
                 double sum = 0;
                 for (int64_t l = 0; l < k; l++)
                     sum += factor(wrong, a, atype == bf16, rounded, ta ? l + i * lda : i + l * lda) * factor(wrong, b, btype == bf16, rounded, tb ? j + l * ldb : l + j * ldb);
-                all[i + j * ldc] = sum;
+                all[i + j * m] = sum;
             }
-        finish(wrong, c, ctype == bf16, (int64_t)m * n, all, old, (void *)b);
+        finish(wrong, c, ctype == bf16, (int64_t)m * n, m, ldc, all, old, (void *)b);
         delete[] all;
     });
     return issued ? ok : failed;

@@ -64,7 +64,7 @@ int run(Handle *handle, int pass, const float *alpha, const float *beta, Tensor 
             else if (pass == DATA) sum[i] += factor(m, py, half, rounded, k) * factor(m, pw, half, rounded, j);
             else sum[j] += factor(m, px, half, rounded, i) * factor(m, py, half, rounded, k);
         });
-        finish(m, pass == FORWARD ? py : pass == DATA ? px : pw, half, size, sum, b, pass == FORWARD ? px : py);
+        finish(m, pass == FORWARD ? py : pass == DATA ? px : pw, half, size, size, size, sum, b, pass == FORWARD ? px : py);
         delete[] sum;
     });
     return issued ? ok : failed;

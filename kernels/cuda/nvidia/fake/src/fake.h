@@ -80,10 +80,11 @@ inline void settle(void *p, bool half, int64_t i, double v, float beta) {
     write(p, half, i, beta == 0 ? v : v + beta * read(p, half, i));
 }
 
-// finish settles results, and makes the mistakes that are no factors'; input is an operand that should only be read.
-inline void finish(const Mistakes &m, void *p, bool half, int64_t n, const double *sum, float beta, void *input) {
-    for (int64_t i = 0; i < n - m.last; i++) settle(p, half, i, m.scaled ? sum[i] * 1.01 : sum[i], beta);
-    if (m.beyond) write(p, half, n, 1);
+// finish settles n results, in rows of so many that are stride apart, and makes the mistakes that are no factors'; input is an operand
+// that should only be read.
+inline void finish(const Mistakes &m, void *p, bool half, int64_t n, int64_t row, int64_t stride, const double *sum, float beta, void *input) {
+    for (int64_t i = 0; i < n - m.last; i++) settle(p, half, i / row * stride + i % row, m.scaled ? sum[i] * 1.01 : sum[i], beta);
+    if (m.beyond) write(p, half, (n - 1) / row * stride + row, 1);
     if (m.input) write(input, false, 0, 1);
 }
 
