@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"runtime"
 	"sync"
 
 	"plimsoll/models"
@@ -17,6 +18,34 @@ type Initial struct {
 type start struct {
 	name string
 	seed uint64
+}
+
+// draw remembers the values of parameters, which all processors draw; a nil Initial remembers none.
+func (i *Initial) draw(all []models.Parameter, seed uint64) {
+	if i == nil {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.values == nil {
+		i.values = map[start][]float32{}
+	}
+	var wait sync.WaitGroup
+	free := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for _, p := range all {
+		at := start{p.Name, seed}
+		if i.values[at] != nil {
+			continue
+		}
+		values := make([]float32, p.Desc.Elements())
+		i.values[at] = values
+		free <- struct{}{}
+		wait.Go(func() {
+			models.Init(p, seed, values)
+			<-free
+		})
+	}
+	wait.Wait()
 }
 
 // fill is models.Init, from memory where that has the values; a nil Initial has none.

@@ -69,13 +69,20 @@ func (e *Executor) Write(t Tensor, src []float32) error {
 // initialize writes the initial weights, seeded, and makes all tensors well defined.
 func (e *Executor) initialize() error {
 	var values []float32
+	var drawn []models.Parameter
+	for _, t := range e.Tensors() {
+		if t.drawn() {
+			drawn = append(drawn, t.param)
+		}
+	}
+	e.opt.Initial.draw(drawn, e.opt.Seed)
 	for _, t := range e.Tensors() {
 		if n := int(t.Desc.Elements()); cap(values) < n {
 			values = make([]float32, n)
 		}
 		values = values[:t.Desc.Elements()]
 		clear(values)
-		if t.Role == "weight" || t.Role == "buffer" {
+		if t.drawn() {
 			e.opt.Initial.fill(t.param, e.opt.Seed, values)
 		}
 		if err := e.Write(t, values); err != nil {
@@ -87,6 +94,9 @@ func (e *Executor) initialize() error {
 	}
 	return nil
 }
+
+// drawn reports whether a tensor has initial values of its own: the others begin as zeros.
+func (t *Tensor) drawn() bool { return t.Role == "weight" || t.Role == "buffer" }
 
 // download copies device memory to dst.
 func (e *Executor) download(src runtime.Span, dst []float32) error {

@@ -39,6 +39,7 @@ type trainedRow struct {
 type training struct {
 	*part
 	rows    []trainedRow
+	rates   map[string]float64 // samples/s of PyTorch eager, by model and precision
 	choices string // file with who computes what: processes that choose for themselves may differ in last bits
 }
 
@@ -49,7 +50,7 @@ func (p *part) training() (*training, error) {
 	p.printf("| system | model | precision | plan | limit | predicted | measured | error | samples/s | ratio to eager | planned peak | peak | page-locked | weights as the first row's |\n" +
 		"|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	folder, err := os.MkdirTemp("", "choices")
-	return &training{part: p, rows: []trainedRow{}, choices: filepath.Join(folder, "choices.json")}, err
+	return &training{part: p, rows: []trainedRow{}, rates: map[string]float64{}, choices: filepath.Join(folder, "choices.json")}, err
 }
 
 func (t *training) close() error { return os.RemoveAll(filepath.Dir(t.choices)) }
@@ -101,6 +102,9 @@ func (t *training) ours(ctx context.Context, batch int, row trainedRow, args ...
 		}
 	}
 	row.Same = first.Weights == row.Weights
+	if rate := t.rates[row.Model+row.Precision]; rate > 0 {
+		row.Ratio = row.Samples / rate
+	}
 	if s.Winner != "" {
 		row.Plan += " (" + s.Winner + ")"
 	}
@@ -131,25 +135,18 @@ func (t *training) add(row trainedRow) error {
 	return t.save(t.rows)
 }
 
-// eager lets PyTorch train, and returns its samples/s by precision.
-func (t *training) eager(ctx context.Context, m text, mode string, precisions ...string) map[string]float64 {
-	rates, jobs := map[string]float64{}, []string{}
-	for _, precision := range precisions {
-		jobs = append(jobs, m.peer(precision, mode))
-	}
-	err := t.peerRows(ctx, jobs, func(row peerRow) error {
-		j, err := parseJob(row.Job)
-		if err != nil {
-			return err
+// peer lets PyTorch train.
+func (t *training) peer(ctx context.Context, m text, precision, mode string) {
+	err := t.peerRows(ctx, []string{m.peer(precision, mode)}, func(row peerRow) error {
+		if mode == "eager" {
+			t.rates[m.model+precision] = row.ImagesPerS
 		}
-		rates[j.precision] = row.ImagesPerS
-		return t.add(trainedRow{System: row.System, Model: j.model, Precision: j.precision, Plan: j.mode, Measured: row.StepS, Samples: row.ImagesPerS,
+		return t.add(trainedRow{System: row.System, Model: m.model, Precision: precision, Plan: mode, Measured: row.StepS, Samples: row.ImagesPerS,
 			PeakBytes: row.PeakBytes, Error: row.Error})
 	})
 	if err != nil {
 		_ = t.add(trainedRow{System: "PyTorch", Error: err.Error()}) // as notes are
 	}
-	return rates
 }
 
 // measureLanguage trains GPT-2 with everything on the device beside PyTorch.
@@ -163,25 +160,22 @@ func measureLanguage(ctx context.Context, p *part) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, t.close()) }()
-	rates := t.eager(ctx, m, "eager", "bf16", "tf32")
-	for _, d := range []struct{ name, short string }{{"bf16", "bf16"}, {"tf32", "tf32"}} {
-		s, err := t.ours(ctx, m.batch, trainedRow{Model: m.model, Precision: d.short, Plan: "store-all"}, m.args(d.name)...)
+	for _, precision := range []string{"bf16", "tf32"} { // what is asked most first: time may run out
+		t.peer(ctx, m, precision, "eager")
+		s, err := t.ours(ctx, m.batch, trainedRow{Model: m.model, Precision: precision, Plan: "store-all"}, m.args(precision)...)
 		if err != nil || s == nil {
 			return cmp.Or(err, t.failure())
 		}
-		last := &t.rows[len(t.rows)-1]
-		if rate := rates[d.short]; rate > 0 {
-			last.Ratio = last.Samples / rate
+		last := t.rows[len(t.rows)-1]
+		if p.sumUp("%s %s %.0f tokens/s", m.model, precision, last.Samples*float64(m.length)); last.Ratio > 0 {
+			p.Summary += fmt.Sprintf(" (%.2f of eager)", last.Ratio)
 		}
-		p.sumUp("%s %s %.0f tokens/s", m.model, d.short, last.Samples*float64(m.length))
-		if last.Ratio > 0 {
-			p.sumUp("%.2f of eager", last.Ratio)
-		}
-		if _, err := t.ours(ctx, m.batch, trainedRow{Model: m.model, Precision: d.short, Plan: "rotor", Limit: s.PredictedPeakBytes * 6 / 10}, m.args(d.name)...); err != nil {
+		t.peer(ctx, m, precision, "compile")
+		row := trainedRow{Model: m.model, Precision: precision, Plan: "rotor", Limit: s.PredictedPeakBytes * 6 / 10}
+		if _, err := t.ours(ctx, m.batch, row, m.args(precision)...); err != nil {
 			return err
 		}
 	}
-	t.eager(ctx, m, "compile", "bf16")
 	return cmp.Or(p.save(t.rows), t.failure())
 }
 
@@ -202,17 +196,18 @@ func measureResidency(ctx context.Context, p *part) (err error) {
 	if err != nil || all == nil {
 		return cmp.Or(err, t.failure())
 	}
+	part := func(share float64) int64 { return int64(share * float64(all.PredictedPeakBytes)) }
 	for _, c := range []struct {
+		text
 		plan  string
-		share float64
-	}{{"residency", 0.5}, {"residency", 0.3}, {"zero-offload", 0.7}, {"layer-window", 0.7}} {
-		row := trainedRow{Model: m.model, Precision: "bf16", Plan: c.plan, Limit: int64(c.share * float64(all.PredictedPeakBytes))}
-		if _, err := t.ours(ctx, m.batch, row, m.args("bf16")...); err != nil {
+		limit int64
+	}{
+		{m, "residency", part(0.5)}, {large, "residency", limit}, {m, "zero-offload", part(0.7)}, {m, "residency", part(0.3)}, {m, "layer-window", part(0.7)},
+	} {
+		row := trainedRow{Model: c.model, Precision: "bf16", Plan: c.plan, Limit: c.limit}
+		if _, err := t.ours(ctx, c.batch, row, c.args("bf16")...); err != nil {
 			return err
 		}
-	}
-	if _, err := t.ours(ctx, large.batch, trainedRow{Model: large.model, Precision: "bf16", Plan: "residency", Limit: limit}, large.args("bf16")...); err != nil {
-		return err
 	}
 	p.sumUp("%d trainings", len(t.rows))
 	return cmp.Or(p.save(t.rows), t.failure())

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"math"
+	"runtime"
 	"slices"
+	"sync"
 
 	"plimsoll/models/data"
 )
@@ -78,29 +80,57 @@ func (r *Runner) Evaluate(ctx context.Context) (Score, error) {
 	}
 }
 
-// addAll counts the predictions that there are labels for.
+// addAll counts the predictions that there are labels for. All processors look at logits; what they find is added up in the order of the
+// labels.
 func (s *Score) addAll(logits []float32, labels []int32, classes int) {
+	found := make([]prediction, len(labels))
+	parts := max(1, min(runtime.GOMAXPROCS(0), len(logits)/leastLogits))
+	var wait sync.WaitGroup
+	for part := range parts {
+		from, to := part*len(labels)/parts, (part+1)*len(labels)/parts
+		wait.Go(func() {
+			for i := from; i < to; i++ {
+				if labels[i] != data.Ignored {
+					found[i] = predict(logits[i*classes:(i+1)*classes], int(labels[i]))
+				}
+			}
+		})
+	}
+	wait.Wait()
 	for i, label := range labels {
-		if label == data.Ignored {
-			continue
+		if label != data.Ignored {
+			s.add(found[i], int(label))
 		}
-		s.add(logits[i*classes:(i+1)*classes], int(label))
 	}
 }
 
-// add counts one prediction. Logits that are not finite predict nothing.
-func (s *Score) add(logits []float32, label int) {
+// leastLogits are so many that a goroutine for them is worth its start.
+const leastLogits = 1 << 14
+
+// prediction is what logits predict, and their cross entropy.
+type prediction struct {
+	class int // nothing where logits are not finite
+	loss  float64
+}
+
+func predict(logits []float32, label int) prediction {
 	best := argmax(logits)
-	s.Samples++
-	s.Loss += crossEntropy(logits, logits[best], label)
+	p := prediction{best, crossEntropy(logits, logits[best], label)}
 	if !allFinite(logits) {
-		best = nothing
+		p.class = nothing
 	}
-	if best == label {
+	return p
+}
+
+// add counts one prediction.
+func (s *Score) add(p prediction, label int) {
+	s.Samples++
+	s.Loss += p.loss
+	if p.class == label {
 		s.Correct++
 	}
 	if s.Either != nil {
-		s.count(best, label)
+		s.count(p.class, label)
 	}
 }
 

@@ -152,9 +152,9 @@ func TestArgmax(t *testing.T) {
 func TestScore(t *testing.T) {
 	t.Parallel()
 	var s Score
-	s.add([]float32{1, 1}, 0)
-	s.add([]float32{0, float32(math.Log(3))}, 1)
-	s.add([]float32{1e4, 0, 0}, 1)
+	s.add(predict([]float32{1, 1}, 0), 0)
+	s.add(predict([]float32{0, float32(math.Log(3))}, 1), 1)
+	s.add(predict([]float32{1e4, 0, 0}, 1), 1)
 	want := math.Log(2) + math.Log(4.0/3) + 1e4
 	if s.Correct != 2 || s.Samples != 3 || math.Abs(s.Loss-want) > 1e-6 || math.Abs(s.MeanLoss()-want/3) > 1e-6 {
 		t.Errorf("%+v, want a loss of %v", s, want)
