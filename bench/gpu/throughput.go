@@ -76,11 +76,11 @@ func measureThroughput(ctx context.Context, p *part) error {
 		if d == kernels.Float32 { // without tensor cores: slow
 			jobs = jobs[:1]
 		}
-		r.peers(ctx, eagerJobs(jobs, short(d)))
-		for _, j := range jobs {
+		for i, j := range jobs {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
+			r.peers(ctx, eagerJobs(j, short(d), i < checkpointed))
 			if err := r.ours(ctx, j, d); err != nil {
 				return fmt.Errorf("%s in %v: %w", describeRun(j.model, j.image, j.batch), d, err)
 			}
@@ -90,12 +90,11 @@ func measureThroughput(ctx context.Context, p *part) error {
 	return p.save(r.rows)
 }
 
-// eagerJobs are the peers' in a precision that are quick to start. The checkpointed ones give our rotor its limit.
-func eagerJobs(jobs []job, precision string) (all []string) {
-	for i, j := range jobs {
-		if all = append(all, j.peer(precision, "eager")); i < checkpointed {
-			all = append(all, j.peer(precision, "checkpoint"))
-		}
+// eagerJobs are the peers' of a job in a precision that are quick to start. The checkpointed one gives our rotor its limit.
+func eagerJobs(j job, precision string, checkpoint bool) []string {
+	all := []string{j.peer(precision, "eager")}
+	if checkpoint {
+		all = append(all, j.peer(precision, "checkpoint"))
 	}
 	return all
 }
