@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"plimsoll/internal/cores"
 	"plimsoll/internal/stats"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
@@ -83,13 +84,20 @@ func (w *Workload) updatesOf(l *models.Layer) (all []kernels.UpdateOperands) {
 	return all
 }
 
-// Memory that measurements of updates take of the arena and of the host space, at most: as much as those of the link. Updates of a class
-// go through as many copies of its weights, gradient and state as that holds, up to mostCopies: in a step others have been in the caches
-// since.
-const (
-	mostUpdateRoom = mostWindow
-	mostCopies     = 32
-)
+// mostCopies bounds the copies of a class's weights, gradient and state that its updates go through, one after the other.
+const mostCopies = 32
+
+// updateRoomBytes returns the memory that measurements of updates take of the arena and of the host space, at most: as much as the updates of
+// a step go through, as between two updates of a layer all others have been in the caches; no less than measurements of the link take, and
+// no more than twice the largest cache.
+func (w *Workload) updateRoomBytes(classes []*updateClass) (bytes int64) {
+	for _, class := range classes {
+		for _, o := range class.updates {
+			bytes += int64(len(class.layers)) * int64(2+kernels.StatesOf(w.Optimizer, o.Matrix)) * kernels.Align(o.Elements*kernels.Float32.Size())
+		}
+	}
+	return max(mostWindow, min(bytes, 2*cores.LargestCache()))
+}
 
 // updates measures the updates of all layers, on the device and on the host, and the host's memory, and writes them into the chain.
 func (p *profile) updates(ctx context.Context, classes []*updateClass, c *chain.Chain) (err error) {
@@ -98,7 +106,8 @@ func (p *profile) updates(ctx context.Context, classes []*updateClass, c *chain.
 		return err
 	}
 	defer func() { err = cmp.Or(err, target.Device.Close()) }()
-	m := &updateMeter{profile: p, target: target, arena: min(p.limit, mostUpdateRoom), host: mostUpdateRoom}
+	room := p.updateRoomBytes(classes)
+	m := &updateMeter{profile: p, target: target, arena: min(p.limit, room), host: room}
 	if p.hostLimit > 0 {
 		m.host = min(m.host, p.hostLimit)
 	}
@@ -131,6 +140,7 @@ type updateMeter struct {
 	*profile
 	target      Target
 	arena, host int64 // bytes of each space
+	passed      int64 // bytes of copies that updates have gone through
 	onHost      kernels.Updater
 	stream      runtime.Stream
 	start, end  runtime.Event
@@ -249,7 +259,9 @@ func (m *updateMeter) seconds(
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
-		s, err := timed(launches[i%len(launches)])
+		at := m.passed / room.bytes % int64(len(launches)) // behind the copies of the class before
+		m.passed += room.bytes
+		s, err := timed(launches[at])
 		if err != nil {
 			return 0, err
 		}
