@@ -40,7 +40,7 @@ type training struct {
 	*part
 	rows    []trainedRow
 	rates   map[string]float64 // samples/s of PyTorch eager, by model and precision
-	choices string // file with who computes what: processes that choose for themselves may differ in last bits
+	choices string             // file with who computes what: processes that choose for themselves may differ in last bits
 }
 
 func (p *part) training() (*training, error) {

@@ -182,7 +182,7 @@ func TestReadmeIsShort(t *testing.T) {
 	if pictures, tables := strings.Count(text, "\n!["), strings.Count(text, "\n|---"); pictures != 1 || tables != 1 {
 		t.Errorf("%d pictures, %d tables", pictures, tables)
 	}
-	if !strings.Contains(text, "No GPU has run it yet") {
+	if !strings.Contains(text, "what no GPU has run yet") {
 		t.Error("nothing about GPUs")
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,14 +53,12 @@ func (f *trainFlags) begin(a *app) (p *planning, err error) {
 // too: a run of its own. Errors close the run.
 func (a *app) planOpened(ctx context.Context, f *trainFlags, place *runFolder, r *train.Run, p *planning) (*train.Run, error) {
 	err := a.planRun(ctx, f, place, r, p)
-	if small, ok := errors.AsType[*executor.TooSmallError](err); !ok || !f.mayMoveState(r.Job) {
+	small, ok := errors.AsType[*executor.TooSmallError](err)
+	if !ok || !f.mayMoveState(r.Job) {
 		return r, whenFailed(err, r)
-	} else if err := closeFrom(r); err != nil {
-		return nil, err
-	} else {
-		a.note("auto: activations alone need %s: weights, gradients and optimizer state move too (--strategy %s)", units.Bytes(small.Smallest), residency.Search)
 	}
-	if err := f.moveState(); err != nil {
+	a.note("auto: activations alone need %s: weights, gradients and optimizer state move too (--strategy %s)", units.Bytes(small.Smallest), residency.Search)
+	if err := cmp.Or(closeFrom(r), f.moveState()); err != nil {
 		return nil, err
 	}
 	if r, err = f.open(ctx, a, place, p); err != nil {
