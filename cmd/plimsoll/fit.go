@@ -123,7 +123,10 @@ var fitSchedules = []string{"gpipe", "1f1b-flush", "gpipe-checkpoint", "1f1b-rec
 // fitKinds returns the kinds of plans that fit asks: of several devices a schedule each.
 func fitKinds(devices int, w *executor.Workload) (kinds []strategy.Kind, err error) {
 	if devices == 1 {
-		return planner.Kinds(w.Chain()), nil
+		if kinds = planner.Kinds(w.Chain()); !w.Model.Wiring().Joins() && w.Offloading() == executor.OffloadNothing {
+			kinds = append(kinds, planner.MovingState())
+		}
+		return kinds, nil
 	}
 	all, err := lookupAll(fitSchedules, planner.LookupPipeline)
 	for _, s := range all {

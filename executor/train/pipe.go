@@ -233,6 +233,15 @@ func (p *pipePlanner) between(ctx context.Context, best *JobPlan, low, over, lim
 	return best, nil
 }
 
+// least returns the plan of the strategy with the least memory.
+func (p *pipePlanner) least(ctx context.Context) (*JobPlan, error) {
+	plan, err := p.q.Strategy.Least(ctx, pipeline.Request{Chain: p.chain, Platform: p.q.Platform, Options: p.q.Options})
+	if err != nil {
+		return nil, fmt.Errorf("%s with the least memory: %w", p.q.Strategy.Name, err)
+	}
+	return p.measured(plan.Platform, plan)
+}
+
 // mostOf returns the largest of a plan's peaks; no bound when it does not say.
 func mostOf(peaks []int64) int64 {
 	if len(peaks) == 0 {
@@ -251,6 +260,15 @@ func (p *pipePlanner) smallest(ctx context.Context, limit, memory int64, latest 
 		var err error
 		if latest, err = p.plan(ctx, memory); err != nil {
 			return nil, fmt.Errorf("%s at its smallest limit: %w", p.q.Strategy.Name, err)
+		}
+	}
+	if most, _ := latest.extent(); most > limit && p.q.Strategy.Least != nil {
+		least, err := p.least(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if bytes, _ := least.extent(); bytes < most {
+			latest = least
 		}
 	}
 	most, device := latest.extent()

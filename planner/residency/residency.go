@@ -27,7 +27,9 @@ func Solve(ctx context.Context, r Request) (*Plan, error) {
 	if r.Strategy != "" && r.Strategy != Auto {
 		err = s.runNamed(r.Strategy)
 	} else {
-		err = s.search()
+		if err = s.search(); err == nil && s.best == nil {
+			err = s.tryLeast()
+		}
 	}
 	if err != nil {
 		return nil, err
