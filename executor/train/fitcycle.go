@@ -15,13 +15,17 @@ import (
 func (f *fitter) cyclicKind(ctx context.Context, k strategy.Kind, step int) (fit KindFit, err error) {
 	s := k.Strategies[0]
 	fit = KindFit{Kind: k.Name, Strategy: s.Name}
-	least, err := f.least(ctx, f.Job, s)
+	least, err := f.least(ctx, f.Job, s, 0)
 	if err != nil {
 		return fit, err
 	}
 	fit.SmallestBytes, _ = least.extent()
 	fit.HostBytes = least.Needs[0].Host
-	fit.Fits = fit.SmallestBytes <= f.Limit && f.hostHas(fit.HostBytes)
+	within, err := f.least(ctx, f.Job, s, f.Host)
+	if err != nil {
+		return fit, err
+	}
+	fit.Fits = within.fits(f.Limit)
 	if fit.LargestBatch, err = f.largestCycle(ctx, s, f.batches()); err != nil {
 		return fit, err
 	}
@@ -30,11 +34,17 @@ func (f *fitter) cyclicKind(ctx context.Context, k strategy.Kind, step int) (fit
 	return fit, err
 }
 
-// hostHas reports whether so many bytes are within the limit of host memory.
-func (f *fitter) hostHas(bytes int64) bool { return f.Host == 0 || bytes <= f.Host }
+// fits reports whether there is a plan, and its arena is within a limit.
+func (p *JobPlan) fits(limit int64) bool {
+	if p == nil {
+		return false
+	}
+	most, _ := p.extent()
+	return most <= limit
+}
 
-// least returns the plan of a strategy with the least memory, laid out.
-func (f *fitter) least(ctx context.Context, j *Job, s pipeline.Strategy) (*JobPlan, error) {
+// least returns the plan of a strategy with the least memory, laid out, within a limit of host memory, 0 for none; nil where there is none.
+func (f *fitter) least(ctx context.Context, j *Job, s pipeline.Strategy, host int64) (*JobPlan, error) {
 	if f.hosts == nil {
 		if err := f.findHosts(); err != nil {
 			return nil, err
@@ -44,7 +54,7 @@ func (f *fitter) least(ctx context.Context, j *Job, s pipeline.Strategy) (*JobPl
 	p := pipePlanner{job: j, chain: c, q: PipeRequest{Strategy: s, Platform: pipeline.NewPlatform(1, pipeline.NoLimit, c.Bandwidth)}}
 	p.q.Platform.Host, c.Bandwidth = c.Bandwidth, 0
 	p.q.Options.Microbatches = j.parts()
-	return p.least(ctx)
+	return p.least(ctx, host)
 }
 
 // findHosts finds the layers that the host can update.
@@ -66,14 +76,11 @@ func (f *fitter) largestCycle(ctx context.Context, s pipeline.Strategy, d dimens
 		if j == nil { // too small for the model's layers, or too large for any memory
 			return map[bool]int64{true: 0, false: math.MaxInt64}[n < d.start], nil
 		}
-		least, err := f.least(ctx, j, s)
-		if err != nil {
-			return 0, err
+		least, err := f.least(ctx, j, s, f.Host)
+		if least == nil || err != nil {
+			return math.MaxInt64, err
 		}
 		bytes, _ := least.extent()
-		if !f.hostHas(least.Needs[0].Host) {
-			bytes = math.MaxInt64
-		}
 		return bytes, nil
 	})
 }

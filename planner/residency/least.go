@@ -9,11 +9,20 @@ import (
 	"plimsoll/planner/cycle"
 )
 
-// Least returns the sequence with the least memory of those in which every item leaves the device whenever it can: it tries every order of
-// the search, with all updates that can be on the host there. The peak holds for any durations. Times and limits of the request do not
-// count, only sizes and what the host can update, so that a model that was not measured has the same sequence. Errors: those of
-// cycle.NewSimulator, the context's.
-func Least(ctx context.Context, r Request) (seq cycle.Sequence, peak int64, err error) {
+// Sparing says what leaves the device in a plan with little memory.
+type Sparing uint8
+
+// The levels, from the least memory of the device to the least of the host.
+const (
+	AllAway       Sparing = iota // weights, gradients, state and activations
+	NoActivations                // all of these but activations
+)
+
+// Least returns the sequence with the least memory of those in which weights, gradients, state and, if asked, activations leave the device
+// whenever they can: it tries every order of the search, with all updates that can be on the host there. The peak holds for any durations.
+// Times and limits of the request do not count, only sizes and what the host can update, so that a model that was not measured has the same
+// sequence. Errors: those of cycle.NewSimulator, the context's.
+func Least(ctx context.Context, r Request, s Sparing) (seq cycle.Sequence, peak int64, err error) {
 	r.Chain, r.Link = sizesAlone(r.Chain), sameLink(r.Link)
 	r.Limits = cycle.Limits{Memory: cycle.NoLimit, Host: cycle.NoLimit, UpdatesLast: r.Limits.UpdatesLast}
 	p, err := newProblem(ctx, r)
@@ -30,7 +39,7 @@ func Least(ctx context.Context, r Request) (seq cycle.Sequence, peak int64, err 
 			if o == nil {
 				continue
 			}
-			l := p.lay(p.sparing(o))
+			l := p.lay(p.sparing(o, s))
 			if _, bytes := l.peak(); bytes < peak || bytes == peak && o.total < best.choice.order.total {
 				best, peak = l, bytes
 			}
@@ -43,10 +52,10 @@ func Least(ctx context.Context, r Request) (seq cycle.Sequence, peak int64, err 
 	return best.emit(), peak, nil
 }
 
-// sparing returns the choice in which items are on the device for their uses alone.
-func (p *problem) sparing(o *order) *choice {
+// sparing returns the choice in which items that leave are on the device for their uses alone.
+func (p *problem) sparing(o *order, s Sparing) *choice {
 	x := p.blank(o)
-	x.moves = [itemKinds]bool{true, true, true, true}
+	x.moves = [itemKinds]bool{weightsItem: true, stateItem: true, gradientItem: true, activationItem: s == AllAway}
 	x.policy.lead = 0
 	p.updateOnHost(x, every)
 	return x

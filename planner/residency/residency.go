@@ -27,9 +27,7 @@ func Solve(ctx context.Context, r Request) (*Plan, error) {
 	if r.Strategy != "" && r.Strategy != Auto {
 		err = s.runNamed(r.Strategy)
 	} else {
-		if err = s.search(); err == nil && s.best == nil {
-			err = s.tryLeast()
-		}
+		err = s.search()
 	}
 	if err != nil {
 		return nil, err

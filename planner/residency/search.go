@@ -50,15 +50,6 @@ func (s *search) search() error {
 	return s.ctx.Err()
 }
 
-// tryLeast times the plan with the least memory, which may need less host memory than all others that fit.
-func (s *search) tryLeast() error {
-	seq, peak, err := Least(s.ctx, s.request)
-	if err == nil && peak <= s.limits.Memory {
-		s.time(seq, Auto)
-	}
-	return err
-}
-
 // evolve changes plans apart from each other for one half of the trials, on islands, and then together.
 func (s *search) evolve(start []*candidate, trials int) {
 	var best []*candidate

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"plimsoll/planner/cycle"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 )
@@ -23,7 +24,9 @@ func ForPlans() (all []pipeline.Strategy) {
 			return solve(ctx, s.Name, x.Name, r)
 		}
 		if s.Name == Auto {
-			x.Least = func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) { return least(ctx, x.Name, r) }
+			for _, level := range []Sparing{AllAway, NoActivations} {
+				x.Least = append(x.Least, func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) { return least(ctx, x.Name, level, r) })
+			}
 		}
 		all = append(all, x)
 	}
@@ -70,22 +73,29 @@ func validate(shown string, r pipeline.Request) error {
 	return nil
 }
 
-// least plans the sequence of Least, whatever memory the device has. Errors: those of validate, Least and pipeline.PlanCycle.
-func least(ctx context.Context, shown string, r pipeline.Request) (*pipeline.Plan, error) {
+// least plans the sequence of Least, whatever memory the device and the host have. Errors: those of validate, Least and pipeline.PlanCycle.
+func least(ctx context.Context, shown string, level Sparing, r pipeline.Request) (*pipeline.Plan, error) {
 	if err := validate(shown, r); err != nil {
 		return nil, err
 	}
 	link, limits := r.Platform.CycleLimits()
-	seq, peak, err := Least(ctx, Request{Chain: r.Chain, Link: link, Limits: limits, Microbatches: r.Microbatches})
+	seq, peak, err := Least(ctx, Request{Chain: r.Chain, Link: link, Limits: limits, Microbatches: r.Microbatches}, level)
 	if err != nil {
 		return nil, err
 	}
-	p, err := pipeline.PlanCycle(r.Chain, shown, seq, r.Platform.WithMemory(peak))
+	p, err := pipeline.PlanCycle(r.Chain, shown, seq, unlimitedHost(r.Platform.WithMemory(peak)))
 	if err != nil {
 		return nil, err
 	}
-	limits.Memory = peak
+	limits = cycle.Limits{Memory: peak, Host: cycle.NoLimit}
 	period, err := Bound(Request{Chain: r.Chain, Link: link, Limits: limits, Microbatches: r.Microbatches})
 	p.Predicted.LowerBound = period / float64(p.Microbatches)
 	return p, err
+}
+
+// unlimitedHost returns a platform without a limit of host memory.
+func unlimitedHost(p *pipeline.Platform) *pipeline.Platform {
+	out := *p
+	out.HostMemory = 0
+	return &out
 }
