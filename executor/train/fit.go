@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math"
 	"sort"
+	"strings"
 
 	"plimsoll/executor"
+	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner"
@@ -137,11 +139,14 @@ func (j *Job) Fit(ctx context.Context, q FitRequest) (out *Fit, err error) {
 // helps returns what lowers the need where no kind fits: flags, those first that do it alone.
 func (f *fitter) helps(out *Fit) (flags []string) {
 	batch, least := 0, int64(math.MaxInt64)
+	var moving string
 	for _, k := range out.Kinds {
-		if k.Fits {
+		switch {
+		case k.Fits:
 			return nil
-		}
-		if k.SmallestBytes > 0 {
+		case k.HostBytes > 0:
+			batch, moving = max(batch, k.LargestBatch), f.movingHelps(k)
+		case k.SmallestBytes > 0:
 			batch, least = max(batch, k.LargestBatch), min(least, k.SmallestBytes)
 		}
 	}
@@ -155,6 +160,9 @@ func (f *fitter) helps(out *Fit) (flags []string) {
 		return flags
 	}
 	flags = append(flags, fmt.Sprintf("--memory %d", least))
+	if moving != "" {
+		flags = append(flags, moving)
+	}
 	if batch > 0 {
 		flags = append(flags, fmt.Sprintf("--batch %d", batch))
 	}
@@ -166,6 +174,18 @@ func (f *fitter) helps(out *Fit) (flags []string) {
 		return append(flags, "more --microbatches", "more --devices")
 	}
 	return append(flags, "several --devices")
+}
+
+// movingHelps returns what lets plans of a kind that moves weights and state fit, and the host memory that they need.
+func (f *fitter) movingHelps(k KindFit) string {
+	var flags []string
+	if k.SmallestBytes > f.Limit {
+		flags = append(flags, fmt.Sprintf("--memory %d", k.SmallestBytes))
+	}
+	if f.Host > 0 && k.HostBytes > f.Host {
+		flags = append(flags, fmt.Sprintf("--host-memory %d", k.HostBytes))
+	}
+	return fmt.Sprintf("%s (plans that %s; they take %s of host memory)", strings.Join(flags, " "), k.Kind, units.Bytes(k.HostBytes))
 }
 
 // offloads returns the --offload-state with which static memory is below the limit; of several the one that moves least.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"plimsoll/planner/cycle"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 )
@@ -25,7 +24,9 @@ func ForPlans() (all []pipeline.Strategy) {
 		}
 		if s.Name == Auto {
 			for _, level := range []Sparing{AllAway, NoActivations} {
-				x.Least = append(x.Least, func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) { return least(ctx, x.Name, level, r) })
+				x.Least = append(x.Least, func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+					return least(ctx, x.Name, level, r)
+				})
 			}
 		}
 		all = append(all, x)
@@ -83,14 +84,7 @@ func least(ctx context.Context, shown string, level Sparing, r pipeline.Request)
 	if err != nil {
 		return nil, err
 	}
-	p, err := pipeline.PlanCycle(r.Chain, shown, seq, unlimitedHost(r.Platform.WithMemory(peak)))
-	if err != nil {
-		return nil, err
-	}
-	limits = cycle.Limits{Memory: peak, Host: cycle.NoLimit}
-	period, err := Bound(Request{Chain: r.Chain, Link: link, Limits: limits, Microbatches: r.Microbatches})
-	p.Predicted.LowerBound = period / float64(p.Microbatches)
-	return p, err
+	return pipeline.PlanCycle(r.Chain, shown, seq, unlimitedHost(r.Platform.WithMemory(peak)))
 }
 
 // unlimitedHost returns a platform without a limit of host memory.
