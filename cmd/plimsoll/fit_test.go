@@ -2,11 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"plimsoll/executor/train"
+	"plimsoll/internal/units"
 	"plimsoll/planner"
 )
 
@@ -116,6 +118,11 @@ func TestFitSaysWhatHelps(t *testing.T) {
 		return f
 	}
 	none := fit("--batch", "64")
+	if moves := none.Kinds[len(none.Kinds)-1]; !slices.ContainsFunc(none.Helps, func(s string) bool {
+		return strings.HasPrefix(s, "--memory "+strconv.FormatInt(moves.SmallestBytes, 10)+" (plans that "+planner.MovesState) && strings.Contains(s, units.Bytes(moves.HostBytes))
+	}) {
+		t.Errorf("no advice about %+v in %q", moves, none.Helps)
+	}
 	if len(none.Helps) < 3 || !strings.HasPrefix(none.Helps[0], "--memory ") || !strings.HasPrefix(none.Helps[1], "--batch ") {
 		t.Fatalf("%+v", none)
 	}

@@ -160,11 +160,11 @@ func (f *fitter) helps(out *Fit) (flags []string) {
 		return flags
 	}
 	flags = append(flags, fmt.Sprintf("--memory %d", least))
-	if moving != "" {
-		flags = append(flags, moving)
-	}
 	if batch > 0 {
 		flags = append(flags, fmt.Sprintf("--batch %d", batch))
+	}
+	if moving != "" {
+		flags = append(flags, moving)
 	}
 	flags = append(flags, f.offloads()...)
 	if out.StaticBytes < f.Limit {
