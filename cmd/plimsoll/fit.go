@@ -185,9 +185,14 @@ func writeFit(out io.Writer, f *train.Fit, measured bool) {
 	}
 	_ = w.Flush() // of a buffer
 	for _, k := range f.Kinds {
-		if k.HostBytes > 0 {
-			fmt.Fprintf(out, "\nplans that %s, take %s of page-locked host memory at their smallest limit%s\n", strings.TrimSuffix(k.Kind, ","), units.Bytes(k.HostBytes), ofLimit(f.HostLimitBytes))
+		if k.HostBytes == 0 {
+			continue
 		}
+		limit := ""
+		if k.HostBytes > f.HostLimitBytes {
+			limit = ofLimit(f.HostLimitBytes)
+		}
+		fmt.Fprintf(out, "\nplans that %s, take %s of page-locked host memory at their smallest limit%s\n", k.Kind, units.Bytes(k.HostBytes), limit)
 	}
 	if len(f.Helps) > 0 {
 		fmt.Fprintf(out, "\nnothing fits; what would help: %s\n", strings.Join(f.Helps, ", "))
