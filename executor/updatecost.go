@@ -71,6 +71,32 @@ func (w *Workload) updateClasses() (all []*updateClass) {
 	return all
 }
 
+// UnmeasuredUpdates returns the chain of Unmeasured with updates, whose times are made up, too. The host updates the layers that it is
+// given for.
+func (w *Workload) UnmeasuredUpdates(host func(layer int) bool) *chain.Chain {
+	c := w.Unmeasured()
+	for i := range c.Layers {
+		l := &c.Layers[i]
+		seconds := float64(l.WeightBytes) / c.Bandwidth
+		if l.Update.DeviceS = seconds; host(i + 1) {
+			l.Update.HostS = &seconds
+		}
+	}
+	return c
+}
+
+// Updates reports, by layer from 0, whether a library has the updates of a layer's weights.
+func (w *Workload) Updates(by kernels.Updater) []bool {
+	all := make([]bool, len(w.Layers))
+	for i, l := range w.Model.Layers {
+		all[i] = !slices.ContainsFunc(w.updatesOf(l), func(o kernels.UpdateOperands) bool {
+			_, err := by.UpdateWorkspace(w.Optimizer, o.Matrix)
+			return err != nil
+		})
+	}
+	return all
+}
+
 // updatesOf returns the updates of a layer, without memory.
 func (w *Workload) updatesOf(l *models.Layer) (all []kernels.UpdateOperands) {
 	for _, q := range l.Params() {

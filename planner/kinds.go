@@ -13,6 +13,7 @@ import (
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pofo"
 	"plimsoll/planner/remat"
+	"plimsoll/planner/residency"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -27,6 +28,16 @@ func Kinds(c *chain.Chain) []strategy.Kind {
 	}
 	joins := Joins()
 	return []strategy.Kind{{Name: Recompute, Strategies: joins, Fastest: joins[0], Smallest: smallestOf(joins)}}
+}
+
+// MovesState is the name of the kind that MovingState returns.
+const MovesState = "move weights and state, too"
+
+// MovingState returns the kind whose plans say where weights, gradients and optimizer state are. It is for one device and a chain without
+// branches. Least of its strategy has its smallest limit.
+func MovingState() strategy.Kind {
+	s := mustLookup(residency.Search)
+	return strategy.Kind{Name: MovesState, Strategies: []pipeline.Strategy{s}, Fastest: s}
 }
 
 // ExactLayers is the length of chains up to which exact plans take no time to speak of.

@@ -246,7 +246,7 @@ func badTrains() []badCase {
 		{"train: memory 0", []string{"train", "-m", "tiny", "--memory", "0"}, 2, []string{"--memory is 0"}},
 		{"train: profile of another model", []string{"train", "-m", "tiny", "--profile", five}, 2, []string{"chain.json", "5 layers", "tiny has 6"}},
 		{"train: too small", []string{"train", "-m", "tiny", "--batch", "4", "--memory", "10%", "--out", "OUT"}, 3,
-			[]string{"auto", "smallest", "--memory", "weights"}},
+			[]string{"residency: a limit of", "the smallest found is", "--memory"}},
 		{"train: less than the weights", []string{"train", "-m", "tiny", "--batch", "4", "--memory", "1", "--out", "OUT"}, 3, []string{"smallest"}},
 	}
 }

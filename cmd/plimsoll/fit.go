@@ -40,7 +40,9 @@ time is said too.`, nil)
 	setDetails(cmd, `A plan that recomputes forgets activations and computes them again. A plan that offloads moves them to host memory and back.
 
 The smallest limit is that of the arena, with weights, gradients and optimizer state, as --memory of train takes it. Plans that offload
-have as much host memory there as they like. The largest batch and sample keep within --host-memory. They are found to 2% where a model
+have as much host memory there as they like. Plans that move weights and state, too, fetch the weights, gradients and optimizer state of
+a layer when it needs them: auto of train takes them where no other plan fits. Their figures are those of the plan with the least memory,
+which train runs if it finds no faster one; their time is not known before. The largest batch and sample keep within --host-memory. They are found to 2% where a model
 has more than 40 layers. Images are tried in steps of 32 pixels, small ones of 4; lengths of text in steps of as many tokens.
 
 With several --devices the limit is that of each device, and schedules of pipelines are asked. Stages are cut by the bytes that layers
@@ -123,7 +125,10 @@ var fitSchedules = []string{"gpipe", "1f1b-flush", "gpipe-checkpoint", "1f1b-rec
 // fitKinds returns the kinds of plans that fit asks: of several devices a schedule each.
 func fitKinds(devices int, w *executor.Workload) (kinds []strategy.Kind, err error) {
 	if devices == 1 {
-		return planner.Kinds(w.Chain()), nil
+		if kinds = planner.Kinds(w.Chain()); !w.Model.Wiring().Joins() && w.Offloading() == executor.OffloadNothing {
+			kinds = append(kinds, planner.MovingState())
+		}
+		return kinds, nil
 	}
 	all, err := lookupAll(fitSchedules, planner.LookupPipeline)
 	for _, s := range all {
@@ -179,6 +184,16 @@ func writeFit(out io.Writer, f *train.Fit, measured bool) {
 		writeKind(w, f, k, measured)
 	}
 	_ = w.Flush() // of a buffer
+	for _, k := range f.Kinds {
+		if k.HostBytes == 0 {
+			continue
+		}
+		limit := ""
+		if k.HostBytes > f.HostLimitBytes {
+			limit = ofLimit(f.HostLimitBytes)
+		}
+		fmt.Fprintf(out, "\nplans that %s, take %s of page-locked host memory at their smallest limit%s\n", k.Kind, units.Bytes(k.HostBytes), limit)
+	}
 	if len(f.Helps) > 0 {
 		fmt.Fprintf(out, "\nnothing fits; what would help: %s\n", strings.Join(f.Helps, ", "))
 	}
@@ -199,7 +214,7 @@ func writeKind(w io.Writer, f *train.Fit, k train.KindFit, measured bool) {
 		fmt.Fprintf(w, "\t%s", orNone(*most))
 	}
 	if measured {
-		fmt.Fprintf(w, "\t%s", slowdown(k.Slowdown))
+		fmt.Fprintf(w, "\t%s", slowdown(k))
 	}
 	fmt.Fprintln(w)
 }
@@ -241,9 +256,12 @@ func orNone(n int) string {
 	return fmt.Sprint(n)
 }
 
-func slowdown(times float64) string {
-	if times == 0 {
-		return "does not fit"
+func slowdown(k train.KindFit) string {
+	switch {
+	case k.Slowdown > 0:
+		return fmt.Sprintf("%+.1f%%", 100*(k.Slowdown-1))
+	case k.HostBytes > 0 && k.Fits:
+		return "not known"
 	}
-	return fmt.Sprintf("%+.1f%%", 100*(times-1))
+	return "does not fit"
 }

@@ -11,6 +11,7 @@ import (
 	"plimsoll/bench"
 	"plimsoll/bench/receipt"
 	"plimsoll/executor/train"
+	"plimsoll/planner/pipeline"
 )
 
 func (a *app) train() *cobra.Command {
@@ -225,6 +226,10 @@ func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *plan
 		Job: job, Steps: f.steps, Rate: p.rate, MaxNorm: float32(f.clip), SkipNotFinite: f.onNaN == "skip", EvalEvery: f.eval,
 		Init: f.init, Saves: place.keep(), HostLimit: f.link.memory.Bytes,
 	}
+	cyclic := f.pipe.devices > 0 && f.pipe.strategies[0].Type == pipeline.Cyclic
+	if cyclic {
+		r.HostLimit = 0 // Check takes it for a pipeline's as long as there is no plan
+	}
 	if f.pipe.devices == 0 {
 		r.HostLimit = job.HostLimit(r.HostLimit)
 		f.options.HostMemory = job.Work.HostRoom(r.HostLimit)
@@ -236,6 +241,9 @@ func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *plan
 	}
 	if err := r.Check(); err != nil {
 		return nil, err
+	}
+	if cyclic {
+		r.HostLimit = job.HostLimit(f.link.memory.Bytes)
 	}
 	return r, a.fits(r)
 }

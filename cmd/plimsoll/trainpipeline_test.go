@@ -77,7 +77,7 @@ func badTrainPipes(t *testing.T) []badCase {
 		{"accumulate: the largest batch", train("--accumulate", "2", "--batch", "max"), 2, []string{"--batch max is for one device and whole batches"}},
 		{"accumulate: by two names", train("--accumulate", "2", "--microbatches", "2"), 2, []string{"--microbatches and --accumulate are two names"}},
 		{"accumulate: batch", train("--accumulate", "3"), 2, []string{"--batch is 8", "3 parts (--accumulate)"}},
-		{"accumulate: memory", train("--accumulate", "2", "--memory", "1KiB"), 3, []string{"auto: a limit of 1.000 KiB is too small", "the smallest that works is", "train's --accumulate, lowers"}},
+		{"accumulate: memory", train("--accumulate", "2", "--memory", "1KiB"), 3, []string{"residency: a limit of 1.000 KiB is too small", "the smallest found is", "--memory"}},
 		{"accumulate: strategy", train("--accumulate", "2", "--strategy", "gpip"), 2, []string{`"gpip"`, "rotor-exact"}},
 		{"accumulate: slots", train("--accumulate", "2", "--strategy", "gpipe", "--slots", "9"), 2, []string{"--slots is for one device"}},
 		{"accumulate: rotor's slots", train("--accumulate", "2", "--strategy", "gpipe", "--option", "rotor.slots=9"), 2, []string{"--option rotor.slots is a setting of rotor", "gpipe"}},

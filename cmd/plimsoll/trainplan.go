@@ -276,7 +276,7 @@ func (a *app) planStages(ctx context.Context, f *trainFlags, place *runFolder, r
 			return err
 		}
 		if f.pipe.strategies[0].Type == pipeline.Cyclic {
-			platform = f.cyclicPlatform(platform, r.Chain)
+			platform = f.cyclicPlatform(platform, r)
 		}
 		if err := a.examine(&f.pipe.given, r.Chain, platform, f.cache.file == "", f.memoryGiven); err != nil {
 			return err
@@ -291,12 +291,12 @@ func (a *app) planStages(ctx context.Context, f *trainFlags, place *runFolder, r
 }
 
 // cyclicPlatform returns the device of a plan that moves weights and state, with the link and the host memory that it has.
-func (f *trainFlags) cyclicPlatform(p *pipeline.Platform, c *chain.Chain) *pipeline.Platform {
+func (f *trainFlags) cyclicPlatform(p *pipeline.Platform, r *train.Run) *pipeline.Platform {
 	out := *p
 	if out.Host == 0 {
-		out.Host = c.Bandwidth
+		out.Host = r.Chain.Bandwidth
 	}
-	out.Duplex, out.HostMemory = f.link.duplex, f.link.memory.Bytes
+	out.Duplex, out.HostMemory = f.link.duplex, r.Job.HostLimit(f.link.memory.Bytes)
 	return &out
 }
 

@@ -226,6 +226,11 @@ func (e *Executor) openDrivers(on []executor.Target) error {
 func Needs(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([]Memory, error) {
 	e := &Executor{Workload: w, opt: opt}
 	err := e.layOut(costs, plan, costs.Platform.Devices)
+	if err == nil && plan.IsCycle() {
+		for _, d := range e.drivers {
+			e.memory[d.device].Host = d.layHost()
+		}
+	}
 	return e.memory, err
 }
 

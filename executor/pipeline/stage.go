@@ -163,6 +163,7 @@ type Memory struct {
 	Snapshot        int64 // beside the arena: the page-locked memory that Options.Save takes
 	Extent          int64 // the arena that it takes, with fragmentation
 	Offloaded       int64 // likewise, page-locked memory for what the stage offloads
+	Host            int64 // all page-locked memory of a cyclic plan, without Snapshot; 0 of other plans
 }
 
 // allocator hands out the memory of a device.

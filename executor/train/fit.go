@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math"
 	"sort"
+	"strings"
 
 	"plimsoll/executor"
+	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner"
@@ -47,6 +49,7 @@ type KindFit struct {
 	Microbatches int    `json:"microbatches,omitempty"` // of a step on several devices; 1: every batch is one
 	// SmallestBytes is the smallest limit of a device at which the kind has a plan, as far as it is known; 0: it has none on so many devices.
 	SmallestBytes int64  `json:"smallest_bytes"`
+	HostBytes     int64  `json:"host_bytes,omitempty"` // page-locked host memory at that limit, of plans that move weights and state
 	NeededBy      string `json:"needed_by,omitempty"`
 	Fits          bool   `json:"fits"`          // within the limits of the arena and of host memory
 	LargestBatch  int    `json:"largest_batch"` // within the limit, at the sample's size; 0: not one sample fits
@@ -136,11 +139,14 @@ func (j *Job) Fit(ctx context.Context, q FitRequest) (out *Fit, err error) {
 // helps returns what lowers the need where no kind fits: flags, those first that do it alone.
 func (f *fitter) helps(out *Fit) (flags []string) {
 	batch, least := 0, int64(math.MaxInt64)
+	var moving string
 	for _, k := range out.Kinds {
-		if k.Fits {
+		switch {
+		case k.Fits:
 			return nil
-		}
-		if k.SmallestBytes > 0 {
+		case k.HostBytes > 0:
+			batch, moving = max(batch, k.LargestBatch), f.movingHelps(k)
+		case k.SmallestBytes > 0:
 			batch, least = max(batch, k.LargestBatch), min(least, k.SmallestBytes)
 		}
 	}
@@ -157,6 +163,9 @@ func (f *fitter) helps(out *Fit) (flags []string) {
 	if batch > 0 {
 		flags = append(flags, fmt.Sprintf("--batch %d", batch))
 	}
+	if moving != "" {
+		flags = append(flags, moving)
+	}
 	flags = append(flags, f.offloads()...)
 	if out.StaticBytes < f.Limit {
 		flags = append(flags, f.smaller()...)
@@ -165,6 +174,18 @@ func (f *fitter) helps(out *Fit) (flags []string) {
 		return append(flags, "more --microbatches", "more --devices")
 	}
 	return append(flags, "several --devices")
+}
+
+// movingHelps returns what lets plans of a kind that moves weights and state fit, and the host memory that they need.
+func (f *fitter) movingHelps(k KindFit) string {
+	var flags []string
+	if k.SmallestBytes > f.Limit {
+		flags = append(flags, fmt.Sprintf("--memory %d", k.SmallestBytes))
+	}
+	if f.Host > 0 && k.HostBytes > f.Host {
+		flags = append(flags, fmt.Sprintf("--host-memory %d", k.HostBytes))
+	}
+	return fmt.Sprintf("%s (plans that %s; they take %s of host memory)", strings.Join(flags, " "), k.Kind, units.Bytes(k.HostBytes))
 }
 
 // offloads returns the --offload-state with which static memory is below the limit; of several the one that moves least.
@@ -222,16 +243,18 @@ type fitter struct {
 	FitRequest
 	sized map[size]*Job     // nil where the model cannot be of that size
 	most  map[[2]string]int // by summary of a strategy and dimension, what is largest
-	whole *fitter           // of the job whose batches are not divided; nil until it is asked
+	whole *fitter           // of the job whose batches are not divided, compiled as pipelines are; nil until it is asked
+	hosts []bool            // by layer from 0: the host can update it; nil until it is asked
 }
 
 func newFitter(j *Job, q FitRequest) *fitter {
 	return &fitter{Job: j, FitRequest: q, sized: map[size]*Job{}, most: map[[2]string]int{}}
 }
 
-// by returns the fitter of the job whose batches are divided as a kind's strategies do: on several devices those without a flush divide none.
+// by returns the fitter of the job whose batches are divided as a kind's strategies do: on several devices those without a flush divide
+// none. Plans that move weights and state run as a pipeline of one device.
 func (f *fitter) by(k strategy.Kind) (*fitter, error) {
-	if f.Devices <= 1 || k.Strategies[0].Type == pipeline.Flushing || f.Microbatches == 1 {
+	if by := k.Strategies[0].Type; by != pipeline.Cyclic && (f.Devices <= 1 || by == pipeline.Flushing) || f.Microbatches == 1 {
 		return f, nil
 	}
 	if f.whole == nil {
@@ -257,6 +280,9 @@ type dimension struct {
 }
 
 func (f *fitter) kind(ctx context.Context, k strategy.Kind, step int) (fit KindFit, err error) {
+	if k.Strategies[0].Type == pipeline.Cyclic {
+		return f.cyclicKind(ctx, k, step)
+	}
 	fit = KindFit{Kind: k.Name, Strategy: k.Strategies[0].Name, Microbatches: f.Microbatches}
 	smallest, neededBy, err := f.smallest(ctx, f.Job, k)
 	if err != nil || smallest == math.MaxInt64 {
@@ -267,18 +293,27 @@ func (f *fitter) kind(ctx context.Context, k strategy.Kind, step int) (fit KindF
 	if fit.LargestBatch *= f.parts(); err != nil || f.Devices > 1 {
 		return fit, err
 	}
-	byImage := func(n int) size { return size{f.Config.Batch, n * step} }
-	steps, err := f.largest(ctx, k, dimension{"image", firstMultiple(f.Config.Image, step), 2, byImage})
+	steps, err := f.largest(ctx, k, f.images(step))
 	if err != nil {
 		return fit, err
 	}
-	if largest := steps * step; f.Tokens() > 0 {
+	f.setLargest(&fit, steps*step)
+	fit.Slowdown, err = f.slowdown(ctx, k)
+	return fit, err
+}
+
+// images are the sizes of all images, or of all texts, in steps.
+func (f *fitter) images(step int) dimension {
+	return dimension{"image", firstMultiple(f.Config.Image, step), 2, func(n int) size { return size{f.Config.Batch, n * step} }}
+}
+
+// setLargest tells a fit the largest image, or length of text.
+func (f *fitter) setLargest(fit *KindFit, largest int) {
+	if f.Tokens() > 0 {
 		fit.LargestLength = &largest
 	} else {
 		fit.LargestImage = &largest
 	}
-	fit.Slowdown, err = f.slowdown(ctx, k)
-	return fit, err
 }
 
 // smallest returns the smallest limit of a kind at which its layout fits, too, and which op needs it; math.MaxInt64 where it has no plan.

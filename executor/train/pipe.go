@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,9 @@ func (j *Job) PlanPipe(ctx context.Context, c *chain.Chain, q PipeRequest) (*Job
 	most, _ := free.extent()
 	limit := q.Limit(most)
 	found, err := p.fastest(ctx, free, limit)
+	if err != nil {
+		found, err = p.leastWithin(ctx, limit, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -231,6 +235,43 @@ func (p *pipePlanner) between(ctx context.Context, best *JobPlan, low, over, lim
 		low = middle
 	}
 	return best, nil
+}
+
+// leastWithin returns the plan of the strategy with the least memory where its search failed. If that one does not fit either, the error
+// names the smaller limit of the two.
+func (p *pipePlanner) leastWithin(ctx context.Context, limit int64, failure error) (*JobPlan, error) {
+	if len(p.q.Strategy.Least) == 0 || ctx.Err() != nil {
+		return nil, failure
+	}
+	found, err := p.least(ctx, p.q.Platform.HostMemory)
+	if found == nil || err != nil {
+		return nil, cmp.Or(err, failure)
+	}
+	most, device := found.extent()
+	if most <= limit {
+		return found, nil
+	}
+	small, ok := errors.AsType[*executor.TooSmallError](failure)
+	if ok && small.Smallest <= most {
+		return nil, failure
+	}
+	return nil, &executor.TooSmallError{Strategy: p.q.Strategy.Name, Limit: limit, Smallest: most, Found: true, Device: device, Devices: p.q.Platform.Devices}
+}
+
+// least returns the first of the strategy's plans with the least memory, laid out, that is within a limit of host memory, 0 for none; nil
+// where none of them is.
+func (p *pipePlanner) least(ctx context.Context, host int64) (*JobPlan, error) {
+	for _, solve := range p.q.Strategy.Least {
+		plan, err := solve(ctx, pipeline.Request{Chain: p.chain, Platform: p.q.Platform, Options: p.q.Options})
+		if err != nil {
+			return nil, fmt.Errorf("%s with the least memory: %w", p.q.Strategy.Name, err)
+		}
+		found, err := p.measured(plan.Platform, plan)
+		if err != nil || host == 0 || found.Needs[0].Host <= host {
+			return found, err
+		}
+	}
+	return nil, nil
 }
 
 // mostOf returns the largest of a plan's peaks; no bound when it does not say.

@@ -111,6 +111,7 @@ type Kind struct {
 	// Strategies stand for it, the one that needs least memory first: where that needs too much host memory, another may do.
 	Strategies []pipeline.Strategy
 	Fastest    pipeline.Strategy // whose plan says what a limit costs in time
-	// Smallest returns the smallest limit at which the kind has a sequence, in bytes with a_0: it depends on sizes alone.
+	// Smallest returns the smallest limit at which the kind has a sequence, in bytes with a_0: it depends on sizes alone. nil: its strategy's
+	// Least says so.
 	Smallest func(*chain.Chain) (int64, error)
 }
