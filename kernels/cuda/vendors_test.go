@@ -98,6 +98,9 @@ var vendorCalls = []struct {
 	{kernels.Linear{Out: 16, Bias: true}, []int{7, 24}},
 }
 
+// firstProduct is the first of vendorCalls that cuBLAS has more than one way for.
+const firstProduct = 9
+
 // TestVendorCalls: what NVIDIA's libraries compute agrees with the reference as our kernels do, with every pass, type and
 // switch; they are asked for what they can do, and for nothing else.
 func TestVendorCalls(t *testing.T) {
