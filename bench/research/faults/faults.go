@@ -237,7 +237,7 @@ var faults = []fault{
 		__syncthreads();`, `		wait_groups<0>();`}}},
 	{"gradients of attention write each head's over the first one's", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", "const int head = blockIdx.x / parts % heads", "const int head = 0"}}},
 	{"edges of rows are looked for one column late", calls, "VendorCalls", []edit{{"kernels/cuda/src/pack.cu", "e < head + tail ? o - tail + e - head : -1", "e < head + tail ? o - tail + e - head - 1 : -1"}}},
-	{"a bias as weights has one part", calls, "VendorCalls", []edit{{"kernels/cuda/src/pack.cu", "x.v[1] = finite ? high(bias - x.v[0]) : 0;", "x.v[1] = 0;"}}},
+	{"a bias as weights lacks its second part", calls, "BiasAsWeights", []edit{{"kernels/cuda/src/pack.cu", "x.v[1] = finite ? high(bias - x.v[0]) : 0;", "x.v[1] = 0;"}}},
 	{"Muon divides by a norm of zero", calls, "MuonOfNothing", []edit{{"kernels/cuda/src/update.cu", "formed = (float)(1 / (norm > a.tiny ? norm : a.tiny));", "formed = (float)(1 / norm);"}}},
 	{"running statistics take a batch with a NaN", calls, "NaNsLeave", []edit{{"kernels/cuda/src/norm.cu", "if (!a.update || !is_finite(m.mean) || !is_finite(m.squares)) return;", "if (!a.update) return;"}}},
 	{"attention does not take off the largest score", calls, "LargeValues", []edit{{"kernels/cuda/src/attention.cu", "		top = fmaxf(fmaxf(parts[r][0], parts[r][1]), fmaxf(parts[r][2], parts[r][3]));", "		top = 0;"}}},
