@@ -180,6 +180,60 @@ func TestAttentionBeyond32Bits(t *testing.T) {
 	})
 }
 
+// TestEmbeddingBeyond32Bits: the gradients of a vocabulary's last tokens, of keys of 25 bits, are sums over their rows.
+func TestEmbeddingBeyond32Bits(t *testing.T) {
+	const vocabulary, width, count, some = 1<<24 + 1<<17, 136, 130, 3 // the last blocks make the last tokens
+	call := func(vocabulary int) kernels.Call {
+		op := kernels.Embedding{Vocabulary: vocabulary, Width: width, To: kernels.BFloat16}
+		return kernels.Call{Op: op, In: []kernels.Desc{{Shape: kernels.Shape{1, count}, DType: kernels.Int32}}, Train: true, Pass: kernels.Backward}
+	}
+	in := randomInputs(rand.New(rand.NewPCG(45, 1)), call(some))
+	tokensFrom := func(first int) []byte { // every fifth is unknown
+		tokens := make([]float32, count)
+		for i := range tokens {
+			tokens[i] = math.Float32frombits(uint32(first + (i*i+i/7)%some + i%5/4*some))
+		}
+		return encode(kernels.Int32, tokens)
+	}
+	in[operand(kernels.X, 0)] = tokensFrom(0)
+	table := operand(kernels.DParam, 0)
+	want := values(kernels.Float32, reference(t, call(some), in)[table])
+	in[operand(kernels.X, 0)] = tokensFrom(vocabulary - some)
+	runFarBlocks(t, call(vocabulary), in, nil, 2, func(t *testing.T, f *far) {
+		closeTo(t, "the gradient", f.tail(t, table, int64(len(want))), want)
+	})
+}
+
+// TestAttentionOfManyHeads: heads of samples may be more than a grid has blocks along y, in all kernels: the last sample's results are
+// those of that sample alone.
+func TestAttentionOfManyHeads(t *testing.T) {
+	const samples, length = 66_000, 2
+	for _, s := range []attentionShape{{1, length, 2, 1, 8}, {1, length, 1, 1, 4}} { // with and without tensor cores
+		many := s
+		many.samples = samples
+		in := randomInputs(rand.New(rand.NewPCG(46, 1)), s.forward())
+		y, dx := operand(kernels.Y, 0), operand(kernels.DX, 0)
+		one := reference(t, s.forward(), in)
+		runFarBlocks(t, many.forward(), in, nil, 2, func(t *testing.T, f *far) {
+			want := values(kernels.BFloat16, one[y])
+			closeTo(t, "the result", f.tail(t, y, int64(len(want))), want)
+		})
+		for o, v := range one {
+			in[o] = v
+		}
+		backward := func(s attentionShape) kernels.Call {
+			c := s.forward()
+			c.Pass, c.AddDX = kernels.Backward, []bool{false}
+			return c
+		}
+		in[operand(kernels.DY, 0)] = randomInputs(rand.New(rand.NewPCG(46, 2)), backward(s))[operand(kernels.DY, 0)]
+		runFarBlocks(t, backward(many), in, nil, 2, func(t *testing.T, f *far) {
+			want := values(kernels.BFloat16, reference(t, backward(s), in)[dx])
+			closeTo(t, "the gradient", f.tail(t, dx, int64(len(want))), want)
+		})
+	}
+}
+
 // TestFlashBeyond32Bits: on tensor cores, the last sample's first rows, which the last block computes, are those of that sample alone.
 func TestFlashBeyond32Bits(t *testing.T) {
 	few := attentionShape{samples: 1, length: 66, heads: 8, kv: 1, dim: 64}

@@ -95,7 +95,7 @@ func (b *builder) naive() {
 }
 
 // proof compares what an algorithm computes from random data with the naive sums: of all outputs, or, where that
-// would take more than the library's terms, of a sample from all over the result, its first and its last element included.
+// would take more than the library's terms, of a sample from all over the result, its first and its last element included, and of edges.
 // Operands that the algorithm only reads, and what lies between operands, must be what they were. Errors: ErrWrong with
 // what differs; others say why the algorithm could not be tried.
 func (l *Library) proof(call kernels.Call, a algorithm) error {
@@ -127,6 +127,28 @@ func sampled(n, terms, most int64) []int64 {
 	return at
 }
 
+// edgeSamples is how many rows of Y, or channels of the weights' gradient, a proof looks at the edges of: eight rows of each alignment.
+const edgeSamples = 8 * C.EDGE_ALIGNMENT
+
+// edges are outputs that products of their own compute in alignedRows, and that are few among many: the first and the last columns of rows
+// of Y, or rows of the weights' gradient. Each element of DX has both products in it.
+func (c convolution) edges(p kernels.Pass) (at []int64) {
+	rows, rowStride, columnStride := c.outputPixels(), c.out, int64(1)
+	switch p {
+	case kernels.BackwardInput:
+		return nil
+	case kernels.BackwardParams:
+		rows, rowStride, columnStride = c.channels, 1, c.channels
+	}
+	for i := range int64(edgeSamples) {
+		row := min(i*rows/edgeSamples/C.EDGE_ALIGNMENT*C.EDGE_ALIGNMENT+i%C.EDGE_ALIGNMENT, rows-1)
+		for column := range int64(C.EDGE_ALIGNMENT) {
+			at = append(at, row*rowStride+column*columnStride, row*rowStride+(c.out-1-column)*columnStride)
+		}
+	}
+	return at
+}
+
 // expectation is what outputs should be.
 type expectation struct {
 	at        []int64
@@ -141,6 +163,9 @@ func (t *trial) expect() (*expectation, error) {
 	args, out := t.bound.definitionArgs()
 	terms := int64(args.terms)
 	e := &expectation{at: sampled(int64(args.samples), terms, t.lib.terms)}
+	if t.bound.algorithm == cublasRows {
+		e.at = append(e.at, definition(t.call).edges(t.call.Pass)...)
+	}
 	n := int64(len(e.at))
 	slice := max(proofSlice, ceil(terms, maxGrid[1]))
 	slices := ceil(terms, slice)

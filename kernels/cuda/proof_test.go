@@ -26,8 +26,13 @@ var mistakes = []string{"scaled", "last", "beyond", "input"}
 // compute. Float32 products with the factors of TF32 are wrong, too.
 func TestWrongIsRefused(t *testing.T) {
 	b, folder := newFakedBench(t)
-	for _, fastest := range []algorithm{cublas, cudnn} {
-		for _, mistake := range append(mistakes, "tf32") {
+	for _, fastest := range []algorithm{cublas, cublasParts, cublasBias, cublasRows, cudnn} {
+		half, least := fastest != cublas && fastest != cudnn, 6 // bfloat16 is all that it computes
+		made := append(mistakes, "tf32")
+		if half {
+			made, least = []string{"scaled", "last"}, 3 // it may overwrite what is copied for it
+		}
+		for _, mistake := range made {
 			l := newFaked(t, b, folder, fastest)
 			var notes []string
 			l.note = func(text string) { notes = append(notes, text) }
@@ -36,6 +41,9 @@ func TestWrongIsRefused(t *testing.T) {
 			for i, v := range vendorCalls {
 				for _, d := range factorTypes {
 					if (mistake == "tf32" || mistake == "beyond") && d != kernels.Float32 { // bf16 results may lie in the workspace
+						continue
+					}
+					if half && (d != kernels.BFloat16 || i < firstProduct) {
 						continue
 					}
 					r := rand.New(rand.NewPCG(7, uint64(i)))
@@ -49,13 +57,51 @@ func TestWrongIsRefused(t *testing.T) {
 				}
 				refused += len(c.Refused)
 			}
-			if refused < 6 || len(notes) != refused {
+			if refused < least || len(notes) != refused {
 				t.Errorf("%v, %s: %d refused, %d notes", fastest, mistake, refused, len(notes))
 			}
 			for _, n := range notes {
 				if !strings.Contains(n, "is not used for ") || !strings.Contains(n, ErrWrong.Error()) || strings.Contains(n, "\n") {
 					t.Errorf("note %q", n)
 				}
+			}
+		}
+	}
+}
+
+// TestWrongEdgesAreRefused: a proof looks at the edges of rows of every alignment, although a sample of all outputs has few of them.
+func TestWrongEdgesAreRefused(t *testing.T) {
+	b, folder := newFakedBench(t)
+	for _, out := range []int{1001, 1002, 1004} {
+		l := newFaked(t, b, folder, cublasRows)
+		l.terms = 1
+		call := kernels.Call{Op: kernels.Linear{Out: out}, In: []kernels.Desc{typed(kernels.BFloat16, 136, 8)}}
+		for _, pass := range []kernels.Pass{kernels.Forward, kernels.BackwardInput, kernels.BackwardParams} {
+			call.Pass = pass
+			t.Setenv("FAKE_WRONG", "")
+			if err := l.proof(call, cublasRows); err != nil {
+				t.Errorf("%d columns, %v: %v", out, pass, err)
+			}
+			if pass == kernels.BackwardInput {
+				continue
+			}
+			t.Setenv("FAKE_WRONG", "narrow")
+			if err := l.proof(call, cublasRows); !errors.Is(err, ErrWrong) {
+				t.Errorf("%d columns, %v with wrong edges: %v", out, pass, err)
+			}
+		}
+		for _, pass := range []kernels.Pass{kernels.Forward, kernels.BackwardParams} {
+			c := newLinear(kernels.Linear{Out: out}, call.In[0])
+			rows, columns := map[int64]bool{}, map[int64]bool{}
+			for _, at := range c.edges(pass) {
+				row, column := at/c.out, at%c.out
+				if pass == kernels.BackwardParams {
+					row, column = at%c.channels, at/c.channels
+				}
+				rows[row%8], columns[column] = true, true
+			}
+			if len(rows) != 8 || len(columns) != 2*8 || !columns[0] || !columns[int64(out)-1] {
+				t.Errorf("%d columns, %v: rows %v, columns %v", out, pass, rows, columns)
 			}
 		}
 	}

@@ -33,6 +33,7 @@ type tall struct {
 
 var talls = []tall{
 	{kernels.SoftmaxCrossEntropy{}, []int{rowsBeyond, 3}, maxRowBlocks, nil, []kernels.Role{kernels.Y}, true},
+	{kernels.SoftmaxCrossEntropy{}, []int{rowsBeyond, 65}, maxRowBlocks, nil, []kernels.Role{kernels.Y}, true},
 	{kernels.LayerNorm{}, []int{rowsBeyond, 3}, maxRowBlocks, []kernels.Role{kernels.DParam}, nil, true},
 	{kernels.RMSNorm{}, []int{rowsBeyond, 3}, maxRowBlocks, []kernels.Role{kernels.DParam}, nil, true},
 	{kernels.LayerNorm{}, []int{rowsBeyond * rowWarps, 8}, maxRowBlocks, []kernels.Role{kernels.DParam}, nil, true},

@@ -229,7 +229,7 @@ func (b *builder) attention(op kernels.Attention) {
 			addStep(b, "flashforward", fmt.Sprintf("flash_forward_%d", f.dim), grid, flashBlock, f.shared(), args)
 			return
 		}
-		addStep(b, "attention", "attention_forward"+suffix(x.DType), dim{tiles, samples * heads, parts}, rowBlock, 0, args)
+		addStep(b, "attention", "attention_forward"+suffix(x.DType), dim{tiles * samples * heads, parts, 1}, rowBlock, 0, args)
 		return
 	}
 	if b.call.Skips(0) {
@@ -239,10 +239,10 @@ func (b *builder) attention(op kernels.Attention) {
 	addStep(b, "attention", "attention_means"+suffix(x.DType), dim{ceil(samples*heads*length, meanRows), 1, 1}, rowBlock, 0, args)
 	if head := b.lib.flashBackward(x.DType, width); head > 0 {
 		tiles, block, shared := ceil(length, gradientTile), dim{gradientThreads, 1, 1}, gradientShared(head)
-		addStep(b, "flashbackward", gradientKernel("queries", x.DType, head), dim{tiles, samples * heads, 1}, block, shared, args)
-		addStep(b, "flashbackward", gradientKernel("keys", x.DType, head), dim{tiles, samples * kv, 1}, block, shared, args)
+		addStep(b, "flashbackward", gradientKernel("queries", x.DType, head), dim{tiles * samples * heads, 1, 1}, block, shared, args)
+		addStep(b, "flashbackward", gradientKernel("keys", x.DType, head), dim{tiles * samples * kv, 1, 1}, block, shared, args)
 		return
 	}
-	addStep(b, "attention", "attention_queries"+suffix(x.DType), dim{tiles, samples * heads, parts}, rowBlock, 0, args)
-	addStep(b, "attention", "attention_keys"+suffix(x.DType), dim{tiles, samples * kv, parts}, rowBlock, 0, args)
+	addStep(b, "attention", "attention_queries"+suffix(x.DType), dim{tiles * samples * heads, parts, 1}, rowBlock, 0, args)
+	addStep(b, "attention", "attention_keys"+suffix(x.DType), dim{tiles * samples * kv, parts, 1}, rowBlock, 0, args)
 }

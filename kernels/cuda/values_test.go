@@ -252,8 +252,13 @@ func TestGridsWithinTheLimits(t *testing.T) {
 			t.Errorf("%v: one block wrote %d elements", shape, n)
 		}
 	}
-	heads := kernels.Call{Op: kernels.Attention{Heads: 1}, In: []kernels.Desc{typed(kernels.Float32, 1<<16, 1, 3)}, Train: true}
-	if _, err := l.Workspace(heads); err == nil {
-		t.Error("attention of 65,536 samples is launched")
+	for _, grid := range []dim{{1, 1 << 16, 1}, {1, 1, 1 << 16}, {1 << 31, 1, 1}, {0, 1, 1}} {
+		if _, err := built(l, func(b *builder) error {
+			b.call.Op = kernels.ReLU{}
+			addStep(b, "map", "sum_f32", grid, rowBlock, 0, 0)
+			return b.err
+		}); err == nil {
+			t.Errorf("a grid of %v blocks is launched", grid)
+		}
 	}
 }

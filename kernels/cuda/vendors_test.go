@@ -5,6 +5,7 @@ package cuda
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -98,6 +99,9 @@ var vendorCalls = []struct {
 	{kernels.Linear{Out: 16, Bias: true}, []int{7, 24}},
 }
 
+// firstProduct is the first of vendorCalls that cuBLAS has more than one way for.
+const firstProduct = 9
+
 // TestVendorCalls: what NVIDIA's libraries compute agrees with the reference as our kernels do, with every pass, type and
 // switch; they are asked for what they can do, and for nothing else.
 func TestVendorCalls(t *testing.T) {
@@ -132,6 +136,31 @@ func TestVendorCalls(t *testing.T) {
 				t.Errorf("%v computed %v", fastest, took)
 			}
 		}
+	}
+}
+
+// TestBiasAsWeights: the parts of a bias add up to all of its bits: those just above or below the middle between two numbers of bfloat16
+// are rounded to the right one, and infinities and NaNs stay what they are.
+func TestBiasAsWeights(t *testing.T) {
+	b, folder := newFakedBench(t)
+	l := newFaked(t, b, folder, cublasBias)
+	call := kernels.Call{Op: kernels.Linear{Out: 24, Bias: true}, In: []kernels.Desc{typed(kernels.BFloat16, 3, 8)}}
+	in := randomInputs(rand.New(rand.NewPCG(81, 1)), call)
+	clear(in[operand(kernels.X, 0)])
+	inf := float32(math.Inf(1))
+	bias := []float32{1 + 0x1p-8 + 0x1p-23, 1 + 0x1p-8 - 0x1p-23, -3 - 0x1p-7 - 0x1p-22, 0x1p90 + 0x1p82 + 0x1p67, inf, -inf, float32(math.NaN()), 0}
+	for len(bias) < 24 {
+		bias = append(bias, bias[len(bias)%3]*float32(len(bias)))
+	}
+	in[operand(kernels.ParamRole, 1)] = encode(kernels.Float32, bias)
+	got := values(kernels.BFloat16, compute(t, b, l, call, in, nil)[operand(kernels.Y, 0)])
+	for i, w := range values(kernels.BFloat16, reference(t, call, in)[operand(kernels.Y, 0)]) {
+		if got[i] != w && !(math.IsNaN(got[i]) && math.IsNaN(w)) {
+			t.Errorf("a bias of %v gives %v, want %v", bias[i%24], got[i], w)
+		}
+	}
+	if c := l.Choices(); len(c) != 1 || c[0].Algorithm != cublasBias.String() {
+		t.Errorf("%+v", c)
 	}
 }
 

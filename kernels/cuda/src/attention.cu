@@ -113,13 +113,25 @@ template <typename T, typename F> INLINE void deposit_tile(const tile_sums &s, T
 		}
 }
 
-// attention_forward: blocks of queries, of channels, heads of samples.
+// place is a block's in a grid: x tiles of positions of heads of samples, y tiles of channels.
+struct place {
+	int from, head, channel; // the first position and channel
+	i64 sample;
+};
+
+INLINE place place_of(const attention_args &a, int heads) {
+	int tiles = (a.length + TILE - 1) / TILE;
+	return place{(int)(blockIdx.x % tiles) * TILE, (int)(blockIdx.x / tiles % heads), (int)blockIdx.y * TILE, blockIdx.x / tiles / heads};
+}
+
+// attention_forward: blocks of queries and channels.
 template <typename T> INLINE void attention_forward(const attention_args &a) {
 	__shared__ product_panels panels;
 	__shared__ square weights;
 	__shared__ float largest[TILE], sums[TILE], factors[TILE], parts[TILE][4];
-	int query = blockIdx.y % a.heads, q0 = blockIdx.x * TILE, c0 = blockIdx.z * TILE, t = threadIdx.x;
-	head<T> h(a, blockIdx.y / a.heads, query, query / (a.heads / a.kv));
+	place p = place_of(a, a.heads);
+	int q0 = p.from, c0 = p.channel, t = threadIdx.x;
+	head<T> h(a, p.sample, p.head, p.head / (a.heads / a.kv));
 	tile_sums out = {};
 	if (t < TILE) largest[t] = __uint_as_float(0xff800000u), sums[t] = 0;
 	for (int k0 = 0; k0 < q0 + h.count(q0); k0 += TILE) {
@@ -212,23 +224,25 @@ template <typename T> INLINE void weigh(product_panels &panels, const head<T> &h
 template <typename T> INLINE void attention_queries(const attention_args &a) {
 	__shared__ product_panels panels;
 	__shared__ square weights, slopes;
-	int query = blockIdx.y % a.heads, q0 = blockIdx.x * TILE, c0 = blockIdx.z * TILE;
-	head<T> h(a, blockIdx.y / a.heads, query, query / (a.heads / a.kv));
+	place p = place_of(a, a.heads);
+	int q0 = p.from, c0 = p.channel;
+	head<T> h(a, p.sample, p.head, p.head / (a.heads / a.kv));
 	tile_sums out = {};
 	for (int k0 = 0; k0 < q0 + h.count(q0); k0 += TILE) {
 		weigh(panels, h, q0, k0, weights, slopes);
 		add_weighted<false>(panels, out, slopes, h.keys(k0), c0, a.dim);
 	}
-	deposit_tile(out, GLOBAL(T, a.dx) + h.offset(q0, query), a.channels, h.count(q0), c0, a.dim, a.add, [](int) { return 1.0f; });
+	deposit_tile(out, GLOBAL(T, a.dx) + h.offset(q0, p.head), a.channels, h.count(q0), c0, a.dim, a.add, [](int) { return 1.0f; });
 }
 INSTANCES(attention_queries, attention_args)
 
-// attention_keys: gradients of keys and values; blocks of keys, of channels, heads of samples.
+// attention_keys: gradients of keys and values; blocks of keys and channels.
 template <typename T> INLINE void attention_keys(const attention_args &a) {
 	__shared__ product_panels panels;
 	__shared__ square weights, slopes;
-	int shared = blockIdx.y % a.kv, k0 = blockIdx.x * TILE, c0 = blockIdx.z * TILE, group = a.heads / a.kv;
-	i64 n = blockIdx.y / a.kv;
+	place p = place_of(a, a.kv);
+	int shared = p.head, k0 = p.from, c0 = p.channel, group = a.heads / a.kv;
+	i64 n = p.sample;
 	tile_sums dk = {}, dv = {};
 	for (int query = shared * group; query < (shared + 1) * group; query++) {
 		head<T> h(a, n, query, shared);

@@ -121,15 +121,16 @@ INLINE float saved_mean(const attention_args &a, i64 row, int t) {
 }
 
 // flash_gradients: with KEYS a block has FIXED keys of a head of keys and values, and walks over the queries that see them, of all
-// heads that share it; else FIXED queries of a head, and the keys that they see. The grid: tiles of positions, heads of samples.
-// Blocks that take longest come first.
+// heads that share it; else FIXED queries of a head, and the keys that they see. Blocks: tiles of positions of heads of samples, of a
+// head those first that take longest.
 template <int D, bool KEYS> INLINE void flash_gradients(const attention_args &a) {
 	enum { ROWS = panels<D>::ROWS, SLICE = panels<D>::SLICE };
 	DYNAMIC_SHARED(char, memory);
 	panels<D> &p = *(panels<D> *)memory;
-	const int heads = KEYS ? a.kv : a.heads, group = a.heads / a.kv, head = blockIdx.y % heads, shared = KEYS ? head : head / group;
-	const i64 n = blockIdx.y / heads;
-	const int held = (KEYS ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * FIXED, first = KEYS ? held : 0;
+	const int parts = (a.length + FIXED - 1) / FIXED, part = blockIdx.x % parts, heads = KEYS ? a.kv : a.heads, group = a.heads / a.kv;
+	const int head = blockIdx.x / parts % heads, shared = KEYS ? head : head / group;
+	const i64 n = blockIdx.x / parts / heads;
+	const int held = (KEYS ? part : parts - 1 - part) * FIXED, first = KEYS ? held : 0;
 	const int end = KEYS || held + FIXED > a.length ? a.length : held + FIXED;
 	const int turns = (end - first + ROWS - 1) / ROWS * (KEYS ? group : 1);
 	const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4, column = lane % 4 * 2; // of the lane's first sum

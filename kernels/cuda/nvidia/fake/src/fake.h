@@ -36,6 +36,7 @@ struct Mistakes {
     bool scaled = asked("scaled"); // results are 1 % too large
     bool last = asked("last");     // the last result is not written
     bool beyond = asked("beyond"); // one more than all results is written
+    bool narrow = asked("narrow"); // results of 16 rows or columns are 1 % too large
     bool input = asked("input");   // an operand is overwritten
     static bool asked(const char *mistake) {
         const char *text = getenv("FAKE_WRONG");
