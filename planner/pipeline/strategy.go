@@ -96,8 +96,8 @@ type Strategy struct {
 	// Solve returns a plan that Check accepts (see Finish). Errors: *InfeasibleError;
 	// *UnfinishedError, which carries the best plan so far; those of Request.Validate; the context's.
 	Solve func(ctx context.Context, r Request) (*Plan, error)
-	// Least return the plans with the least memory that are found without a search, whatever memory there is, that of the host included:
-	// the first one takes the least of the device, the last one of the host. They depend on the sizes of a chain, not on times.
+	// Least return the plans with the least memory that are found without a search, whatever memory there is. The first one takes the least
+	// of the device, the last one of the host. They depend on the sizes of a chain, not on times.
 	Least []func(ctx context.Context, r Request) (*Plan, error)
 	// Parts are strategies whose plans Solve chooses among, if it does. Who counts memory more closely than Check asks each of them: the
 	// fastest of all plans may not fit where another one does.

@@ -19,9 +19,9 @@ const (
 )
 
 // Least returns the sequence with the least memory of those in which weights, gradients, state and, if asked, activations leave the device
-// whenever they can: it tries every order of the search, with all updates that can be on the host there. The peak holds for any durations.
-// Times and limits of the request do not count, only sizes and what the host can update, so that a model that was not measured has the same
-// sequence. Errors: those of cycle.NewSimulator, the context's.
+// whenever they can. It tries every order of the search, with all updates that can be on the host there. The peak holds for any durations.
+// Only sizes and what the host can update count, no times and limits: a model that was not measured has the same sequence. Errors: those of
+// cycle.NewSimulator, the context's.
 func Least(ctx context.Context, r Request, s Sparing) (seq cycle.Sequence, peak int64, err error) {
 	r.Chain, r.Link = sizesAlone(r.Chain), sameLink(r.Link)
 	r.Limits = cycle.Limits{Memory: cycle.NoLimit, Host: cycle.NoLimit, UpdatesLast: r.Limits.UpdatesLast}
