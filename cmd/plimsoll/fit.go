@@ -192,7 +192,7 @@ func writeFit(out io.Writer, f *train.Fit, measured bool) {
 		if k.HostBytes > f.HostLimitBytes {
 			limit = ofLimit(f.HostLimitBytes)
 		}
-		fmt.Fprintf(out, "\nplans that %s, take %s of page-locked host memory at their smallest limit%s\n", k.Kind, units.Bytes(k.HostBytes), limit)
+		fmt.Fprintf(out, "\nat its smallest limit, %q takes %s of host memory%s\n", k.Kind, units.Bytes(k.HostBytes), limit)
 	}
 	if len(f.Helps) > 0 {
 		fmt.Fprintf(out, "\nnothing fits; what would help: %s\n", strings.Join(f.Helps, ", "))
