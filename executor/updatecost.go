@@ -113,13 +113,13 @@ func (w *Workload) updatesOf(l *models.Layer) (all []kernels.UpdateOperands) {
 // mostCopies bounds the copies of a class's weights, gradient and state that its updates go through, one after the other.
 const mostCopies = 32
 
-// updateRoomBytes returns the memory that measurements of updates take of the arena and of the host space, at most: as much as the updates of
-// a step go through, as between two updates of a layer all others have been in the caches; no less than measurements of the link take, and
-// no more than twice the largest cache.
+// updateRoomBytes returns the memory that measurements of updates take of the arena and of the host space, at most. It is what the updates of
+// a step go through: between two updates of a layer all others have been in the caches. Measurements of the link give its least, and twice
+// the largest cache its most.
 func (w *Workload) updateRoomBytes(classes []*updateClass) (bytes int64) {
 	for _, class := range classes {
 		for _, o := range class.updates {
-			bytes += int64(len(class.layers)) * int64(2+kernels.StatesOf(w.Optimizer, o.Matrix)) * kernels.Align(o.Elements*kernels.Float32.Size())
+			bytes += int64(len(class.layers)) * updateBytes(w.Optimizer, o)
 		}
 	}
 	return max(mostWindow, min(bytes, 2*cores.LargestCache()))
@@ -151,6 +151,11 @@ func (p *profile) updates(ctx context.Context, classes []*updateClass, c *chain.
 	}
 	largest := slices.MaxFunc(classes, func(a, b *updateClass) int { return cmp.Compare(elements(a.updates), elements(b.updates)) })
 	return m.contend(ctx, largest, c)
+}
+
+// updateBytes returns what an update goes through: a parameter, its gradient and its states.
+func updateBytes(u kernels.Update, o kernels.UpdateOperands) int64 {
+	return int64(2+kernels.StatesOf(u, o.Matrix)) * kernels.Align(o.Elements*kernels.Float32.Size())
 }
 
 // elements returns how many elements updates have together.
@@ -334,7 +339,7 @@ func partOf(by kernels.Updater, u kernels.Update, updates []kernels.UpdateOperan
 			return r, err
 		}
 		r.workspace = max(r.workspace, kernels.Align(need))
-		r.bytes += int64(2+kernels.StatesOf(u, o.Matrix)) * kernels.Align(o.Elements*kernels.Float32.Size())
+		r.bytes += updateBytes(u, o)
 		r.updates = append(r.updates, o)
 	}
 	r.share = float64(elements(updates)) / float64(elements(r.updates))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/internal/cores"
 	"plimsoll/kernels"
 	"plimsoll/kernels/cpu"
 	"plimsoll/kernels/library"
@@ -240,6 +241,21 @@ func TestCopiesBesideUpdatesLieApart(t *testing.T) {
 		}
 		if len(copies) != 2 || copies[chain.ToHost].dst.Space != runtime.Host || copies[chain.ToDevice].dst.Space != runtime.Arena {
 			t.Errorf("%d copies", len(copies))
+		}
+	}
+}
+
+// Measurements of updates go through as much as a step's updates do, beyond the largest cache, and through no less than those of the link.
+func TestRoomOfUpdates(t *testing.T) {
+	t.Parallel()
+	w := &Workload{Optimizer: kernels.AdamW{}}
+	class := func(elements int64) []*updateClass {
+		return []*updateClass{{layers: []int{1, 2}, updates: []kernels.UpdateOperands{{Elements: elements}}}}
+	}
+	most := max(mostWindow, 2*cores.LargestCache())
+	for elements, want := range map[int64]int64{1: mostWindow, 1 << 22: max(mostWindow, min(2*4*4<<22, most)), 1 << 32: most} {
+		if got := w.updateRoomBytes(class(elements)); got != want {
+			t.Errorf("two layers of %d elements: %d, want %d", elements, got, want)
 		}
 	}
 }

@@ -114,8 +114,8 @@ func (b *builder) gemm(p nvidia.Product, left, right, out C.u64, add bool) {
 	b.issue(b.lib.vendors.multiplier.Launch(p, cu.DevicePtr(left), cu.DevicePtr(right), cu.DevicePtr(out), b.products.at, b.products.bytes, add))
 }
 
-// Bytes in float32 of the rows of a result that are computed at a time, in whole tiles of rows: parts stay in an L2 cache of 50 MB, where
-// a wave of tiles keeps an H100 busy; slices do not, and need no waves of their own.
+// Bytes in float32 of the rows of a result that are computed at a time, in whole tiles of rows. Parts stay in an L2 cache of 50 MB, where
+// a wave of tiles keeps an H100 busy. Slices do not, and need no waves of their own.
 const (
 	partBytes  = 32 << 20
 	sliceBytes = 64 << 20
@@ -178,8 +178,8 @@ func rowClasses(rows, columns int64) []rowClass {
 	return all
 }
 
-// alignedRows computes a pass in bfloat16 where the rows of Y are not aligned: a product for each class of rows, of the columns that are
-// aligned, with strides of so many rows as there are classes, and one of its edges, which kernels of ours bring together.
+// alignedRows computes a pass in bfloat16 where the rows of Y are not aligned. Each class of rows has a product of its aligned columns, whose
+// strides are as many rows as there are classes. It has another one of its edges; kernels of ours bring both together.
 func (b *builder) alignedRows(c convolution, m matrices) {
 	pixels := c.outputPixels()
 	classes := rowClasses(pixels, c.out)

@@ -139,8 +139,8 @@ func TestVendorCalls(t *testing.T) {
 	}
 }
 
-// TestBiasAsWeights: the parts of a bias add up to all of its bits: those just above or below the middle between two numbers of bfloat16
-// are rounded to the right one, and infinities and NaNs stay what they are.
+// TestBiasAsWeights: the parts of a bias add up to all of its bits. A bias just above or below the middle between two numbers of bfloat16
+// is rounded to the right one. Infinities and NaNs stay what they are.
 func TestBiasAsWeights(t *testing.T) {
 	b, folder := newFakedBench(t)
 	l := newFaked(t, b, folder, cublasBias)

@@ -120,9 +120,9 @@ INLINE float saved_mean(const attention_args &a, i64 row, int t) {
 	return t < a.length ? GLOBAL(const float, a.means)[row * a.length + t] : 0;
 }
 
-// flash_gradients: with KEYS a block has FIXED keys of a head of keys and values, and walks over the queries that see them, of all
-// heads that share it; else FIXED queries of a head, and the keys that they see. Blocks: tiles of positions of heads of samples, of a
-// head those first that take longest.
+// flash_gradients makes one side's gradients. With KEYS a block has FIXED keys of a head of keys and values; it walks over the queries that
+// see them, of all heads that share it. Else a block has FIXED queries of a head, and walks over the keys that they see. Blocks are tiles of
+// positions of heads of samples; of a head those come first that take longest.
 template <int D, bool KEYS> INLINE void flash_gradients(const attention_args &a) {
 	enum { ROWS = panels<D>::ROWS, SLICE = panels<D>::SLICE };
 	DYNAMIC_SHARED(char, memory);
