@@ -58,7 +58,7 @@ func (v view) clip(start, end float64) (from, to float64, seen bool) {
 func (c *Pipeline) window(tasks []pipe.Timing, seconds float64) view {
 	v := view{math.Inf(1), seconds}
 	for _, t := range tasks {
-		if t.Kind != pipe.Updating && t.Minibatch/c.repeats() == c.Flat.Depth {
+		if t.Kind != pipeline.Update && t.Minibatch/c.repeats() == c.Flat.Depth {
 			v.from = min(v.from, t.Start)
 		}
 	}
@@ -93,9 +93,9 @@ func (c *Pipeline) timing(i int) pipe.Timing {
 	plan := c.Flat.Plan
 	if n := len(plan.Tasks); i >= n {
 		m := plan.Synchronization[i-n]
-		kind := pipe.Reducing
+		kind := pipeline.Reducing
 		if m.Kind == pipeline.Gather {
-			kind = pipe.Gathering
+			kind = pipeline.Gathering
 		}
 		return pipe.Timing{Device: m.From, Kind: kind, Stage: m.Stage, Layer: m.First, Peer: m.To, Minibatch: m.Shift}
 	}
@@ -234,7 +234,7 @@ func (c *Pipeline) updates(tasks []pipe.Timing, v view, on pipeline.Lane) trace.
 
 func (c *Pipeline) updatesOn(tasks []pipe.Timing, v view, on pipeline.Lane) (all []pipe.Timing) {
 	for _, t := range tasks {
-		if from, to, seen := v.clip(t.Start, t.End); t.Kind == pipe.Updating && !on.Link && on.Device == t.Device && seen {
+		if from, to, seen := v.clip(t.Start, t.End); t.Kind == pipeline.Update && !on.Link && on.Device == t.Device && seen {
 			t.Start, t.End = from, to
 			all = append(all, t)
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	pipe "plimsoll/executor/pipeline"
+	"plimsoll/planner/pipeline"
 )
 
 // Stretch is a part of a run: when its tasks ran, and what of that counts. The steady state of a run is from the end of one
@@ -20,7 +21,7 @@ func (s Stretch) Seconds() float64 { return s.To - s.From }
 func Ends(tasks []pipe.Timing, repeats, n int) []float64 {
 	all := make([]float64, n)
 	for _, t := range tasks {
-		if i := t.Minibatch / repeats; i < n && t.Kind != pipe.Updating {
+		if i := t.Minibatch / repeats; i < n && t.Kind != pipeline.Update {
 			all[i] = max(all[i], t.End)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"plimsoll/bench/timeline"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/stats"
+	"plimsoll/planner/pipeline"
 )
 
 // period returns the time between two of many instants, from pairs that lie half of all apart: the median of their slopes
@@ -24,7 +25,7 @@ func period(instants []float64) (seconds float64, samples int) {
 func makespan(tasks []pipe.Timing) (from, to float64) {
 	from = math.Inf(1)
 	for _, t := range tasks {
-		if t.Kind != pipe.Updating {
+		if t.Kind != pipeline.Update {
 			from, to = min(from, t.Start), max(to, t.End)
 		}
 	}

@@ -136,24 +136,24 @@ func (d *compiler) take(ctx context.Context, l *channel, minibatch int) (block i
 	}
 }
 
-// channels returns the channels of a plan, with as many blocks as the plan has messages at one time: from the start of the
+// channelsOf returns the channels of a plan, with as many blocks as the plan has messages at one time: from the start of the
 // communication until the receiver has done with them.
-func (o *order) channels() []*channel {
+func channelsOf(o *order) []*channel {
 	var all []*channel
 	for s := range len(o.on) - 1 {
 		for _, kind := range []pipeline.Kind{pipeline.CF, pipeline.CB} {
-			all = append(all, o.boundaryChannels(kind, s)...)
+			all = append(all, boundaryChannels(o, kind, s)...)
 		}
 	}
 	for _, p := range o.plan.Portals {
 		for _, kind := range []pipeline.Kind{pipeline.CF, pipeline.CB} {
-			all = append(all, o.portalChannels(kind, p)...)
+			all = append(all, portalChannels(o, kind, p)...)
 		}
 	}
 	return all
 }
 
-func (o *order) boundaryChannels(kind pipeline.Kind, s int) (all []*channel) {
+func boundaryChannels(o *order, kind pipeline.Kind, s int) (all []*channel) {
 	times := map[[2]int][]pipeline.Interval{}
 	for r := range o.repeats {
 		from, to := o.ends(kind, s, r)
@@ -177,119 +177,6 @@ func (o *order) boundaryChannels(kind pipeline.Kind, s int) (all []*channel) {
 		l.size(o.work.Most(times[[2]int{l.from, l.to}]))
 	}
 	return all
-}
-
-// reads returns the kind of the last task of a stage that reads δ of its output.
-func (o *order) reads(s int) pipeline.Kind {
-	if o.late[s] {
-		return pipeline.W
-	}
-	return pipeline.B
-}
-
-// leaves returns the kind of the last task of a stage.
-func (o *order) leaves(s int) pipeline.Kind {
-	if o.split[s] {
-		return pipeline.W
-	}
-	return pipeline.B
-}
-
-// sendSlots returns how many slots of a send buffer a device needs for what the tasks of a kind, F or B, of a stage send to
-// other devices: as many as its driver fills before it issues their communications, and as the plan has at one time from the
-// start of the task until the communication has ended, so that no task waits for one.
-func (o *order) sendSlots(kind pipeline.Kind, s, device int) int {
-	carries, boundary, skips := pipeline.CF, s, o.leavingBy(s)
-	if kind == pipeline.B {
-		carries, boundary, skips = pipeline.CB, s-1, nil
-	}
-	var times []pipeline.Interval
-	for r := range o.repeats {
-		if o.onDevice(s, r, device) && o.crosses(boundary, r) {
-			end := o.work.During(carries, boundary, 0, r).To
-			for _, p := range skips {
-				end = max(end, o.work.During(carries, p.From, p.To, r).To)
-			}
-			times = append(times, pipeline.Interval{From: o.work.During(kind, s, 0, r).From, To: end})
-		}
-	}
-	left := map[int]int{} // messages, by minibatch
-	return max(o.work.Most(times), o.most(device, func(v instance) int {
-		switch {
-		case v.kind == kind && v.stage == s && o.crosses(boundary, o.residue(v.minibatch)):
-			left[v.minibatch] = 1 + len(skips)
-			return 1
-		case v.kind == carries && v.stage == boundary && (v.far == 0 || len(skips) > 0):
-			if left[v.minibatch]--; left[v.minibatch] == 0 {
-				return -1
-			}
-		}
-		return 0
-	}))
-}
-
-// leavingBy returns the portals by which skips leave a stage.
-func (o *order) leavingBy(s int) (all []pipeline.Portal) {
-	for _, p := range o.plan.Portals {
-		if p.From == s {
-			all = append(all, p)
-		}
-	}
-	return all
-}
-
-// departs reports whether the output of a stage, skips and all, leaves a device for every minibatch.
-func (o *order) departs(s, device int) bool {
-	for r := range o.repeats {
-		if !o.onDevice(s, r, device) {
-			continue
-		}
-		stays := slices.ContainsFunc(o.leavingBy(s), func(p pipeline.Portal) bool { return o.onDevice(p.To, r, device) })
-		if stays || !o.crosses(s, r) {
-			return false
-		}
-	}
-	return s+1 < len(o.on)
-}
-
-// lingers reports whether the second half of a backward reads the output of an earlier stage on the same device.
-func (o *order) lingers(s, device int) bool {
-	for r := range o.repeats {
-		if o.onDevice(s, r, device) && s+1 < len(o.on) && o.split[s+1] && !o.crosses(s, r) {
-			return true
-		}
-		for _, p := range o.plan.Portals {
-			if p.From == s && o.split[p.To] && o.onDevice(s, r, device) && o.onDevice(p.To, r, device) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// localReturns returns how many δ of the output of a stage wait on a device for the backward of the stage, when they come from the
-// next stage on the same device.
-func (o *order) localReturns(s, device int) int {
-	return o.most(device, func(v instance) int {
-		switch {
-		case v.kind == pipeline.B && v.stage == s+1 && o.onDevice(s, v.minibatch, device):
-			return 1
-		case v.kind == o.reads(s) && v.stage == s && s+1 < len(o.on) && o.onDevice(s+1, v.minibatch, device):
-			return -1
-		}
-		return 0
-	})
-}
-
-// most returns the largest sum of changes in a run, instruction by instruction.
-func (o *order) most(device int, change func(instance) int) (most int) {
-	now := 0
-	_ = o.instances(device, o.long(), func(v instance) error {
-		now += change(v)
-		most = max(most, now)
-		return nil
-	})
-	return most
 }
 
 // String names the channel in errors.

@@ -206,7 +206,7 @@ func TestSumsInAnotherOrder(t *testing.T) {
 		must(t, e.layOut(costs, plan, 2))
 		own, joins := e.order.instructions[1], []int{}
 		for i, v := range own {
-			if v.kind == joining {
+			if v.kind == pipeline.Joining {
 				joins = append(joins, i)
 			}
 		}

@@ -205,11 +205,11 @@ func (d *compiler) issue(ctx context.Context, v instance) error {
 	case pipeline.CB:
 		t := d.stages[v.stage+1]
 		return d.tasks().sendFrom(ctx, &t.deltas, t.away[v.to], v, 0, 0)
-	case joining:
+	case pipeline.Joining:
 		return d.sums().sumBuckets(ctx, d.stages[v.stage], v)
-	case reducing, gathering, admitting, owning, completing:
+	case pipeline.Reducing, pipeline.Gathering, pipeline.Admitting, pipeline.Owning, pipeline.Completing:
 		return d.sums().synchronize(ctx, d.stages[v.stage], v)
-	case minibatchEnd:
+	case pipeline.Update:
 		return d.updates(ctx, d.stages[v.stage], v.minibatch)
 	}
 	return d.tasks().backward(ctx, d.stages[v.stage], v)

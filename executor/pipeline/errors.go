@@ -11,8 +11,6 @@ import (
 const none = -1
 
 var (
-	// ErrPlan says that a plan cannot be run here; the message names what.
-	ErrPlan = errors.New("this plan cannot be run")
 	// ErrTied: a layer has parameters of a layer of another stage, or of its own stage on several devices.
 	ErrTied = errors.New("stages of a pipeline share no weights")
 	// ErrStopped is returned by every call after one that failed.

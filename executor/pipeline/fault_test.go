@@ -173,7 +173,7 @@ func TestTheEndOfASegmentIsNamed(t *testing.T) {
 	for _, d := range e.drivers {
 		for _, x := range d.table.ends {
 			must(t, x.play(x.shares, n, func(_ *command, v *instance) error {
-				if shared++; v.kind != minibatchEnd || v.stage != x.stage || v.minibatch != n-1 {
+				if shared++; v.kind != pipeline.Update || v.stage != x.stage || v.minibatch != n-1 {
 					t.Errorf("statistics of stage %d are shared in %s of minibatch %d", x.stage, v.name(), v.minibatch)
 				}
 				return nil
@@ -326,7 +326,7 @@ func TestStatuses(t *testing.T) {
 		"issues CB0 of minibatch 3, which needs a free block of device 0": {kind: pipeline.CB, stage: 0},
 		"issues F0 of minibatch 3":                                        {kind: pipeline.F, stage: 0},
 		"issues B2 of minibatch 3":                                        {kind: pipeline.B, stage: 2},
-		"issues update 1 of minibatch 3":                                  {kind: minibatchEnd, stage: 1},
+		"issues update 1 of minibatch 3":                                  {kind: pipeline.Update, stage: 1},
 	} {
 		d.progress.begin(instance{instruction, 3})
 		if got := d.status(); got != want {

@@ -25,7 +25,7 @@ const mostMinibatches = 1 << 12
 
 // layOut places everything on so many devices.
 func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err error) {
-	if e.order, err = newOrder(costs, plan, devices, e.batchSeconds(costs)); err != nil {
+	if e.order, err = newOrder(costs.Chain, costs.Platform, plan, devices, e.batchSeconds(costs)); err != nil {
 		return err
 	}
 	e.dropEmpty()
@@ -41,7 +41,10 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 	if err := e.newCollectives(costs.Chain); err != nil {
 		return err
 	}
-	newRules := func() error { return e.newRules(plan) }
+	newRules := func() (err error) {
+		e.rules, e.group, err = e.order.newRules(e.opt.Group)
+		return err
+	}
 	tied := func() error { return checkTied(e.order, e.Model) }
 	staged := func() error { return checkStaged(e.Workload, plan) }
 	for _, part := range []func() error{e.checkPortals, tied, staged, newRules, e.checkPipeMare, e.newDiscrepancies, e.checkDeferral, e.checkShards} {
@@ -49,7 +52,7 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 			return err
 		}
 	}
-	e.channels = e.order.channels()
+	e.channels = channelsOf(e.order)
 	e.newSynchronizations()
 	e.newReducers()
 	if err := e.newSquares(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"plimsoll/executor/commands"
+	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
 
@@ -74,7 +75,7 @@ const mostListed = 256
 
 func (l *lister) row(r *row, repeats int) commands.Row {
 	out := commands.Row{Task: r.String(), Ahead: floorDiv(r.shift, repeats)}
-	if r.kind == minibatchEnd {
+	if r.kind == pipeline.Update {
 		out.Task = r.name()
 	}
 	begins, round := r.lengths()

@@ -147,7 +147,7 @@ func (d ringCompiler) does(ctx context.Context, t *localStage, s *step, v instan
 		return d.carries(t, s, v)
 	case s.batch:
 		return d.comes(t, v)
-	case s.on >= links || s.kind == minibatchEnd:
+	case s.on >= links || s.kind == pipeline.Update:
 		return d.issueRecorded(ctx, v)
 	case s.begin:
 		_ = d.note(command{verb: doStart})

@@ -501,7 +501,7 @@ func stepTimes(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, x *local
 		case s.batch:
 			length = float64(w.Model.Input.Bytes()) / c.Platform.Host
 			start = entered - length
-		case s.kind == minibatchEnd:
+		case s.kind == pipeline.Update:
 			start = k.span(pipeline.B, x.stage, 0).End
 		case s.kind.Communication():
 			start, length = k.span(s.kind, s.stage, 0).Start, k.length(s.kind, s.stage, 0)

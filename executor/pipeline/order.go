@@ -1,12 +1,17 @@
 package pipeline
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
+	"plimsoll/planner/chain"
 	"plimsoll/planner/cycle"
 	"plimsoll/planner/pipeline"
 )
+
+// ErrPlan says that a plan cannot be run here; the message names what.
+var ErrPlan = errors.New("this plan cannot be run")
 
 // instruction is work of a plan as the driver that issues it sees it. In period j it works on minibatch j*R + shift.
 type instruction struct {
@@ -23,25 +28,20 @@ type instruction struct {
 	op     cycle.Op // of a cyclic plan, at its place
 }
 
-// minibatchEnd is the kind of instructions that are no tasks of the plan: a minibatch has ended in a stage, and the updates
-// that are due then follow. With messages between replicas the last minibatch of a round speaks for all; with a flush that of the step,
-// likewise. All devices of a stage have these instructions, at one place.
-const minibatchEnd = pipeline.Update
-
 // name returns what the instruction does, in the notation of plans, without the minibatch; of a transfer as in sequences.
 func (t instruction) name() string {
 	switch {
 	case t.kind == pipeline.CycleOp:
 		return t.op.String()
-	case t.kind == minibatchEnd:
+	case t.kind == pipeline.Update:
 		return fmt.Sprintf("update %d", t.stage)
-	case t.kind == reducing:
+	case t.kind == pipeline.Reducing:
 		return fmt.Sprintf("reduce%d[%d-]", t.stage, t.layer)
-	case t.kind == owning:
+	case t.kind == pipeline.Owning:
 		return fmt.Sprintf("sum%d[%d-]", t.stage, t.layer)
-	case t.kind == joining:
+	case t.kind == pipeline.Joining:
 		return fmt.Sprintf("sum of all%d[%d-]", t.stage, t.layer)
-	case t.kind == completing:
+	case t.kind == pipeline.Completing:
 		return fmt.Sprintf("new weights of stage %d", t.stage)
 	case t.synchronized():
 		return fmt.Sprintf("gather%d[%d-]", t.stage, t.layer)
@@ -77,8 +77,8 @@ type order struct {
 
 // newOrder reads the order of a plan on so many devices, with batches that come so many seconds ahead of their forward. Errors: ErrPlan,
 // those of pipeline.Order.
-func newOrder(c Costs, p *pipeline.Plan, devices int, ahead float64) (*order, error) {
-	work, err := pipeline.Order(c.Chain, c.Platform, p, ahead)
+func newOrder(c *chain.Chain, platform *pipeline.Platform, p *pipeline.Plan, devices int, ahead float64) (*order, error) {
+	work, err := pipeline.Order(c, platform, p, ahead)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func (o *order) instances(device, n int, do func(instance) error) error {
 func (o *order) ofStage(s int) (all []instruction) {
 	for d, instructions := range o.instructions {
 		for _, t := range instructions {
-			if t.stage == s && (t.computes() || t.kind == minibatchEnd && d == o.on[s][0]) {
+			if t.stage == s && (t.computes() || t.kind == pipeline.Update && d == o.on[s][0]) {
 				all = append(all, t)
 			}
 		}

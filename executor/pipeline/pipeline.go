@@ -121,6 +121,7 @@ type Executor struct {
 	rules         []rule        // by stage
 	delays        []float64     // by stage, where PipeMare corrects them
 	discrepancies []discrepancy // by stage
+	replicas      []sumChannels // by stage
 	reducers      []*reducer    // by stage; nil for those on one device
 	collectives   []*collective // by stage; nil for those whose gradients no library adds up
 	squares       []squares     // by stage

@@ -59,7 +59,7 @@ func TestDelaysAreCountedInUpdates(t *testing.T) {
 		for d := range 2 {
 			o.instructions = append(o.instructions, []instruction{
 				{kind: pipeline.F, shift: d + 2*x.apart}, {kind: pipeline.B, shift: d, place: pipeline.Place{Half: 1}},
-				{kind: minibatchEnd, shift: 0, place: pipeline.Place{Half: 2}}, {kind: minibatchEnd, shift: 1, place: pipeline.Place{Half: 2}},
+				{kind: pipeline.Update, shift: 0, place: pipeline.Place{Half: 2}}, {kind: pipeline.Update, shift: 1, place: pipeline.Place{Half: 2}},
 			})
 		}
 		e := &Executor{order: o, group: 2 * x.local, rules: []rule{{mode: pipeline.Latest, group: 2 * x.local, speaks: 1}}}

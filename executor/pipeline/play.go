@@ -116,7 +116,7 @@ func (t *table) isStaged(host []staging, done int) bool {
 
 // play calls do for commands behind a segment of so many minibatches.
 func (s *ending) play(list []*command, minibatches int, do func(c *command, v *instance) error) error {
-	v := &instance{instruction{kind: minibatchEnd, stage: s.stage, to: none}, minibatches - 1}
+	v := &instance{instruction{kind: pipeline.Update, stage: s.stage, to: none}, minibatches - 1}
 	for _, c := range list {
 		if err := do(c, v); err != nil {
 			return err
@@ -194,7 +194,7 @@ func (d *driver) queueFor(v instance) queue {
 		return d.fromHost
 	case v.message():
 		return d.links[v.to]
-	case v.kind == joining:
+	case v.kind == pipeline.Joining:
 		return d.adding
 	}
 	return d.compute

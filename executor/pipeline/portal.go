@@ -76,37 +76,8 @@ func (e *Executor) carried() []*models.Programs {
 	return e.Layers
 }
 
-// portalTask is a communication through a portal, for minibatches of a residue: from a stage to another, or back.
-type portalTask struct {
-	kind              pipeline.Kind
-	from, to, residue int
-}
-
-// through returns the devices that send and receive through a portal.
-func (o *order) through(g portalTask) (from, to int) {
-	from, to = o.on[g.from][g.residue], o.on[g.to][g.residue]
-	if g.kind == pipeline.CB {
-		return to, from
-	}
-	return from, to
-}
-
-// brings names what a task takes from other devices through portals.
-func (o *order) brings(v instance) (all []string) {
-	r := o.residue(v.minibatch)
-	for _, p := range o.plan.Portals {
-		for _, g := range []portalTask{{pipeline.CF, p.From, p.To, r}, {pipeline.CB, p.From, p.To, r}} {
-			forward, back := v.kind == pipeline.F && v.stage == p.To, v.kind == pipeline.B && v.stage == p.From
-			if from, to := o.through(g); from != to && (g.kind == pipeline.CF && forward || g.kind == pipeline.CB && back) {
-				all = append(all, fmt.Sprintf("%v%d-%d from device %d", g.kind, p.From, p.To, from))
-			}
-		}
-	}
-	return all
-}
-
 // portalChannels returns the channels of a portal, with as many blocks as the plan has messages in them at one time.
-func (o *order) portalChannels(kind pipeline.Kind, p pipeline.Portal) (all []*channel) {
+func portalChannels(o *order, kind pipeline.Kind, p pipeline.Portal) (all []*channel) {
 	times := map[[2]int][]pipeline.Interval{}
 	for r := range o.repeats {
 		g := portalTask{kind, p.From, p.To, r}
@@ -186,40 +157,6 @@ func (e *Executor) layPortals(t *localStage, g *allocator) {
 			t.portalOutputs = append(t.portalOutputs, out)
 		}
 	}
-}
-
-// waiting returns how many slots of a send buffer a device needs for δ of a portal's skips, as order.sendSlots does.
-func (o *order) waiting(p models.Portal, device int) int {
-	var times []pipeline.Interval
-	for r := range o.repeats {
-		if o.onDevice(p.To, r, device) && !o.onDevice(p.From, r, device) {
-			from, to := o.work.During(pipeline.B, p.To, 0, r).From, o.work.During(pipeline.CB, p.From, p.To, r).To
-			times = append(times, pipeline.Interval{From: from, To: to})
-		}
-	}
-	return max(o.work.Most(times), o.most(device, func(v instance) int {
-		switch {
-		case v.kind == pipeline.B && v.stage == p.To && !o.onDevice(p.From, v.minibatch, device):
-			return 1
-		case v.kind == pipeline.CB && v.stage == p.From && v.far == p.To:
-			return -1
-		}
-		return 0
-	}))
-}
-
-// returning returns how many δ of a portal's skips wait on a device for the backward of the stage that has made them, when they
-// come from a stage on the same device.
-func (o *order) returning(p models.Portal, device int) int {
-	return o.most(device, func(v instance) int {
-		switch {
-		case v.kind == pipeline.B && v.stage == p.To && o.onDevice(p.From, v.minibatch, device):
-			return 1
-		case v.kind == o.reads(p.From) && v.stage == p.From && o.onDevice(p.To, v.minibatch, device):
-			return -1
-		}
-		return 0
-	})
 }
 
 // beginPortals empties the books before a run.

@@ -77,14 +77,6 @@ func (e *Executor) batchSeconds(costs Costs) float64 {
 	return float64(e.Model.Input.Bytes()) / costs.Platform.Host
 }
 
-// offloadsInput reports whether the input of a stage goes to the host.
-func (o *order) offloadsInput(s int) bool { return o.work.Ops[s] != nil && o.work.Ops[s].OffloadsInput }
-
-// rings reports whether a stage has a ring: it has ops of its own, and with them its device for itself.
-func (o *order) rings(s int) bool {
-	return len(o.plan.Stages[s].Ops) > 0 && !o.plan.IsFlush() && o.repeats == 1
-}
-
 // layRing places what the minibatches in flight hold of a stage with a ring.
 func (e *Executor) layRing(t *localStage, costs Costs, g *allocator, m *Memory) (err error) {
 	if t.ring, err = newRing(e, t, costs); err != nil {

@@ -112,7 +112,7 @@ func (r *ringBuilder) compute(c *chain.Chain) {
 			continue
 		}
 		at := t.place.Moment()
-		r.comp = append(r.comp, step{instruction: t, begin: t.kind != minibatchEnd, op: none, swap: none, from: at, until: at})
+		r.comp = append(r.comp, step{instruction: t, begin: t.kind != pipeline.Update, op: none, swap: none, from: at, until: at})
 		ops := r.ops.tasks[t.kind]
 		for i := range ops {
 			s := step{instruction: t, op: i, last: i == len(ops)-1, swap: none, length: r.t.spec.Ops[ops[i].at].Seconds(c)}
@@ -299,7 +299,7 @@ func (r *ringBuilder) lifetimes() {
 		s := &r.steps[i]
 		at := i - s.shift*len(r.steps)
 		end := max(at+1, r.until(s))
-		if s.on == onCompute && s.kind != minibatchEnd {
+		if s.on == onCompute && s.kind != pipeline.Update {
 			grow(&r.inFlight, at, end)
 		}
 		for _, u := range r.uses(s) {

@@ -6,20 +6,21 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// newRules says when the stages of a plan update which weights. Errors: ErrPlan.
-func (e *Executor) newRules(plan *pipeline.Plan) error {
-	e.group = 1
-	most := e.order.depth()
-	e.order.updates = make([]int, len(e.order.on))
-	for s := range e.order.on {
-		r, err := e.newRule(plan, s, most)
+// newRules says when the stages of the plan update which weights, and how many minibatches make whole updates of all of them. asked is how
+// many minibatches make one update of a double buffered plan; 0: as in Options.Group. Errors: ErrPlan.
+func (o *order) newRules(asked int) (rules []rule, group int, err error) {
+	group = 1
+	most := o.depth()
+	o.updates = make([]int, len(o.on))
+	for s := range o.on {
+		r, err := o.newRule(s, most, asked)
 		if err != nil {
-			return fmt.Errorf("%w: stage %d: %w", ErrPlan, s, err)
+			return nil, 0, fmt.Errorf("%w: stage %d: %w", ErrPlan, s, err)
 		}
-		e.rules, e.order.updates[s] = append(e.rules, r), r.group
-		e.group = e.group / gcd(e.group, r.group) * r.group
+		rules, o.updates[s] = append(rules, r), r.group
+		group = group / gcd(group, r.group) * r.group
 	}
-	return nil
+	return rules, group, nil
 }
 
 // round returns the least common multiple of the rounds of all stages: how many minibatches give every device some.
@@ -39,9 +40,10 @@ func gcd(a, b int) int {
 	return a
 }
 
-// newRule returns the rule of a stage of a plan with so many minibatches in flight at most.
-func (e *Executor) newRule(plan *pipeline.Plan, s, depth int) (rule, error) {
-	r := rule{mode: plan.Versions, group: plan.Round(s), speaks: e.order.speaks[s]}
+// newRule returns the rule of a stage with so many minibatches in flight at most.
+func (o *order) newRule(s, depth, asked int) (rule, error) {
+	plan := o.plan
+	r := rule{mode: plan.Versions, group: plan.Round(s), speaks: o.speaks[s]}
 	if r.mode == "" {
 		r.mode = pipeline.DoubleBuffered
 	}
@@ -49,19 +51,19 @@ func (e *Executor) newRule(plan *pipeline.Plan, s, depth int) (rule, error) {
 	case pipeline.Flush:
 		r.group = plan.Microbatches
 	case pipeline.DoubleBuffered:
-		r.group = max(e.opt.Group, plan.Microbatches)
-		if round := e.order.round(); r.group < depth || r.group%round != 0 {
-			if e.opt.Group > 0 || plan.Microbatches > 1 {
+		r.group = max(asked, plan.Microbatches)
+		if round := o.round(); r.group < depth || r.group%round != 0 {
+			if asked > 0 || plan.Microbatches > 1 {
 				return r, fmt.Errorf("double buffered weights with %d minibatches to an update: it must be a multiple of %d, so that all devices of a stage have some, and at least the %d minibatches that are in flight in a stage at one time",
 					r.group, round, depth)
 			}
 			r.group = (depth + round - 1) / round * round
 		}
 	case pipeline.VerticalSync:
-		if e.order.round() > 1 {
+		if o.round() > 1 {
 			return r, fmt.Errorf("vertical_sync counts the updates of the first stage, and with several devices for a stage the stages have different numbers of them")
 		}
-		r.entered = e.order.entered()
+		r.entered = o.entered()
 	}
 	return r, nil
 }
@@ -84,7 +86,7 @@ func (o *order) depth() (most int) {
 			switch v.kind {
 			case pipeline.F:
 				most = max(most, v.minibatch-oldest+1)
-			case minibatchEnd:
+			case pipeline.Update:
 				for i := range o.speaks[s] {
 					early[v.minibatch-i] = true
 				}
@@ -121,7 +123,7 @@ func (o *order) made(r rule, s, n int) []int {
 		switch v.kind {
 		case pipeline.F:
 			at[v.minibatch] = k.latest
-		case minibatchEnd:
+		case pipeline.Update:
 			for k.end(v.minibatch); k.due(); {
 				k.update()
 			}

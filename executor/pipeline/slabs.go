@@ -188,7 +188,7 @@ func laySlabs(o *order, w *Workload, device int, stages []*localStage, g *alloca
 	work := g.alloc(m.Working).Offset
 	m.Working = g.end - start
 	own := map[pipeline.Kind]int64{pipeline.F: work, pipeline.B: work, pipeline.W: work}
-	holds := o.holds(device, stages)
+	holds := heldSlabs(o, device, stages)
 	for i, s := range stages {
 		for range mostAtOnce(holds, s) {
 			s.slabs = append(s.slabs, plans[i].at(g.alloc(plans[i].bytes).Offset, own))
@@ -215,8 +215,8 @@ func (s *localStage) held(p *slabPlan, holds []hold, repeats int) (all []Hold) {
 	return all
 }
 
-// holds returns the slabs that are held, and when, in a run that is long enough to see the most at once.
-func (o *order) holds(device int, stages []*localStage) (all []hold) {
+// heldSlabs returns the slabs that are held, and when, in a run that is long enough to see the most at once.
+func heldSlabs(o *order, device int, stages []*localStage) (all []hold) {
 	bySite := map[int]*localStage{}
 	for _, s := range stages {
 		bySite[s.stage] = s

@@ -240,7 +240,7 @@ func replayed(t rapid.TB, w *Workload, c Costs, plan *pipeline.Plan) (reads int)
 		y := &replay{d: d, holds: map[runtime.Span]tensor{}}
 		err := e.order.instances(d.device, 2*plan.Microbatches, func(v instance) error {
 			switch {
-			case v.kind == minibatchEnd: // of a minibatch that may be on another device: an update may follow
+			case v.kind == pipeline.Update: // of a minibatch that may be on another device: an update may follow
 				t := d.stages[v.stage]
 				last := v.minibatch - v.minibatch%t.repeats + d.step.lastOf(t)
 				if v.minibatch < last {

@@ -257,32 +257,6 @@ func (s *localStage) state(k int, l *stageLayer, q models.Parameter, p piece) ru
 	return s.states[k].Part(at, p.bytes)
 }
 
-// onDevice reports whether a stage works on a minibatch on a device.
-func (o *order) onDevice(stage, minibatch, device int) bool {
-	return stage >= 0 && o.on[stage][o.residue(minibatch)] == device
-}
-
-// long returns how many minibatches show everything that a plan does: one step, or a run that fills the pipeline and goes on.
-func (o *order) long() int {
-	if o.plan.IsFlush() {
-		return o.repeats
-	}
-	return 4*o.filling() + 8*o.repeats
-}
-
-// filling returns how many minibatches enter the pipeline before the first has left it, or a few more; 0 with a flush.
-func (o *order) filling() int {
-	if o.plan.IsFlush() {
-		return 0
-	}
-	var all []instruction
-	for _, instructions := range o.instructions {
-		all = append(all, instructions...)
-	}
-	least, most := shifts(all)
-	return most - least
-}
-
 // copies returns how many versions of a stage's weights are kept at one time, and how many sums of gradients grow, by going
 // through a run.
 func (s *localStage) copies(o *order, r rule) (weights, sums int, err error) {
@@ -294,14 +268,14 @@ func (s *localStage) copies(o *order, r rule) (weights, sums int, err error) {
 	n := max((o.long()+r.group-1)/r.group, updates) * r.group
 	k.begin(newBound(n))
 	err = o.instances(s.device, n, func(v instance) error {
-		if v.stage != s.stage || !v.computes() && v.kind != minibatchEnd {
+		if v.stage != s.stage || !v.computes() && v.kind != pipeline.Update {
 			return nil
 		}
 		switch v.kind {
 		case pipeline.F:
 			_, err := k.enter(v.minibatch)
 			return err
-		case minibatchEnd:
+		case pipeline.Update:
 			for k.end(v.minibatch); k.due(); {
 				k.update()
 			}

@@ -20,6 +20,7 @@ import (
 // the same bits. The update waits for all buckets, and until what the device has sent has left.
 type replicaSums struct {
 	*synchronization
+	*sumChannels
 	at     int            // in the line
 	places []runtime.Span // by bucket, from the beginning of a sum of gradients on
 	parts  []float64      // by bucket: the part of a backward behind which its gradients are made
@@ -29,14 +30,22 @@ type replicaSums struct {
 	left   []runtime.Event // by slot and device of the line: behind which what was sent there has left
 }
 
+// sumChannels are the channels of messages between the replicas of a stage.
+type sumChannels struct {
+	reduces  []*channel          // by position in the line: to the next device
+	scatters map[[2]int]*channel // by the two devices: of parts to their owners
+	gathers  map[[2]int]*channel // likewise
+}
+
 // newSynchronizations makes the channels of messages between replicas.
 func (e *Executor) newSynchronizations() {
+	e.replicas = make([]sumChannels, len(e.order.sums))
 	for s, x := range e.order.sums {
 		if x == nil || e.collectives[s] != nil {
 			continue
 		}
-		places := e.bucketPlaces(s)
-		x.gathers = map[[2]int]*channel{}
+		places, l := e.bucketPlaces(s), &e.replicas[s]
+		l.gathers = map[[2]int]*channel{}
 		if x.divided() {
 			e.newScatters(s, places)
 		}
@@ -44,21 +53,21 @@ func (e *Executor) newSynchronizations() {
 			if x.divided() {
 				break
 			}
-			l := between("partial gradients", s, from, x.line[i+1], x.mostReduces())
+			c := between("partial gradients", s, from, x.line[i+1], x.mostReduces())
 			for _, p := range places {
-				l.sizes, l.bytes = append(l.sizes, p.Bytes), max(l.bytes, p.Bytes)
+				c.sizes, c.bytes = append(c.sizes, p.Bytes), max(c.bytes, p.Bytes)
 			}
-			l.kind, l.boundary = reducing, s
-			x.reduces, e.channels = append(x.reduces, l), append(e.channels, l)
+			c.kind, c.boundary = pipeline.Reducing, s
+			l.reduces, e.channels = append(l.reduces, c), append(e.channels, c)
 		}
 		for _, m := range e.order.plan.Synchronization {
 			ends := [2]int{m.From, m.To}
-			if m.Stage != s || m.Kind != pipeline.Gather || x.gathers[ends] != nil {
+			if m.Stage != s || m.Kind != pipeline.Gather || l.gathers[ends] != nil {
 				continue
 			}
-			l := between("gradients", s, m.From, m.To, 0)
-			l.kind, l.boundary, l.asked = gathering, s, true
-			x.gathers[ends], e.channels = l, append(e.channels, l)
+			c := between("gradients", s, m.From, m.To, 0)
+			c.kind, c.boundary, c.asked = pipeline.Gathering, s, true
+			l.gathers[ends], e.channels = c, append(e.channels, c)
 		}
 	}
 }
@@ -91,36 +100,26 @@ func lastPlace(places []runtime.Span) (last int) {
 	return last
 }
 
-// mostReduces returns how many blocks a device has for the sums of another one: two, so that one is added up while the next one comes, or
-// one where a round has one bucket (pipeline.Check counts as many).
-func (x *synchronization) mostReduces() int {
-	most := 0
-	for at := range x.sources {
-		most = max(most, len(x.arriving(at.residue)))
-	}
-	return min(most, 2)
-}
-
 // laySums lays out what a device has of the sums of a stage, if the plan has messages for them.
 func (e *Executor) laySums(t *localStage, c *chain.Chain, g *allocator) {
 	x := e.order.sums[t.stage]
 	if x == nil {
 		return
 	}
-	n, slots := len(x.buckets), len(t.grads)
+	n, slots, channels := len(x.buckets), len(t.grads), &e.replicas[t.stage]
 	t.sums = &replicaSums{
-		synchronization: x, at: slices.Index(x.line, t.device), places: e.bucketPlaces(t.stage), parts: x.madeBehind(t.spec, c, e.order.split[t.stage]),
+		synchronization: x, sumChannels: channels, at: slices.Index(x.line, t.device), places: e.bucketPlaces(t.stage), parts: x.madeBehind(t.spec, c, e.order.split[t.stage]),
 		made: make([]runtime.Event, slots*n), added: make([]runtime.Event, slots*n), whole: make([]runtime.Event, slots*n), left: make([]runtime.Event, slots*len(x.line)),
 	}
-	if t.sums.at > 0 && len(x.reduces) > 0 {
-		x.reduces[t.sums.at-1].layOut(g)
+	if t.sums.at > 0 && len(channels.reduces) > 0 {
+		channels.reduces[t.sums.at-1].layOut(g)
 	}
 	for _, from := range x.line {
-		if l := x.scatters[[2]int{from, t.device}]; l != nil {
+		if l := channels.scatters[[2]int{from, t.device}]; l != nil {
 			l.layOut(g)
 		}
 	}
-	for ends, l := range x.gathers {
+	for ends, l := range channels.gathers {
 		if ends[1] != t.device {
 			continue
 		}
@@ -133,7 +132,7 @@ func (e *Executor) laySums(t *localStage, c *chain.Chain, g *allocator) {
 	}
 	for i := range t.ops {
 		for _, list := range t.ops[i].tasks {
-			x.findCloses(list)
+			findCloses(x, list)
 		}
 	}
 }
@@ -144,29 +143,8 @@ func (s *localStage) gradientsOf(slot, bucket int) runtime.Span {
 	return s.grads[slot].Part(p.Offset, p.Bytes)
 }
 
-// madeBehind returns behind which part of a backward of a stage, by the chain, the gradients of each bucket are made.
-func (x *synchronization) madeBehind(st pipeline.Stage, c *chain.Chain, split bool) (parts []float64) {
-	all := seconds(c, st.First, st.Last)
-	for _, b := range x.buckets {
-		part := 1.0
-		if !split && len(st.Ops) == 0 && all > 0 {
-			part = seconds(c, b.first, st.Last) / all
-		}
-		parts = append(parts, part)
-	}
-	return parts
-}
-
-// seconds returns what the backwards of some layers take.
-func seconds(c *chain.Chain, first, last int) (sum float64) {
-	for l := first; l <= last; l++ {
-		sum += c.Layer(l).BackwardS
-	}
-	return sum
-}
-
 // findCloses finds, for the ops of a task, the buckets whose gradients are made behind them.
-func (x *synchronization) findCloses(list []op) {
+func findCloses(x *synchronization, list []op) {
 	for i := range list {
 		list[i].closes = nil
 	}
@@ -227,11 +205,11 @@ func (d sumCompiler) synchronize(ctx context.Context, t *localStage, v instance)
 	}
 	i, src := slot*n+v.bucket, t.gradientsOf(slot, v.bucket)
 	switch v.kind {
-	case admitting: // this device's part is in what comes: all that has used the place is behind it
+	case pipeline.Admitting: // this device's part is in what comes: all that has used the place is behind it
 		return d.grant(x.gathers[[2]int{v.to, d.device}], i)
-	case owning:
+	case pipeline.Owning:
 		return d.addPartial(ctx, t, v, slot)
-	case reducing:
+	case pipeline.Reducing:
 		ready := x.added[i]
 		if x.at == 0 {
 			ready = x.made[i]
@@ -305,7 +283,7 @@ func (d sumCompiler) collect(ctx context.Context, t *localStage, minibatch, slot
 		return d.collectSums(t, minibatch, slot)
 	}
 	for _, b := range x.arriving(d.e.order.residue(minibatch)) {
-		v := instance{instruction{kind: minibatchEnd, stage: t.stage, bucket: b}, minibatch}
+		v := instance{instruction{kind: pipeline.Update, stage: t.stage, bucket: b}, minibatch}
 		whole, err := d.total(ctx, t, v, slot)
 		if err != nil {
 			return err

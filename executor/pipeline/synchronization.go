@@ -3,26 +3,18 @@ package pipeline
 import (
 	"slices"
 
+	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 )
 
-// Kinds of instructions for messages between the replicas of a stage (pipeline.Synchronization). A gather has two: the device that
-// waits for the sum lets it come, at the same place in the order of all instructions, just before the other one sends it.
-const (
-	reducing   = pipeline.Reducing
-	gathering  = pipeline.Gathering
-	admitting  = pipeline.Admitting
-	owning     = pipeline.Owning     // a device adds the sum that has come to its own gradients; of a part (zero.go) its owner all that have come
-	completing = pipeline.Completing // a device has all new weights of a stage whose parts have owners
-	joining    = pipeline.Joining    // of sums that a library makes (collective.go): a device adds up some buckets together with all others of the line
-)
-
 // synchronized reports whether an instruction belongs to a message between replicas.
-func (t instruction) synchronized() bool { return t.kind >= reducing && t.kind <= joining }
+func (t instruction) synchronized() bool {
+	return t.kind >= pipeline.Reducing && t.kind <= pipeline.Joining
+}
 
 // message reports whether an instruction sends something.
 func (t instruction) message() bool {
-	return t.kind.Communication() || t.kind == reducing || t.kind == gathering
+	return t.kind.Communication() || t.kind == pipeline.Reducing || t.kind == pipeline.Gathering
 }
 
 // computes reports whether an instruction is a task for kernels.
@@ -42,10 +34,6 @@ type synchronization struct {
 	closing map[taskKey]bool // the last task of its kind on its device in a round
 
 	together map[arrivalOf][]int // by residue and first of them: buckets that a library adds up at once; nil: none does
-
-	reduces  []*channel          // by position in the line: to the next device
-	scatters map[[2]int]*channel // by the two devices: of parts to their owners
-	gathers  map[[2]int]*channel // likewise
 }
 
 // bucket is consecutive layers whose gradients go together, or a part of them.
@@ -111,4 +99,44 @@ func (o *order) number(v instance) int {
 		return o.sums[v.stage].number(v)
 	}
 	return v.minibatch
+}
+
+// divided reports whether buckets are parts, which have owners.
+func (x *synchronization) divided() bool { return x.buckets[0].part > 0 }
+
+// owner returns the device that owns a part.
+func (x *synchronization) owner(bucket int) int { return x.line[x.buckets[bucket].part-1] }
+
+// renews reports whether a message carries new weights: it stands behind the updates of its step.
+func (t instruction) renews() bool { return t.kind == pipeline.Gathering && t.part > 0 }
+
+// mostReduces returns how many blocks a device has for the sums of another one: two, so that one is added up while the next one comes, or
+// one where a round has one bucket (pipeline.Check counts as many).
+func (x *synchronization) mostReduces() int {
+	most := 0
+	for at := range x.sources {
+		most = max(most, len(x.arriving(at.residue)))
+	}
+	return min(most, 2)
+}
+
+// madeBehind returns behind which part of a backward of a stage, by the chain, the gradients of each bucket are made.
+func (x *synchronization) madeBehind(st pipeline.Stage, c *chain.Chain, split bool) (parts []float64) {
+	all := seconds(c, st.First, st.Last)
+	for _, b := range x.buckets {
+		part := 1.0
+		if !split && len(st.Ops) == 0 && all > 0 {
+			part = seconds(c, b.first, st.Last) / all
+		}
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+// seconds returns what the backwards of some layers take.
+func seconds(c *chain.Chain, first, last int) (sum float64) {
+	for l := first; l <= last; l++ {
+		sum += c.Layer(l).BackwardS
+	}
+	return sum
 }

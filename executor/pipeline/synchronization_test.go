@@ -25,7 +25,7 @@ func summing(t testing.TB, c Costs, plan *pipeline.Plan, buckets int) *pipeline.
 	out.Synchronization = nil
 	k, err := newClock(c, &out)
 	must(t, err)
-	o, err := newOrder(c, &out, c.Platform.Devices, 0)
+	o, err := newOrder(c.Chain, c.Platform, &out, c.Platform.Devices, 0)
 	must(t, err)
 	for s, st := range plan.Stages {
 		line := o.hosts(s)
@@ -37,7 +37,7 @@ func summing(t testing.TB, c Costs, plan *pipeline.Plan, buckets int) *pipeline.
 			round = plan.Repeats()
 		}
 		for last := round - 1; last < plan.Repeats(); last += round {
-			out.Synchronization = append(out.Synchronization, o.sumsOf(c, k, s, last-round+1, last, line, bucketsOf(c, st, buckets))...)
+			out.Synchronization = append(out.Synchronization, sumsOf(o, c, k, s, last-round+1, last, line, bucketsOf(c, st, buckets))...)
 		}
 	}
 	return &out
@@ -59,7 +59,7 @@ func bucketsOf(c Costs, st pipeline.Stage, n int) (all []bucket) {
 	return all
 }
 
-func (o *order) sumsOf(c Costs, k *clock, s, first, last int, line []int, buckets []bucket) (all []pipeline.Synchronization) {
+func sumsOf(o *order, c Costs, k *clock, s, first, last int, line []int, buckets []bucket) (all []pipeline.Synchronization) {
 	x, now := &synchronization{buckets: buckets}, 0.0
 	parts := x.madeBehind(o.plan.Stages[s], c.Chain, o.split[s])
 	for i, b := range buckets {
@@ -244,7 +244,7 @@ func TestMemoryOfSynchronization(t *testing.T) {
 			for _, p := range e.bucketPlaces(0) {
 				largest = max(largest, p.Bytes)
 			}
-			for i, l := range e.order.sums[0].reduces {
+			for i, l := range e.replicas[0].reduces {
 				if got, want := e.memory[l.to].Messages, int64(len(l.blocks))*largest; got != want || l.bytes != largest {
 					t.Errorf("%d buckets, device %d: %d bytes for messages, want %d blocks of %d", buckets, l.to, got, len(l.blocks), largest)
 				}
@@ -259,7 +259,7 @@ func TestMemoryOfSynchronization(t *testing.T) {
 				}
 			}
 			must(t, e.Run(t.Context(), 8))
-			for _, l := range e.order.sums[0].reduces {
+			for _, l := range e.replicas[0].reduces {
 				for i, b := range l.blocks {
 					look := make([]byte, 4)
 					must(t, on[l.to].Device.(runtime.Inspector).Peek(b.Part(0, 4), look))
@@ -292,7 +292,7 @@ func TestSynchronizationIsTimed(t *testing.T) {
 		must(t, err)
 		got := map[key]int{}
 		for _, x := range all {
-			if x.Kind != Reducing && x.Kind != Gathering {
+			if x.Kind != pipeline.Reducing && x.Kind != pipeline.Gathering {
 				continue
 			}
 			if got[key{x.Kind, x.Device, x.Peer, x.Layer, x.Minibatch}]++; x.End < x.Start {
@@ -304,9 +304,9 @@ func TestSynchronizationIsTimed(t *testing.T) {
 		}
 		for _, m := range plan.Synchronization {
 			for i := range 3 {
-				x := key{Reducing, m.From, m.To, m.First, e.order.residue(m.Shift) + i*plan.Repeats()}
+				x := key{pipeline.Reducing, m.From, m.To, m.First, e.order.residue(m.Shift) + i*plan.Repeats()}
 				if m.Kind == pipeline.Gather {
-					x.kind = Gathering
+					x.kind = pipeline.Gathering
 				}
 				if got[x] != 1 {
 					t.Errorf("flush %v: %v, round %d: %d are timed", flush, m, i, got[x])
@@ -396,8 +396,8 @@ var waitSlips = []syncSlip{
 		return drop
 	}, []string{" in B0", "add forward in"}, 6},
 	{"an update that does not wait for a sum", func(d *driver, list []played, i int) bool {
-		for k := i - 1; k >= 0 && list[i].verb == doWait && list[i].on == d.compute && list[i].of.kind == minibatchEnd; k-- {
-			if list[k].verb == doWait && list[k].of.kind == minibatchEnd {
+		for k := i - 1; k >= 0 && list[i].verb == doWait && list[i].on == d.compute && list[i].of.kind == pipeline.Update; k-- {
+			if list[k].verb == doWait && list[k].of.kind == pipeline.Update {
 				list[i].event = list[k].event
 				return true
 			}
@@ -409,15 +409,15 @@ var waitSlips = []syncSlip{
 // messageSlips are messages of other bytes, or in another order.
 var messageSlips = []syncSlip{
 	{"a shifted bucket", func(_ *driver, list []played, i int) bool {
-		if !isCopyOf(&list[i], reducing) || list[i].src.Offset < list[i].src.Bytes {
+		if !isCopyOf(&list[i], pipeline.Reducing) || list[i].src.Offset < list[i].src.Bytes {
 			return false
 		}
 		list[i].src.Offset -= list[i].src.Bytes
 		return true
 	}, []string{"a copy in reduce"}, 3},
 	{"a gather in place of a reduce", func(_ *driver, list []played, i int) bool {
-		for k := i; k < len(list) && isCopyOf(&list[i], reducing); k++ {
-			if isCopyOf(&list[k], gathering) && list[k].of.layer == list[i].of.layer {
+		for k := i; k < len(list) && isCopyOf(&list[i], pipeline.Reducing); k++ {
+			if isCopyOf(&list[k], pipeline.Gathering) && list[k].of.layer == list[i].of.layer {
 				list[i], list[k] = list[k], list[i]
 				return true
 			}
@@ -496,7 +496,7 @@ func TestBlocksAreThoseOfTheJudge(t *testing.T) {
 			must(t, e.layOut(c, out, c.Platform.Devices))
 			got := make([]int64, c.Platform.Devices)
 			for _, l := range e.channels {
-				if l.kind == reducing {
+				if l.kind == pipeline.Reducing {
 					got[l.to] += int64(len(l.blocks)) * largestReduce(c, out, l.from, l.to, l.boundary)
 					ways, several = ways+1, several+len(l.blocks)/2
 				}

@@ -15,19 +15,11 @@ import (
 // copies are real. What is trained means nothing.
 type Pace func(kind pipeline.Kind, stage int) time.Duration
 
-// Kinds of Timings that are no tasks of a plan: updates of a stage's weights, and messages between its replicas
-// (pipeline.Synchronization).
-const (
-	Updating  = minibatchEnd
-	Reducing  = reducing
-	Gathering = gathering
-)
-
 // Timing is when a task ran, in seconds from the beginning of the run. Devices that can compare their events share a clock;
 // otherwise each has its own.
 type Timing struct {
 	Device    int
-	Kind      pipeline.Kind // or Updating
+	Kind      pipeline.Kind // or pipeline.Update
 	Stage     int
 	To        int // the other stage of a communication through a portal; 0: the next one
 	Layer     int // of a message between replicas: the first one of its bucket; else 0

@@ -130,7 +130,7 @@ func newRotation(c Costs, plan *pipeline.Plan) (x *rotation, err error) {
 	if x.clock, err = newClock(c, plan); err != nil {
 		return nil, err
 	}
-	if x.order, err = newOrder(c, plan, c.Platform.Devices, 0); err != nil {
+	if x.order, err = newOrder(c.Chain, c.Platform, plan, c.Platform.Devices, 0); err != nil {
 		return nil, err
 	}
 	if err := x.findHeld(plan); err != nil {
@@ -140,7 +140,7 @@ func newRotation(c Costs, plan *pipeline.Plan) (x *rotation, err error) {
 	if n := x.order.long(); n > mostMinibatches {
 		return nil, fmt.Errorf("it repeats itself after %d minibatches", n)
 	}
-	if err := x.newRules(plan); err != nil {
+	if x.rules, x.group, err = x.order.newRules(x.opt.Group); err != nil {
 		return nil, err
 	}
 	for s := range x.order.on {
@@ -354,9 +354,9 @@ func (x *rotation) weights(s, device int) error {
 	made, sums := []version{{life: life{to: 1}}}, map[int]life{}
 	for _, v := range walk {
 		switch {
-		case v.stage != s || !v.computes() && v.kind != minibatchEnd:
+		case v.stage != s || !v.computes() && v.kind != pipeline.Update:
 			continue
-		case v.kind == minibatchEnd:
+		case v.kind == pipeline.Update:
 			for k.end(v.minibatch); k.due(); k.update() {
 				old := &made[k.latest]
 				old.to = max(old.to, float64(v.at))

@@ -211,7 +211,7 @@ func (d *driver) need(v instance) string {
 		all = append(all, fmt.Sprintf("CF%d from device %d", v.stage-1, o.on[v.stage-1][r]))
 	case v.kind == pipeline.B && o.crosses(v.stage, r):
 		all = append(all, fmt.Sprintf("CB%d from device %d", v.stage, o.on[v.stage+1][r]))
-	case v.kind == minibatchEnd && len(o.hosts(v.stage)) > 1:
+	case v.kind == pipeline.Update && len(o.hosts(v.stage)) > 1:
 		return fmt.Sprintf("the gradients of devices %v", o.hosts(v.stage))
 	case v.synchronized():
 		return "other gradients of the stage"

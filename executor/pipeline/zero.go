@@ -91,12 +91,6 @@ func within(p runtime.Span, bytes int64) runtime.Span {
 	return p
 }
 
-// divided reports whether buckets are parts, which have owners.
-func (x *synchronization) divided() bool { return x.buckets[0].part > 0 }
-
-// owner returns the device that owns a part.
-func (x *synchronization) owner(bucket int) int { return x.line[x.buckets[bucket].part-1] }
-
 // cut returns the part of a bucket of a stage: it begins where a partial sum of the norm of some gradient does, nearest to equal parts.
 func (e *Executor) cut(s int, b bucket, whole runtime.Span, begins []int64) runtime.Span {
 	if b.part == 0 {
@@ -162,7 +156,7 @@ func (e *Executor) dropEmpty() {
 		places := e.bucketPlaces(s)
 		for d, list := range e.order.instructions {
 			e.order.instructions[d] = slices.DeleteFunc(list, func(t instruction) bool {
-				return t.stage == s && t.synchronized() && t.kind != completing && places[t.bucket].Bytes == 0
+				return t.stage == s && t.synchronized() && t.kind != pipeline.Completing && places[t.bucket].Bytes == 0
 			})
 		}
 	}
@@ -170,51 +164,23 @@ func (e *Executor) dropEmpty() {
 
 // newScatters makes the channels by which gradients go to the owners of parts.
 func (e *Executor) newScatters(s int, places []runtime.Span) {
-	x := e.order.sums[s]
-	x.scatters = map[[2]int]*channel{}
+	x, l := e.order.sums[s], &e.replicas[s]
+	l.scatters = map[[2]int]*channel{}
 	for _, m := range e.order.plan.Synchronization {
 		ends := [2]int{m.From, m.To}
-		if m.Stage != s || m.Kind != pipeline.Reduce || x.scatters[ends] != nil {
+		if m.Stage != s || m.Kind != pipeline.Reduce || l.scatters[ends] != nil {
 			continue
 		}
-		l := between("partial gradients", s, m.From, m.To, e.order.unowned(s, m.From, m.To))
+		c := between("partial gradients", s, m.From, m.To, e.order.unowned(s, m.From, m.To))
 		for b, p := range places {
 			if x.owner(b) == m.To {
-				l.bytes = max(l.bytes, p.Bytes)
+				c.bytes = max(c.bytes, p.Bytes)
 			}
 		}
-		l.kind, l.boundary = reducing, s
-		x.scatters[ends], e.channels = l, append(e.channels, l)
+		c.kind, c.boundary = pipeline.Reducing, s
+		l.scatters[ends], e.channels = c, append(e.channels, c)
 	}
 }
-
-// unowned returns how many messages from one replica to another there are at one time, from their start until the other one has added
-// them up, or two; and in the order of all instructions.
-func (o *order) unowned(s, from, to int) int {
-	var list []instruction
-	for _, d := range []int{from, to} {
-		for _, t := range o.instructions[d] {
-			if t.stage == s && (d == from && t.kind == reducing && t.to == to || d == to && t.kind == owning) {
-				list = append(list, t)
-			}
-		}
-	}
-	o.sort(list)
-	most, now := 0, 0
-	for _, t := range list {
-		if t.kind == owning {
-			now--
-			continue
-		}
-		now++
-		most = max(most, now)
-	}
-	times := o.work.UntilAdded(s, from, to)
-	return max(most, min(len(times), 2), o.work.Most(times))
-}
-
-// renews reports whether a message carries new weights: it stands behind the updates of its step.
-func (t instruction) renews() bool { return t.kind == gathering && t.part > 0 }
 
 // own adds up the gradients of a part that this device owns, in the order of the line: the sum of those before it grows in the block of
 // the first of them.
@@ -282,13 +248,13 @@ func (d sumCompiler) addUp(q queue, to, from runtime.Span) error {
 func (d sumCompiler) exchange(ctx context.Context, t *localStage, v instance, slot int) error {
 	x, i := t.sums, slot*len(t.sums.buckets)+v.bucket
 	switch v.kind {
-	case completing:
+	case pipeline.Completing:
 		return d.complete(ctx, t, v, slot)
-	case owning:
+	case pipeline.Owning:
 		return d.own(ctx, t, v, slot)
-	case reducing:
+	case pipeline.Reducing:
 		return d.message(ctx, x.scatters[[2]int{d.device, v.to}], v, x.made[i], t.gradientsOf(slot, v.bucket), nil)
-	case admitting:
+	case pipeline.Admitting:
 		return d.release(x.gathers[[2]int{v.to, d.device}], i)
 	}
 	ready, err := d.renewed(ctx, t, v, i)

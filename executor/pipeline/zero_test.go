@@ -249,7 +249,7 @@ func TestMemoryOfZero(t *testing.T) {
 			d := e.driver(a.Device)
 			own, all, blocks := d.stages[0].shard.bytes, d.stages[0].weights[0].Bytes, int64(0)
 			for _, l := range e.channels {
-				if l.to == a.Device && (l.kind == reducing || strings.HasPrefix(l.what, "the norm")) {
+				if l.to == a.Device && (l.kind == pipeline.Reducing || strings.HasPrefix(l.what, "the norm")) {
 					for _, b := range l.blocks {
 						blocks += kernels.Align(b.Bytes)
 					}

@@ -102,7 +102,7 @@ func partsOf(ran []pipe.Timing, seq schedule.Sequence, n int) []executor.Result 
 			}
 		case t.Kind == pipeline.B:
 			x.Sequence = t.End - begin
-		case t.Kind == pipe.Updating:
+		case t.Kind == pipeline.Update:
 			x.Update = t.End - t.Start
 			x.UpdateKernels = x.Update
 			x.Busy += x.Update

@@ -101,7 +101,7 @@ func TestPartsOfAStep(t *testing.T) {
 			pipe.Timing{Kind: pipeline.B, Minibatch: k, Start: at + 2, End: at + 7},
 		)
 	}
-	ran = append(ran, pipe.Timing{Kind: pipe.Updating, Minibatch: 1, Start: 18, End: 18.5})
+	ran = append(ran, pipe.Timing{Kind: pipeline.Update, Minibatch: 1, Start: 18, End: 18.5})
 	want := executor.Result{Upload: 0.5, Sequence: 7, Busy: 5}
 	for k, x := range partsOf(ran, seq, 2) {
 		if k == 1 {

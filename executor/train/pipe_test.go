@@ -683,7 +683,7 @@ func TestARunTellsWhenItsTasksRan(t *testing.T) {
 		}
 		stages := len(r.Plan.Stages)
 		if r.Plan.IsFlush() {
-			if counts[pipeline.F] != 4*stages || counts[pipeline.B] != 4*stages || counts[pipe.Updating] != stages || out.MeasuredS != lastEnd(out.Tasks) || out.MeasuredS <= 0 {
+			if counts[pipeline.F] != 4*stages || counts[pipeline.B] != 4*stages || counts[pipeline.Update] != stages || out.MeasuredS != lastEnd(out.Tasks) || out.MeasuredS <= 0 {
 				t.Errorf("%s: tasks %v of %d stages, a step of %v, the last ends at %v", x.strategy, counts, stages, out.MeasuredS, lastEnd(out.Tasks))
 			}
 			continue

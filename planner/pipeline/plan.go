@@ -25,14 +25,16 @@ const (
 
 // The kinds of work that follow from a plan, which does not list it: updates, and what devices do about sums of gradients of replicas.
 const (
-	Update     Kind = iota + CB + 1 // the updates that are due when a minibatch, a round or a step has ended in a stage
-	Reducing                        // a device sends gradients, or sums so far
-	Gathering                       // a device sends a sum, or new weights
-	Admitting                       // a device lets a sum, or new weights, come
-	Owning                          // a device adds what has come to its own gradients
-	Completing                      // a device has all new weights of a stage whose state is divided
-	Joining                         // a device adds up buckets together with all replicas at once, by a library
-	CycleOp                         // an op of a cyclic plan
+	// Update is the updates that are due when a minibatch has ended in a stage. With messages between replicas the last minibatch of a round
+	// speaks for all, with a flush that of the step. All devices of a stage have this work, at one place.
+	Update     Kind = iota + CB + 1
+	Reducing        // a device sends gradients, or sums so far
+	Gathering       // a device sends a sum, or new weights
+	Admitting       // a device lets a sum, or new weights, come: just before the other device sends them
+	Owning          // a device adds what has come to its own gradients; of a part, its owner adds all that have come
+	Completing      // a device has all new weights of a stage whose state is divided
+	Joining         // a device adds up buckets together with all replicas at once, by a library
+	CycleOp         // an op of a cyclic plan
 )
 
 var kindNames = [...]string{
