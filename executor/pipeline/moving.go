@@ -2,8 +2,10 @@ package pipeline
 
 import (
 	"fmt"
+	"slices"
 
 	"plimsoll/executor/internal/pack"
+	"plimsoll/kernels"
 	"plimsoll/planner/schedule"
 )
 
@@ -66,4 +68,45 @@ func (t *stageCompiler) inTime(ops []op) []op {
 	}
 	t.cut = t.time.Start[t.turn-1] + 1
 	return all
+}
+
+// swap is an activation of a stage that goes to the host and comes back.
+type swap struct {
+	layer     int   // of the ops O and P
+	out, back int   // where these stand in the sequence
+	from, to  int   // items: what goes, none for the input of the stage, and what comes back
+	bytes     int64 // of either
+}
+
+// transfer records O or P. What comes back is an item of its own.
+func (t *stageCompiler) transfer(o schedule.Op, out *op) error {
+	if t.time != nil {
+		return t.move(o, out)
+	}
+	a, ok := t.act[o.Layer-1]
+	if !ok {
+		return fmt.Errorf("the output of layer %d is not stored", o.Layer-1)
+	}
+	if o.Kind == schedule.Offload {
+		m := swap{layer: o.Layer, out: t.now, from: a.item, bytes: t.entry}
+		if a.item != none {
+			m.bytes = t.items[a.item].Bytes
+		}
+		t.swaps = append(t.swaps, m)
+		return nil
+	}
+	i := slices.IndexFunc(t.swaps, func(m swap) bool { return m.layer == o.Layer })
+	if i < 0 {
+		return fmt.Errorf("the output of layer %d is not with the host", o.Layer-1)
+	}
+	m := &t.swaps[i]
+	m.back, m.to = t.now, len(t.items)
+	t.items = append(t.items, pack.Item{Bytes: kernels.Align(m.bytes), First: t.now, Last: len(t.seq) - 1})
+	t.act[o.Layer-1] = storedActivation{item: m.to, saved: a.saved}
+	return nil
+}
+
+// issued returns the ops that a task issues: of a ring those that are no transfers.
+func (t *stageCompiler) issued(ops []op) []op {
+	return slices.DeleteFunc(ops, func(o op) bool { return o.program == nil && t.time == nil })
 }

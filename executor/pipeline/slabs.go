@@ -116,16 +116,6 @@ func (s *localStage) placeBatch(p *slab, w *Workload, o *order, g *allocator) {
 	}
 }
 
-// those returns the items that begin at the moments from begin to end and stay, or do not, and which they are.
-func (t *stageOps) those(begin, end int, stay bool) (items []pack.Item, index []int) {
-	for i, it := range t.items {
-		if it.First >= begin && it.First < end && t.stays(i) == stay {
-			items, index = append(items, it), append(index, i)
-		}
-	}
-	return items, index
-}
-
 // at returns a slab that begins at an offset, and whose tasks have their own memory from other offsets on.
 func (p *slabPlan) at(offset int64, working map[pipeline.Kind]int64) slab {
 	out := p.slab

@@ -441,3 +441,13 @@ func (t *stageOps) writes(kind pipeline.Kind) bool {
 func late(layers []*models.Programs, st pipeline.Stage, split bool) bool {
 	return split && st.Last < len(layers) && layers[st.Last-1].BackParams.Uses(models.GradOutput)
 }
+
+// those returns the items that begin at the moments from begin to end and stay, or do not, and which they are.
+func (t *stageOps) those(begin, end int, stay bool) (items []pack.Item, index []int) {
+	for i, it := range t.items {
+		if it.First >= begin && it.First < end && t.stays(i) == stay {
+			items, index = append(items, it), append(index, i)
+		}
+	}
+	return items, index
+}

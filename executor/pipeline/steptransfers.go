@@ -165,8 +165,8 @@ func (l *stepLayout) open(d *driver) error {
 // moves reports whether the step has transfers.
 func (l *stepLayout) moves() bool { return l != nil && len(l.host) > 0 }
 
-// queue returns the stream of an op.
-func (o *op) queue(d *driver) queue {
+// queueOf returns the stream of an op.
+func (d *driver) queueOf(o *op) queue {
 	switch {
 	case o.program != nil:
 		return d.compute
@@ -228,7 +228,7 @@ func (d taskCompiler) tellEnd(q queue, t *localStage, o *op, f *inFlight) error 
 
 // carry issues a transfer of a step.
 func (d taskCompiler) carry(t *localStage, o *op, f *inFlight) error {
-	return o.queue(d.driver).copyActivation(o, &t.slabs[f.slab], &f.at)
+	return d.queueOf(o).copyActivation(o, &t.slabs[f.slab], &f.at)
 }
 
 // copyActivation notes the copy of an activation to the host, or back.

@@ -51,7 +51,7 @@ func (d taskCompiler) ops(ctx context.Context, t *localStage, kind pipeline.Kind
 
 // one issues an op of a task, or a transfer.
 func (d taskCompiler) one(ctx context.Context, t *localStage, kind pipeline.Kind, o *op, f *inFlight) error {
-	q := o.queue(d.driver)
+	q := d.queueOf(o)
 	issue := func() error { return d.op(ctx, t, o, f) }
 	if o.program == nil {
 		issue = func() error { return d.carry(t, o, f) }
