@@ -193,16 +193,6 @@ func (d *compiler) noteAudit() {
 	}
 }
 
-// dropAudits leaves what is for audits out of a table.
-func (t *table) dropAudits() {
-	for i := range t.rows {
-		for k := range t.rows[i].lists {
-			list := &t.rows[i].lists[k]
-			*list = slices.DeleteFunc(*list, func(c cell) bool { return c.variants[0].verb == doAudit })
-		}
-	}
-}
-
 // Audited returns what New has measured, with Options.Audit.
 func (e *Executor) Audited() (all []Audited) {
 	for _, d := range e.own() {

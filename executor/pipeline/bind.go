@@ -130,13 +130,24 @@ func (b *binder) noteUse(s *localStage, o *op, f frame, list []prepared) {
 	}
 }
 
-// again returns the launches of an op that works elsewhere.
-func (b *binder) again(use *opUse, operands []int64) ([]prepared, error) {
+// use implements opLaunches.
+func (b *binder) use(id int) (template any, operands []int64, isOp bool) {
+	u, isOp := b.uses[id]
+	return u.opTemplate, u.operands, isOp
+}
+
+// again implements opLaunches.
+func (b *binder) again(id int, operands []int64) (prepared, error) {
+	use := b.uses[id]
 	f := *use.frame
 	f.skips, f.deltas = slices.Clone(f.skips), slices.Clone(f.deltas)
 	f.move(operands)
 	f.portals = b.portals(&f)
-	return b.op(use.stage, use.op, &f)
+	list, err := b.op(use.stage, use.op, &f)
+	if err != nil {
+		return prepared{}, err
+	}
+	return list[use.step], nil
 }
 
 // operands lists what tells frames of one op apart.

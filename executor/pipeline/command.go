@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"fmt"
 	"unsafe"
 
 	"plimsoll/runtime"
@@ -12,22 +13,28 @@ type command struct {
 	prepared                // of a launch
 	on       queue          // that it is issued to, if it is
 	dst, src runtime.Span   // of a copy
-	to       *driver        // in whose arena dst is
-	channel  *channel       // of a copy that is a message
+	to       *tableDevice   // in whose arena dst is
+	channel  fmt.Stringer   // of a copy that is a message
 	event    runtime.Event  // recorded, or waited for; by the host, too
 	timed    bool           // nobody waits for the event
 	pages    []runtime.Span // of page-locked memory that the host reads, or writes
 	writes   bool
 	turn     chan struct{} // that is given or taken
-	way      *remote       // of a message between processes
+	way      int           // of a message between processes
 	work     hostTask      // of the host
-	stage    *localStage   // for which the host works
+	stage    int           // for which the host works
 	slot     int           // of its staging memory
 
-	played occasion    // in which periods
-	ahead  int         // played when the minibatch so many behind the row's own is in the run
-	link   *halfDuplex // played when this link changes its direction at the row's message; nil: always
-	step   int         // at the message before it (-1), or at the one behind it (1)
+	played occasion   // in which periods
+	ahead  int        // played when the minibatch so many behind the row's own is in the run
+	link   sharedLink // played when this link changes its direction at the row's message; nil: always
+	step   int        // at the message before it (-1), or at the one behind it (1)
+}
+
+// sharedLink is a link that carries one message at a time.
+type sharedLink interface {
+	// changes reports whether it changes its direction between a message and the one before it (step -1) or behind it (step 1) in a run.
+	changes(run *bound, v instance, step int) bool
 }
 
 // occasion says in which periods a command of a row is played.
@@ -80,18 +87,18 @@ type commandKey struct {
 	launch   any
 	on       int
 	dst, src runtime.Span
-	to       *driver
-	channel  *channel
+	to       *tableDevice
+	channel  fmt.Stringer
 	event    runtime.Event
 	pages    *runtime.Span
 	turn     chan struct{}
-	way      *remote
+	way      int
 	work     hostTask
-	stage    *localStage
+	stage    int
 	slot     int
 	played   occasion
 	ahead    int
-	link     *halfDuplex
+	link     sharedLink
 	step     int
 }
 
@@ -104,20 +111,4 @@ func (c *command) key() commandKey {
 		k.launch = c.Launch
 	}
 	return k
-}
-
-// put issues a command to its stream.
-func (d *driver) put(c *command) error {
-	switch c.verb {
-	case doLaunch, doSend, doReceive:
-		return c.on.s.Launch(c.Launch)
-	case doRecord:
-		return c.on.s.Record(c.event)
-	case doWait:
-		return c.on.s.Wait(c.event)
-	}
-	if c.to != d {
-		return c.on.s.CopyPeer(c.to.dev, c.dst, c.src)
-	}
-	return c.on.s.Copy(c.dst, c.src)
 }

@@ -128,7 +128,7 @@ func TestEachOperandGoesRoundByItself(t *testing.T) {
 			}
 			return all
 		}
-		rec := newRecording(newBinder(0, nil, nil), 1, 0)
+		rec := newRecording(newBinder(0, nil, nil), false, 1, 0)
 		var w row
 		for n, ok := max(firstDryRun, firstUpdates*group), false; !ok; n *= 2 {
 			if n > max(longestDryRun, longestUpdates*group) {

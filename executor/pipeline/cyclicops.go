@@ -57,7 +57,7 @@ func (d cyclicCompiler) issueOp(ctx context.Context, t *localStage, o *cyclicOp,
 		err = d.updateLayer(t, o, q, v.place.Moment())
 	default:
 		dst, src := t.cyclic.copied(o, v.place.Moment())
-		err = d.note(command{verb: doCopy, on: q, to: d.driver, dst: dst, src: src, played: played, ahead: ahead})
+		err = d.note(command{verb: doCopy, on: q, to: d.tableDevice, dst: dst, src: src, played: played, ahead: ahead})
 	}
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 	}
 	f := t.find(v.minibatch)
 	if o.op.program == nil {
-		if err := q.copyActivation(o.op, &t.slabs[f.slab], &f.at); err != nil {
+		if err := copyActivation(q, o.op, &t.slabs[f.slab], &f.at); err != nil {
 			return err
 		}
 	} else {
@@ -200,7 +200,7 @@ func (d cyclicCompiler) updateOnDevice(t *localStage, o *cyclicOp, position int,
 // fillsScalars lets the host write the scalars of a layer's update, which the update of the step before has read.
 func (d cyclicCompiler) fillsScalars(t *localStage, o *cyclicOp, q queue) error {
 	s := &t.cyclic.layers[o.Layer-1]
-	return d.host(command{work: fillUpdate, on: q, stage: t, slot: o.Layer - 1, event: s.free, pages: []runtime.Span{s.hostScalars}, writes: true})
+	return d.host(command{work: fillUpdate, on: q, stage: t.stage, slot: o.Layer - 1, event: s.free, pages: []runtime.Span{s.hostScalars}, writes: true})
 }
 
 // applyUpdate notes the launches of an update.
@@ -291,7 +291,7 @@ func tiedTo(layer int) func(models.Parameter) bool {
 
 // fillScalars puts the scalars of the update of a layer into page-locked memory, when an earlier update has read those that are there.
 func (d *driver) fillScalars(c *command, minibatch int) error {
-	s := &c.stage.cyclic.layers[c.slot]
+	s := &d.stages[c.stage].cyclic.layers[c.slot]
 	if err := s.free.Synchronize(); err != nil {
 		return err
 	}
@@ -300,6 +300,6 @@ func (d *driver) fillScalars(c *command, minibatch int) error {
 		return err
 	}
 	m := d.done + minibatch
-	putScalars(b, d.e.scalars(m), d.updateScalars(c.stage, m), d.e.order.plan)
+	putScalars(b, d.e.scalars(m), d.updateScalars(d.stages[c.stage], m), d.e.order.plan)
 	return nil
 }

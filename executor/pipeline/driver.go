@@ -13,9 +13,8 @@ import (
 
 // driver plays the table of one device.
 type driver struct {
+	*tableDevice
 	e       *Executor
-	device  int
-	dev     runtime.Device
 	binder  *binder
 	stages  []*localStage // by stage; nil where the device has no part of it
 	compute queue
@@ -236,4 +235,12 @@ func (d *driver) queues() []queue {
 		}
 	}
 	return all
+}
+
+// newQueue makes a stream.
+func (d *driver) newQueue(name string) (q queue, err error) {
+	q = queue{of: d.tableDevice, number: d.e.streams}
+	d.e.streams++
+	q.s, err = d.dev.NewStream(name)
+	return q, err
 }

@@ -74,5 +74,5 @@ func (d capturer) together(list []*command) (n int) {
 
 // capturable reports whether a graph can have a command: a launch, a copy within the device, or a record that tells the time.
 func (d capturer) capturable(c *command) bool {
-	return c.verb == doLaunch || c.verb == doCopy && c.to == d.driver || c.verb == doRecord && c.timed
+	return c.verb == doLaunch || c.verb == doCopy && c.to == d.tableDevice || c.verb == doRecord && c.timed
 }

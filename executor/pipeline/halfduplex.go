@@ -119,7 +119,7 @@ func (b *halfDuplex) note(q queue, changes bool, step int, list ...command) erro
 		} else if !changes {
 			return nil
 		}
-		if err := q.of.compiler.note(c); err != nil {
+		if err := q.of.recording.note(c); err != nil {
 			return err
 		}
 	}

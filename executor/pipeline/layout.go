@@ -110,7 +110,7 @@ func (e *Executor) newReducers() {
 
 // layDevice places the stages of a device.
 func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error {
-	d := &driver{e: e, device: device, stages: make([]*localStage, len(e.order.on))}
+	d := &driver{tableDevice: &tableDevice{device: device, process: e.process(device)}, e: e, stages: make([]*localStage, len(e.order.on))}
 	g, m := &allocator{}, &e.memory[device]
 	var stages []*localStage
 	for s, st := range e.order.plan.Stages {

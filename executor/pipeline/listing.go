@@ -2,8 +2,6 @@ package pipeline
 
 import (
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 
 	"plimsoll/executor/commands"
@@ -104,16 +102,6 @@ func (l *lister) row(r *row, repeats int) commands.Row {
 		}
 	}
 	return out
-}
-
-// lengths returns in how many periods a row begins, and after how many more all of its operands are where they were.
-func (r *row) lengths() (begins, round int) {
-	round = 1
-	for _, c := range append(slices.Clone(r.axes), r.shapes) {
-		begins = max(begins, len(c.Begins))
-		round = min(round/gcd(round, len(c.Round))*len(c.Round), math.MaxInt32)
-	}
-	return begins, round
 }
 
 func minibatches(n int) string {

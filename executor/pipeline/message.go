@@ -50,8 +50,8 @@ func (d *compiler) send(ctx context.Context, l *channel, v *instance, number int
 		return err
 	}
 	dst := l.blocks[block].Part(0, src.Bytes)
-	l.delivers(block, delivery{d.now.minibatch + d.ahead, dst})
-	if err := d.note(command{verb: doCopy, on: q, to: d.e.driver(l.to), channel: l, dst: dst, src: src}); err != nil {
+	l.delivers(block, delivery{d.now.minibatch + d.recording.ahead, dst})
+	if err := d.note(command{verb: doCopy, on: q, to: d.e.driver(l.to).tableDevice, channel: l, dst: dst, src: src}); err != nil {
 		return err
 	}
 	if err := watch.end(q); err != nil {

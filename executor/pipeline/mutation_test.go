@@ -37,7 +37,7 @@ func other(list []cell, i, variant int, change func(c *command)) []cell {
 	return list
 }
 
-func (c *command) works() bool { return c.played != never && len(c.touches()) > 0 && c.verb != doWork }
+func works(c *command) bool { return c.played != never && len(c.touches()) > 0 && c.verb != doWork }
 
 var tableSlips = []tableSlip{
 	{"a wait is dropped", func(_ *Executor, list []cell, i, variant int) ([]cell, bool) {
@@ -49,7 +49,7 @@ var tableSlips = []tableSlip{
 			return nil, false
 		}
 		before := list[i-1].variants[0]
-		return moved(list, i, i-1), before.works() && before.on == c.on
+		return moved(list, i, i-1), works(before) && before.on == c.on
 	}},
 	{"a buffer is shifted", func(_ *Executor, list []cell, i, variant int) ([]cell, bool) {
 		c := list[i].variants[variant]
@@ -67,7 +67,7 @@ var tableSlips = []tableSlip{
 	{"a message is received early", func(_ *Executor, list []cell, i, variant int) ([]cell, bool) {
 		c := list[i].variants[variant]
 		for k := i + 1; k < len(list) && c.verb == doWait; k++ {
-			if x := list[k].variants[0]; x.on.number == c.on.number && x.works() {
+			if x := list[k].variants[0]; x.on.number == c.on.number && works(x) {
 				return moved(list, i, k), true
 			}
 		}
@@ -76,7 +76,7 @@ var tableSlips = []tableSlip{
 	{"a variant is off by one", func(_ *Executor, list []cell, i, variant int) ([]cell, bool) {
 		n := len(list[i].variants)
 		next := list[i].variants[(variant+1)%n]
-		return other(list, i, variant, func(c *command) { *c = *next }), n > 1 && next.works()
+		return other(list, i, variant, func(c *command) { *c = *next }), n > 1 && works(next)
 	}},
 	{"a slot is reused", func(e *Executor, list []cell, i, variant int) ([]cell, bool) {
 		c := list[i].variants[variant]

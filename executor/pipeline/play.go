@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"slices"
 
 	"plimsoll/planner/pipeline"
 )
@@ -49,7 +48,7 @@ func (d *driver) segment(ctx context.Context, l runningSegment) error {
 		}
 		return nil
 	}
-	if err := d.table.segment(l.bound, d.table.isStaged(d.staging, d.done), play); err != nil {
+	if err := d.table.segment(l.bound, d.table.isStaged(d.waitingBatch, d.done), play); err != nil {
 		return err
 	}
 	if err := d.fillEarly(d.done + l.end()); err != nil {
@@ -71,59 +70,8 @@ func (d *driver) segment(ctx context.Context, l runningSegment) error {
 	return d.save(ctx, d.done+l.end())
 }
 
-// segment calls do for every command of a segment, what comes before and behind it included. Commands before it are those of its first
-// minibatch's forward, commands behind it those of the last update of their stage. The batch that it begins with may be staged; it stages
-// that of the segment behind it.
-func (t *table) segment(run *bound, staged bool, do func(c *command, v *instance) error) error {
-	if !staged {
-		if err := t.stage(0, new(instance), do); err != nil {
-			return err
-		}
-	}
-	v := &instance{instruction: instruction{kind: pipeline.F, to: none}}
-	if len(t.ends) > 0 {
-		v.stage = t.ends[0].stage
-	}
-	for _, c := range t.before {
-		if !c.plays(run, v, true) {
-			continue
-		}
-		if err := do(c, v); err != nil {
-			return err
-		}
-	}
-	if err := t.play(run, do); err != nil {
-		return err
-	}
-	for i := range t.ends {
-		if err := t.ends[i].play(t.ends[i].shares, run.end(), do); err != nil {
-			return err
-		}
-	}
-	for i := range t.ends {
-		if err := t.ends[i].play(t.ends[i].settle(run.end()), run.end(), do); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// isStaged reports whether the first batches of a segment behind so many minibatches wait on the device, rather than others, as behind an
-// audit.
-func (t *table) isStaged(host []staging, done int) bool {
-	return !slices.ContainsFunc(t.opens, func(o opening) bool { return host[o.stage].ahead != done+o.minibatch })
-}
-
-// play calls do for commands behind a segment of so many minibatches.
-func (s *ending) play(list []*command, minibatches int, do func(c *command, v *instance) error) error {
-	v := &instance{instruction{kind: pipeline.Update, stage: s.stage, to: none}, minibatches - 1}
-	for _, c := range list {
-		if err := do(c, v); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// waitingBatch returns the minibatch whose batch waits on the device for a stage; none.
+func (d *driver) waitingBatch(stage int) int { return d.staging[stage].ahead }
 
 // playCommand does what a command says for a minibatch.
 func (d *driver) playCommand(ctx context.Context, c *command, v *instance) error {
@@ -171,7 +119,7 @@ func (d *driver) works(c *command, v *instance) error {
 	case fillBatch:
 		return d.fill(c, v.minibatch)
 	case fillAhead:
-		return d.staging[c.stage.stage].fillAhead(d, c.slot, d.done+v.minibatch)
+		return d.staging[c.stage].fillAhead(d, c.slot, d.done+v.minibatch)
 	case awaitResult:
 		return d.awaitResult(c, v.minibatch)
 	case fillUpdate:
@@ -198,4 +146,20 @@ func (d *driver) queueFor(v instance) queue {
 		return d.adding
 	}
 	return d.compute
+}
+
+// put issues a command to its stream.
+func (d *driver) put(c *command) error {
+	switch c.verb {
+	case doLaunch, doSend, doReceive:
+		return c.on.s.Launch(c.Launch)
+	case doRecord:
+		return c.on.s.Record(c.event)
+	case doWait:
+		return c.on.s.Wait(c.event)
+	}
+	if c.to != d.tableDevice {
+		return c.on.s.CopyPeer(c.to.dev, c.dst, c.src)
+	}
+	return c.on.s.Copy(c.dst, c.src)
 }

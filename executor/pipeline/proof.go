@@ -1,13 +1,12 @@
 package pipeline
 
 import (
+	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 
-	"plimsoll/executor/internal/cycle"
 	"plimsoll/executor/internal/hazard"
 	"plimsoll/runtime"
 )
@@ -29,7 +28,7 @@ func (c *command) worksOn(device int) (all []hazard.Access) {
 type played struct {
 	*command
 	of instance
-	by *driver
+	by *tableDevice
 }
 
 // String names a command that is issued: what it is, in which task.
@@ -53,12 +52,12 @@ func (c *command) touches() []hazard.Access {
 // run: each driver has a vector clock, how many commands of every driver are certain to have been issued, which turns carry from one
 // driver to another. It remembers a command as long as another one may have no order with it, not all that are issued.
 type weaver struct {
-	drivers []*driver
+	devices []*tableDevice
 	issues  []*issues // by driver
 	clock   [][]int   // by driver
 	add     adder
-	queued  [][]queuedAction           // by stream, those of hosts too: what is issued and must wait for something that is not added yet
-	mail    map[*remote][]*eventRecord // by way: of the messages that were sent and not received
+	queued  [][]queuedAction       // by stream, those of hosts too: what is issued and must wait for something that is not added yet
+	mail    map[int][]*eventRecord // by way: of the messages that were sent and not received
 	events  map[eventKey]*mark
 	turns   map[chan struct{}][][]int // that were given and not yet taken: the clocks that they carry
 	given   map[chan struct{}]int     // at the beginning
@@ -101,7 +100,7 @@ type eventKey struct {
 type queuedAction struct {
 	hazard.Action
 	verb
-	way        *remote
+	way        int
 	wait, made *eventRecord
 }
 
@@ -136,24 +135,20 @@ type mark struct {
 
 // weave adds what the drivers issue. Errors: ErrPlan when drivers wait for each other, or when one may issue a wait before the other has
 // issued the record that it is for; that of add.
-func (e *Executor) weave(sources []iter.Seq[[]played], add adder) error {
-	n := len(e.drivers)
-	w := &weaver{streams: e.streams, add: add, worked: make([]issued, n), seen: make([]int, e.streams), queued: make([][]queuedAction, e.streams+n), mail: map[*remote][]*eventRecord{}, drivers: e.drivers, events: map[eventKey]*mark{}, turns: map[chan struct{}][][]int{}, given: map[chan struct{}]int{}, givers: map[chan struct{}]played{}}
+func (p prover) weave(sources []iter.Seq[[]played], add adder) error {
+	n := len(p.devices)
+	w := &weaver{streams: p.streams, add: add, worked: make([]issued, n), seen: make([]int, p.streams), queued: make([][]queuedAction, p.streams+n), mail: map[int][]*eventRecord{}, devices: p.devices, events: map[eventKey]*mark{}, turns: map[chan struct{}][][]int{}, given: map[chan struct{}]int{}, givers: map[chan struct{}]played{}}
 	for _, source := range sources {
 		next, stop := iter.Pull(source)
 		defer stop()
 		w.issues, w.clock = append(w.issues, &issues{next: next}), append(w.clock, make([]int, n))
 	}
-	for _, l := range e.channels {
-		for i := range l.blocks {
-			if !l.asked {
-				w.turns[l.free[i]], w.given[l.free[i]] = [][]int{make([]int, n)}, 1
-			}
-		}
+	for _, turn := range p.given {
+		w.turns[turn], w.given[turn] = [][]int{make([]int, n)}, 1
 	}
 	for moved := true; moved; {
 		moved = false
-		for i := range e.drivers {
+		for i := range p.devices {
 			went, err := w.goOn(i)
 			if err != nil {
 				return err
@@ -187,7 +182,7 @@ func (w *weaver) goOn(i int) (moved bool, err error) {
 }
 
 // list returns all that a segment of so many minibatches plays.
-func (t *table) list(by *driver, minibatches int) (all []played) {
+func (t *table) list(by *tableDevice, minibatches int) (all []played) {
 	_ = t.segment(newBound(minibatches), false, func(c *command, v *instance) error {
 		all = append(all, played{c, *v, by})
 		return nil
@@ -195,9 +190,12 @@ func (t *table) list(by *driver, minibatches int) (all []played) {
 	return all
 }
 
+// errEnough ends a sequence that nobody reads on.
+var errEnough = errors.New("enough")
+
 // plays goes through all that segments of so many minibatches each play, some commands at a time. Each other one finds its first batch
 // staged.
-func (t *table) plays(by *driver, segments []int) iter.Seq[[]played] {
+func (t *table) plays(by *tableDevice, segments []int) iter.Seq[[]played] {
 	return func(yield func([]played) bool) {
 		const most = 256
 		some := make([]played, 0, most)
@@ -207,7 +205,7 @@ func (t *table) plays(by *driver, segments []int) iter.Seq[[]played] {
 					return nil
 				}
 				if !yield(some) {
-					return ErrStopped
+					return errEnough
 				}
 				some = some[:0]
 				return nil
@@ -223,7 +221,7 @@ func (t *table) plays(by *driver, segments []int) iter.Seq[[]played] {
 // ended returns an error when drivers have commands left, or not all that they tell each other is heard.
 func (w *weaver) ended() error {
 	var left []string
-	for i, d := range w.drivers {
+	for i, d := range w.devices {
 		if c := w.issues[i].first(); c != nil {
 			text := fmt.Sprintf("device %d: waits for the %v", d.device, c)
 			if giver, ok := w.givers[c.turn]; ok {
@@ -242,7 +240,7 @@ func (w *weaver) ended() error {
 	}
 	for way, list := range w.mail {
 		if len(list) > 0 {
-			return fmt.Errorf("%w: %d messages of way %d between processes are sent and not received", ErrPlan, len(list), way.way)
+			return fmt.Errorf("%w: %d messages of way %d between processes are sent and not received", ErrPlan, len(list), way)
 		}
 	}
 	for turn, clocks := range w.turns {
@@ -305,7 +303,7 @@ func (w *weaver) work(i int, c *played) error {
 	if a.wait, err = w.wait(i, c); err != nil {
 		return err
 	}
-	a.Accesses = c.worksOn(w.drivers[i].device)
+	a.Accesses = c.worksOn(w.devices[i].device)
 	w.worked[i] = issued{a.made, w.worked[i].times + 1}
 	w.issue(a)
 	return nil
@@ -372,10 +370,10 @@ func (w *weaver) flowOne(a *queuedAction) (able bool, err error) {
 
 // mark returns that of an event of a driver.
 func (w *weaver) mark(i int, ev runtime.Event) *mark {
-	k := eventKey{ev, w.drivers[i].process()}
+	k := eventKey{ev, w.devices[i].process}
 	m := w.events[k]
 	if m == nil {
-		m = &mark{waits: make([]played, len(w.drivers)), waited: make([]int, len(w.drivers))}
+		m = &mark{waits: make([]played, len(w.devices)), waited: make([]int, len(w.devices))}
 		w.events[k] = m
 	}
 	return m
@@ -403,34 +401,23 @@ func (w *weaver) wait(i int, c *played) (*eventRecord, error) {
 	return m.record, nil
 }
 
-// prove proves that memory, of whatever device, is reused only behind its last user. With Pace, kernels touch nothing. Errors:
-// ErrPlan, *executor.OrderError.
-func (e *Executor) prove() error {
-	if e.opt.Pace != nil {
-		return nil
-	}
-	return e.proveSegments(e.provenSegments()...)
+// prover proves the tables of all devices together.
+type prover struct {
+	devices []*tableDevice
+	streams int             // of all devices; their hosts follow
+	given   []chan struct{} // turns that are given before a run
 }
 
-// proveSegments is prove for segments of so many minibatches, one behind the other.
-func (e *Executor) proveSegments(segments ...int) error {
-	var sources []iter.Seq[[]played]
-	var commands []iter.Seq[*command]
-	for _, d := range e.drivers {
-		sources, commands = append(sources, d.table.plays(d, segments)), append(commands, d.table.commands())
-	}
-	return e.proveIssued(sources, commands)
-}
-
-// proveIssued is prove for what drivers issue, and the commands of that.
-func (e *Executor) proveIssued(sources []iter.Seq[[]played], commands []iter.Seq[*command]) error {
-	c := hazard.NewChecker(e.streams + len(e.drivers))
+// prove proves, of what the devices issue and of all its commands, that memory is reused only behind its last user. Errors: ErrPlan,
+// *hazard.OrderError.
+func (p prover) prove(sources []iter.Seq[[]played], commands []iter.Seq[*command]) error {
+	c := hazard.NewChecker(p.streams + len(p.devices))
 	for i, list := range commands {
 		for x := range list {
-			x.expect(c, e.drivers[i].device, e.streams+i)
+			x.expect(c, p.devices[i].device, p.streams+i)
 		}
 	}
-	return e.weave(sources, c.Add)
+	return p.weave(sources, c.Add)
 }
 
 // expect tells a checker what a command of a device uses, whose host has a number behind those of all streams.
@@ -440,56 +427,4 @@ func (c *command) expect(checker *hazard.Checker, device, host int) {
 		return
 	}
 	checker.Expect(c.on.number, c.touches())
-}
-
-// mostProven is how many commands of a segment are proved at most so that operands come together in all ways that they can; what one
-// operand goes through alone is proved however long it is.
-const mostProven = 1 << 18
-
-// provenSegments returns how many minibatches the segments have that are proved, one behind the other. With a flush a step is proved
-// twice: the second begins in the memory of the first. Where batches are staged the second begins with one that waits, and a third step
-// brings its own again. Steps of a cyclic plan run on into each other: all that meets is in three of
-// them.
-//
-// Without a flush three kinds of segments follow each other:
-//
-//   - The first one fills the pipeline, and goes on until each operand of each command, and each row's shapes, have gone round twice. What the
-//     first round leaves in a place then meets what the second round puts there. If at most mostProven commands are enough, it goes on until
-//     all operands of a command have gone round together.
-//   - For each slot of the weights of a stage, the shortest segment follows that leaves the latest weights there.
-//   - The first one comes again.
-//
-// Segments of other lengths differ from these in which slab, block or slot a command has, and so do operands that come together later. What a
-// command waits for is the same. Slabs, blocks and slots of one kind are taken in turn, and each has memory and events of its own: between two
-// commands that meet in one lie the same commands, whichever it is. The order of commands is one list for each shape of a row, and all shapes
-// are in the first segment. Slots of a ring may share memory (ring), and all of them are in it, too.
-func (e *Executor) provenSegments() []int {
-	switch {
-	case e.order.plan.IsCycle():
-		return []int{3 * e.group, e.group, 3 * e.group}
-	case e.order.plan.IsFlush() && e.StagedBytes() > 0:
-		return []int{e.group, e.group, e.group}
-	case e.order.plan.IsFlush():
-		return []int{e.group, e.group}
-	}
-	begins, turn, together, commands := 0, 1, 1, 0
-	for _, d := range e.drivers {
-		for i := range d.table.rows {
-			r := &d.table.rows[i]
-			turn, commands = max(turn, r.turn, len(r.shapes.Round)), commands+len(r.lists[0])
-			for _, c := range append([]cycle.Cycle{r.shapes}, r.axes...) {
-				begins, together = max(begins, len(c.Begins)), max(together, len(c.Round))
-			}
-		}
-	}
-	together = min(together, mostProven/max(commands, 1))
-	whole := max(e.order.long(), (begins+max(2*turn, together))*e.order.repeats)
-	whole = (whole + e.group - 1) / e.group * e.group
-	ends := map[int]bool{}
-	for _, d := range e.drivers {
-		for i := range d.table.ends {
-			d.table.ends[i].lengths(e.group, ends)
-		}
-	}
-	return slices.Concat([]int{whole}, slices.Sorted(maps.Keys(ends)), []int{whole})
 }

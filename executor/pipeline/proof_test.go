@@ -76,7 +76,7 @@ var mutations = []struct {
 // played returns what each driver issues in the first segment that is proved.
 func (e *Executor) played() (lists [][]played) {
 	for _, d := range e.drivers {
-		lists = append(lists, d.table.list(d, e.provenSegments()[0]))
+		lists = append(lists, d.table.list(d.tableDevice, e.provenSegments()[0]))
 	}
 	return lists
 }
@@ -98,7 +98,7 @@ func (e *Executor) proveLists(lists [][]played) error {
 			}
 		})
 	}
-	return e.proveIssued(issuedTwice(lists), commands)
+	return e.prover().prove(issuedTwice(lists), commands)
 }
 
 // actions lists what is proved of a segment that is played twice, and says how many records there are.
@@ -110,7 +110,7 @@ func (e *Executor) actions(t *testing.T) (list []hazard.Action, records int) {
 		}
 		return numbers[ev]
 	}
-	must(t, e.weave(issuedTwice(e.played()), func(a *hazard.Action, wait, record *hazard.Event) error {
+	must(t, e.prover().weave(issuedTwice(e.played()), func(a *hazard.Action, wait, record *hazard.Event) error {
 		own := *a
 		own.Wait, own.Record = number(wait), number(record)
 		if own.Name == nil {
@@ -298,12 +298,12 @@ func TestAProofRemembersLittle(t *testing.T) {
 			checker := hazard.NewChecker(e.streams + len(e.drivers))
 			var sources []iter.Seq[[]played]
 			for i, d := range e.drivers {
-				sources = append(sources, d.table.plays(d, []int{minibatches}))
+				sources = append(sources, d.table.plays(d.tableDevice, []int{minibatches}))
 				for c := range d.table.commands() {
 					c.expect(checker, d.device, e.streams+i)
 				}
 			}
-			must(t, e.weave(sources, func(a *hazard.Action, wait, record *hazard.Event) error {
+			must(t, e.prover().weave(sources, func(a *hazard.Action, wait, record *hazard.Event) error {
 				if added++; added%64 == 0 {
 					most = max(most, checker.Remembered())
 				}

@@ -120,7 +120,7 @@ func nothingNew(t *testing.T, e *Executor, updates ...int) {
 	for _, k := range updates {
 		must(t, e.dryRun(k*e.group))
 		for _, d := range e.drivers {
-			plays := d.table.list(d, k*e.group)
+			plays := d.table.list(d.tableDevice, k*e.group)
 			recorded := d.recorded(k * e.group)
 			last := (k-1)*e.group - e.order.filling()
 			ends := func(p played) bool { return p.of.minibatch >= last }
@@ -149,7 +149,7 @@ func (d *driver) recorded(minibatches int) (all []played) {
 		t.rows = append(t.rows, w)
 	}
 	t.ends = d.table.ends
-	return t.list(d, minibatches)
+	return t.list(d.tableDevice, minibatches)
 }
 
 // instants are when the tasks of a plan run, by its times.

@@ -82,7 +82,7 @@ func (e *Executor) newSeparation() *separation {
 func (x *separation) driver(d *driver) error {
 	x.d = d
 	from, rows := d.compiler.recording, d.instructions()
-	x.to, x.becomes, x.granted = newRecording(d.binder, len(rows), len(d.stages)), map[int32]int32{}, map[*channel][]int{}
+	x.to, x.becomes, x.granted = newRecording(d.binder, d.e.order.plan.IsFlush(), len(rows), len(d.stages)), map[int32]int32{}, map[*channel][]int{}
 	x.to.slots, x.to.at = from.slots, &x.to.before
 	if d.e.order.plan.IsFlush() { // a step begins with it
 		x.to.row(0, 0)
@@ -199,8 +199,8 @@ func (x *separation) command(c command) (next command, stays bool, err error) {
 			c.prepared, err = x.open(u, c.prepared)
 		}
 	case doCopy:
-		if c.channel != nil && c.channel.remote != nil {
-			return x.message(c, c.channel.remote, c.src)
+		if l, ok := c.channel.(*channel); ok && l.remote != nil {
+			return x.message(c, l.remote, c.src)
 		}
 	}
 	return c, true, err
@@ -220,7 +220,7 @@ func (x *separation) open(u *unopened, l prepared) (prepared, error) {
 // message returns what sends a span, or in place of a wait receives, instead of a command.
 func (x *separation) message(c command, r *remote, span runtime.Span) (_ command, stays bool, err error) {
 	receives := c.verb == doWait
-	c.verb, c.way = doSend, r
+	c.verb, c.way = doSend, r.way
 	if receives {
 		c.verb = doReceive
 	}

@@ -126,7 +126,7 @@ func (d taskCompiler) fillsSlot(t *localStage, i int) error {
 	if t.waiting.holds() {
 		pages = pages[:1]
 	}
-	return d.host(command{work: fillBatch, stage: t, slot: i, event: p.uploaded[i], pages: pages, writes: true})
+	return d.host(command{work: fillBatch, stage: t.stage, slot: i, event: p.uploaded[i], pages: pages, writes: true})
 }
 
 // upload brings a batch and its scalars to the device. Images that have come ahead are there: compute is behind them.
@@ -178,7 +178,7 @@ func (d taskCompiler) stageAhead(t *localStage, v instance) error {
 		r.at = opens
 		defer func() { r.at, r.opens = at, append(r.opens, recordedOpening{v, *opens}) }()
 	}
-	if err := d.host(command{work: fillAhead, stage: t, slot: i, event: p.staged[i], pages: p.batch[i][1:], writes: true}); err != nil {
+	if err := d.host(command{work: fillAhead, stage: t.stage, slot: i, event: p.staged[i], pages: p.batch[i][1:], writes: true}); err != nil {
 		return err
 	}
 	if err := d.batches.wait(t.waiting.taken); err != nil {
@@ -218,7 +218,7 @@ func (d taskCompiler) takeStaged(t *localStage, sb *slab, i int) error {
 
 // fill puts a batch and its scalars into page-locked memory.
 func (d *driver) fill(c *command, minibatch int) error {
-	t, i := c.stage, c.slot
+	t, i := d.stages[c.stage], c.slot
 	p := &d.staging[t.stage]
 	if err := p.uploaded[i].Synchronize(); err != nil {
 		return err
@@ -355,7 +355,7 @@ func (e *Executor) updates(done, skipped int) (all []int64) {
 func (d taskCompiler) report(t *localStage, f *inFlight) error {
 	p := &d.staging[t.stage]
 	i := (p.uploads - 1) % d.slots()
-	if err := d.host(command{work: awaitResult, stage: t, slot: i, event: p.returned[i], pages: p.result[i]}); err != nil {
+	if err := d.host(command{work: awaitResult, stage: t.stage, slot: i, event: p.returned[i], pages: p.result[i]}); err != nil {
 		return err
 	}
 	if err := d.compute.copy(p.results[i], t.output(f).Part(0, lossBytes)); err != nil {
@@ -366,7 +366,7 @@ func (d taskCompiler) report(t *localStage, f *inFlight) error {
 
 // awaitResult says that a result is on its way to a slot, behind all that are on theirs until the slot is free.
 func (d *driver) awaitResult(c *command, minibatch int) error {
-	p := &d.staging[c.stage.stage]
+	p := &d.staging[c.stage]
 	for slices.ContainsFunc(p.pending, func(r pendingResult) bool { return r.slot == c.slot }) {
 		if err := d.tell(p); err != nil {
 			return err

@@ -228,11 +228,11 @@ func (d taskCompiler) tellEnd(q queue, t *localStage, o *op, f *inFlight) error 
 
 // carry issues a transfer of a step.
 func (d taskCompiler) carry(t *localStage, o *op, f *inFlight) error {
-	return d.queueOf(o).copyActivation(o, &t.slabs[f.slab], &f.at)
+	return copyActivation(d.queueOf(o), o, &t.slabs[f.slab], &f.at)
 }
 
 // copyActivation notes the copy of an activation to the host, or back.
-func (q queue) copyActivation(o *op, sb *slab, at *frame) error {
+func copyActivation(q queue, o *op, sb *slab, at *frame) error {
 	copied := sb.hostCopies[o.host]
 	if o.moves == schedule.Prefetch {
 		return q.copy(span(&o.output, sb, at).Part(0, copied.Bytes), copied)

@@ -163,7 +163,7 @@ func TestBucketsAreMadeWithinTheBackward(t *testing.T) {
 	must(t, err)
 	for _, d := range e.drivers {
 		made, within := 0, 0
-		list := d.table.list(d, e.group)
+		list := d.table.list(d.tableDevice, e.group)
 		for i, x := range list {
 			if x.verb != doRecord || !slices.Contains(d.stages[0].sums.made, x.event) {
 				continue

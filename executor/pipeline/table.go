@@ -2,9 +2,11 @@ package pipeline
 
 import (
 	"iter"
+	"math"
 	"slices"
 
 	"plimsoll/executor/internal/cycle"
+	"plimsoll/planner/pipeline"
 )
 
 // table is what a driver does in a run: one period of commands. A row is an instruction of the period; where operands of its commands move
@@ -220,3 +222,77 @@ func (c *command) plays(run *bound, v *instance, in bool) bool {
 
 // settle returns what puts the latest weights into slot 0 behind so many minibatches; none: they are there.
 func (s *ending) settle(minibatches int) []*command { return s.moves[s.Entry(minibatches/s.group)] }
+
+// segment calls do for every command of a segment, what comes before and behind it included. Commands before it are those of its first
+// minibatch's forward, commands behind it those of the last update of their stage. The batch that it begins with may be staged; it stages
+// that of the segment behind it.
+func (t *table) segment(run *bound, staged bool, do func(c *command, v *instance) error) error {
+	if !staged {
+		if err := t.stage(0, new(instance), do); err != nil {
+			return err
+		}
+	}
+	v := &instance{instruction: instruction{kind: pipeline.F, to: none}}
+	if len(t.ends) > 0 {
+		v.stage = t.ends[0].stage
+	}
+	for _, c := range t.before {
+		if !c.plays(run, v, true) {
+			continue
+		}
+		if err := do(c, v); err != nil {
+			return err
+		}
+	}
+	if err := t.play(run, do); err != nil {
+		return err
+	}
+	for i := range t.ends {
+		if err := t.ends[i].play(t.ends[i].shares, run.end(), do); err != nil {
+			return err
+		}
+	}
+	for i := range t.ends {
+		if err := t.ends[i].play(t.ends[i].settle(run.end()), run.end(), do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isStaged reports whether the first batches of a segment behind so many minibatches wait on the device, rather than others, as behind an
+// audit. waiting says which minibatch's batch waits for a stage.
+func (t *table) isStaged(waiting func(stage int) int, done int) bool {
+	return !slices.ContainsFunc(t.opens, func(o opening) bool { return waiting(o.stage) != done+o.minibatch })
+}
+
+// play calls do for commands behind a segment of so many minibatches.
+func (s *ending) play(list []*command, minibatches int, do func(c *command, v *instance) error) error {
+	v := &instance{instruction{kind: pipeline.Update, stage: s.stage, to: none}, minibatches - 1}
+	for _, c := range list {
+		if err := do(c, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropAudits leaves what is for audits out of a table.
+func (t *table) dropAudits() {
+	for i := range t.rows {
+		for k := range t.rows[i].lists {
+			list := &t.rows[i].lists[k]
+			*list = slices.DeleteFunc(*list, func(c cell) bool { return c.variants[0].verb == doAudit })
+		}
+	}
+}
+
+// lengths returns in how many periods a row begins, and after how many more all of its operands are where they were.
+func (r *row) lengths() (begins, round int) {
+	round = 1
+	for _, c := range append(slices.Clone(r.axes), r.shapes) {
+		begins = max(begins, len(c.Begins))
+		round = min(round/gcd(round, len(c.Round))*len(c.Round), math.MaxInt32)
+	}
+	return begins, round
+}

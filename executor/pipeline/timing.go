@@ -47,18 +47,19 @@ type stamp struct {
 
 // stopwatch records when the tasks of a device run; nil records nothing. It makes events until it has as many as it keeps.
 type stopwatch struct {
-	dev    runtime.Device
-	origin runtime.Event
-	first  runtime.Event // the origin of the first run
-	begun  time.Time     // when that was
-	most   int           // stamps that are kept, the latest; 0: all of a run
-	stamps []stamp
-	used   int     // stamps of this run
-	open   int     // the stamp of the task that is being issued
-	byOp   bool    // ops are stamped, too
-	ops    []stamp // of a step, in the order in which they are issued; each step has the same
-	goesOn bool    // the latest of them on the compute stream is followed at once by what comes next there
-	before int     // minibatches of the run before the segment
+	dev     runtime.Device
+	compute queue
+	origin  runtime.Event
+	first   runtime.Event // the origin of the first run
+	begun   time.Time     // when that was
+	most    int           // stamps that are kept, the latest; 0: all of a run
+	stamps  []stamp
+	used    int     // stamps of this run
+	open    int     // the stamp of the task that is being issued
+	byOp    bool    // ops are stamped, too
+	ops     []stamp // of a step, in the order in which they are issued; each step has the same
+	goesOn  bool    // the latest of them on the compute stream is followed at once by what comes next there
+	before  int     // minibatches of the run before the segment
 }
 
 // newStopwatch returns one that keeps as many periods as are wanted; nil where nothing is timed.
@@ -68,7 +69,7 @@ func newStopwatch(d *driver, timed *Timed) *stopwatch {
 	}
 	plan := d.e.order.plan
 	stamps := 2*(len(plan.Tasks)+len(plan.Synchronization)) + len(plan.Cycle)
-	return &stopwatch{dev: d.dev, most: timed.Periods * stamps, byOp: timed.Ops && d.step != nil}
+	return &stopwatch{dev: d.dev, compute: d.compute, most: timed.Periods * stamps, byOp: timed.Ops && d.step != nil}
 }
 
 // shift says how many minibatches of the run come before those that are counted from now on.
@@ -118,7 +119,7 @@ func (w *stopwatch) start(q queue) error {
 		return nil
 	}
 	w.goesOn = false
-	return q.of.compiler.host(command{work: stampStart, on: q})
+	return q.of.recording.note(command{verb: doWork, work: stampStart, on: q})
 }
 
 func (w *stopwatch) end(q queue) error {
@@ -126,7 +127,7 @@ func (w *stopwatch) end(q queue) error {
 		return nil
 	}
 	w.goesOn = false
-	return q.of.compiler.host(command{work: stampEnd, on: q})
+	return q.of.recording.note(command{verb: doWork, work: stampEnd, on: q})
 }
 
 // op stamps an op of a task in a step with a flush, or what brings its batch. One on the compute stream that waits for no other stream
@@ -135,7 +136,7 @@ func (w *stopwatch) op(q queue, x stamp, waits bool, issue func() error) error {
 	if w == nil || !w.byOp {
 		return issue()
 	}
-	x.onCompute = q == q.of.compute
+	x.onCompute = q == w.compute
 	if !x.onCompute || !w.goesOn || waits {
 		if err := makeEvents(w.dev, &x.start); err != nil {
 			return err

@@ -8,11 +8,11 @@ import (
 // updates makes the updates of a stage that are due when a minibatch has ended there. Of those behind its own all minibatches have
 // overtaken it: where they are not in the run, their updates are left out.
 func (d *compiler) updates(ctx context.Context, t *localStage, minibatch int) error {
-	defer func() { d.ahead = 0 }()
+	defer func() { d.recording.ahead = 0 }()
 	for t.stash.end(minibatch); t.stash.due(); {
-		d.ahead = t.stash.dueLast() - minibatch
-		if d.ahead < t.stash.group {
-			d.ahead = 0
+		d.recording.ahead = t.stash.dueLast() - minibatch
+		if d.recording.ahead < t.stash.group {
+			d.recording.ahead = 0
 		}
 		if err := d.watch.update(d.compute, func() error { return d.update(ctx, t) }); err != nil {
 			return err
@@ -54,9 +54,9 @@ func (d *compiler) update(ctx context.Context, t *localStage) error {
 // newVersion copies the weights to the slot of their next version. It does so also when the update is left out: who is to see the next
 // version sees the same weights there.
 func (d *compiler) newVersion(t *localStage, m move) error {
-	ahead := d.ahead
-	defer func() { d.ahead = ahead }()
-	d.ahead = 0
+	ahead := d.recording.ahead
+	defer func() { d.recording.ahead = ahead }()
+	d.recording.ahead = 0
 	return d.compute.copy(t.weights[m.to], t.weights[m.from])
 }
 

@@ -27,12 +27,12 @@ func (e *Executor) here(device int) bool {
 	return e.opt.World == nil || e.opt.World.Ranks[device] == e.opt.World.Rank
 }
 
-// process returns the number of the process that has a driver's device.
-func (d *driver) process() int {
-	if d.e.opt.World == nil {
+// process returns the number of the process that has a device.
+func (e *Executor) process(device int) int {
+	if e.opt.World == nil {
 		return 0
 	}
-	return d.e.opt.World.Ranks[d.device]
+	return e.opt.World.Ranks[device]
 }
 
 // parted reports whether two devices are in different processes.
@@ -155,6 +155,6 @@ func (l *channel) admit(block int, dst runtime.Span, launch prepared) [4]command
 	launch.accesses = []hazard.Access{{Device: l.to, Span: dst, Write: true}}
 	return [...]command{
 		{verb: doWait, on: q, event: l.freed[block]}, {verb: doWait, on: q, event: behind},
-		{verb: doReceive, on: q, prepared: launch, way: l.remote, dst: dst}, {verb: doRecord, on: q, event: l.arrived[block]},
+		{verb: doReceive, on: q, prepared: launch, way: l.remote.way, dst: dst}, {verb: doRecord, on: q, event: l.arrived[block]},
 	}
 }

@@ -1,0 +1,93 @@
+package pipeline
+
+import (
+	"iter"
+	"maps"
+	"plimsoll/executor/internal/cycle"
+	"slices"
+)
+
+// prove proves that memory, of whatever device, is reused only behind its last user. With Pace, kernels touch nothing. Errors:
+// ErrPlan, *executor.OrderError.
+func (e *Executor) prove() error {
+	if e.opt.Pace != nil {
+		return nil
+	}
+	return e.proveSegments(e.provenSegments()...)
+}
+
+// proveSegments is prove for segments of so many minibatches, one behind the other.
+func (e *Executor) proveSegments(segments ...int) error {
+	var sources []iter.Seq[[]played]
+	var commands []iter.Seq[*command]
+	for _, d := range e.drivers {
+		sources, commands = append(sources, d.table.plays(d.tableDevice, segments)), append(commands, d.table.commands())
+	}
+	return e.prover().prove(sources, commands)
+}
+
+// prover returns the one of all devices. At the beginning of a run all blocks of channels are granted but those that are asked for.
+func (e *Executor) prover() prover {
+	p := prover{streams: e.streams}
+	for _, d := range e.drivers {
+		p.devices = append(p.devices, d.tableDevice)
+	}
+	for _, l := range e.channels {
+		if !l.asked {
+			p.given = append(p.given, l.free...)
+		}
+	}
+	return p
+}
+
+// mostProven is how many commands of a segment are proved at most so that operands come together in all ways that they can; what one
+// operand goes through alone is proved however long it is.
+const mostProven = 1 << 18
+
+// provenSegments returns how many minibatches the segments have that are proved, one behind the other. With a flush a step is proved
+// twice: the second begins in the memory of the first. Where batches are staged the second begins with one that waits, and a third step
+// brings its own again. Steps of a cyclic plan run on into each other: all that meets is in three of
+// them.
+//
+// Without a flush three kinds of segments follow each other:
+//
+//   - The first one fills the pipeline, and goes on until each operand of each command, and each row's shapes, have gone round twice. What the
+//     first round leaves in a place then meets what the second round puts there. If at most mostProven commands are enough, it goes on until
+//     all operands of a command have gone round together.
+//   - For each slot of the weights of a stage, the shortest segment follows that leaves the latest weights there.
+//   - The first one comes again.
+//
+// Segments of other lengths differ from these in which slab, block or slot a command has, and so do operands that come together later. What a
+// command waits for is the same. Slabs, blocks and slots of one kind are taken in turn, and each has memory and events of its own: between two
+// commands that meet in one lie the same commands, whichever it is. The order of commands is one list for each shape of a row, and all shapes
+// are in the first segment. Slots of a ring may share memory (ring), and all of them are in it, too.
+func (e *Executor) provenSegments() []int {
+	switch {
+	case e.order.plan.IsCycle():
+		return []int{3 * e.group, e.group, 3 * e.group}
+	case e.order.plan.IsFlush() && e.StagedBytes() > 0:
+		return []int{e.group, e.group, e.group}
+	case e.order.plan.IsFlush():
+		return []int{e.group, e.group}
+	}
+	begins, turn, together, commands := 0, 1, 1, 0
+	for _, d := range e.drivers {
+		for i := range d.table.rows {
+			r := &d.table.rows[i]
+			turn, commands = max(turn, r.turn, len(r.shapes.Round)), commands+len(r.lists[0])
+			for _, c := range append([]cycle.Cycle{r.shapes}, r.axes...) {
+				begins, together = max(begins, len(c.Begins)), max(together, len(c.Round))
+			}
+		}
+	}
+	together = min(together, mostProven/max(commands, 1))
+	whole := max(e.order.long(), (begins+max(2*turn, together))*e.order.repeats)
+	whole = (whole + e.group - 1) / e.group * e.group
+	ends := map[int]bool{}
+	for _, d := range e.drivers {
+		for i := range d.table.ends {
+			d.table.ends[i].lengths(e.group, ends)
+		}
+	}
+	return slices.Concat([]int{whole}, slices.Sorted(maps.Keys(ends)), []int{whole})
+}
