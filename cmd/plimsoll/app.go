@@ -2,14 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -33,77 +29,6 @@ type app struct {
 
 	mu    sync.Mutex // of err, and of
 	drawn bool       // the last line of the terminal is a live one
-}
-
-// run executes one command line and returns the exit code: 0, 1 for a failed run, 2 for bad usage or input, 3 for
-// "does not fit", 141 when nobody reads what it writes. A signal ends the context: see untilSignal.
-func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) (code int) {
-	ctx, hangUp, stop := untilSignal(ctx)
-	defer stop()
-	results := &stream{Writer: out}
-	a := &app{args: args, in: in, out: visible.Writer{W: results}, err: &stream{Writer: errs, failed: hangUp}, causes: launcher()}
-	defer func() {
-		if p := recover(); p != nil {
-			text := strings.TrimPrefix(fmt.Sprint(p), "BUG: ")
-			a.warn("BUG: %s\n%s", text, debug.Stack())
-			a.causes.report(errors.New(text))
-			bug := &failure{Command: "plimsoll", Error: text, Kind: kindBug, ExitCode: exitFailed}
-			if code = bug.ExitCode; slices.Contains(args, "--json") {
-				bug.writeJSON(visible.Writer{W: a.err})
-			}
-		}
-	}()
-	root := a.root()
-	root.SetArgs(args)
-	cmd, err := root.ExecuteContextC(ctx)
-	if err = firstOf(err, results.lost()); err == nil {
-		return exitOK
-	}
-	if errors.Is(err, syscall.EPIPE) { // plimsoll | head: whoever read has what they wanted
-		return exitUnread
-	}
-	a.causes.report(err)
-	failure := failureOf(cmd.CommandPath(), err)
-	if a.json || slices.Contains(args, "--json") { // which may stand behind the flag that is wrong
-		failure.writeJSON(visible.Writer{W: a.err})
-	} else {
-		a.warn("%s: %s", failure.Command, failure.Error)
-	}
-	return failure.ExitCode
-}
-
-func (a *app) root() *cobra.Command {
-	root := &cobra.Command{
-		Use:   "plimsoll",
-		Short: "Train networks that do not fit in memory, along a plan, at a predicted cost",
-		Long: `Plimsoll trains chains of layers that do not fit in device memory. It measures a chain, plans the fastest
-schedule under a memory limit, runs exactly that schedule, and reports prediction beside measurement.
-
-Sizes are written as 4GiB, 512MB or 123, memory also as a share of what the plain step needs: 40%.
-
-Exit codes: 0 done, 1 the run failed, 2 bad usage or input, 3 it does not fit.`,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          unknownCommand,
-	}
-	version := root.Flags().Bool("version", false, "print the version, as the command version does")
-	root.RunE = func(cmd *cobra.Command, _ []string) error {
-		if *version {
-			return a.printVersion()
-		}
-		return cmd.Help()
-	}
-	root.SetIn(a.in)
-	root.SetOut(a.out)
-	root.SetErr(a.err)
-	root.SetFlagErrorFunc(flagError)
-	root.PersistentFlags().BoolVar(&a.json, "json", false, "print one JSON object, in SI base units")
-	root.PersistentFlags().BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no notes")
-	root.AddCommand(a.devices(), a.fit(), a.profile(), a.plan(), a.frontier(), a.check(), a.train(), a.evaluate(), a.generate(), a.tokenize(), a.validate(), a.bench(), a.trace(), a.report(), a.demo(), a.models(), a.options(), a.importing(), a.convert(), a.launch(), a.version())
-	linkSettings(a, root)
-	setHelp(root)
-	completeValues(root)
-	return root
 }
 
 func unknownCommand(cmd *cobra.Command, args []string) error {
@@ -151,3 +76,51 @@ func (a *app) print(object any, text func(io.Writer)) error {
 	fmt.Fprintf(a.out, "%s\n", b)
 	return nil
 }
+
+// draw rewrites the last line of a terminal.
+func (a *app) draw(line string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	line = visible.Text(line)
+	if width := a.err.width(); width > 1 { // some say 0
+		line = string([]rune(line)[:min(len([]rune(line)), width-1)])
+	}
+	fmt.Fprint(a.err, erase+line)
+	a.drawn = true
+}
+
+// note writes a line about the run to standard error.
+func (a *app) note(format string, args ...any) {
+	if !a.quiet {
+		a.warn(format, args...)
+	}
+}
+
+// noteWhenEnded notes something when the context ends. What it returns is called at the end of what the context is for, and waits
+// for a note that has begun.
+func (a *app) noteWhenEnded(ctx context.Context, text string) (done func()) {
+	said := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(said)
+		a.note("%s", text)
+	})
+	return func() {
+		if !stop() {
+			<-said
+		}
+	}
+}
+
+// warn writes a line to standard error, --quiet or not.
+func (a *app) warn(format string, args ...any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	line := visible.Clip(visible.Lines(fmt.Sprintf(format, args...)))
+	if a.drawn {
+		line, a.drawn = erase+line, false
+	}
+	fmt.Fprintln(a.err, strings.TrimRight(line, "\n"))
+}
+
+// erase is what a terminal takes to begin its line anew.
+const erase = "\r\x1b[K"

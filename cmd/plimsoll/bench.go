@@ -334,14 +334,3 @@ func (a *app) printBench(out string, points []sweep.Point, found []sweep.Claim, 
 		fmt.Fprintf(w, "\n%d points and %d figures: %s\n", len(points), len(figures), filepath.Join(out, "index.html"))
 	})
 }
-
-// bandwidths is a flag with a comma-separated list of bandwidths.
-type bandwidths []units.Bandwidth
-
-func (b *bandwidths) String() string { return listText[units.Bandwidth](*b) }
-
-// Set implements pflag.Value.
-func (b *bandwidths) Set(text string) error { return setList((*[]units.Bandwidth)(b), text) }
-
-// Type implements pflag.Value.
-func (b *bandwidths) Type() string { return "bandwidths" }

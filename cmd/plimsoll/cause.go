@@ -58,3 +58,9 @@ func readCause(from *os.File) *cause {
 	}
 	return v
 }
+
+// ofAnother reports whether another process has ended the run: whatever this one was at, a launcher may start it again.
+func ofAnother(err error) bool {
+	e, ok := errors.AsType[*world.RankError](err)
+	return ok && e.Unwrap() == nil
+}

@@ -132,11 +132,6 @@ func (a *app) noteReport(p *pipeline.Plan, r *pipeline.Report) {
 	}
 }
 
-// noFit is an error of a plan that would run with more memory.
-type noFit struct{ error }
-
-func (e noFit) Unwrap() error { return e.error }
-
 // sequenceError is that of a sequence over its limit, with the limit at which it works.
 type sequenceError struct {
 	error

@@ -15,63 +15,6 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// deviceFigures describes a device: bytes and bytes per second.
-type deviceFigures struct {
-	Name        string `json:"name"`
-	Kind        string `json:"kind"`
-	Model       string `json:"model"`
-	Cores       int    `json:"cores,omitempty"`   // of the CPU
-	Library     string `json:"library,omitempty"` // likewise
-	MemoryBytes int64  `json:"memory_bytes"`
-	ToDevice    rate   `json:"to_device_bytes_per_s"`
-	ToHost      rate   `json:"to_host_bytes_per_s"`
-}
-
-// gpuList is what is known about the GPUs. Status is how they are reached, or why there are none.
-type gpuList struct {
-	Status string      `json:"cuda"`
-	Driver string      `json:"driver,omitempty"` // NVIDIA's version of it
-	GPUs   []gpuFigure `json:"gpus,omitempty"`
-}
-
-// gpuFigure describes a GPU: bytes, Hz and W. What is not known is left out.
-type gpuFigure struct {
-	Name            string         `json:"name"`
-	Model           string         `json:"model"`
-	Problem         string         `json:"problem,omitempty"` // why it cannot be used
-	Bus             string         `json:"bus"`
-	Capability      string         `json:"capability"`
-	Multiprocessors int            `json:"multiprocessors"`
-	MemoryBytes     int64          `json:"memory_bytes"`
-	ArenaBytes      int64          `json:"arena_bytes"` // at most, as things are
-	UsedBytes       int64          `json:"used_bytes,omitempty"`
-	PCIe            string         `json:"pcie,omitempty"`
-	NVLinks         []nvlinkFigure `json:"nvlinks,omitempty"`
-	ClockHz         int64          `json:"clock_hz,omitempty"`
-	MaxClockHz      int64          `json:"max_clock_hz,omitempty"`
-	MemoryClockHz   int64          `json:"memory_clock_hz,omitempty"`
-	PowerW          float64        `json:"power_w,omitempty"`
-	PowerLimitW     float64        `json:"power_limit_w,omitempty"`
-}
-
-// nvlinkFigure is a bundle of links to what is at a place on the bus.
-type nvlinkFigure struct {
-	To    string `json:"to"`
-	Links int    `json:"links"`
-}
-
-// devicesFlags are the flags of plimsoll devices.
-type devicesFlags struct {
-	spec          string
-	bandwidth     units.Bandwidth
-	peerBandwidth units.Bandwidth
-	memory        units.Size
-	memoryGiven   bool
-	out           string
-	pairs         bool
-	world         worldFlags
-}
-
 func (a *app) devices() *cobra.Command {
 	f := &devicesFlags{}
 	cmd := command("devices", "Show the devices, their memory and their copy bandwidths", `Show the devices of this machine: the memory that an arena can have, the kernels' instruction set, and the measured

@@ -28,8 +28,6 @@ import (
 const (
 	// secretVariable has what all processes of a run know and nobody else.
 	secretVariable = "PLIMSOLL_SECRET"
-	// lastWords is how long the others may take to say why they end, too, before they are told to; --grace if that is shorter.
-	lastWords = 3 * time.Second
 	// longestLine is how many bytes of a line are kept until its end comes.
 	longestLine = 64 << 10
 )

@@ -182,3 +182,6 @@ func (m *member) failure(end ending) *launchedError {
 	}
 	return e
 }
+
+// lastWords is how long the others may take to say why they end, too, before they are told to; --grace if that is shorter.
+const lastWords = 3 * time.Second

@@ -47,14 +47,6 @@ func (a *app) listSettings(root *cobra.Command) error {
 	})
 }
 
-// allRows returns the rows of a table.
-func allRows(table []setting) (rows []*setting) {
-	for i := range table {
-		rows = append(rows, &table[i])
-	}
-	return rows
-}
-
 // figuresOfTable returns a table with the commands that have each row.
 func figuresOfTable(root *cobra.Command, flag string, table []setting) (all []settingFigure) {
 	for _, r := range allRows(table) {

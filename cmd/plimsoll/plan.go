@@ -8,12 +8,10 @@ import (
 	"io"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"plimsoll/executor"
-	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/auto"
 	"plimsoll/planner/chain"
@@ -22,22 +20,6 @@ import (
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 )
-
-// planFlags are the flags of plimsoll plan.
-type planFlags struct {
-	chain    string
-	memory   units.Size
-	strategy string
-	link     planLink
-	options  strategyFlags
-	pipe     pipelineFlags
-
-	memoryGiven bool
-	budget      time.Duration
-	out         string
-	text        bool
-	list        bool
-}
 
 func (a *app) plan() *cobra.Command {
 	f := &planFlags{}

@@ -216,3 +216,19 @@ func zeroOfPlan(n int, plan *pipeline.Plan) error {
 	}
 	return nil
 }
+
+// planFlags are the flags of plimsoll plan.
+type planFlags struct {
+	chain    string
+	memory   units.Size
+	strategy string
+	link     planLink
+	options  strategyFlags
+	pipe     pipelineFlags
+
+	memoryGiven bool
+	budget      time.Duration
+	out         string
+	text        bool
+	list        bool
+}

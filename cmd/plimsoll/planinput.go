@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -9,9 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"plimsoll/bench/report"
-	"plimsoll/bench/timeline"
-	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/bounded"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
@@ -148,12 +144,6 @@ func (f *planInput) platformOf(plan *pipeline.Plan, file string) (*pipeline.Plat
 	return plan.Platform, nil
 }
 
-// ranTable is PyTorch's table of pipeline ops as it ran; it may not have come to its end.
-type ranTable struct {
-	*interop.Placed
-	*interop.Run
-}
-
 // place puts a table on a chain and a platform, and runs it. Without a file, the chain has F = I = W = 1 s, B = 2 s and no sizes, and the
 // platform has as many devices as the table has ranks.
 func (f *planInput) place(text string, of *planFor) (*ranTable, error) {
@@ -185,13 +175,6 @@ func (f *planInput) place(text string, of *planFor) (*ranTable, error) {
 		return nil, usage(fmt.Errorf("%s: %w", f, err))
 	}
 	return &ranTable{placed, run}, nil
-}
-
-// anyPlan is a plan for one device or for several, with what it is for.
-type anyPlan struct {
-	chain    *chain.Chain
-	plan     *pipeline.Plan
-	platform *pipeline.Platform
 }
 
 // planFor says what a plan of others lacks, or has otherwise: a plan file has it all.
@@ -300,68 +283,5 @@ func (f planFiles) writable(chain string) error {
 	return allWritable(chain, output{"--output", f.plan}, output{"--svg", f.svg}, output{"--trace", f.trace})
 }
 
-// write writes the plan, its drawing and its timeline, as predicted: all files or none.
-func (p *anyPlan) write(files planFiles) error {
-	var all []atomicfile.Output
-	add := func(path string, write func(io.Writer) error) {
-		if path != "" {
-			all = append(all, atomicfile.Output{Path: path, Write: write})
-		}
-	}
-	add(files.plan, p.plan.Encode)
-	if files.svg != "" || files.trace != "" {
-		svg, trace, err := p.pictures()
-		if err != nil {
-			return usage(err)
-		}
-		add(files.svg, svg)
-		add(files.trace, trace)
-	}
-	return atomicfile.WriteAll(atomicfile.OS{}, all...)
-}
-
-// pictures returns what draws a plan, the memory over time or a pipeline's timeline, and what writes its timeline for Perfetto.
-func (p *anyPlan) pictures() (svg, trace func(io.Writer) error, err error) {
-	switch {
-	case p.plan.IsCycle():
-		return nil, nil, errors.New("a plan that moves weights and state is not drawn yet: leave --svg and --trace out")
-	case !p.plan.IsSequence():
-		t, err := p.timeline()
-		if err != nil {
-			return nil, nil, err
-		}
-		picture := &report.Timeline{Title: t.Title, Panels: []report.Panel{timeline.Panel("planned", t)}}
-		return picture.WriteSVG, timeline.Trace(t).Write, nil
-	}
-	t := &timeline.Step{Chain: p.chain, Plan: p.plan}
-	chart, err := t.Chart()
-	if err != nil {
-		return nil, nil, err
-	}
-	steps, err := t.Trace(p.chain.Name)
-	if err != nil {
-		return nil, nil, err
-	}
-	return chart.WriteSVG, steps.Write, nil
-}
-
 // shownPeriods is how many periods of a periodic plan its timeline shows.
 const shownPeriods = 4
-
-// timeline returns the timeline of a plan with stages by its own times: the step, or a few periods. Each stage's sequence is drawn as one
-// forward and one backward.
-func (p *anyPlan) timeline() (*pipeline.Timeline, error) {
-	spans, err := pipeline.Planned(p.chain, p.platform, p.plan, shownPeriods)
-	if err != nil {
-		return nil, err
-	}
-	return pipeline.NewTimeline(p.chain, p.platform, p.plan, spans)
-}
-
-// size returns how many ops, or tasks, a plan has, and how long its step or its period takes.
-func (p *anyPlan) size() (ops int, seconds float64) {
-	if p.plan.IsSequence() {
-		return len(p.plan.Sequence()), p.plan.Predicted.Makespan
-	}
-	return len(p.plan.Tasks), cmp.Or(p.plan.Period, p.plan.Predicted.Makespan)
-}

@@ -16,22 +16,6 @@ import (
 	"plimsoll/runtime/devices"
 )
 
-// rate is bytes per second, +Inf where copies take no time: null in JSON.
-type rate float64
-
-func (r rate) String() string {
-	if math.IsInf(float64(r), 1) {
-		return "in no time"
-	}
-	return units.Rate(float64(r), "B")
-}
-
-// peerFigure is the link between two devices or, where one is split, between any two parts of it.
-type peerFigure struct {
-	Between [2]string `json:"between"` // as the user wrote them: "cpu*4"
-	Rate    rate      `json:"bytes_per_s"`
-}
-
 // inventory is devices that are open, and what was measured on them. The parts of one device are alike: what is measured on
 // the first of them, or between the first two, holds for all.
 type inventory struct {

@@ -394,3 +394,11 @@ func optionsNamed(of string) (all []string) {
 	}
 	return all
 }
+
+// allRows returns the rows of a table.
+func allRows(table []setting) (rows []*setting) {
+	for i := range table {
+		rows = append(rows, &table[i])
+	}
+	return rows
+}

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
-	"plimsoll/internal/visible"
 )
 
 // status shows how far a run is: one line that is rewritten on a terminal, a line now and then elsewhere.
@@ -75,52 +72,4 @@ func (s *status) saved(step int, err error) {
 	if err != nil {
 		s.app.warn("after step %d: %s", step, failureOf("", err).Error)
 	}
-}
-
-// erase is what a terminal takes to begin its line anew.
-const erase = "\r\x1b[K"
-
-// draw rewrites the last line of a terminal.
-func (a *app) draw(line string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	line = visible.Text(line)
-	if width := a.err.width(); width > 1 { // some say 0
-		line = string([]rune(line)[:min(len([]rune(line)), width-1)])
-	}
-	fmt.Fprint(a.err, erase+line)
-	a.drawn = true
-}
-
-// note writes a line about the run to standard error.
-func (a *app) note(format string, args ...any) {
-	if !a.quiet {
-		a.warn(format, args...)
-	}
-}
-
-// noteWhenEnded notes something when the context ends. What it returns is called at the end of what the context is for, and waits
-// for a note that has begun.
-func (a *app) noteWhenEnded(ctx context.Context, text string) (done func()) {
-	said := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(said)
-		a.note("%s", text)
-	})
-	return func() {
-		if !stop() {
-			<-said
-		}
-	}
-}
-
-// warn writes a line to standard error, --quiet or not.
-func (a *app) warn(format string, args ...any) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	line := visible.Clip(visible.Lines(fmt.Sprintf(format, args...)))
-	if a.drawn {
-		line, a.drawn = erase+line, false
-	}
-	fmt.Fprintln(a.err, strings.TrimRight(line, "\n"))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"plimsoll/bench"
+	"plimsoll/bench/receipt"
 	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
@@ -203,4 +204,10 @@ func (s *summary) incidents() {
 			s.line(line.text, units.Count(line.n, line.of))
 		}
 	}
+}
+
+// trainFigures is what train prints as JSON.
+type trainFigures struct {
+	train.Summary
+	Receipt *receipt.Receipt `json:"receipt,omitempty"` // of the step in the middle, on one device
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"plimsoll/bench"
-	"plimsoll/bench/receipt"
 	"plimsoll/executor/train"
 	"plimsoll/planner/pipeline"
 )
@@ -149,19 +148,6 @@ func (a *app) runFollower(ctx context.Context, f *trainFlags) (err error) {
 	}
 	_, err = r.Do(ctx)
 	return err
-}
-
-func closeFrom(r *train.Run) error {
-	if r.From == nil {
-		return nil
-	}
-	return r.From.Close()
-}
-
-// trainFigures is what train prints as JSON.
-type trainFigures struct {
-	train.Summary
-	Receipt *receipt.Receipt `json:"receipt,omitempty"` // of the step in the middle, on one device
 }
 
 // trainAndWrite trains, writes the run's folder and prints the summary.

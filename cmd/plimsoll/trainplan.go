@@ -387,3 +387,10 @@ func (a *app) newPipe(ctx context.Context, r *train.Run, f *trainFlags, platform
 	}
 	return p, err
 }
+
+func closeFrom(r *train.Run) error {
+	if r.From == nil {
+		return nil
+	}
+	return r.From.Close()
+}

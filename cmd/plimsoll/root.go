@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"plimsoll/internal/visible"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// run executes one command line and returns the exit code: 0, 1 for a failed run, 2 for bad usage or input, 3 for
+// "does not fit", 141 when nobody reads what it writes. A signal ends the context: see untilSignal.
+func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) (code int) {
+	ctx, hangUp, stop := untilSignal(ctx)
+	defer stop()
+	results := &stream{Writer: out}
+	a := &app{args: args, in: in, out: visible.Writer{W: results}, err: &stream{Writer: errs, failed: hangUp}, causes: launcher()}
+	defer func() {
+		if p := recover(); p != nil {
+			text := strings.TrimPrefix(fmt.Sprint(p), "BUG: ")
+			a.warn("BUG: %s\n%s", text, debug.Stack())
+			a.causes.report(errors.New(text))
+			bug := &failure{Command: "plimsoll", Error: text, Kind: kindBug, ExitCode: exitFailed}
+			if code = bug.ExitCode; slices.Contains(args, "--json") {
+				bug.writeJSON(visible.Writer{W: a.err})
+			}
+		}
+	}()
+	root := a.root()
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err = firstOf(err, results.lost()); err == nil {
+		return exitOK
+	}
+	if errors.Is(err, syscall.EPIPE) { // plimsoll | head: whoever read has what they wanted
+		return exitUnread
+	}
+	a.causes.report(err)
+	failure := failureOf(cmd.CommandPath(), err)
+	if a.json || slices.Contains(args, "--json") { // which may stand behind the flag that is wrong
+		failure.writeJSON(visible.Writer{W: a.err})
+	} else {
+		a.warn("%s: %s", failure.Command, failure.Error)
+	}
+	return failure.ExitCode
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "plimsoll",
+		Short: "Train networks that do not fit in memory, along a plan, at a predicted cost",
+		Long: `Plimsoll trains chains of layers that do not fit in device memory. It measures a chain, plans the fastest
+schedule under a memory limit, runs exactly that schedule, and reports prediction beside measurement.
+
+Sizes are written as 4GiB, 512MB or 123, memory also as a share of what the plain step needs: 40%.
+
+Exit codes: 0 done, 1 the run failed, 2 bad usage or input, 3 it does not fit.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          unknownCommand,
+	}
+	version := root.Flags().Bool("version", false, "print the version, as the command version does")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *version {
+			return a.printVersion()
+		}
+		return cmd.Help()
+	}
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.SetFlagErrorFunc(flagError)
+	root.PersistentFlags().BoolVar(&a.json, "json", false, "print one JSON object, in SI base units")
+	root.PersistentFlags().BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no notes")
+	root.AddCommand(a.devices(), a.fit(), a.profile(), a.plan(), a.frontier(), a.check(), a.train(), a.evaluate(), a.generate(), a.tokenize(), a.validate(), a.bench(), a.trace(), a.report(), a.demo(), a.models(), a.options(), a.importing(), a.convert(), a.launch(), a.version())
+	linkSettings(a, root)
+	setHelp(root)
+	completeValues(root)
+	return root
+}
