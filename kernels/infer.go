@@ -315,3 +315,16 @@ func same(kind string, in []Desc, n int) (Desc, error) {
 	}
 	return Desc{Shape: slices.Clone(in[0].Shape), DType: in[0].DType}, nil
 }
+
+// Params implements Op.
+func (c Conv2D) Params(in []Desc) []Param {
+	d := c.Defaults()
+	depth := in[0].Shape[3] / d.Groups
+	area := d.KernelH * d.KernelW
+	fanIn, fanOut := depth*area, d.Out*area
+	ps := []Param{{Name: "weight", Desc: F32(d.Out, d.KernelH, d.KernelW, depth), Trained: true, FanIn: fanIn, FanOut: fanOut}}
+	if d.Bias {
+		ps = append(ps, Param{Name: "bias", Desc: F32(d.Out), Trained: true, FanIn: fanIn, FanOut: fanOut})
+	}
+	return ps
+}

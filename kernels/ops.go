@@ -196,19 +196,6 @@ func (SoftmaxCrossEntropy) Alias(pass Pass, out, in Operand) bool {
 // Params.
 
 // Params implements Op.
-func (c Conv2D) Params(in []Desc) []Param {
-	d := c.Defaults()
-	depth := in[0].Shape[3] / d.Groups
-	area := d.KernelH * d.KernelW
-	fanIn, fanOut := depth*area, d.Out*area
-	ps := []Param{{Name: "weight", Desc: F32(d.Out, d.KernelH, d.KernelW, depth), Trained: true, FanIn: fanIn, FanOut: fanOut}}
-	if d.Bias {
-		ps = append(ps, Param{Name: "bias", Desc: F32(d.Out), Trained: true, FanIn: fanIn, FanOut: fanOut})
-	}
-	return ps
-}
-
-// Params implements Op.
 func (BatchNorm) Params(in []Desc) []Param {
 	c := F32(channels(in[0]))
 	return []Param{

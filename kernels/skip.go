@@ -65,9 +65,6 @@ func (p Pack) Infer(in []Desc) (Desc, error) {
 	return output(p.Kind(), in[0].DType, in[0].Shape[0], 1, 1, int(sum))
 }
 
-// sample returns the elements of one sample.
-func sample(d Desc) int64 { return d.Elements() / int64(d.Shape[0]) }
-
 // Defaults returns the op with zero Rows replaced by 1.
 func (s Slice) Defaults() Slice {
 	s.Rows = max(s.Rows, 1)

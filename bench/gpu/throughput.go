@@ -31,16 +31,6 @@ type speedRow struct {
 	Error     string  `json:"error,omitempty"`
 }
 
-// job is one model at one size.
-type job struct {
-	model        string
-	image, batch int
-}
-
-func (j job) peer(precision, mode string) string {
-	return fmt.Sprintf("%s:%d:%d:%s:%s", j.model, j.image, j.batch, precision, mode)
-}
-
 func (p *part) jobs() []job {
 	switch {
 	case p.tiny && p.python == "":

@@ -28,19 +28,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"time"
 
 	"plimsoll/planner/milp"
 	"plimsoll/planner/pipeline"
 )
-
-const name = "ilp"
-
-// defaultLimit ends a search that was given no time, by neither its request nor its context.
-const defaultLimit = time.Minute
-
-// mostLayers is how many layers a program is made for. That of more takes longer to set up than most searches may last.
-const mostLayers = 64
 
 // Strategies returns the registry entries of this package.
 func Strategies() []pipeline.Strategy {

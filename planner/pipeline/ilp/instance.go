@@ -107,3 +107,6 @@ func stages(devices []int) []pipeline.Stage {
 	}
 	return all
 }
+
+// mostLayers is how many layers a program is made for. That of more takes longer to set up than most searches may last.
+const mostLayers = 64

@@ -2,9 +2,7 @@ package ilp
 
 import (
 	"context"
-	"errors"
 
-	"plimsoll/planner/milp"
 	"plimsoll/planner/pipeline"
 )
 
@@ -86,9 +84,4 @@ func (in *instance) needs(devices []int) []int64 {
 // fewest returns the smallest memory of each device that is enough. Errors: those of milp.
 func (s *search) fewest(ctx context.Context) (*packing, error) {
 	return s.pack(ctx, make([]int64, s.Platform.Devices))
-}
-
-// stopped reports whether a program had no answer because its time was over.
-func stopped(err error) bool {
-	return errors.Is(err, milp.ErrStopped) || errors.Is(err, context.DeadlineExceeded)
 }

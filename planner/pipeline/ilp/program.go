@@ -161,3 +161,12 @@ func (g *program) bytes(i int) int64 {
 		return g.Chain.Gradient(l)
 	}
 }
+
+// seconds returns the length of a task.
+func (g *program) seconds(i int) float64 {
+	l := g.layer(i)
+	if i < g.layers() {
+		return g.costs.Forward(l, l)
+	}
+	return g.costs.Backward(l, l)
+}

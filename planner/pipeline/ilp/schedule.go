@@ -73,15 +73,6 @@ func communication(k pipeline.Kind) pipeline.Kind {
 	return pipeline.CB
 }
 
-// seconds returns the length of a task.
-func (g *program) seconds(i int) float64 {
-	l := g.layer(i)
-	if i < g.layers() {
-		return g.costs.Forward(l, l)
-	}
-	return g.costs.Backward(l, l)
-}
-
 // link returns the resource of a communication from one device to another.
 func (g *program) link(from, to int) [2]int {
 	if g.Platform.Duplex {

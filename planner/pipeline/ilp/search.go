@@ -148,3 +148,13 @@ func (s *search) list(ctx context.Context, devices []int) (*pipeline.Plan, error
 	r.Stages = stages(devices)
 	return periodic.List(ctx, name, r)
 }
+
+// defaultLimit ends a search that was given no time, by neither its request nor its context.
+const defaultLimit = time.Minute
+
+// stopped reports whether a program had no answer because its time was over.
+func stopped(err error) bool {
+	return errors.Is(err, milp.ErrStopped) || errors.Is(err, context.DeadlineExceeded)
+}
+
+const name = "ilp"
