@@ -38,9 +38,6 @@ func (l *Library) products(call kernels.Call, c convolution) (all []algorithm) {
 	return all
 }
 
-// biased reports whether the op has a bias.
-func (b *builder) biased() bool { return len(b.call.Op.Params(b.call.In)) > 1 }
-
 // matrices are the operands of a convolution without a window, or of a linear layer. X and DX are pixels x channels, Y and DY
 // pixels x outputs, the weights outputs x channels.
 type matrices struct {
@@ -82,12 +79,6 @@ func (b *builder) whole(c convolution, m matrices) (p nvidia.Product, left, righ
 		left, right = b.at(kernels.DY, 0), b.at(kernels.X, 0)
 	}
 	return p, left, right
-}
-
-// space is memory in the workspace that all products of a call use, one after the other.
-type space struct {
-	at    cu.DevicePtr
-	bytes int64
 }
 
 // What cuBLAS gets as workspace, by shape alone, and so the same bits everywhere: room for the result in float32 from each part that its

@@ -1,0 +1,103 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+// #include "args.h"
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+
+	"plimsoll/kernels"
+	"plimsoll/runtime/cuda"
+)
+
+func (l *Library) build(c kernels.Call, a addresses) (*builder, error) {
+	return l.buildAs(c, a, measured)
+}
+
+// buildAs builds a convolution or linear layer by an algorithm.
+func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder, error) {
+	b := &builder{lib: l, call: c, algorithm: how, address: a}
+	switch op := c.Op.(type) {
+	case kernels.Conv2D:
+		b.conv(newConvolution(op.Defaults(), c.In[0]))
+	case kernels.Linear:
+		b.conv(newLinear(op, c.In[0]))
+	case kernels.BatchNorm:
+		b.norm(op.Defaults())
+	case kernels.ReLU:
+		b.relu(op)
+	case kernels.Add:
+		b.add()
+	case kernels.Concat, kernels.Pack:
+		b.concat()
+	case kernels.Slice:
+		b.slice(op.Defaults())
+	case kernels.Upsample:
+		b.upsample(op)
+	case kernels.Cast:
+		b.cast(op)
+	case kernels.MaxPool:
+		b.pool(kernels.AvgPool(op.Defaults()), "maxpool")
+	case kernels.AvgPool:
+		b.pool(op.Defaults(), "avgpool")
+	case kernels.GlobalAvgPool:
+		b.globalPool()
+	case kernels.AdaptiveAvgPool:
+		b.adaptivePool(op)
+	case kernels.Dropout:
+		b.dropout(op)
+	case kernels.SoftmaxCrossEntropy:
+		b.loss()
+	case kernels.Embedding:
+		b.embedding(op)
+	case kernels.LayerNorm:
+		b.rowNorm(op.Defaults().Epsilon, true)
+	case kernels.RMSNorm:
+		b.rowNorm(op.Defaults().Epsilon, false)
+	case kernels.GELU:
+		b.activation(map[bool]string{false: "gelu", true: "gelu_tanh"}[op.Tanh])
+	case kernels.SiLU:
+		b.activation("silu")
+	case kernels.Multiply:
+		b.elementProduct()
+	case kernels.Rotary:
+		b.rotary(op)
+	case kernels.Attention:
+		b.attention(op.Defaults())
+	default:
+		b.fail("%w", kernels.NoKernel("kernels/cuda"))
+	}
+	return b, b.err
+}
+
+// launch loads the kernels of what was built.
+func (l *Library) launch(name string, b *builder) (cuda.Launch, error) {
+	var all []cuda.Launch
+	for _, s := range b.steps {
+		if s.call != nil {
+			all = append(all, s.call)
+			continue
+		}
+		k, err := l.kernel(s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		all = append(all, k)
+	}
+	return cuda.Sequence(name, all...), nil
+}
+
+func (l *Library) kernel(s step) (cuda.Launch, error) {
+	m, err := l.device.Module(s.module, images[s.module])
+	if err != nil {
+		return nil, err
+	}
+	f, err := m.Function(s.function)
+	if err != nil {
+		return nil, err
+	}
+	return l.device.NewKernel(s.function, f, s.grid, s.block, s.shared, unsafe.Pointer(unsafe.SliceData(s.args)), uintptr(len(s.args)))
+}
