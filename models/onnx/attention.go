@@ -8,13 +8,6 @@ import (
 	"plimsoll/kernels"
 )
 
-// scores are what attention makes before it multiplies values: queries times keys, scaled, masked, or their softmax.
-type scores struct {
-	queries, keys heads
-	scale         float64
-	causal, soft  bool
-}
-
 // heads are N,H,T,D, or N*H,T,D, of a sequence N,T,C: H heads of D channels from the first channel on.
 type heads struct {
 	step                        *step
@@ -194,13 +187,6 @@ func (c *call) masked(x *value, m *mask) (*value, error) {
 
 // leastHidden is what is added at least to a score that is not seen: the exponential of it is 0.
 const leastHidden = -1e4
-
-// mask is a square matrix, low on the diagonal and below it, high above; both are the same where it is one number.
-type mask struct {
-	n         int
-	low, high float64
-	dims      []int // the last two are n
-}
 
 // square returns the mask of a shape; nil: it is none.
 func square(dims []int, low, high float64) *mask {

@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"fmt"
+	"plimsoll/kernels"
 	"slices"
 )
 
@@ -199,4 +200,39 @@ func whole(numbers []float64) ([]int, error) {
 		}
 	}
 	return all, nil
+}
+
+// flat returns an image as a matrix, channel by channel, as PyTorch flattens it.
+func (c *call) flat(x *value) (*value, error) {
+	switch d := x.step.desc.Shape; {
+	case len(d) == 4:
+		return c.push(c.node, kernels.AdaptiveAvgPool{OutH: d[1], OutW: d[2]}, asImage, nil, x)
+	case len(d) == 2:
+		return &value{step: x.step, shape: slices.Clone(d)}, nil
+	}
+	return nil, fmt.Errorf("input 0 is %v, which is not flattened", x.shape)
+}
+
+// embedding looks up rows of a table by the tokens, or one for each position.
+func (c *call) embedding(x, at *value, axis int) (*value, error) {
+	from, err := c.param(0, asIs)
+	if err != nil {
+		return nil, err
+	}
+	if axis != 0 || from.layout != asIs {
+		return nil, fmt.Errorf("of axis %d of a table, or a transposed one, is not supported", axis)
+	}
+	if at.shape != nil && c.tokens(at) {
+		op := kernels.Embedding{Vocabulary: int(x.tensor.dims[0]), Width: int(x.tensor.dims[1]), To: c.config.DType.Stored()}
+		return c.push(c.node, op, asImage, []source{from}, at)
+	}
+	for i, v := range at.numbers {
+		if v != float64(i) {
+			return nil, fmt.Errorf("rows %v of a table, and only the first ones, in order, are supported", at.numbers[:min(len(at.numbers), 8)])
+		}
+	}
+	if len(at.numbers) == 0 {
+		return nil, fmt.Errorf("a table is read neither with the tokens nor with constant positions, which alone is supported")
+	}
+	return &value{table: &table{from, len(at.numbers)}}, nil
 }

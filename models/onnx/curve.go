@@ -7,15 +7,6 @@ import (
 	"plimsoll/kernels"
 )
 
-// curve is a function of each element of a tensor, by its values at samples: what elementwise ops with constants, or with the tensor
-// itself, make of it. One that is an activation of kernels becomes its op when something reads it.
-//
-// Exports write activations out, each version in its own way. Two functions of so few ops that are equal at all samples are taken for equal.
-type curve struct {
-	of *value // a tensor or a view
-	at []float64
-}
-
 // samples are arguments in which all activations are told apart, and where none is constant.
 var samples = func() (all []float64) {
 	for x := -7.9; x < 8; x += 0.37 {
@@ -115,8 +106,6 @@ func ofTwo(g func(x, y float64) float64, op kernels.Op) func(c *call) (*value, e
 		return c.both(op)
 	}
 }
-
-func isNumber(v *value) bool { return v != nil && len(v.numbers) == 1 }
 
 // is reports whether two values are one tensor or view.
 func (v *value) is(w *value) bool {

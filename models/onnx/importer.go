@@ -3,62 +3,10 @@ package onnx
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"plimsoll/kernels"
 	"plimsoll/models"
 )
-
-// value is what a tensor of the graph is here: the output of a step, what follows from it without a step so far, a constant that is
-// computed with, or an initializer. Of one that is made of something unsupported, none of it is set.
-type value struct {
-	shape  []int // of what follows from the input, as ONNX has it: N,C,H,W of an image that is N,H,W,C here
-	step   *step
-	view   *view
-	curve  *curve
-	scores *scores
-	from   *node  // that made it
-	made   *value // the tensor that it has become, for something that reads it
-
-	numbers []float64
-	dims    []int // of numbers; nil: a scalar
-	mask    *mask
-
-	tensor  *tensor
-	flipped string // the name of the matrix that tensor is, transposed
-	table   *table
-
-	rest []*value // outputs of the node behind the first
-}
-
-// table is the first rows of an initializer, one for each position.
-type table struct {
-	source
-	rows int
-}
-
-// step is an op of the model.
-type step struct {
-	op      kernels.Op // nil: the model's input
-	in      []*step
-	desc    kernels.Desc
-	sources []source
-	node    string  // that it comes from
-	joined  []*step // of a Concat, what it joins, all told
-
-	at int // its number in the order of the steps
-}
-
-// source is an initializer that is a parameter.
-type source struct {
-	name   string
-	tensor *tensor
-	layout layout
-	tied   bool // it is the table of an embedding, too
-}
-
-// layout says how an initializer has the elements of a parameter.
-type layout uint8
 
 const (
 	asIs       layout = iota
@@ -103,116 +51,8 @@ func newImporter(g *graph, c models.Config) *importer {
 	return m
 }
 
-// run makes the steps. Errors name all nodes that are not supported, up to mostProblems.
-func (m *importer) run() error {
-	wanted := m.wanted()
-	for _, n := range m.nodes {
-		for _, in := range n.in {
-			m.reads[in]++
-		}
-	}
-	for i, n := range m.nodes {
-		if wanted[i] {
-			m.add(n)
-		}
-	}
-	if m.problems != nil {
-		text := strings.Join(m.problems, "; ")
-		if m.more > 0 {
-			text += fmt.Sprintf("; and %d more", m.more)
-		}
-		return fmt.Errorf("%s", text)
-	}
-	if m.logits() == nil {
-		return fmt.Errorf("output %q is no logits, N,classes of images or N,T,classes of tokens, that follow from the input", m.outputs[0].name)
-	}
-	m.fuse()
-	m.prune(m.logits())
-	return nil
-}
-
-// logits returns the step that makes the output; nil: none does.
-func (m *importer) logits() *step {
-	out := m.values[m.outputs[0].name]
-	if out == nil || out.step == nil || out.step == m.input {
-		return nil
-	}
-	have, labels := out.step.desc.Shape, m.input.desc.Shape[:1]
-	if m.text() {
-		labels = m.input.desc.Shape
-	}
-	if !slices.Equal(have[:len(have)-1], labels) || !slices.Equal(out.shape, have) {
-		return nil
-	}
-	return out.step
-}
-
 // classes returns how many logits there are.
 func (m *importer) classes() int { return last(m.steps[len(m.steps)-1].desc.Shape) }
-
-// wanted returns which nodes the output needs.
-func (m *importer) wanted() []bool {
-	need, wanted := map[string]bool{m.outputs[0].name: true}, make([]bool, len(m.nodes))
-	for i, n := range slices.Backward(m.nodes) {
-		if !slices.ContainsFunc(n.out, func(out string) bool { return need[out] }) {
-			continue
-		}
-		wanted[i] = true
-		for _, in := range n.in {
-			need[in] = true
-		}
-	}
-	return wanted
-}
-
-// add makes what a node is of: a step, a constant, another name of a value. What it cannot becomes a problem; nodes that read of one
-// are passed over, so that each problem is told once.
-func (m *importer) add(n *node) {
-	broken := false
-	var v *value
-	err := func() error {
-		for _, in := range n.in {
-			x, err := m.value(in)
-			if err != nil {
-				return err
-			}
-			broken = broken || x != nil && x.kind() == ""
-		}
-		if broken && m.knows(n) {
-			return nil
-		}
-		var err error
-		if v, err = m.make(n); v != nil {
-			m.computed += len(v.numbers)
-		}
-		if m.computed > mostComputed {
-			v, err = nil, fmt.Errorf("the graph computes with more than %d constants", mostComputed)
-		}
-		return err
-	}()
-	if err != nil {
-		m.problem(n, err)
-	}
-	if v == nil {
-		v = &value{}
-	}
-	for i, out := range n.out {
-		w := &value{}
-		if i == 0 {
-			w = v
-		} else if i <= len(v.rest) {
-			w = v.rest[i-1]
-		}
-		if out != "" {
-			m.values[out] = w
-		}
-	}
-}
-
-// knows reports whether there is such an op.
-func (m *importer) knows(n *node) bool {
-	return ops[n.op].read != nil && (n.domain == "" || n.domain == "ai.onnx")
-}
 
 // problem keeps what is wrong with a node.
 func (m *importer) problem(n *node, err error) {
@@ -266,19 +106,6 @@ func (t *tensor) value() (*value, error) {
 		}
 	}
 	return v, nil
-}
-
-// kind says what a value is; "" of what is made of something unsupported.
-func (v *value) kind() string {
-	switch {
-	case v.shape != nil:
-		return "a tensor"
-	case v.tensor != nil, v.table != nil:
-		return "an initializer"
-	case v.numbers != nil, v.mask != nil:
-		return "a constant"
-	}
-	return ""
 }
 
 // push adds a step.

@@ -84,12 +84,6 @@ func (g *graph) describe(path string) (f models.File, c models.Config, err error
 	return f, c, nil
 }
 
-// text reports whether the model reads tokens N,T.
-func (g *graph) text() bool {
-	in := g.inputs[0]
-	return (in.dtype == typeInt64 || in.dtype == typeInt32) && len(in.shape) == 2
-}
-
 // openLength is the tokens of a sample of a graph that leaves them open.
 const openLength = 64
 
@@ -101,19 +95,6 @@ func (g *graph) describeText(path string) (f models.File, c models.Config, err e
 	}
 	c = models.Config{Batch: max(int(shape[0]), 1), Channels: 1, Image: cmp.Or(int(shape[1]), openLength)}
 	return models.File{Known: models.Known{Name: path, Summary: "of a file", Image: c.Image}, Channels: c.Channels, Text: true}, c, nil
-}
-
-// importer returns what has read the graph. Where it leaves open how many tokens a sample has, that is the longest one, half of
-// openLength and so on, that its tables and masks have.
-func (g *graph) importer(c *models.Config) (*importer, error) {
-	for {
-		m := newImporter(g, *c)
-		err := m.run()
-		if err == nil || !g.text() || g.inputs[0].shape[1] != 0 || c.Image == 1 {
-			return m, err
-		}
-		c.Image /= 2
-	}
 }
 
 // build returns the model for a configuration.

@@ -3,7 +3,6 @@ package onnx
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -48,26 +47,6 @@ func init() { // they look each other up
 // of is a reader of the attributes that a text lists.
 func of(read func(c *call) (*value, error), attributes string) reader {
 	return reader{read, strings.Fields(attributes)}
-}
-
-// make returns what a node makes. An attribute that no reader knows is the first reason to refuse it, then one with a value that is not
-// supported, then its inputs.
-func (m *importer) make(n *node) (*value, error) {
-	if !m.knows(n) {
-		return nil, fmt.Errorf("the op is not supported")
-	}
-	r := ops[n.op]
-	for _, name := range slices.Sorted(maps.Keys(n.attributes)) {
-		if !slices.Contains(r.attributes, name) {
-			return nil, fmt.Errorf("attribute %s is not supported", name)
-		}
-	}
-	c := &call{importer: m, node: n, known: r.attributes}
-	v, err := r.read(c)
-	if c.err != nil {
-		return nil, c.err
-	}
-	return v, err
 }
 
 func elementwise(op kernels.Op) func(c *call) (*value, error) {
@@ -263,14 +242,6 @@ func reduceMean(c *call) (*value, error) {
 	}, nil, x)
 }
 
-// positive returns an axis that may be counted from the end.
-func positive(axis, axes int) int {
-	if axis < 0 {
-		return axis + axes
-	}
-	return axis
-}
-
 func gemm(c *call) (*value, error) {
 	x, seen, err := c.rows(0, 2)
 	if err != nil {
@@ -388,30 +359,6 @@ func (c *call) widen(s *step, op kernels.Op, from source) error {
 	return nil
 }
 
-// embedding looks up rows of a table by the tokens, or one for each position.
-func (c *call) embedding(x, at *value, axis int) (*value, error) {
-	from, err := c.param(0, asIs)
-	if err != nil {
-		return nil, err
-	}
-	if axis != 0 || from.layout != asIs {
-		return nil, fmt.Errorf("of axis %d of a table, or a transposed one, is not supported", axis)
-	}
-	if at.shape != nil && c.tokens(at) {
-		op := kernels.Embedding{Vocabulary: int(x.tensor.dims[0]), Width: int(x.tensor.dims[1]), To: c.config.DType.Stored()}
-		return c.push(c.node, op, asImage, []source{from}, at)
-	}
-	for i, v := range at.numbers {
-		if v != float64(i) {
-			return nil, fmt.Errorf("rows %v of a table, and only the first ones, in order, are supported", at.numbers[:min(len(at.numbers), 8)])
-		}
-	}
-	if len(at.numbers) == 0 {
-		return nil, fmt.Errorf("a table is read neither with the tokens nor with constant positions, which alone is supported")
-	}
-	return &value{table: &table{from, len(at.numbers)}}, nil
-}
-
 // gelu is GELU, exact or by tanh.
 func gelu(c *call) (*value, error) {
 	how := ""
@@ -490,17 +437,6 @@ func (c *call) concatConstants() (*value, bool) {
 	}
 	all.dims = []int{len(all.numbers)}
 	return all, true
-}
-
-// flat returns an image as a matrix, channel by channel, as PyTorch flattens it.
-func (c *call) flat(x *value) (*value, error) {
-	switch d := x.step.desc.Shape; {
-	case len(d) == 4:
-		return c.push(c.node, kernels.AdaptiveAvgPool{OutH: d[1], OutW: d[2]}, asImage, nil, x)
-	case len(d) == 2:
-		return &value{step: x.step, shape: slices.Clone(d)}, nil
-	}
-	return nil, fmt.Errorf("input 0 is %v, which is not flattened", x.shape)
 }
 
 func flatten(c *call) (*value, error) {

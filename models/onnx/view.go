@@ -7,17 +7,6 @@ import (
 	"plimsoll/kernels"
 )
 
-// view is the elements of a sequence in another order, or some of them: what Reshape, Transpose, Split, Slice and Gather make of it. It
-// is no tensor of its own. Attention reads heads through views, and Linear rows; other ops what is a tensor again.
-type view struct {
-	step *step
-	from int      // the first element
-	axes [][]loop // an index along an axis counts through its loops, the last one fastest
-}
-
-// loop is n elements that are stride apart.
-type loop struct{ n, stride int }
-
 // viewOf returns the view of all of a step, its axes those of the step.
 func viewOf(s *step) view {
 	shape := s.desc.Shape
@@ -131,8 +120,6 @@ func (v view) ordered(width int) (view, bool) {
 	w.axes[len(rows)-1] = merged([]loop{{width, 1}})
 	return w, v.from == 0 && int64(n)*int64(channels) == v.step.desc.Elements()
 }
-
-func last(shape []int) int { return shape[len(shape)-1] }
 
 // sequence returns input 0 as a view: of a sequence, which is N,T,C or tokens N,T.
 func (c *call) sequence() (view, error) {
