@@ -4,41 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"math/big"
 	"slices"
 
 	"plimsoll/planner/chain"
-	"plimsoll/planner/schedule"
 )
-
-// Report is what Check found. Seconds are exact values rounded once, bytes exact ones rounded up.
-type Report struct {
-	Period   float64 // seconds, of a periodic plan
-	Makespan float64 // seconds, of a flush plan: the end of its last task or message
-	// PerMinibatch is the time of one pass through the chain: the period over k, the makespan over the microbatches.
-	PerMinibatch float64
-	// LowerBound is the plan's word, seconds, for how short PerMinibatch can be; 0 where the plan says nothing, or has a shorter time itself.
-	LowerBound float64
-	NCA        []int // of each stage: the most live minibatches on one of its devices
-	// Missed are, for each stage of a periodic plan, the fewest and the most updates that a minibatch misses when it enters, of rounds
-	// before its own (Plan.Round): how stale weights are that are stashed, or the latest. An update is made when its synchronization
-	// has ended.
-	Missed [][2]int
-	// Replicated is when the gradients of each stage with replicas and weights are added up.
-	Replicated []Replicated
-
-	PerDevicePeak    []int64   // bytes
-	PerDeviceWeights []int64   // bytes of the peak that are weights, all copies
-	PerDeviceBuffers []int64   // bytes of the peak that are communication buffers
-	PerDeviceBusy    []float64 // seconds of compute
-	PerDeviceBubble  []float64 // idle fraction of the period or makespan; 0 for a device without a stage
-	Bubble           float64   // idle fraction over all devices that hold a stage
-
-	Sequence *schedule.Result // of a plan for one device: when its ops run, and its memory over time
-
-	Warnings []string // what the plan says about itself and is otherwise: peaks, makespan, bound
-}
 
 // Check judges a plan, whoever made it. A plan for one device is judged by schedule.Simulate, within the limits of the platform's first
 // device; errors are those of schedule.Simulate and ErrPlatform. Every other plan is judged in exact arithmetic on the decimals of its files; times may be off by 1e-9 of the
@@ -68,30 +38,6 @@ func Check(c *chain.Chain, p *Platform, plan *Plan) (*Report, error) {
 	return report, k.broken.err()
 }
 
-// span returns the period, or the makespan of a flush plan.
-func (l *layout) span() ticks {
-	if l.period != nil {
-		return l.period
-	}
-	span := new(big.Int)
-	for _, j := range l.jobs {
-		if end := j.end(); less(span, end) {
-			span = end
-		}
-	}
-	return span
-}
-
-// tolerance is the part of the period or makespan that is forgiven: the rounding of whoever made the plan.
-var tolerance = big.NewInt(1e9)
-
-// check judges the times and the memory of a layout.
-type check struct {
-	*layout
-	span ticks // period, or makespan of a flush plan
-	eps  ticks
-}
-
 // durations: what a task says about its duration agrees with the chain.
 func (k *check) durations() {
 	for _, j := range k.jobs {
@@ -103,15 +49,6 @@ func (k *check) durations() {
 			k.broken.add(RuleDuration, j.task, None, "%s: its duration_s is %g, the chain and the platform say %g", k.name(j), *said, k.seconds(j.length))
 		}
 	}
-}
-
-func (k *check) agrees(said float64, length ticks) bool {
-	if !(math.Abs(said) <= math.MaxFloat64) {
-		return false
-	}
-	off := exact(said)
-	off.Sub(off, new(big.Rat).SetFrac(length, k.unit))
-	return off.Abs(off).Cmp(new(big.Rat).SetFrac(k.eps, k.unit)) <= 0
 }
 
 // dependencies: a task starts when what it needs has ended; a backward that recomputes may do that before its gradient is

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 
@@ -39,20 +38,6 @@ func PlanCycle(c *chain.Chain, strategy string, seq cycle.Sequence, p *Platform)
 	out.Predicted.Makespan, out.PerDevicePeak = r.Period, []int64{max(r.Peak, r.InOrderPeak)}
 	return out, nil
 }
-
-// takeCycle takes the ops of a cyclic plan.
-func takeCycle(chain, strategy string, raw []json.RawMessage, limits schedule.Limits) (*Plan, error) {
-	seq := make(cycle.Sequence, len(raw))
-	for i, r := range raw {
-		if err := seq[i].UnmarshalJSON(r); err != nil {
-			return nil, fmt.Errorf("op %d: %w", i, err)
-		}
-	}
-	return NewCycle(chain, strategy, seq, OneDevice(limits)), nil
-}
-
-// IsCycle reports whether the plan is a cyclic one: its ops are in Cycle, and its period is the predicted makespan.
-func (p *Plan) IsCycle() bool { return p.Cycle != nil }
 
 // CycleLimits returns the link and the limits of a cyclic plan on the first device of a platform.
 func (p *Platform) CycleLimits() (cycle.Link, cycle.Limits) {

@@ -56,3 +56,8 @@ func times(copies float64, size int64) *big.Rat {
 	x := exact(copies)
 	return x.Mul(x, new(big.Rat).SetInt64(size))
 }
+
+func modulus(x, n int) int { return (x%n + n) % n }
+
+// tolerance is the part of the period or makespan that is forgiven: the rounding of whoever made the plan.
+var tolerance = big.NewInt(1e9)

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"math/big"
@@ -61,62 +60,6 @@ type layout struct {
 
 // maxShift bounds shifts, which count minibatches in flight.
 const maxShift = 1 << 31
-
-// arrange lays a plan out; that of a sequence as its forward and its backward part. Errors: those of checkSequence, *InvalidError, ErrPlan, ErrPlatform, those of the chain.
-func arrange(c *chain.Chain, p *Platform, plan *Plan) (_ *layout, err error) {
-	if plan.RunsSequence() {
-		if plan, err = plan.parts(c, p); err != nil {
-			return nil, err
-		}
-	} else if err := (Request{Chain: c, Platform: p}).Validate(); err != nil {
-		return nil, err
-	}
-	l := &layout{
-		chain: c, platform: p, plan: plan,
-		repeats: plan.Repeats(), split: plan.Split(),
-		at: map[place]*job{}, gates: map[gate]*job{}, lengths: map[place]ticks{},
-	}
-	if err := l.usable(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
-	}
-	for _, step := range []func(){l.stages, l.portals, l.measureOps, l.halves, l.measure, l.tasks, l.complete, l.replicas, l.boundaries, l.synchronizations} {
-		if step(); l.unfit != nil || len(l.broken) > 0 {
-			return nil, cmp.Or(l.unfit, l.broken.err())
-		}
-	}
-	return l, nil
-}
-
-// usable refuses a plan whose kind is not known.
-func (l *layout) usable() error {
-	p := l.plan
-	switch {
-	case len(p.Stages) == 0:
-		return fmt.Errorf("it has no stages")
-	case p.Accounting != "" && p.Accounting != Inputs && p.Accounting != Saved:
-		return fmt.Errorf("field \"accounting\" is %q, which is neither %q nor %q", p.Accounting, Inputs, Saved)
-	case p.IsFlush() && p.Microbatches < 1:
-		return fmt.Errorf("field \"microbatches\" is %d: a flush plan has at least 1", p.Microbatches)
-	case !(p.Period >= 0 && p.Period <= math.MaxFloat64) || p.Period == 0 && !p.IsFlush():
-		return fmt.Errorf("field \"period_s\" is %g: a periodic plan has a time above 0", p.Period)
-	case p.MinibatchesPerPeriod < 0:
-		return fmt.Errorf("field \"minibatches_per_period\" is %d, which is not at least 1", p.MinibatchesPerPeriod)
-	}
-	return cmp.Or(l.timings(), l.versions(), l.shards())
-}
-
-// timings refuses those that are not of the tasks, and times that mean nothing.
-func (l *layout) timings() error {
-	if n := len(l.plan.Timings); n != 0 && n != len(l.plan.Tasks) {
-		return fmt.Errorf("%d timings for %d tasks", n, len(l.plan.Tasks))
-	}
-	for i, t := range l.plan.Timings {
-		if t != nil && !(t.Early >= 0 && t.Early <= t.Length && t.Length <= math.MaxFloat64) {
-			return fmt.Errorf("task %d takes %g s, of which %g s before its gradient", i, t.Length, t.Early)
-		}
-	}
-	return nil
-}
 
 // versions refuses weight versions that are not known, and copies that cannot be.
 func (l *layout) versions() error {
@@ -257,23 +200,6 @@ func (l *layout) seconds(t ticks) float64 {
 	return x
 }
 
-// tasks: each is one that its stage has, where and when it can be.
-func (l *layout) tasks() {
-	for i := range l.plan.Tasks {
-		t := &l.plan.Tasks[i]
-		if reason := l.misplaced(t); reason != "" {
-			l.broken.add(RuleTasks, i, None, "task %d, %v: %s", i, t, reason)
-			continue
-		}
-		j := l.job(i, t)
-		if first := l.put(j); first != nil {
-			l.broken.add(RuleOnce, i, first.task, "task %d, %v: a second one for %s %d, after task %d", i, t, l.word(), j.residue, first.task)
-			continue
-		}
-		l.jobs = append(l.jobs, j)
-	}
-}
-
 func (l *layout) misplaced(t *Task) (reason string) {
 	switch {
 	case t.Kind < F || t.Kind > CB:
@@ -318,47 +244,9 @@ func (l *layout) timed(j *job, start float64, shift int) {
 	}
 }
 
-func (l *layout) job(i int, t *Task) *job {
-	j := &job{task: i, kind: t.Kind, stage: t.Stage, far: t.To, device: t.Device, early: new(big.Int)}
-	l.timed(j, t.Start, t.Shift)
-	if t.Kind.Communication() {
-		return j
-	}
-	if x := l.timing(j); x != nil {
-		j.length, j.early = l.ticks(x.Length), l.ticks(x.Early)
-	} else {
-		j.length = l.compute(t.Kind, t.Stage)
-	}
-	return j
-}
-
 // brings reports whether x gives y, a backward, its gradient.
 func brings(x, y *job) bool {
 	return y.kind == B && (x.kind == CB || x.kind == B && x.stage == y.stage+1)
-}
-
-// compute returns the duration of F, B or W of a stage.
-func (l *layout) compute(kind Kind, s int) ticks {
-	at := place{kind: kind, stage: s}
-	if sum, ok := l.lengths[at]; ok {
-		return sum
-	}
-	sum := new(big.Int)
-	for i := l.plan.Stages[s].First; i <= l.plan.Stages[s].Last; i++ {
-		layer := l.chain.Layer(i)
-		switch {
-		case kind == F:
-			sum.Add(sum, l.ticks(layer.ForwardS))
-		case kind == W:
-			sum.Add(sum, l.ticks(*layer.BackwardWeightS))
-		case l.split[s]:
-			sum.Add(sum, l.ticks(*layer.BackwardInputS))
-		default:
-			sum.Add(sum, l.ticks(layer.BackwardS))
-		}
-	}
-	l.lengths[at] = sum
-	return sum
 }
 
 // complete: no F, B or W is missing.
@@ -476,54 +364,6 @@ func (l *layout) name(j *job) string {
 	return fmt.Sprintf("task %d, %v", j.task, l.plan.Tasks[j.task])
 }
 
-// before calls do for every pair of jobs of which the second needs the first, minibatch by minibatch:
-// F_s -> CF_s -> F_{s+1}; F_last -> B_last; B_{s+1} -> CB_s -> B_s; F_s -> B_s; B_s -> W_s; and through a portal from s to u
-// F_s -> CF -> F_u, B_u -> CB -> B_s. Then those of the sums of replicas.
-func (l *layout) before(do func(x, y *job)) {
-	for r := range l.repeats {
-		for s := range l.plan.Stages {
-			f, b, w := l.at[place{F, s, r}], l.at[place{B, s, r}], l.at[place{W, s, r}]
-			if s+1 < len(l.plan.Stages) {
-				through(do, f, l.at[place{CF, s, r}], l.at[place{F, s + 1, r}])
-				through(do, l.at[place{B, s + 1, r}], l.at[place{CB, s, r}], b)
-			}
-			do(f, b)
-			if w != nil {
-				do(b, w)
-			}
-		}
-		for _, p := range l.plan.Portals {
-			through(do, l.at[place{F, p.From, r}], l.gates[gate{CF, p.From, p.To, r}], l.at[place{F, p.To, r}])
-			through(do, l.at[place{B, p.To, r}], l.gates[gate{CB, p.From, p.To, r}], l.at[place{B, p.From, r}])
-		}
-	}
-	for _, x := range l.sums {
-		l.beforeSum(x, do)
-	}
-}
-
-// lead returns how much before the end of x, which y waits for, y may start: by what a backward recomputes first, and for gradients by
-// what the backward that makes them does after them.
-func (l *layout) lead(x, y *job) ticks {
-	switch {
-	case brings(x, y):
-		return y.early
-	case y.bucket != nil && y.bucket.Kind == Reduce && x.bucket == nil:
-		return l.after(x, y.bucket.First)
-	}
-	return new(big.Int)
-}
-
-// through calls do for x before y, by way of a communication where there is one.
-func through(do func(x, y *job), x, communication, y *job) {
-	if communication == nil {
-		do(x, y)
-		return
-	}
-	do(x, communication)
-	do(communication, y)
-}
-
 // resource is a device (x = y), or a link between two: from x to y, or both ways with x < y.
 type resource struct{ x, y int }
 
@@ -542,4 +382,104 @@ func (l *layout) resource(j *job) resource {
 		return resource{j.from, j.to}
 	}
 	return resource{min(j.from, j.to), max(j.from, j.to)}
+}
+
+// gate is what there is one communication of: from one stage to another, or back.
+type gate struct {
+	kind     Kind
+	from, to int
+	residue  int
+}
+
+// put books a job, unless there is one like it, which it returns.
+func (l *layout) put(j *job) (first *job) {
+	if j.far > 0 {
+		at := gate{j.kind, j.stage, j.far, j.residue}
+		if first = l.gates[at]; first == nil {
+			l.gates[at] = j
+		}
+		return first
+	}
+	at := place{j.kind, j.stage, j.residue}
+	if first = l.at[at]; first == nil {
+		l.at[at] = j
+	}
+	return first
+}
+
+// hasPortal reports whether a task is a communication of one of the plan's portals.
+func (l *layout) hasPortal(t *Task) bool {
+	return t.Kind.Communication() && slices.ContainsFunc(l.plan.Portals, func(p Portal) bool { return p.From == t.Stage && p.To == t.To })
+}
+
+// stageCosts are those of a stage with ops: of its minibatches, or microbatches, and of the last one.
+type stageCosts struct{ each, last *StageCost }
+
+// sum is how the gradients of one bucket of layers are added up over the replicas of a stage in one round: along the line of its
+// devices, and from the last of them to all others. Those of a part of a bucket go from all to its owner, from where the new weights go to
+// all others.
+type sum struct {
+	stage       int
+	round       []int // residues of its minibatches
+	first, last int   // layers
+	part        int   // counted from 1; 0: the whole bucket
+	line        []int
+	reduces     []*job // by position in the line: from that device to the next one, or to the owner
+	gathers     []*job // by position in the line: to that device
+}
+
+// replicatedStage is a stage whose gradients must be added up.
+type replicatedStage struct {
+	stage   int
+	line    []int
+	round   int   // minibatches, or microbatches, between two sums
+	weights int64 // bytes
+}
+
+// Line returns the devices of a stage that work, in the order of the stage: that in which their gradients are added up.
+func (p *Plan) Line(stage int) (line []int) {
+	for _, d := range p.Stages[stage].Devices {
+		if slices.ContainsFunc(p.Tasks, func(t Task) bool { return t.Kind == F && t.Stage == stage && t.Device == d }) {
+			line = append(line, d)
+		}
+	}
+	return line
+}
+
+// entry is a job in an order, and how many periods it starts after the one in which its minibatch's number is its residue.
+type entry struct {
+	job   *job
+	half  int // within the period
+	later int
+}
+
+// passing returns the bytes that portals take past the boundary behind a stage.
+func (l *layout) passing(s int) int64 { return passing(l.plan.Portals, s) }
+
+func passing(portals []Portal, s int) (bytes int64) {
+	for _, p := range portals {
+		if p.From <= s && s < p.To {
+			bytes += p.Bytes
+		}
+	}
+	return bytes
+}
+
+// joined returns the pairs of stages between which there are messages.
+func (l *layout) joined() (all [][2]int) {
+	for s := range len(l.plan.Stages) - 1 {
+		all = append(all, [2]int{s, s + 1})
+	}
+	for _, p := range l.plan.Portals {
+		all = append(all, [2]int{p.From, p.To})
+	}
+	return all
+}
+
+// leaves returns the task after which a minibatch is no longer live in a stage.
+func (l *layout) leaves(s, r int) *job {
+	if l.split[s] {
+		return l.at[place{W, s, r}]
+	}
+	return l.at[place{B, s, r}]
 }

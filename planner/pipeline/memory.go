@@ -80,14 +80,6 @@ func (k *check) fits(d int, r *Report, task int) {
 	})
 }
 
-// atTask says which task makes a peak, if one is known.
-func (k *check) atTask(task int) string {
-	if task == None {
-		return ""
-	}
-	return fmt.Sprintf(" at task %d, %v", task, k.plan.Tasks[task])
-}
-
 // copies returns the copies of the weights of a stage on a device where so many minibatches are live, and so many in the first
 // stage: with vertical_sync all stages keep the versions that those see.
 func (l *layout) copies(s, live, first int) float64 {
@@ -134,13 +126,6 @@ func (l *layout) buffers(costs *Costs, s, d int) (bytes int64) {
 	return bytes
 }
 
-// hold is bytes in the memory of a device from the start of a task on.
-type hold struct {
-	bytes int64
-	stage int // of a live minibatch; None for a tensor that waits between two stages
-	task  int // the task that takes the memory
-}
-
 // stay is a hold and when, for the minibatch whose number is the residue: its first instant counts, its last one does not.
 type stay struct {
 	hold
@@ -165,14 +150,6 @@ func (k *check) stays(costs *Costs) [][]stay {
 		}
 	}
 	return all
-}
-
-// leaves returns the task after which a minibatch is no longer live in a stage.
-func (l *layout) leaves(s, r int) *job {
-	if l.split[s] {
-		return l.at[place{W, s, r}]
-	}
-	return l.at[place{B, s, r}]
 }
 
 // live returns what a minibatch holds in a stage from its first task to its last.

@@ -118,13 +118,6 @@ func (o *WorkOrder) holding(i Interval, at int) int {
 
 func floorDiv(a, b int) int { return (a - modulus(a, b)) / b }
 
-// entry is a job in an order, and how many periods it starts after the one in which its minibatch's number is its residue.
-type entry struct {
-	job   *job
-	half  int // within the period
-	later int
-}
-
 // inOrder returns what every resource does, in order.
 func (l *layout) inOrder() map[resource][]entry {
 	if l.queues == nil {

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"plimsoll/planner/cycle"
 	"plimsoll/planner/schedule"
@@ -232,4 +233,82 @@ func (p *Plan) SecondsPerMinibatch() float64 {
 		return p.Predicted.Makespan / float64(p.Microbatches)
 	}
 	return p.Period / float64(p.Repeats())
+}
+
+// IsCycle reports whether the plan is a cyclic one: its ops are in Cycle, and its period is the predicted makespan.
+func (p *Plan) IsCycle() bool { return p.Cycle != nil }
+
+// loss returns the position of the op that ends the forward part of the stage: the first that computes its last layer.
+func (s *Stage) loss() int {
+	return slices.IndexFunc(s.Ops, func(op schedule.Op) bool { return op.Layer == s.Last && !op.Kind.Transfer() })
+}
+
+// HasOps reports whether a stage of the plan has ops of its own.
+func (p *Plan) HasOps() bool {
+	return slices.ContainsFunc(p.Stages, Stage.hasOps)
+}
+
+// Offloads reports whether stages of the plan have transfers.
+func (p *Plan) Offloads() bool {
+	return slices.ContainsFunc(p.Stages, func(st Stage) bool {
+		return slices.ContainsFunc(st.Ops, func(op schedule.Op) bool { return op.Kind.Transfer() })
+	})
+}
+
+// rhythm returns the rhythm of a stage of a plan with one minibatch a period.
+func (p *Plan) rhythm(stage int) Rhythm {
+	var f, b Task
+	for _, t := range p.Tasks {
+		switch {
+		case t.Stage != stage:
+		case t.Kind == F:
+			f = t
+		case t.Kind == B:
+			b = t
+		}
+	}
+	return RhythmOf(f, b, p.Period)
+}
+
+// Rhythm is when a stage runs: each period one F and one B, that of the same minibatch so much later. Seconds.
+type Rhythm struct{ Period, Later float64 }
+
+// RhythmOf returns the rhythm of a stage of a plan with one minibatch a period.
+func RhythmOf(f, b Task, period float64) Rhythm {
+	return Rhythm{period, b.Start - f.Start + float64(f.Shift-b.Shift)*period}
+}
+
+// near is the share of a period by which times may differ from rounding.
+const near = 1e-9
+
+// Round returns how many minibatches, counted off from number 0, make a round of a stage: the fewest that give each of its devices that
+// work one at least, which is their number where they take turns. Replicas make one update of a round.
+func (p *Plan) Round(stage int) int {
+	on := make([]int, p.Repeats())
+	for _, t := range p.Tasks {
+		if t.Kind == F && t.Stage == stage {
+			on[modulus(t.Shift, len(on))] = t.Device
+		}
+	}
+	all := slices.Compact(slices.Sorted(slices.Values(on)))
+	for n := len(all); ; n++ {
+		if len(on)%n == 0 && everyone(on, n, all) {
+			return n
+		}
+	}
+}
+
+// hasOps reports whether a stage has ops of its own, if only for the last microbatch.
+func (s Stage) hasOps() bool { return len(s.Ops) > 0 || len(s.LastOps) > 0 }
+
+// everyone reports whether each chunk of n minibatches has some for all devices.
+func everyone(on []int, n int, all []int) bool {
+	for some := range slices.Chunk(on, n) {
+		for _, d := range all {
+			if !slices.Contains(some, d) {
+				return false
+			}
+		}
+	}
+	return true
 }

@@ -79,11 +79,6 @@ func simulateSequence(c *chain.Chain, p *Platform, plan *Plan, n Noise) (*Outcom
 	return o, nil
 }
 
-// loss returns the position of the op that ends the forward part of the stage: the first that computes its last layer.
-func (s *Stage) loss() int {
-	return slices.IndexFunc(s.Ops, func(op schedule.Op) bool { return op.Layer == s.Last && !op.Kind.Transfer() })
-}
-
 // parts returns a plan for one device as two tasks of each microbatch, without ops, at the times at which its sequence runs. Where nothing
 // takes time, each task takes a second: microbatches follow each other all the same.
 func (p *Plan) parts(c *chain.Chain, on *Platform) (*Plan, error) {

@@ -2,39 +2,7 @@ package pipeline
 
 import (
 	"math"
-	"slices"
 )
-
-// Round returns how many minibatches, counted off from number 0, make a round of a stage: the fewest that give each of its devices that
-// work one at least, which is their number where they take turns. Replicas make one update of a round.
-func (p *Plan) Round(stage int) int {
-	on := make([]int, p.Repeats())
-	for _, t := range p.Tasks {
-		if t.Kind == F && t.Stage == stage {
-			on[modulus(t.Shift, len(on))] = t.Device
-		}
-	}
-	all := slices.Compact(slices.Sorted(slices.Values(on)))
-	for n := len(all); ; n++ {
-		if len(on)%n == 0 && everyone(on, n, all) {
-			return n
-		}
-	}
-}
-
-// everyone reports whether each chunk of n minibatches has some for all devices.
-func everyone(on []int, n int, all []int) bool {
-	for some := range slices.Chunk(on, n) {
-		for _, d := range all {
-			if !slices.Contains(some, d) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-func modulus(x, n int) int { return (x%n + n) % n }
 
 // missed returns, for every stage of a periodic plan, the fewest and the most updates of rounds before its own that a minibatch misses in
 // the steady state: those that are not made yet when its forward starts. An update is made when all of its round, with the messages

@@ -7,6 +7,7 @@ import (
 
 	"plimsoll/internal/fields"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/cycle"
 	"plimsoll/planner/schedule"
 )
 
@@ -246,4 +247,15 @@ func takeOps(raw []json.RawMessage) (ops schedule.Sequence, extra map[int]map[st
 		}
 	}
 	return ops, extra, nil
+}
+
+// takeCycle takes the ops of a cyclic plan.
+func takeCycle(chain, strategy string, raw []json.RawMessage, limits schedule.Limits) (*Plan, error) {
+	seq := make(cycle.Sequence, len(raw))
+	for i, r := range raw {
+		if err := seq[i].UnmarshalJSON(r); err != nil {
+			return nil, fmt.Errorf("op %d: %w", i, err)
+		}
+	}
+	return NewCycle(chain, strategy, seq, OneDevice(limits)), nil
 }

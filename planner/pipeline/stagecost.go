@@ -1,8 +1,11 @@
 package pipeline
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
@@ -125,3 +128,70 @@ func (c *StageCost) Bytes(g int) int64 {
 
 // digits returns the decimal places of its times.
 func (c *StageCost) digits() int { return max(digits(c.Forward), digits(c.Backward), digits(c.Early)) }
+
+// move is an activation that is offloaded in F and prefetched in B.
+type move struct {
+	index     int     // of the activation
+	bytes     int64   // of it, or of its saved set
+	out, back int     // positions of offload and prefetch; back is None as long as there is no prefetch
+	ready     float64 // of F: every op before the offload has ended
+	read      float64 // of F: the op that still reads it has ended
+	due       float64 // of B: the first op begins that reads it again; NaN as long as there is none
+}
+
+// transfer notes an offload or a prefetch.
+func (m *meter) transfer(p int, op schedule.Op, bytes int64) error {
+	i, moves := op.Layer-1, m.cost.moves
+	at := slices.IndexFunc(moves, func(v move) bool { return v.index == i })
+	reason := ""
+	switch {
+	case op.Kind == schedule.Offload && m.back:
+		reason = "a stage offloads before the op that ends F"
+	case op.Kind == schedule.Offload:
+		m.cost.moves = append(moves, move{index: i, bytes: bytes, out: p, back: None, ready: m.seconds, read: m.seconds, due: math.NaN()})
+	case !m.back:
+		reason = "a stage prefetches in B, behind the op that ends F"
+	case moves[at].back != None:
+		reason = "a stage prefetches an activation once"
+	default:
+		moves[at].back = p
+	}
+	if reason != "" {
+		return &schedule.RuleError{Index: p, Op: op, Reason: reason}
+	}
+	return nil
+}
+
+// away returns an activation that a forward would write or drop while it is offloaded, or before it has been read again.
+func (m *meter) away(op schedule.Op) (i int, is bool) {
+	for _, v := range m.cost.moves {
+		if math.IsNaN(v.due) && (v.index == op.Layer || v.back == None && v.index == op.Layer-1 && op.Kind == schedule.ForwardDiscard) {
+			return v.index, true
+		}
+	}
+	return 0, false
+}
+
+// read notes that an op, which began at a time and has ended now, has read an activation.
+func (m *meter) read(i int, begin float64) {
+	for k := range m.cost.moves {
+		switch v := &m.cost.moves[k]; {
+		case v.index != i:
+		case v.back == None:
+			v.read = m.seconds
+		case math.IsNaN(v.due):
+			v.due = begin
+		}
+	}
+}
+
+// fetched returns the moves in the order of their prefetches. Every one has one, and a reader behind it: the backward of the
+// layer that reads the activation, if no other op.
+func (m *meter) fetched() []int {
+	order := make([]int, len(m.cost.moves))
+	for k := range order {
+		order[k] = k
+	}
+	slices.SortFunc(order, func(x, y int) int { return cmp.Compare(m.cost.moves[x].back, m.cost.moves[y].back) })
+	return order
+}

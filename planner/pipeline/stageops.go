@@ -2,17 +2,12 @@ package pipeline
 
 import (
 	"fmt"
+	"math/big"
 	"slices"
 
 	"plimsoll/internal/units"
 	"plimsoll/planner/schedule"
 )
-
-// stageCosts are those of a stage with ops: of its minibatches, or microbatches, and of the last one.
-type stageCosts struct{ each, last *StageCost }
-
-// hasOps reports whether a stage has ops of its own, if only for the last microbatch.
-func (s Stage) hasOps() bool { return len(s.Ops) > 0 || len(s.LastOps) > 0 }
 
 // measureOps measures the stages that have ops. Each has its devices for itself, and its backward is one task.
 func (l *layout) measureOps() {
@@ -190,4 +185,59 @@ func (k *check) fullest(s, d int) (most int64, at int) {
 		}
 	}
 	return most, at
+}
+
+func (l *layout) job(i int, t *Task) *job {
+	j := &job{task: i, kind: t.Kind, stage: t.Stage, far: t.To, device: t.Device, early: new(big.Int)}
+	l.timed(j, t.Start, t.Shift)
+	if t.Kind.Communication() {
+		return j
+	}
+	if x := l.timing(j); x != nil {
+		j.length, j.early = l.ticks(x.Length), l.ticks(x.Early)
+	} else {
+		j.length = l.compute(t.Kind, t.Stage)
+	}
+	return j
+}
+
+// compute returns the duration of F, B or W of a stage.
+func (l *layout) compute(kind Kind, s int) ticks {
+	at := place{kind: kind, stage: s}
+	if sum, ok := l.lengths[at]; ok {
+		return sum
+	}
+	sum := new(big.Int)
+	for i := l.plan.Stages[s].First; i <= l.plan.Stages[s].Last; i++ {
+		layer := l.chain.Layer(i)
+		switch {
+		case kind == F:
+			sum.Add(sum, l.ticks(layer.ForwardS))
+		case kind == W:
+			sum.Add(sum, l.ticks(*layer.BackwardWeightS))
+		case l.split[s]:
+			sum.Add(sum, l.ticks(*layer.BackwardInputS))
+		default:
+			sum.Add(sum, l.ticks(layer.BackwardS))
+		}
+	}
+	l.lengths[at] = sum
+	return sum
+}
+
+// tasks: each is one that its stage has, where and when it can be.
+func (l *layout) tasks() {
+	for i := range l.plan.Tasks {
+		t := &l.plan.Tasks[i]
+		if reason := l.misplaced(t); reason != "" {
+			l.broken.add(RuleTasks, i, None, "task %d, %v: %s", i, t, reason)
+			continue
+		}
+		j := l.job(i, t)
+		if first := l.put(j); first != nil {
+			l.broken.add(RuleOnce, i, first.task, "task %d, %v: a second one for %s %d, after task %d", i, t, l.word(), j.residue, first.task)
+			continue
+		}
+		l.jobs = append(l.jobs, j)
+	}
 }

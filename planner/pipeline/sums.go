@@ -9,37 +9,6 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// sum is how the gradients of one bucket of layers are added up over the replicas of a stage in one round: along the line of its
-// devices, and from the last of them to all others. Those of a part of a bucket go from all to its owner, from where the new weights go to
-// all others.
-type sum struct {
-	stage       int
-	round       []int // residues of its minibatches
-	first, last int   // layers
-	part        int   // counted from 1; 0: the whole bucket
-	line        []int
-	reduces     []*job // by position in the line: from that device to the next one, or to the owner
-	gathers     []*job // by position in the line: to that device
-}
-
-// Line returns the devices of a stage that work, in the order of the stage: that in which their gradients are added up.
-func (p *Plan) Line(stage int) (line []int) {
-	for _, d := range p.Stages[stage].Devices {
-		if slices.ContainsFunc(p.Tasks, func(t Task) bool { return t.Kind == F && t.Stage == stage && t.Device == d }) {
-			line = append(line, d)
-		}
-	}
-	return line
-}
-
-// replicatedStage is a stage whose gradients must be added up.
-type replicatedStage struct {
-	stage   int
-	line    []int
-	round   int   // minibatches, or microbatches, between two sums
-	weights int64 // bytes
-}
-
 // replicatedStages returns the stages with weights on several devices that work.
 func (l *layout) replicatedStages() (all []replicatedStage) {
 	costs := NewCosts(l.chain)
@@ -365,14 +334,6 @@ func (l *layout) after(backward *job, layer int) ticks {
 		sum.Add(sum, l.ticks(l.chain.Layer(i).BackwardS))
 	}
 	return sum
-}
-
-// Replicated is when the gradients of the replicas of a stage are added up.
-type Replicated struct {
-	Stage, Replicas int
-	Zero            Zero    // what they divide
-	Buckets         int     // of layers; 0: the plan has no messages for them, adding up takes no time
-	Behind          float64 // seconds from the end of the last backward of a round to the last message, in the round where that is longest
 }
 
 // replicated returns what is said of stages with replicas and weights.

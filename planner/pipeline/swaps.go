@@ -2,10 +2,8 @@ package pipeline
 
 import (
 	"fmt"
-	"slices"
 
 	"plimsoll/planner/chain"
-	"plimsoll/planner/schedule"
 )
 
 // Swap is an activation on its way to the host and back. Times are seconds from the start of the forward of its minibatch.
@@ -49,31 +47,4 @@ func (l *layout) plannedSwaps() ([][]Swap, error) {
 		}
 	}
 	return all, nil
-}
-
-// HasOps reports whether a stage of the plan has ops of its own.
-func (p *Plan) HasOps() bool {
-	return slices.ContainsFunc(p.Stages, Stage.hasOps)
-}
-
-// Offloads reports whether stages of the plan have transfers.
-func (p *Plan) Offloads() bool {
-	return slices.ContainsFunc(p.Stages, func(st Stage) bool {
-		return slices.ContainsFunc(st.Ops, func(op schedule.Op) bool { return op.Kind.Transfer() })
-	})
-}
-
-// rhythm returns the rhythm of a stage of a plan with one minibatch a period.
-func (p *Plan) rhythm(stage int) Rhythm {
-	var f, b Task
-	for _, t := range p.Tasks {
-		switch {
-		case t.Stage != stage:
-		case t.Kind == F:
-			f = t
-		case t.Kind == B:
-			b = t
-		}
-	}
-	return RhythmOf(f, b, p.Period)
 }

@@ -1,0 +1,51 @@
+package pipeline
+
+import "math/big"
+
+// before calls do for every pair of jobs of which the second needs the first, minibatch by minibatch:
+// F_s -> CF_s -> F_{s+1}; F_last -> B_last; B_{s+1} -> CB_s -> B_s; F_s -> B_s; B_s -> W_s; and through a portal from s to u
+// F_s -> CF -> F_u, B_u -> CB -> B_s. Then those of the sums of replicas.
+func (l *layout) before(do func(x, y *job)) {
+	for r := range l.repeats {
+		for s := range l.plan.Stages {
+			f, b, w := l.at[place{F, s, r}], l.at[place{B, s, r}], l.at[place{W, s, r}]
+			if s+1 < len(l.plan.Stages) {
+				through(do, f, l.at[place{CF, s, r}], l.at[place{F, s + 1, r}])
+				through(do, l.at[place{B, s + 1, r}], l.at[place{CB, s, r}], b)
+			}
+			do(f, b)
+			if w != nil {
+				do(b, w)
+			}
+		}
+		for _, p := range l.plan.Portals {
+			through(do, l.at[place{F, p.From, r}], l.gates[gate{CF, p.From, p.To, r}], l.at[place{F, p.To, r}])
+			through(do, l.at[place{B, p.To, r}], l.gates[gate{CB, p.From, p.To, r}], l.at[place{B, p.From, r}])
+		}
+	}
+	for _, x := range l.sums {
+		l.beforeSum(x, do)
+	}
+}
+
+// lead returns how much before the end of x, which y waits for, y may start: by what a backward recomputes first, and for gradients by
+// what the backward that makes them does after them.
+func (l *layout) lead(x, y *job) ticks {
+	switch {
+	case brings(x, y):
+		return y.early
+	case y.bucket != nil && y.bucket.Kind == Reduce && x.bucket == nil:
+		return l.after(x, y.bucket.First)
+	}
+	return new(big.Int)
+}
+
+// through calls do for x before y, by way of a communication where there is one.
+func through(do func(x, y *job), x, communication, y *job) {
+	if communication == nil {
+		do(x, y)
+		return
+	}
+	do(x, communication)
+	do(communication, y)
+}
