@@ -162,11 +162,6 @@ func final(err error) bool {
 	return is[*DisagreementError](err) || is[*MissingError](err) || is[*RankError](err) || errors.Is(err, ErrSecret)
 }
 
-func is[E error](err error) bool {
-	_, ok := errors.AsType[E](err)
-	return ok
-}
-
 // enter introduces this process over a connection and waits for everybody. The connection is closed when that fails.
 func (w *World) enter(ctx context.Context, conn net.Conn) (err error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
@@ -211,16 +206,4 @@ func (w *World) await(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-func listenAt(ctx context.Context, g *guard, address string) (net.Listener, error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	return g.listen(ctx, host, port)
-}
-
-func dialAt(ctx context.Context, g *guard, address string) (net.Conn, error) {
-	return g.dial(ctx, address)
 }

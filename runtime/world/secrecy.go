@@ -175,3 +175,15 @@ func (g *guard) dial(ctx context.Context, address string) (net.Conn, error) {
 	dialer := net.Dialer{Control: g.allow}
 	return dialer.DialContext(ctx, "tcp", address)
 }
+
+func listenAt(ctx context.Context, g *guard, address string) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	return g.listen(ctx, host, port)
+}
+
+func dialAt(ctx context.Context, g *guard, address string) (net.Conn, error) {
+	return g.dial(ctx, address)
+}

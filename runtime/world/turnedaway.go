@@ -69,3 +69,8 @@ func stranger(err error) string {
 	}
 	return err.Error()
 }
+
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}
