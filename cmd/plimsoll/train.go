@@ -11,7 +11,6 @@ import (
 	"plimsoll/bench"
 	"plimsoll/bench/receipt"
 	"plimsoll/executor/train"
-	"plimsoll/planner/pipeline"
 )
 
 func (a *app) train() *cobra.Command {
@@ -226,7 +225,7 @@ func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *plan
 		Job: job, Steps: f.steps, Rate: p.rate, MaxNorm: float32(f.clip), SkipNotFinite: f.onNaN == "skip", EvalEvery: f.eval,
 		Init: f.init, Saves: place.keep(), HostLimit: f.link.memory.Bytes,
 	}
-	cyclic := f.pipe.devices > 0 && f.pipe.strategies[0].Type == pipeline.Cyclic
+	cyclic := f.pipe.movesState()
 	if cyclic {
 		r.HostLimit = 0 // Check takes it for a pipeline's as long as there is no plan
 	}

@@ -179,7 +179,10 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 		return err
 	}
 	first := f.pipe.strategies[0]
-	if err := train.CheckGuard(first.Name, first.Type == pipeline.Flushing, f.clip, f.onNaN == "skip"); err != nil {
+	if plan := f.pipe.given.plan; plan != nil && plan.IsCycle() {
+		plan.UpdatesLast = plan.UpdatesLast || f.updatesLast()
+	}
+	if err := train.CheckGuard(first.Name, first.Divides(), f.clip, f.onNaN == "skip"); err != nil {
 		return err
 	}
 	f.pipe.correct(cmd, cmp.Or(f.rate.every, f.steps))
@@ -289,6 +292,9 @@ func (f *trainPipeFlags) check(strategy string) error {
 	}
 	return nil
 }
+
+// movesState reports whether the run's plan moves weights, gradients and state.
+func (f *trainPipeFlags) movesState() bool { return f.devices > 0 && f.strategies[0].Type == pipeline.Cyclic }
 
 // stepParts returns the microbatches of a step, 0 on one device.
 func (f *trainPipeFlags) stepParts() int {

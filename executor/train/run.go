@@ -95,9 +95,6 @@ func (r *Run) checkPipe() error {
 			return err
 		}
 	}
-	if r.Plan != nil && r.Plan.IsCycle() && (r.MaxNorm > 0 || r.SkipNotFinite) {
-		return fmt.Errorf("%w: %s updates layers before all gradients are there: leave --clip-norm and --on-nan skip out", ErrSpec, r.Plan.Strategy)
-	}
 	for _, c := range []struct {
 		wrong bool
 		what  string
