@@ -52,8 +52,8 @@ limit or strategy. Ctrl-C finishes the step and saves a checkpoint; a second one
 --accumulate N runs the batch on one device in N parts and adds up their gradients. The limit is then that of a part's step, which is
 planned. BatchNorm sees parts, so the weights differ from the weights of whole batches.
 
---offload-state keeps the optimizer's state, or weights too, in page-locked host memory. They pass through a window of the arena, and
-the bits stay the same.
+--offload-state optimizer is --strategy zero-offload: page-locked host memory has the optimizer's state, and the host updates the weights.
+--offload-state weights is --strategy layer-window: the weights of two layers are on the device at a time, and the host has all others.
 
 Several --devices train as a pipeline. The limit is that of each device's arena. A share is one of the largest need of a device under a
 plan without a limit. With a flush (--strategy gpipe, 1f1b-flush, ...) --batch is divided into --microbatches, and the weights are the

@@ -77,7 +77,7 @@ func whenFailed(err error, r *train.Run) error {
 
 // mayMoveState reports whether auto may plan where weights and state are.
 func (f *trainFlags) mayMoveState(job *train.Job) bool {
-	return !job.Work.Model.Wiring().Joins() && f.pipe.devices == 0 && f.strategy == auto.Name && f.processes == nil && !f.job.offloads()
+	return !job.Work.Model.Wiring().Joins() && f.pipe.devices == 0 && f.strategy == auto.Name && f.processes == nil
 }
 
 // updatesLast reports whether no layer may be updated before all gradients of its step are there.
