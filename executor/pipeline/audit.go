@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -10,31 +9,6 @@ import (
 	"plimsoll/executor/internal/pack"
 	"plimsoll/runtime"
 )
-
-// Audited is the memory of one device in a step, measured: what every op owns is checked against what it writes.
-type Audited struct {
-	Device      int
-	PeakBytes   int64 // the most that was owned while an op ran, static memory and messages included
-	ExtentBytes int64 // the end of the highest byte that was written by minibatches in flight
-	CopiesBytes int64 // of page-locked memory for what goes to the host
-	// Live are the bytes that were owned when each op started, of a plan that runs a sequence, by position in that.
-	Live []int64
-}
-
-// auditor checks a step of a plan that flushes against the layout of a device: what no minibatch in flight and no op holds
-// must not change. The driver stops behind every op until the device's streams have done all that was issued; what others send
-// arrives elsewhere. What comes between two ops, such as a batch, belongs to the later one.
-type auditor struct {
-	held     *canary.Region
-	away     *canary.Region // what is with the host; nil where nothing goes there
-	fixed    int64          // bytes of the arena before what is held
-	next     int            // the op that is next
-	count    int            // of them
-	position []int          // of the ops of a sequence; nil of another plan
-	audited  Audited
-	done     *Audited     // nil as long as the step runs
-	cycle    *cyclicStage // of a cyclic plan; else nil
-}
 
 // blank is a feed of images without a picture.
 type blank struct{}
@@ -55,32 +29,6 @@ func (blank) Pixels(_ int, dst []uint8) error {
 func (blank) Labels(_ int, dst []int32) error {
 	clear(dst)
 	return nil
-}
-
-// audit runs a step of blank images with weights that are 0, before there are others, and audits it. Errors: *TaskError, of what a
-// kernel wrote that nobody held with a *canary.WrittenError; executor.ErrNotInspectable; ErrPlan without a flush.
-func (e *Executor) audit() error {
-	if !e.opt.Audit {
-		return nil
-	}
-	for _, d := range e.own() {
-		if err := d.openAudit(); err != nil {
-			return err
-		}
-	}
-	opt := e.opt
-	e.opt.Feed, e.opt.Rate, e.opt.Done = blank{}, func(int) float32 { return 0 }, nil
-	steps := 1
-	if e.order.plan.IsCycle() {
-		steps = auditedSteps
-	}
-	err := e.Run(context.Background(), steps*e.group)
-	e.opt, e.done = opt, opt.First
-	for _, d := range e.own() {
-		d.table.dropAudits()
-		d.guard.forget()
-	}
-	return err
 }
 
 // auditedSteps is how many steps of a cyclic plan are audited: they run on into each other.

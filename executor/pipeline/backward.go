@@ -99,25 +99,6 @@ func (d taskCompiler) waitsAtOnce(t *localStage, f *inFlight) bool {
 	return list[i].gradOutput.in == inOutputGradient
 }
 
-// delta finds δ of the stage's output, in a block of this device or in what arrives, when the first op reads it: what a
-// backward recomputes before need not wait for it.
-func (d taskCompiler) delta(ctx context.Context, t *localStage, f *inFlight) (err error) {
-	if f.delta.Bytes > 0 {
-		return nil
-	}
-	if err := d.deltas(ctx, t, f); err != nil {
-		return err
-	}
-	from := d.e.order.on[t.stage+1][d.e.order.residue(f.minibatch)]
-	if from == d.device {
-		f.delta = t.returns[f.returned]
-		return nil
-	}
-	f.back = t.back[from]
-	f.backBlock, f.delta, err = d.received(ctx, f.back, f.minibatch)
-	return err
-}
-
 // target finds where δ of the stage's input goes: to the stage before on this device, or to the send buffer.
 func (d taskCompiler) target(t *localStage, f *inFlight, at *frame) error {
 	if t.stage == 0 {

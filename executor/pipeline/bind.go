@@ -10,20 +10,6 @@ import (
 	"plimsoll/runtime"
 )
 
-// frame says where an op finds its blocks: the spans of one device's arena.
-type frame struct {
-	input, output, gradOutput, gradInput, scratch, kept runtime.Span
-	scalars, labels                                     runtime.Span
-	slot                                                int          // of the weights
-	sum                                                 int          // slot of the gradients
-	add                                                 bool         // gradients of parameters are added to those there
-	row                                                 int          // for statistics that are deferred
-	skips, deltas                                       []skipTensor // of portals; skips also of branches that are joined
-	portals                                             int          // tells the places of those apart
-	weights, gradients                                  runtime.Span // of the layer's own parameters, in a cyclic plan
-	tied, tiedGradients                                 runtime.Span // likewise, of those that are another layer's
-}
-
 // key tells prepared ops apart. Blocks differ by where they begin.
 type key struct {
 	program                                                              *models.Program
@@ -329,4 +315,75 @@ func (b *binder) changeBy(by kernels.Updater, rule kernels.Update, all ...kernel
 		uses = append(uses, o.Uses()...)
 	}
 	return b.ready(launch, hazard.Uses(b.device, uses)), err
+}
+
+// cyclicValue returns where an op of a cyclic plan has a parameter of a layer.
+func (s *localStage) cyclicValue(l *stageLayer, f *frame, ref models.Ref) runtime.Span {
+	if at, ok := l.buffers[ref.Offset]; ok {
+		return s.buffers.Part(at, ref.Bytes)
+	}
+	if q, ok := l.tied[ref.Offset]; ok {
+		return f.tied.Part(q.Of.Grad.Offset, ref.Bytes)
+	}
+	return f.weights.Part(l.trained[ref.Offset], ref.Bytes)
+}
+
+// cyclicGradient returns where an op of a cyclic plan leaves the gradient of a parameter, its own or one that is
+// another layer's.
+func (s *localStage) cyclicGradient(l *stageLayer, f *frame, ref models.Ref) runtime.Span {
+	if ref.Offset < l.own {
+		return f.gradients.Part(ref.Offset, ref.Bytes)
+	}
+	return f.tiedGradients.Part(ref.Offset-l.own, ref.Bytes)
+}
+
+// portals returns a number for the places of what goes through portals.
+func (b *binder) portals(f *frame) (number int) {
+	for i := range f.skips {
+		number = b.fold(b.fold(number, f.skips[i].span.Offset), f.skips[i].target.Offset)
+	}
+	for i := range f.deltas {
+		number = b.fold(number, f.deltas[i].span.Offset)
+	}
+	return number
+}
+
+// redirect lets a BatchNorm that would move its running statistics write its own into the rows of a microbatch.
+func (s *localStage) redirect(c *kernels.Call, o *kernels.Operands, row int) {
+	op, norm := c.Op.(kernels.BatchNorm)
+	if !norm || !c.UpdateStats || s.deferred.microbatches == 0 {
+		return
+	}
+	m, rows := s.moments(*c, *o)
+	for i := range int64(2) {
+		o.Params[2+i] = rows.Part((2*int64(row)+i)*m.Row(), o.Params[2+i].Bytes)
+	}
+	op.Momentum = 1
+	c.Op = op
+}
+
+// moments returns the moments of a BatchNorm, and where its rows lie: as far behind each other as the buffers of all
+// BatchNorms before it would.
+func (s *localStage) moments(c kernels.Call, o kernels.Operands) (m kernels.Moments, rows runtime.Span) {
+	x := c.In[0]
+	channels := x.Shape[len(x.Shape)-1]
+	m = kernels.Moments{
+		Momentum: c.Op.(kernels.BatchNorm).Momentum, Batches: s.deferred.microbatches,
+		Rows: x.Elements() / int64(channels), Channels: channels,
+	}
+	return m, s.deferred.rows.Part(s.deferred.bytes(o.Params[2].Offset-s.buffers.Offset), m.Bytes())
+}
+
+// sumKey tells sums apart.
+type sumKey struct{ to, from, bytes int64 }
+
+// fold returns a number for places, of which those before have one, and one more; the same for the same.
+func (b *binder) fold(places int, at int64) int {
+	k := fold{places, at}
+	n, known := b.folds[k]
+	if !known {
+		n = len(b.folds) + 1
+		b.folds[k] = n
+	}
+	return n
 }

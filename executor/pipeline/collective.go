@@ -12,20 +12,6 @@ import (
 	"plimsoll/runtime/world"
 )
 
-// collective adds up the gradients of a stage's replicas at once, in place of messages along their line: a library does, in an order that
-// it chooses.
-//
-// All devices of all lines issue their parts in one order, that of all instructions of all devices: the part of a bucket stands on all of
-// them where the last device of the line would first send the whole sum. So no two parts wait for each other in a circle, and the parts of
-// a line follow each other alike on its devices. Dry runs check both: there a driver goes on only when all others of the line have come.
-type collective struct {
-	line       []int
-	number     int                 // among those of all stages
-	come, gone []chan int          // in dry runs, by place in the line: what a device adds up next, to the first one; that it may
-	turns      [2][]chan struct{}  // of tables, likewise
-	launches   map[[3]int]prepared // by device, slot and first bucket
-}
-
 // joint is what a device adds up at once: buckets of a stage.
 type joint struct {
 	slot    int

@@ -2,81 +2,10 @@ package pipeline
 
 import (
 	"context"
-	"fmt"
 
 	"plimsoll/executor/internal/cycle"
 	"plimsoll/planner/pipeline"
 )
-
-// compiler makes the table of a driver: in a dry run it goes through all that the driver is to do, and notes it. What it knows of the
-// minibatches in flight, and which blocks of memory they have, lives in a dry run alone.
-type compiler struct {
-	*driver
-	bound  *bound
-	unused []*inFlight // that are not in use
-}
-
-// sumCompiler notes what adds up gradients over replicas, taskCompiler what tasks do with their minibatches, ringCompiler the steps of rings.
-type (
-	sumCompiler  struct{ *compiler }
-	taskCompiler struct{ sumCompiler }
-	ringCompiler struct{ taskCompiler }
-)
-
-func (d *compiler) sums() sumCompiler   { return sumCompiler{d} }
-func (d *compiler) tasks() taskCompiler { return taskCompiler{d.sums()} }
-func (d *compiler) ring() ringCompiler  { return ringCompiler{d.tasks()} }
-
-// note adds a command to what the driver does.
-func (d *compiler) note(c command) error { return d.recording.note(c) }
-
-// noteTurn notes that the driver gives a turn to another one, or takes one.
-func (d *compiler) noteTurn(v verb, turn chan struct{}) { _ = d.note(command{verb: v, turn: turn}) }
-
-// host lets the host work for a stage, or for what is issued to a queue.
-func (d *compiler) host(c command) error {
-	c.verb = doWork
-	if c.on.of == nil {
-		c.on = d.compute
-	}
-	return d.note(c)
-}
-
-// instructions returns what the driver does in a period, in order.
-func (d *driver) instructions() []instruction {
-	t := d.ringed()
-	if t == nil {
-		return d.e.order.instructions[d.device]
-	}
-	all := make([]instruction, len(t.ring.steps))
-	for i := range t.ring.steps {
-		all[i] = t.ring.steps[i].instruction
-	}
-	return all
-}
-
-// issue notes what a task does.
-func (d *compiler) issue(ctx context.Context, v instance) error {
-	if v.far > 0 {
-		return d.tasks().sendThrough(ctx, v)
-	}
-	switch v.kind {
-	case pipeline.F:
-		return d.tasks().forward(ctx, d.stages[v.stage], v)
-	case pipeline.CF:
-		return d.tasks().sendOutput(ctx, d.stages[v.stage], v)
-	case pipeline.CB:
-		t := d.stages[v.stage+1]
-		return d.tasks().sendFrom(ctx, &t.deltas, t.away[v.to], v, 0, 0)
-	case pipeline.Joining:
-		return d.sums().sumBuckets(ctx, d.stages[v.stage], v)
-	case pipeline.Reducing, pipeline.Gathering, pipeline.Admitting, pipeline.Owning, pipeline.Completing:
-		return d.sums().synchronize(ctx, d.stages[v.stage], v)
-	case pipeline.Update:
-		return d.updates(ctx, d.stages[v.stage], v.minibatch)
-	}
-	return d.tasks().backward(ctx, d.stages[v.stage], v)
-}
 
 // openBooks empties the books before a dry run.
 func (d *compiler) openBooks(in *bound) {
@@ -148,15 +77,6 @@ func (d *compiler) recordTask(ctx context.Context, t *localStage, i int, v insta
 		return nil
 	}
 	return d.issueRecorded(ctx, v)
-}
-
-// issueRecorded notes a task and an event behind it.
-func (d *compiler) issueRecorded(ctx context.Context, v instance) error {
-	_ = d.note(command{verb: doBegin})
-	if err := d.issue(ctx, v); err != nil {
-		return err
-	}
-	return d.note(command{verb: doEnd, on: d.queueFor(v)})
 }
 
 // shareAll notes what replicas tell each other behind a segment.
@@ -240,37 +160,3 @@ const (
 	// however many minibatches make one.
 	firstUpdates, longestUpdates = 12, 1 << 6
 )
-
-// compile lets the drivers go through a run without issuing it, and makes their tables of what they do: with a flush a step, else a run
-// that is long enough to see everything repeat itself. Errors: ErrPlan when the drivers wait for each other, or repeat nothing.
-func (e *Executor) compile() error {
-	if e.order.plan.IsFlush() {
-		if err := e.dryRun(e.group); err != nil {
-			return err
-		}
-		e.recorded = e.group
-		_, err := e.fold(e.group)
-		return err
-	}
-	for n := max(firstDryRun, e.order.long(), firstUpdates*e.group); n <= max(longestDryRun, longestUpdates*e.group); n *= 2 {
-		length := (n + e.group - 1) / e.group * e.group
-		if err := e.dryRun(length); err != nil {
-			return err
-		}
-		e.recorded = length
-		if ok, err := e.fold(length); err != nil || ok {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: with updates of %d minibatches, what its devices do does not repeat itself within %d minibatches: take updates of fewer minibatches, or weight versions stash", ErrPlan, e.group, e.recorded)
-}
-
-// fold makes the tables of all drivers of their recordings of so many minibatches; false: they do not repeat themselves. Errors: ErrPlan.
-func (e *Executor) fold(minibatches int) (ok bool, err error) {
-	for _, d := range e.drivers {
-		if ok, err := d.compiler.fold(e.seen(minibatches)); err != nil || !ok {
-			return false, err
-		}
-	}
-	return true, nil
-}

@@ -9,71 +9,15 @@ import (
 	"plimsoll/kernels"
 	"plimsoll/kernels/library"
 	"plimsoll/models"
-	"plimsoll/planner/cycle"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
 )
 
-// cyclicStage is the stage of a cyclic plan on its device: where its ops find activations, weights, gradients and optimizer state, and
-// what they wait for.
-//
-// Memory is taken and given back at the positions of ops, in the order of the sequence (section 8 of the design: no durations can make a
-// plan wait for ever whose peak in that order is within the limit). What lives round and round is packed around a circle of these positions.
-//
-// Invariant: for each other stream, an op waits for the latest op before it there that touches bytes of its own, of which one of the two
-// writes. That op may be one of the step before. An op that does not compute also waits for every compute op before it.
-type cyclicStage struct {
-	ops          []cyclicOp  // by position
-	microbatches []*stageOps // by microbatch
-	layers       []layerState
-	device       circle
-	host         circle
-	workspace    runtime.Span // of updates on the host
-	sumScalars   runtime.Span // likewise, of sums of the gradients of layers that share weights
-	locked       int64        // page-locked bytes
-	guard        *cyclicGuard // nil where updates do not wait for all gradients
-	duplex       bool
-	epilogue     bool // ops with a prime come behind the last step, and what they need
-}
-
-// cyclicOp is an op of a cyclic plan.
-type cyclicOp struct {
-	cycle.Op
-	on         stream
-	op         *op // of its microbatch; nil of an op of state
-	microbatch int
-	begins     bool // it is its microbatch's first op, loss: it computes the loss for the first time, ends: it is the last one
-	loss, ends bool
-	adds       bool // the backward adds to gradients that are there
-	updatesOwn bool // it is the last backward of its layer in a step
-	waits      []int
-	end        runtime.Event // nil: nobody waits for it
-}
-
 // works reports whether the op is issued: drops are not.
 func (o *cyclicOp) works() bool {
 	return o.Kind != schedule.DropWeights && o.Kind != schedule.DropState
 }
-
-// layerState is where the weights, the gradient and the optimizer state of a layer are.
-type layerState struct {
-	weights, gradient, state *residences // on the device
-	onHost                   *residences // of the gradient
-	weightHome, stateHome    runtime.Span
-	weightBytes, gradBytes   int64
-	stateAt                  []int64      // offset of each of the optimizer's states
-	stateBytes               int64        // of all of them
-	scalars, hostScalars     runtime.Span // of its updates
-	free                     runtime.Event
-	ties                     bool         // it has parameters of another layer: its own never move, and gradient is of those of the other
-	ownGradient              runtime.Span // then: of its own
-	newest                   newest       // weights and state behind a run
-	newestState              newest
-}
-
-// newest says which copies are current.
-type newest struct{ device, host bool }
 
 // newCyclicStage lays out the ops of a plan.
 func newCyclicStage(e *Executor, t *localStage, plan *pipeline.Plan) (*cyclicStage, error) {
@@ -542,4 +486,36 @@ func (c *cyclicStage) open(d *driver) (err error) {
 	events = append(events, c.guard.events()...)
 	d.joined = make([]runtime.Event, len(d.queues()))
 	return makeEvents(d.dev, append(events, each(d.joined)...)...)
+}
+
+// copied returns from where to where the op of state at a position copies.
+func (c *cyclicStage) copied(o *cyclicOp, position int) (dst, src runtime.Span) {
+	s := &c.layers[o.Layer-1]
+	switch o.Kind {
+	case schedule.FetchWeights:
+		return s.weights.at(position), s.weightHome
+	case schedule.WriteWeights:
+		return s.weightHome, s.weights.at(position)
+	case schedule.FetchState:
+		return s.state.at(position), s.stateHome
+	case schedule.WriteState:
+		return s.stateHome, s.state.at(position)
+	case schedule.OffloadGradient:
+		return s.onHost.at(position), s.gradient.at(position)
+	}
+	return s.gradient.at(position), s.onHost.at(position)
+}
+
+// tiedTo returns what reports whether a parameter is a layer's.
+func tiedTo(layer int) func(models.Parameter) bool {
+	return func(q models.Parameter) bool { return q.Of.Layer == layer }
+}
+
+// copies reports whether the op copies weights or state.
+func (o *cyclicOp) copies() bool {
+	switch o.Kind {
+	case schedule.FetchWeights, schedule.WriteWeights, schedule.FetchState, schedule.WriteState:
+		return true
+	}
+	return false
 }

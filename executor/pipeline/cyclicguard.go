@@ -10,25 +10,6 @@ import (
 	"plimsoll/runtime"
 )
 
-// cyclicGuard is what a cyclic plan adds to the guard of its device, where updates wait for all gradients (Plan.UpdatesLast).
-//
-// Behind the last backward of a layer the device measures the layer's gradient. Gradients of layers that share weights are added first,
-// behind the last backward of these layers. So the partial sums have the bits of a plan that keeps all gradients. Behind the last backward of
-// the step the device judges them. All updates read the scalars that the verdict leaves, on the device or on the host.
-type cyclicGuard struct {
-	scalars   runtime.Span    // of the updates of a step, with the verdict
-	filled    runtime.Span    // in page-locked memory: these as the host writes them
-	verdict   runtime.Span    // likewise, with the verdict, for updates on the host
-	measured  runtime.Span    // partial sums of one layer
-	free      runtime.Event   // filled has been read
-	measures  map[int][]int   // by position of a backward: the layers whose gradients are whole behind it
-	judges    int             // position of the last backward of a step
-	positions map[int]partial // by layer
-}
-
-// partial is where the partial sums of a layer are among those of all.
-type partial struct{ offset, bytes int64 }
-
 // layCyclicGuard places the guard of a device with a cyclic plan. Error: ErrPlan, where gradients do not meet.
 func (e *Executor) layCyclicGuard(d *driver, t *localStage, plan *pipeline.Plan, alloc *allocator) error {
 	if e.opt.MaxNorm > 0 && !plan.UpdatesLast {
@@ -131,75 +112,4 @@ func (c *cyclicStage) gradientsOf(t *localStage, layer, position int) []runtime.
 		return []runtime.Span{s.ownGradient}
 	}
 	return c.usersGradients(t, layer, func(s *layerState) runtime.Span { return s.gradient.at(position) })
-}
-
-// guardBehind notes what the guard does behind a backward.
-func (d cyclicCompiler) guardBehind(t *localStage, position int, scalars runtime.Span) error {
-	c := t.cyclic
-	for _, l := range c.guard.measures[position] {
-		if err := d.measureLayer(t, l, position, scalars); err != nil {
-			return fmt.Errorf("norm of layer %d: %w", l, err)
-		}
-	}
-	if position != c.guard.judges {
-		return nil
-	}
-	if err := d.judgeStep(t); err != nil {
-		return err
-	}
-	for i := range c.layers {
-		if s := &c.layers[i]; s.ties && t.layers[i].own > 0 {
-			if err := d.updateOnDevice(t, i+1, position, []runtime.Span{s.ownGradient}); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// measureLayer notes the sum of the gradients of a layer's parameters, where other layers have them, too, and their partial sums.
-func (d cyclicCompiler) measureLayer(t *localStage, layer, position int, scalars runtime.Span) error {
-	g := t.cyclic.guard
-	all, x := t.cyclic.gradientsOf(t, layer, position), g.positions[layer]
-	at := layerUpdate{scalars: scalars, gradients: all}
-	sums, err := d.binder.sumUsers(t, layer, &at)
-	if err != nil {
-		return err
-	}
-	if err := d.launch(sums); err != nil {
-		return err
-	}
-	o := kernels.GuardOperands{Partials: g.measured.Part(0, x.bytes)}
-	for _, q := range t.layers[layer-1].params {
-		if q.Trained {
-			o.Grads = append(o.Grads, all[0].Part(q.Grad.Offset, q.Desc.Bytes()))
-		}
-	}
-	measure, err := d.binder.prepareGuard(d.e.opt.MaxNorm, o)
-	if err != nil {
-		return err
-	}
-	if err := d.compute.launch(measure); err != nil {
-		return err
-	}
-	return d.putTogether([]runtime.Span{{Offset: x.offset, Bytes: x.bytes}}, o.Partials)
-}
-
-// judgeStep notes the verdict on the gradients of a step, which the scalars of its updates have then, and its way to the host.
-func (d cyclicCompiler) judgeStep(t *localStage) error {
-	g := t.cyclic.guard
-	judge, err := d.binder.prepareGuard(d.e.opt.MaxNorm, kernels.GuardOperands{Partials: d.guard.partials, Norm: d.guard.norm, Scalars: g.scalars})
-	if err != nil {
-		return err
-	}
-	return inOrder(
-		func() error {
-			return d.host(command{work: fillUpdate, stage: t.stage, event: g.free, pages: []runtime.Span{g.filled}, writes: true})
-		},
-		func() error { return d.compute.copy(g.scalars, g.filled) },
-		func() error { return d.compute.record(g.free) },
-		func() error { return d.compute.launch(judge) },
-		func() error { return d.compute.copy(g.verdict, g.scalars) },
-		d.returnNorm,
-	)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"plimsoll/kernels"
-	"plimsoll/models"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
 )
@@ -66,33 +65,6 @@ func (d cyclicCompiler) issueOp(ctx context.Context, t *localStage, o *cyclicOp,
 		return err
 	}
 	return d.note(command{verb: doEnd, on: q, played: played, ahead: ahead})
-}
-
-// copies reports whether the op copies weights or state.
-func (o *cyclicOp) copies() bool {
-	switch o.Kind {
-	case schedule.FetchWeights, schedule.WriteWeights, schedule.FetchState, schedule.WriteState:
-		return true
-	}
-	return false
-}
-
-// copied returns from where to where the op of state at a position copies.
-func (c *cyclicStage) copied(o *cyclicOp, position int) (dst, src runtime.Span) {
-	s := &c.layers[o.Layer-1]
-	switch o.Kind {
-	case schedule.FetchWeights:
-		return s.weights.at(position), s.weightHome
-	case schedule.WriteWeights:
-		return s.weightHome, s.weights.at(position)
-	case schedule.FetchState:
-		return s.state.at(position), s.stateHome
-	case schedule.WriteState:
-		return s.stateHome, s.state.at(position)
-	case schedule.OffloadGradient:
-		return s.onHost.at(position), s.gradient.at(position)
-	}
-	return s.gradient.at(position), s.onHost.at(position)
 }
 
 // activation notes an op of a microbatch. With the first one its batch comes, behind the first loss that goes to the host.
@@ -313,11 +285,6 @@ func (b *binder) addTo(whole, part runtime.Span, of kernels.Desc, at *layerUpdat
 	}
 	o := kernels.Operands{X: []runtime.Span{whole, part}, Y: whole, Scalars: at.scalars}
 	return b.call(kernels.Call{Op: kernels.Add{}, In: []kernels.Desc{of, of}, Train: true}, o)
-}
-
-// tiedTo returns what reports whether a parameter is a layer's.
-func tiedTo(layer int) func(models.Parameter) bool {
-	return func(q models.Parameter) bool { return q.Of.Layer == layer }
 }
 
 // fillScalars puts the scalars of updates into page-locked memory, when those that are there have been read.

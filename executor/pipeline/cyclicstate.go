@@ -9,26 +9,6 @@ import (
 	"plimsoll/runtime"
 )
 
-// cyclicValue returns where an op of a cyclic plan has a parameter of a layer.
-func (s *localStage) cyclicValue(l *stageLayer, f *frame, ref models.Ref) runtime.Span {
-	if at, ok := l.buffers[ref.Offset]; ok {
-		return s.buffers.Part(at, ref.Bytes)
-	}
-	if q, ok := l.tied[ref.Offset]; ok {
-		return f.tied.Part(q.Of.Grad.Offset, ref.Bytes)
-	}
-	return f.weights.Part(l.trained[ref.Offset], ref.Bytes)
-}
-
-// cyclicGradient returns where an op of a cyclic plan leaves the gradient of a parameter, its own or one that is
-// another layer's.
-func (s *localStage) cyclicGradient(l *stageLayer, f *frame, ref models.Ref) runtime.Span {
-	if ref.Offset < l.own {
-		return f.gradients.Part(ref.Offset, ref.Bytes)
-	}
-	return f.tiedGradients.Part(ref.Offset-l.own, ref.Bytes)
-}
-
 // places returns where something of a layer is between runs, current copies alone, in the order of devices before the host.
 func (x newest) places(of *residences, home runtime.Span) (all []runtime.Span) {
 	if x.device {
@@ -75,12 +55,6 @@ func (s *localStage) savedCyclic() []runtime.Span {
 		}
 	}
 	return all
-}
-
-// load is a copy of weights to the device for an op of an evaluation.
-type load struct {
-	op  int
-	dst runtime.Span
 }
 
 // layCyclicEvaluation lays out the evaluation of a cyclic plan's stage, around the weights and the state that stay on the device between steps, and
@@ -181,12 +155,4 @@ func (x *evaluation) fetch(op int) error {
 		}
 	}
 	return nil
-}
-
-// finishCyclic counts what a cyclic plan takes of its device.
-func (e *Executor) finishCyclic(d *driver, t *localStage, g *allocator, m *Memory) {
-	m.Snapshot += t.savedBytes(true)
-	m.Peak, m.Extent = m.Static+m.InFlight, max(g.end, e.layCyclicEvaluation(d, t, m))
-	d.compiler = &compiler{driver: d}
-	e.drivers = append(e.drivers, d)
 }

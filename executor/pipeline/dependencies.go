@@ -6,9 +6,6 @@ import (
 	"plimsoll/runtime"
 )
 
-// stepRef is the end of a step of a slot's minibatch.
-type stepRef struct{ step, slot int }
-
 // memoryAccess is a use of bytes.
 type memoryAccess struct {
 	span  runtime.Span

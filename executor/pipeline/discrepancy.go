@@ -5,26 +5,7 @@ import (
 	"math"
 
 	"plimsoll/kernels"
-	"plimsoll/runtime"
 )
-
-// discrepancy is a stage's part of PipeMare's second technique, T2 (Yang et al. 2021, section 3.2). A backward uses not the
-// latest weights w but an estimate of those that its forward saw:
-//
-//	u = w - τ δ,  δ' = γ δ + (1-γ)(w' - w),  γ = D^{1/τ}
-//
-// with δ, the decaying mean of what updates change, from 0 in every run, and the forward's delay τ in updates, the backward's
-// being 0. A copy of the weights holds u; δ is (w-u)/τ. An update of w to w' makes of u, before and after,
-//
-//	v  = γ/τ (w-u) - (1-γ) w
-//	u' = w' - τ (v + (1-γ) w')
-//
-// each a sum of a multiple of the weights and one of u: what a step of plain SGD is.
-type discrepancy struct {
-	tau, decay float64 // τ and D; τ is 0 where nothing is corrected
-	scalars    [2]runtime.Span
-	steps      [2]prepared // before an update and after it
-}
 
 // newDiscrepancies says what is corrected in which stages. Errors: ErrPlan.
 func (e *Executor) newDiscrepancies() error {
@@ -40,17 +21,6 @@ func (e *Executor) newDiscrepancies() error {
 		e.discrepancies[s] = discrepancy{tau: tau, decay: p.Decay}
 	}
 	return nil
-}
-
-// corrects reports whether backwards of the stage use other weights than the latest.
-func (c *discrepancy) corrects() bool { return c.tau > 0 }
-
-// copies returns how many copies of the weights it takes.
-func (c *discrepancy) copies() int {
-	if c.corrects() {
-		return 1
-	}
-	return 0
 }
 
 // layOut places the scalars.

@@ -2,12 +2,16 @@ package pipeline
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
 
-	"plimsoll/executor"
-	"plimsoll/internal/units"
+	"plimsoll/executor/internal/canary"
+	"plimsoll/executor/internal/pack"
+	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
 
@@ -46,100 +50,6 @@ type driver struct {
 	progress   progress                   // likewise, for whoever watches
 }
 
-// open reserves the device's memory and makes streams and events.
-func (d *driver) open(limit int64, m Memory) (err error) {
-	if limit > 0 && m.Extent > limit {
-		return &LimitError{Device: d.device, Needed: m.Extent, Limit: limit, Static: m.Static}
-	}
-	if d.hostBytes = d.layHost(); d.e.opt.HostLimit > 0 && d.hostBytes > d.e.opt.HostLimit {
-		return &executor.HostLimitError{Limit: d.e.opt.HostLimit, Needed: d.hostBytes, Copies: m.Offloaded}
-	}
-	if err := d.dev.Reserve(max(limit, m.Extent), d.hostBytes); err != nil {
-		if d.saver != nil {
-			err = fmt.Errorf("%w; %s of host memory are for its state while that is saved", err, units.Bytes(m.Snapshot))
-		}
-		return err
-	}
-	if d.compute, err = d.newQueue("compute"); err != nil {
-		return err
-	}
-	d.links = map[int]queue{}
-	d.watch = newStopwatch(d, d.e.opt.Timed)
-	if d.e.opt.Pace != nil {
-		d.paced = d.pauses(d.e.opt.Pace)
-	}
-	for _, l := range d.e.channels {
-		if _, have := d.links[l.to]; l.from != d.device || have {
-			continue
-		}
-		if d.links[l.to], err = d.newQueue(fmt.Sprintf("to device %d", l.to)); err != nil {
-			return err
-		}
-	}
-	if d.adds() {
-		if d.adding, err = d.newQueue("sums over replicas"); err != nil {
-			return err
-		}
-	}
-	if err := d.saver.open(); err != nil {
-		return err
-	}
-	if err := d.guard.open(d.dev); err != nil {
-		return err
-	}
-	if t := d.ringed(); t != nil {
-		if err := d.openTransfers(t); err != nil {
-			return err
-		}
-		if err := t.ring.open(d.dev); err != nil {
-			return err
-		}
-		d.joined = make([]runtime.Event, len(d.queues()))
-		if err := makeEvents(d.dev, each(d.joined)...); err != nil {
-			return err
-		}
-	}
-	if err := d.step.open(d); err != nil {
-		return err
-	}
-	if t := d.cyclicStage(); t != nil {
-		if err := t.cyclic.open(d); err != nil {
-			return err
-		}
-	}
-	return errors.Join(openBatches(d), d.openEvents())
-}
-
-// adds reports whether the device adds gradients of other replicas to its own when the plan says so.
-func (d *driver) adds() bool {
-	return slices.ContainsFunc(d.stages, func(t *localStage) bool {
-		return t != nil && (d.e.collectives[t.stage] != nil || t.sums != nil && (t.sums.at > 0 || t.sums.divided()))
-	})
-}
-
-func (d *driver) openEvents() error {
-	if err := d.recorder.open(d.dev); err != nil {
-		return err
-	}
-	var events []*runtime.Event
-	for s, t := range d.stages {
-		if t == nil {
-			continue
-		}
-		for i := range t.slabs {
-			events = append(events, &t.slabs[i].forward)
-		}
-		events = append(append(events, &t.summed, &t.summedAll), t.sums.events()...)
-		for _, b := range t.sendBuffers() {
-			events = append(events, b.events()...)
-		}
-		for i := range d.slots() {
-			events = append(events, &d.staging[s].uploaded[i], &d.staging[s].returned[i])
-		}
-	}
-	return makeEvents(d.dev, events...)
-}
-
 // each returns where the events of a list go.
 func each(list []runtime.Event) (all []*runtime.Event) {
 	for i := range list {
@@ -158,13 +68,6 @@ func makeEvents(dev runtime.Device, events ...*runtime.Event) (err error) {
 		}
 	}
 	return nil
-}
-
-// begin prepares for a run.
-func (d *driver) begin() {
-	d.recorder.begin()
-	d.guard.begin()
-	d.follow(d.e.done)
 }
 
 // numbers refills list with 0..n-1.
@@ -243,4 +146,264 @@ func (d *driver) newQueue(name string) (q queue, err error) {
 	d.e.streams++
 	q.s, err = d.dev.NewStream(name)
 	return q, err
+}
+
+// stopwatch records when the tasks of a device run; nil records nothing. It makes events until it has as many as it keeps.
+type stopwatch struct {
+	dev     runtime.Device
+	compute queue
+	origin  runtime.Event
+	first   runtime.Event // the origin of the first run
+	begun   time.Time     // when that was
+	most    int           // stamps that are kept, the latest; 0: all of a run
+	stamps  []stamp
+	used    int     // stamps of this run
+	open    int     // the stamp of the task that is being issued
+	byOp    bool    // ops are stamped, too
+	ops     []stamp // of a step, in the order in which they are issued; each step has the same
+	goesOn  bool    // the latest of them on the compute stream is followed at once by what comes next there
+	before  int     // minibatches of the run before the segment
+}
+
+// stamp is a task, or an op of it, between two events.
+type stamp struct {
+	instance
+	op         int
+	onCompute  bool
+	start, end runtime.Event // start is nil of an op on the compute stream that begins when the one before it there has ended
+}
+
+// guard is a device's part of what stands between the backwards of a step with a flush and its updates: it measures the norm of all
+// gradients together, clips, and lets the updates do nothing when the norm is not finite (kernels.Guard).
+//
+// Every device of a stage measures the stage's gradients when its replicas have added them up, and the first of them sends the
+// partial sums, 8 bytes for kernels.GuardChunk gradients, to all devices that do not have the stage. With a shard of them a device measures
+// its own, and sends those to all other devices. Each device puts those of all
+// stages together in the order of the layers, and judges them alone: these are the sums of a device that has all layers, in its
+// order, so that the norm, the scale and the verdict are the same bits on all devices, however many there are.
+//
+// All that a device owes to others it has sent before it waits for what they send: none waits for another in a circle.
+type guard struct {
+	partials runtime.Span // of the gradients of all layers, in their order
+	norm     runtime.Span
+	returned runtime.Event // the norm is in page-locked memory
+
+	page []runtime.Span // host alone
+	host runtime.Span   // there: the norm
+
+	arrivals []arriving // the partial sums of others
+	stages   int        // that are here
+	measured []measured // of them, in this step
+	steps    int        // of this run
+	awaited  int        // the minibatch that ends the step whose norm is on its way to the host; none: none is
+	skipped  int        // updates that did nothing, of all runs
+}
+
+// saver lets the state of a device's stages be saved while training goes on.
+//
+// Invariant: the copies are those of one state, from when the driver issues them until Options.Save is done with it.
+type saver struct {
+	driver    *driver
+	snapshots []*Snapshot
+	regions   []region
+	copied    runtime.Event
+	idle      chan struct{} // holds a token while nothing is saved
+	pending   atomic.Int32  // snapshots that are not saved yet
+}
+
+// region is a part of a device's arena and its copy.
+type region struct{ dev, host runtime.Span }
+
+// recorder remembers the latest tasks of a driver with an event behind each. Work fails long after it was issued, and perhaps
+// another device is the first to notice: the events tell which task it was.
+type recorder struct {
+	marks []record
+	next  int       // of the ring
+	begun *instance // a task that is being issued step by step; nil: none is
+	task  instance  // of begun
+}
+
+// record is a task, of a minibatch counted through all runs, and the event behind it.
+type record struct {
+	instance
+	set    bool
+	issued bool // all of it; else its device failed before
+	end    runtime.Event
+}
+
+// auditor checks a step of a plan that flushes against the layout of a device: what no minibatch in flight and no op holds
+// must not change. The driver stops behind every op until the device's streams have done all that was issued; what others send
+// arrives elsewhere. What comes between two ops, such as a batch, belongs to the later one.
+type auditor struct {
+	held     *canary.Region
+	away     *canary.Region // what is with the host; nil where nothing goes there
+	fixed    int64          // bytes of the arena before what is held
+	next     int            // the op that is next
+	count    int            // of them
+	position []int          // of the ops of a sequence; nil of another plan
+	audited  Audited
+	done     *Audited     // nil as long as the step runs
+	cycle    *cyclicStage // of a cyclic plan; else nil
+}
+
+// Audited is the memory of one device in a step, measured: what every op owns is checked against what it writes.
+type Audited struct {
+	Device      int
+	PeakBytes   int64 // the most that was owned while an op ran, static memory and messages included
+	ExtentBytes int64 // the end of the highest byte that was written by minibatches in flight
+	CopiesBytes int64 // of page-locked memory for what goes to the host
+	// Live are the bytes that were owned when each op started, of a plan that runs a sequence, by position in that.
+	Live []int64
+}
+
+// staging carries data between page-locked memory and a stage's slabs, in rings of some places.
+type staging struct {
+	images, labels, scalars, results [stagingSlots]runtime.Span
+	uploaded                         [stagingSlots]runtime.Event
+	returned                         [stagingSlots]runtime.Event
+	staged                           [stagingSlots]runtime.Event  // a batch is where it waits on the device for its forward
+	batch, result                    [stagingSlots][]runtime.Span // what of these the host writes, and reads
+	uploads                          int                          // forwards of this run
+	arrivals                         int                          // images of this run that came ahead of theirs
+	ahead                            int                          // the minibatch, of all runs, whose batch waits on the device; none
+	aheadErr                         error                        // why it does not
+	pending                          []pendingResult              // results on their way, in order
+	early                            int                          // the minibatch, of all runs, whose batch is in place 0 before its run; none
+}
+
+// pendingResult is a result of a minibatch that may not have arrived yet in its slot.
+type pendingResult struct {
+	minibatch, slot int
+	norm            float64 // as in Result
+	skipped         bool
+}
+
+// halfDuplex orders the messages of two devices whose link carries one at a time (thesis, section 6.1): a message waits for the
+// one that the plan has before it, also when that goes the other way.
+type halfDuplex struct {
+	ends         [2]int
+	order        *order
+	instructions []instruction // of the link, in the order of the plan, for one period
+	passed       [2]chan struct{}
+	event        [2]runtime.Event // by end: its latest message before it released the link
+	remote       [2]*remote       // by end, of a link between two processes: what the end passes on, sent or received here; else nil
+}
+
+// compiler makes the table of a driver: in a dry run it goes through all that the driver is to do, and notes it. What it knows of the
+// minibatches in flight, and which blocks of memory they have, lives in a dry run alone.
+type compiler struct {
+	*driver
+	bound  *bound
+	unused []*inFlight // that are not in use
+}
+
+// progress is where a driver says what it issues, for whoever watches.
+type progress struct {
+	instance atomic.Uint64 // packed
+	tasks    atomic.Int64  // issued so far
+	waiting  atomic.Bool   // it issues the task now; else it has gone on to wait for its streams
+	done     atomic.Int64  // minibatches before those of the segment
+	saving   atomic.Bool   // it waits until the state before is saved
+}
+
+// stepLayout lays out what minibatches hold of a device in a step of a plan with a flush. A step is known to its last op, all ops of a
+// device are on one stream, and no copy reads or writes what has been left: so each item lies where nothing lies that lives
+// during the same ops.
+type stepLayout struct {
+	order  *order
+	w      *Workload
+	device int
+	stages map[int]*localStage
+	tasks  []stepTask
+	begins map[stepKey]int // by task: the first of its ops
+	ops    int             // of the device, in order
+	turns  int             // how often the same ops follow each other, in the same memory: microbatches that each run a sequence; else 1
+	items  []stepItem
+	packed []pack.Item // of these
+	extent int64
+	stepTransfers
+}
+
+// stepKey names a task of a step.
+type stepKey struct {
+	stage, minibatch int
+	kind             pipeline.Kind
+}
+
+// stepTask is a task of the device and its ops, from the first up to the one behind the last.
+type stepTask struct {
+	instance
+	from, to int
+}
+
+// stepItem is an item of a minibatch in a stage: of its ops, by number, or of its batch.
+type stepItem struct {
+	stage     *localStage
+	minibatch int
+	item      int
+	kept      bool // it outlives its task
+}
+
+// stepTransfers are those of a step with a flush, and what orders them and the ops of compute.
+//
+// Invariant: an op waits, for each other stream, for the latest op before it there that touches bytes of its own, of which one of the two
+// writes; a transfer also for the compute op before it in the sequence. So the simulation that the layout follows decides how long
+// streams wait for each other, but never what is computed. Behind the last op of each turn compute waits for all transfers, so that ops
+// wait for none of another turn.
+type stepTransfers struct {
+	host   []pack.Item // what is with the host
+	owner  []*slab     // of each
+	locked int64       // page-locked bytes for it
+	base   int64       // where these begin
+	duplex bool
+	waits  [][]int         // by op of a turn: the ops of other streams that it waits for
+	ends   []runtime.Event // likewise: behind it; nil where nobody waits
+	final  []int           // the last op of a turn in each stream of transfers
+}
+
+// arriving is partial sums that another device sends, and where they belong.
+type arriving struct {
+	*channel
+	places []runtime.Span // among those of all layers; nil: they come there
+}
+
+// measured is a stage whose gradients are measured, and the update that follows the verdict.
+type measured struct {
+	t    *localStage
+	move move
+}
+
+// Snapshot is the state of one stage behind Done minibatches of all runs, copied to page-locked memory: weights, statistics and
+// optimizer states, as they are between runs. A stage on several devices is saved by the first of them, as all have the same; of an
+// optimizer's state that they divide each saves its own.
+type Snapshot struct {
+	Stage, Done int
+
+	skipped int    // updates before it
+	of      *saver // of the first
+	tensors []placed
+
+	parties []*saver // that save something of it
+	mu      sync.Mutex
+	arrived int // parties that have issued their copies
+}
+
+func asBytes[T float32 | int32](f []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(f))), len(f)*4)
+}
+
+// stagingSlots is how many forwards of a stage a driver issues before the first of them has its data, at most: as many batches are in
+// page-locked memory.
+const stagingSlots = 4
+
+// openHost makes the streams to host memory and back.
+func openHost(d *driver, duplex bool) (err error) {
+	if d.toHost, err = d.newQueue("to the host"); err != nil {
+		return err
+	}
+	d.fromHost = d.toHost
+	if duplex {
+		d.fromHost, err = d.newQueue("from the host")
+	}
+	return err
 }

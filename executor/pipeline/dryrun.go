@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 )
 
 // dryRun is a run of so many minibatches, of which nothing is issued: drivers record what they would do. One driver goes on at a time, until it
@@ -56,17 +55,6 @@ func (e *Executor) forgetDryRuns() error {
 	return nil
 }
 
-// dryRunDriver is a driver in a dry run.
-type dryRunDriver struct {
-	*compiler
-	next  func() (struct{}, bool)
-	stop  func()
-	pause func() bool // lets others go on; false when the dry run is over
-	moves int         // it has begun, or received something
-	on    bool        // it has not ended
-	err   error
-}
-
 // read is what a driver does in a run. It yields where it waits.
 func (p *dryRunDriver) read(run *bound) iter.Seq[struct{}] {
 	return func(yield func(struct{}) bool) {
@@ -74,35 +62,5 @@ func (p *dryRunDriver) read(run *bound) iter.Seq[struct{}] {
 		p.moves++
 		ctx := context.WithValue(context.Background(), dryRunKey{}, p)
 		p.err = p.guarded(func() error { return p.record(ctx, run) })
-	}
-}
-
-// statuses says what drivers are at.
-func statuses(parts []*dryRunDriver) string {
-	var all []string
-	for _, p := range parts {
-		all = append(all, fmt.Sprintf("device %d: %s", p.device, p.status()))
-	}
-	return strings.Join(all, "\n")
-}
-
-// dryRunKey is the key of a driver in the context of its dry run.
-type dryRunKey struct{}
-
-// receive takes what another driver sends. Errors: the context's.
-func receive[T any](ctx context.Context, from <-chan T) (v T, err error) {
-	if p, ok := ctx.Value(dryRunKey{}).(*dryRunDriver); ok {
-		for len(from) == 0 {
-			if !p.pause() {
-				return v, ErrStopped
-			}
-		}
-		p.moves++
-	}
-	select {
-	case v = <-from:
-		return v, nil
-	case <-ctx.Done():
-		return v, context.Cause(ctx)
 	}
 }

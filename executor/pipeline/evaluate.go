@@ -13,31 +13,6 @@ import (
 	"plimsoll/runtime"
 )
 
-// evaluation is the forward of a stage in evaluation mode, on the first device that has the stage: every layer but the loss, one
-// activation at a time. It works where minibatches in flight have their memory during training, since none is.
-//
-// Batches go through the stages as in a pipeline of F alone: in one round stage s works on batch t-s. A stage waits until its
-// output has left before it computes the next one, and a copy waits until the stage behind has used the one before.
-type evaluation struct {
-	stage   *localStage
-	driver  *driver
-	ops     []op
-	frames  []frame
-	pixels  []runtime.Span // where images are bytes: of each branch
-	numbers []prepared     // likewise, what makes numbers of them
-	inputs  []runtime.Span // of the branches; of a later stage a_{i-1}, the output of the stage before when that is on the same device
-	output  runtime.Span
-	next    *evaluation // nil for the last
-	link    runtime.Stream
-	done    runtime.Event // the ops of the latest batch
-	sent    runtime.Event // its output has left for the next stage, on another device
-	crosses bool          // the next stage is on another device
-	remote  *remote       // where the next stage is in another process
-
-	loads      []load // of a cyclic plan, in the order of the ops
-	loadedFrom []int  // the layer of each
-}
-
 // newEvaluation lays out the evaluation of a stage; nil when the stage is the loss alone.
 func (d *driver) newEvaluation(t *localStage, scalars runtime.Span, g *allocator) *evaluation {
 	x := &evaluation{stage: t, driver: d}
@@ -134,8 +109,6 @@ func (x *evaluation) place(w chain.Wiring, g *allocator) (at map[int]runtime.Spa
 	}
 	return at, scratch
 }
-
-func itemSpan(it pack.Item) runtime.Span { return runtime.Span{Offset: it.Offset, Bytes: it.Bytes} }
 
 // layEvaluations lays out the evaluation of the stages whose first device this is, behind the static memory, and returns where it
 // ends.
@@ -419,26 +392,6 @@ func (r *evaluator) read(x *evaluation) error {
 		}
 	}
 	return nil
-}
-
-// read copies a span of the arena to dst.
-func (d *driver) read(from runtime.Span, dst []byte) error {
-	if from.Space == runtime.Host {
-		b, err := d.dev.HostBytes(from)
-		copy(dst, b)
-		return err
-	}
-	return d.chunks(from, func(dev, host runtime.Span, at int64) error {
-		if err := d.compute.s.Copy(host, dev); err != nil {
-			return err
-		}
-		if err := d.compute.s.Synchronize(); err != nil {
-			return err
-		}
-		b, err := d.dev.HostBytes(host)
-		copy(dst[at:], b)
-		return err
-	})
 }
 
 // drain waits for what was issued, so that the next run has the memory to itself.

@@ -87,12 +87,6 @@ func (d taskCompiler) leave(t *localStage, f *inFlight) {
 	}
 }
 
-// loan is a slab whose minibatch has left its stage.
-type loan struct {
-	of   *localStage
-	slab int
-}
-
 // vacate frees a slab, unless the second half of another stage's backward on this device still reads an output there: then it is
 // lent to that.
 func (d taskCompiler) vacate(l loan, minibatch int) {

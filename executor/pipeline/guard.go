@@ -12,51 +12,6 @@ import (
 	"plimsoll/runtime"
 )
 
-// guard is a device's part of what stands between the backwards of a step with a flush and its updates: it measures the norm of all
-// gradients together, clips, and lets the updates do nothing when the norm is not finite (kernels.Guard).
-//
-// Every device of a stage measures the stage's gradients when its replicas have added them up, and the first of them sends the
-// partial sums, 8 bytes for kernels.GuardChunk gradients, to all devices that do not have the stage. With a shard of them a device measures
-// its own, and sends those to all other devices. Each device puts those of all
-// stages together in the order of the layers, and judges them alone: these are the sums of a device that has all layers, in its
-// order, so that the norm, the scale and the verdict are the same bits on all devices, however many there are.
-//
-// All that a device owes to others it has sent before it waits for what they send: none waits for another in a circle.
-type guard struct {
-	partials runtime.Span // of the gradients of all layers, in their order
-	norm     runtime.Span
-	returned runtime.Event // the norm is in page-locked memory
-
-	page []runtime.Span // host alone
-	host runtime.Span   // there: the norm
-
-	arrivals []arriving // the partial sums of others
-	stages   int        // that are here
-	measured []measured // of them, in this step
-	steps    int        // of this run
-	awaited  int        // the minibatch that ends the step whose norm is on its way to the host; none: none is
-	skipped  int        // updates that did nothing, of all runs
-}
-
-// measured is a stage whose gradients are measured, and the update that follows the verdict.
-type measured struct {
-	t    *localStage
-	move move
-}
-
-// arriving is partial sums that another device sends, and where they belong.
-type arriving struct {
-	*channel
-	places []runtime.Span // among those of all layers; nil: they come there
-}
-
-// squares are the partial sums of a stage.
-type squares struct {
-	place runtime.Span           // among those of all layers
-	tell  []*channel             // from the devices that measure them to those that do not
-	parts map[int][]runtime.Span // likewise the places of those that a device with a shard measures; nil: all measure all
-}
-
 // measures returns the places of the partial sums that a device of the stage measures.
 func (x *squares) measures(device int) []runtime.Span {
 	if x.parts == nil {

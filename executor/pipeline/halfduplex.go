@@ -6,19 +6,7 @@ import (
 	"slices"
 
 	"plimsoll/planner/pipeline"
-	"plimsoll/runtime"
 )
-
-// halfDuplex orders the messages of two devices whose link carries one at a time (thesis, section 6.1): a message waits for the
-// one that the plan has before it, also when that goes the other way.
-type halfDuplex struct {
-	ends         [2]int
-	order        *order
-	instructions []instruction // of the link, in the order of the plan, for one period
-	passed       [2]chan struct{}
-	event        [2]runtime.Event // by end: its latest message before it released the link
-	remote       [2]*remote       // by end, of a link between two processes: what the end passes on, sent or received here; else nil
-}
 
 // newHalfDuplex returns those of the links that carry messages both ways, by the two ends in ascending order.
 func newHalfDuplex(o *order, p *pipeline.Platform) map[[2]int]*halfDuplex {

@@ -262,3 +262,11 @@ func (e *Executor) openChannels() (err error) {
 	}
 	return nil
 }
+
+// finishCyclic counts what a cyclic plan takes of its device.
+func (e *Executor) finishCyclic(d *driver, t *localStage, g *allocator, m *Memory) {
+	m.Snapshot += t.savedBytes(true)
+	m.Peak, m.Extent = m.Static+m.InFlight, max(g.end, e.layCyclicEvaluation(d, t, m))
+	d.compiler = &compiler{driver: d}
+	e.drivers = append(e.drivers, d)
+}

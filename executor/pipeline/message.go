@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"slices"
 
 	"plimsoll/runtime"
 )
@@ -89,4 +90,61 @@ func (d taskCompiler) sendOutput(ctx context.Context, t *localStage, v instance)
 	}
 	f := t.find(v.minibatch)
 	return d.message(ctx, l, v, t.slabs[f.slab].forward, t.output(f).Part(0, l.bytes), nil)
+}
+
+// grant gives a block back to the sender.
+func (d *compiler) grant(l *channel, block int) error {
+	l.grants <- block
+	d.noteTurn(doGive, l.free[block])
+	return nil
+}
+
+// granted returns a block to send to, when the receiver has granted one.
+func (d *compiler) granted(ctx context.Context, l *channel) (block int, err error) {
+	if block, err = receive(ctx, l.grants); err == nil {
+		d.noteTurn(doTake, l.free[block])
+	}
+	return block, err
+}
+
+// arrives tells the receiver in which block a message is.
+func (d *compiler) arrives(l *channel, a arrival) {
+	l.arrivals <- a
+	d.noteTurn(doGive, l.sent[a.block])
+}
+
+// take returns the block in which the message of a minibatch arrives, when the sender has issued it.
+func (d *compiler) take(ctx context.Context, l *channel, minibatch int) (block int, err error) {
+	for i, a := range l.early {
+		if a.minibatch == minibatch {
+			l.early = slices.Delete(l.early, i, i+1)
+			d.noteTurn(doTake, l.sent[a.block])
+			return a.block, nil
+		}
+	}
+	for {
+		a, err := receive(ctx, l.arrivals)
+		if err != nil {
+			return none, err
+		}
+		if a.minibatch == minibatch {
+			d.noteTurn(doTake, l.sent[a.block])
+			return a.block, nil
+		}
+		l.early = append(l.early, a)
+	}
+}
+
+// sendFrom issues a communication of what lies in a send buffer, one of the messages of its slots: what is from an offset on.
+func (d taskCompiler) sendFrom(ctx context.Context, b *sendBuffer, l *channel, v instance, message int, offset int64) error {
+	i := b.find(v.minibatch)
+	n := b.unsent[i].slot
+	x := &b.slots[n]
+	if err := d.message(ctx, l, v, x.ready, x.span.Part(offset, l.bytes), x.sent[message]); err != nil {
+		return err
+	}
+	if b.unsent[i].left--; b.unsent[i].left == 0 {
+		b.free, b.unsent = append(b.free, n), slices.Delete(b.unsent, i, i+1)
+	}
+	return nil
 }

@@ -21,18 +21,6 @@ func (d *driver) openTransfers(t *localStage) (err error) {
 	return openHost(d, t.ring.duplex)
 }
 
-// openHost makes the streams to host memory and back.
-func openHost(d *driver, duplex bool) (err error) {
-	if d.toHost, err = d.newQueue("to the host"); err != nil {
-		return err
-	}
-	d.fromHost = d.toHost
-	if duplex {
-		d.fromHost, err = d.newQueue("from the host")
-	}
-	return err
-}
-
 // join lets all streams of a ring wait for each other where a segment begins: its minibatches have memory from the first slot on, whatever
 // the last ones of the segment before had.
 func (d ringCompiler) join(t *localStage) error {

@@ -6,109 +6,14 @@
 package pipeline
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"plimsoll/executor"
-	"plimsoll/kernels"
 	"plimsoll/models"
-	"plimsoll/planner/chain"
-	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
 )
-
-// Workload is a compiled model with its optimizer.
-type Workload = executor.Workload
-
-// Compile compiles a model for libraries that need the same workspaces as lib, which add gradients to others, too. Errors: those of
-// executor.Compile.
-func Compile(m *models.Model, lib kernels.Library, opt kernels.Update) (*Workload, error) {
-	return executor.Compile(m, models.Accumulation(lib), opt)
-}
-
-// Costs are what a plan was made with.
-type Costs struct {
-	Chain    *chain.Chain
-	Platform *pipeline.Platform
-}
-
-// Result is what one minibatch, or microbatch, gave.
-type Result struct {
-	Minibatch int
-	Loss      float64
-	Correct   int
-	Counted   int // labels that count, as in executor.Result
-	// Norm is that of all gradients of the step together, before clipping, with the last microbatch of a step of a plan that
-	// flushes; else NaN.
-	Norm float64
-	// Skipped says, likewise, that the norm is not finite, and that the weights and the optimizer's state are as before.
-	Skipped bool
-}
-
-// Options are how a plan is run.
-type Options struct {
-	Feed Feed
-	Seed uint64 // of the weights and of dropout
-	// First is how many minibatches were done before, by a run that this one goes on from: of a plan with a flush whole steps, else
-	// any number, whatever plan they had.
-	First int
-	// Updates are how often the weights of each layer were updated before; nil: as often as this plan updates them in First
-	// minibatches.
-	Updates []int64
-	// Rate is the learning rate of a step, from 0: of a plan with a flush, or of the minibatch with which an update begins.
-	Rate func(step int) float32
-	// PipeMare corrects weight versions "latest" for their delays; nil: no correction.
-	PipeMare *PipeMare
-	// DeferredBatchNorm lets BatchNorm's running statistics move once for each step of a plan that flushes, by the mean and
-	// the variance of the whole minibatch, rather than once for each microbatch.
-	DeferredBatchNorm bool
-	// MaxNorm clips the gradients of a step to this norm, all of them together; 0: no clipping. Only plans that flush can.
-	MaxNorm float32
-	// Limits are the bytes of each device's arena; nil or 0: as much as the plan needs.
-	Limits []int64
-	// HostLimit bounds the page-locked memory of each device, in bytes; 0: no limit.
-	HostLimit int64
-	// Group is how many minibatches make one update of a double buffered plan; 0: the plan's microbatches, or else as few
-	// as two versions allow.
-	Group int
-	// Early reports whether the batch of a minibatch may be asked for while the step before it runs: a later run is to begin with it. Only
-	// plans that run a sequence ask for batches early; nil: none does.
-	Early func(minibatch int) bool
-	// Save takes what a device has of the state behind a segment that says so (Segment.Save), stage by stage, on a goroutine
-	// of the device while training goes on. A device has page-locked memory for one state: where its next one comes before
-	// Save is done with it, the device waits. It may be nil.
-	Save func(*Snapshot)
-	// Done is called for every minibatch when its loss is known, one call at a time, in the order in which the last stage
-	// works, or each of its devices; it may be nil.
-	Done func(Result)
-	// Patience ends a run with a *StuckError when nothing has happened on any device for so long; 0: never. Of a device
-	// that does not tell what its streams do (Dump), only what is issued is seen.
-	Patience time.Duration
-	// Pace gives tasks fixed durations: simulated time. May be nil.
-	Pace Pace
-	// World is the processes that run the plan together; nil: this one alone.
-	World *World
-	// AllReduce lets World's transport add up the gradients of stages whose replicas are in different processes.
-	AllReduce bool
-	// NoGraph issues the steps of a plan that flushes call by call, also on devices that could repeat tasks as graphs
-	// (runtime.Grapher).
-	NoGraph bool
-	// Audit lets New run a step of a plan that flushes that stops behind every op to check that only memory that minibatches in
-	// flight and ops hold was written (Audited). It leaves nothing behind.
-	Audit bool
-	// Timed records when every task ran (Timings); nil: nothing is recorded.
-	Timed *Timed
-}
-
-// Timed says what is recorded of when tasks ran.
-type Timed struct {
-	Periods int  // of the plan, that the records go back, about; 0: to the beginning of the run
-	Ops     bool // of the last step of a run with a flush every op is recorded, too, every transfer and what brings batches
-}
 
 // Executor trains with one plan.
 //
@@ -145,104 +50,6 @@ type Executor struct {
 	evaluations   []*evaluation
 }
 
-// New binds a plan to devices, which it reserves, and initializes the weights. Device d of the plan is on[d]; with a World they are those
-// of this process, in their order. Errors: ErrPlan, *LimitError, *executor.HostLimitError, those of pipeline.Planned, of the devices and
-// of the World.
-func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, opt Options) (*Executor, error) {
-	if err := checkFeed(w, opt.Feed); err != nil {
-		return nil, err
-	}
-	e, err := newProved(w, on, costs, plan, opt)
-	if err != nil {
-		return nil, err
-	}
-	if err := inOrder(e.forgetDryRuns, e.audit, e.capture, e.initialize); err != nil {
-		return nil, err
-	}
-	return e, nil
-}
-
-// inOrder calls functions until one returns an error.
-func inOrder(parts ...func() error) error {
-	for _, part := range parts {
-		if err := part(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// newProved returns an executor that has the proved tables of all devices, those of other processes too.
-func newProved(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, opt Options) (*Executor, error) {
-	e := &Executor{Workload: w, opt: opt, done: opt.First}
-	e.stopping.thawed = sync.NewCond(&e.stopping.mu)
-	devices := len(on)
-	if opt.World != nil {
-		devices = costs.Platform.Devices
-	}
-	if err := e.layOut(costs, plan, devices); err != nil {
-		return nil, err
-	}
-	on, err := e.places(on, devices)
-	if err != nil {
-		return nil, err
-	}
-	if opt.First < 0 || plan.IsFlush() && opt.First%e.group != 0 {
-		return nil, fmt.Errorf("%w: it goes on behind %d microbatches, %d make a step", ErrPlan, opt.First, e.group)
-	}
-	if err := e.checkLinks(costs, plan); err != nil {
-		return nil, err
-	}
-	if err := e.openDrivers(on); err != nil {
-		return nil, err
-	}
-	if err := inOrder(e.openChannels, e.compile, e.openWays, e.openSums, e.separate, e.prove); err != nil {
-		return nil, err
-	}
-	return e, nil
-}
-
-// openDrivers binds the drivers to their devices.
-func (e *Executor) openDrivers(on []executor.Target) error {
-	for _, d := range e.drivers {
-		lib := on[d.device].Library
-		if e.opt.Pace != nil {
-			lib = simulated()
-		}
-		d.dev, d.binder = on[d.device].Device, newBinder(d.device, lib, e.Optimizer)
-		if t := d.cyclicStage(); t != nil && t.cyclic.updatesOnHost() {
-			var err error
-			if d.binder.onHost, err = updater(on[d.device]); err != nil {
-				return err
-			}
-		}
-		if err := d.open(e.limit(d.device), e.memory[d.device]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Needs returns what a plan needs on each device. Errors: those of New that do not come from devices.
-func Needs(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([]Memory, error) {
-	e := &Executor{Workload: w, opt: opt}
-	err := e.layOut(costs, plan, costs.Platform.Devices)
-	if err == nil && plan.IsCycle() {
-		for _, d := range e.drivers {
-			e.memory[d.device].Host = d.layHost()
-		}
-	}
-	return e.memory, err
-}
-
-// Grouping returns how many minibatches make one update of a plan, as Executor.Group does, without devices. Errors: those of
-// Needs.
-func Grouping(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) (int, error) {
-	e := &Executor{Workload: w, opt: opt}
-	err := e.layOut(costs, plan, costs.Platform.Devices)
-	return e.group, err
-}
-
 // Group returns how many minibatches make one update.
 func (e *Executor) Group() int { return e.group }
 
@@ -253,9 +60,6 @@ func (e *Executor) HostBytes() (bytes int64) {
 	}
 	return bytes
 }
-
-// Updates returns how often the weights of each layer were updated, between runs, those before the first run included.
-func (e *Executor) Updates() []int64 { return e.updates(e.done, e.own()[0].skipped()) }
 
 // Done returns how many minibatches were done.
 func (e *Executor) Done() int { return e.done }
@@ -272,116 +76,6 @@ type runningSegment struct {
 	save bool
 }
 
-func start(segments []Segment) (running []runningSegment) {
-	for _, s := range segments {
-		running = append(running, runningSegment{newBound(s.Minibatches), s.Save})
-	}
-	return running
-}
-
-// lowerBounds ends a run early. Whoever has begun a segment has relied on all of those before, so that only the last one that
-// was begun can become shorter; those behind it, which go first, become empty.
-func lowerBounds(running []runningSegment, group int) {
-	for _, l := range slices.Backward(running) {
-		l.lower(group)
-	}
-}
-
-// Run sends the next n minibatches through the pipeline, from empty to empty. n is a multiple of Group. When ctx ends, or a
-// device fails, all drivers stop and the executor with them. Errors: *TaskError, ErrPlan, ErrStopped, the context's.
-func (e *Executor) Run(ctx context.Context, n int) error {
-	return e.RunUntil(ctx, nil, Segment{Minibatches: n})
-}
-
-// RunUntil is Run for one segment after the other, to the last bit. But devices do not wait for each other in between: each
-// begins a segment as soon as its own part of the one before is done. Once enough is closed it ends early: then no minibatch
-// enters but those that complete the update of the last one that is on its way, and the pipeline empties. Done tells how many
-// were done, a multiple of Group; what they leave is what Run leaves with as many. Errors: those of Run, ErrEnough.
-func (e *Executor) RunUntil(ctx context.Context, enough <-chan struct{}, segments ...Segment) error {
-	if e.stopped {
-		return ErrStopped
-	}
-	for _, s := range segments {
-		if s.Minibatches < 1 || s.Minibatches%e.group != 0 {
-			return fmt.Errorf("%w: %d minibatches, %d make one update", ErrPlan, s.Minibatches, e.group)
-		}
-	}
-	running, over := start(segments), make(chan struct{})
-	if err := e.stopping.enter(running, e.group); err != nil {
-		return err
-	}
-	defer e.stopping.leave()
-	e.stopped = true // unless all goes well
-	defer close(over)
-	go func() {
-		select {
-		case <-enough:
-			lowerBounds(running, e.group)
-		case <-over:
-		}
-	}()
-	if err := e.pass(ctx, running); err != nil {
-		return err
-	}
-	for _, l := range running {
-		e.done += l.end()
-	}
-	e.stopped = false
-	return nil
-}
-
-// reset frees what drivers share before a run.
-func (e *Executor) reset() {
-	for _, l := range e.channels {
-		l.reset()
-	}
-	for _, b := range e.halfDuplex {
-		b.reset()
-	}
-}
-
-// pass lets all drivers go through some segments.
-func (e *Executor) pass(ctx context.Context, running []runningSegment) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	e.reset()
-	for _, d := range e.own() {
-		d.begin()
-	}
-	var all sync.WaitGroup
-	own := e.own()
-	errs := make([]error, len(own))
-	for i, d := range own {
-		all.Go(func() {
-			if errs[i] = d.guarded(func() error { return d.run(ctx, running) }); errs[i] != nil {
-				cancel(errs[i])
-				e.fail(errs[i])
-			}
-		})
-	}
-	if err := e.await(&all, cancel, e.opt.Patience); err != nil {
-		e.fail(err)
-		return err
-	}
-	err := context.Cause(ctx) // also of who has seen a bad result behind the last task
-	if err == nil {
-		return errors.Join(errs...)
-	}
-	err = e.blame(err)
-	e.halt()
-	return err
-}
-
-// halt waits until the streams have run what was issued before a failure: nothing goes on behind a run's back. Their errors
-// are known.
-func (e *Executor) halt() {
-	for _, d := range e.own() {
-		for _, q := range append(d.queues(), d.incoming...) {
-			_ = q.s.Synchronize()
-		}
-	}
-}
-
 // driver returns that of a device.
 func (e *Executor) driver(device int) *driver {
 	return e.drivers[slices.IndexFunc(e.drivers, func(d *driver) bool { return d.device == device })]
@@ -394,18 +88,142 @@ func drain[T any](c chan T) {
 	}
 }
 
-// reset empties a channel and grants all its blocks.
-func (l *channel) reset() {
-	drain(l.grants)
-	drain(l.arrivals)
-	l.early = l.early[:0]
-	for i := range l.blocks {
-		drain(l.free[i])
-		drain(l.sent[i])
-		l.deliveries[i] = l.deliveries[i][:0]
-		if !l.asked {
-			l.grants <- i
-			l.free[i] <- struct{}{}
+// evaluation is the forward of a stage in evaluation mode, on the first device that has the stage: every layer but the loss, one
+// activation at a time. It works where minibatches in flight have their memory during training, since none is.
+//
+// Batches go through the stages as in a pipeline of F alone: in one round stage s works on batch t-s. A stage waits until its
+// output has left before it computes the next one, and a copy waits until the stage behind has used the one before.
+type evaluation struct {
+	stage   *localStage
+	driver  *driver
+	ops     []op
+	frames  []frame
+	pixels  []runtime.Span // where images are bytes: of each branch
+	numbers []prepared     // likewise, what makes numbers of them
+	inputs  []runtime.Span // of the branches; of a later stage a_{i-1}, the output of the stage before when that is on the same device
+	output  runtime.Span
+	next    *evaluation // nil for the last
+	link    runtime.Stream
+	done    runtime.Event // the ops of the latest batch
+	sent    runtime.Event // its output has left for the next stage, on another device
+	crosses bool          // the next stage is on another device
+	remote  *remote       // where the next stage is in another process
+
+	loads      []load // of a cyclic plan, in the order of the ops
+	loadedFrom []int  // the layer of each
+}
+
+// collective adds up the gradients of a stage's replicas at once, in place of messages along their line: a library does, in an order that
+// it chooses.
+//
+// All devices of all lines issue their parts in one order, that of all instructions of all devices: the part of a bucket stands on all of
+// them where the last device of the line would first send the whole sum. So no two parts wait for each other in a circle, and the parts of
+// a line follow each other alike on its devices. Dry runs check both: there a driver goes on only when all others of the line have come.
+type collective struct {
+	line       []int
+	number     int                 // among those of all stages
+	come, gone []chan int          // in dry runs, by place in the line: what a device adds up next, to the first one; that it may
+	turns      [2][]chan struct{}  // of tables, likewise
+	launches   map[[3]int]prepared // by device, slot and first bucket
+}
+
+// reducer adds up the gradients of a stage that has several devices, where the plan does not say when (synchronization). The sum goes from replica to replica, in the order of
+// the plan's list of devices, slice by slice, and back from the last one to all: every replica updates its weights with the
+// same bits. BatchNorm's statistics go from one replica to the others where these do not have them: see share.
+type reducer struct {
+	hosts  []int
+	slice  int64      // bytes
+	slices int        // of the gradients of a stage
+	up     []*channel // from replica i to the next one
+	down   []*channel // from the last replica to replica i
+	stats  []*channel // from one replica, the source, to each of the others: BatchNorm's statistics
+}
+
+// squares are the partial sums of a stage.
+type squares struct {
+	place runtime.Span           // among those of all layers
+	tell  []*channel             // from the devices that measure them to those that do not
+	parts map[int][]runtime.Span // likewise the places of those that a device with a shard measures; nil: all measure all
+}
+
+// placed is a tensor and where it lies: on every device of its stage, or pieces of it.
+type placed struct {
+	executor.Tensor
+	param models.Parameter
+	at    []place
+}
+
+// place is a span of a device that has a tensor, or a piece of it.
+type place struct {
+	driver *driver
+	span   runtime.Span
+	behind int64 // bytes of the tensor before it
+}
+
+// name tells tensors apart.
+type name struct{ role, name string }
+
+// stopping lets executors in several processes agree on where they stop: each freezes, all tell each other what they know of, and each
+// thaws with the most that anybody does.
+type stopping struct {
+	mu      sync.Mutex
+	thawed  *sync.Cond
+	frozen  bool
+	runs    int              // that have begun
+	running []runningSegment // of the latest run
+	active  bool             // it goes on
+	agreed  bool
+	last    int   // no run begins behind this one, when that is agreed
+	known   []int // by segment of the last one
+}
+
+// load is a copy of weights to the device for an op of an evaluation.
+type load struct {
+	op  int
+	dst runtime.Span
+}
+
+// inOrder calls functions until one returns an error.
+func inOrder(parts ...func() error) error {
+	for _, part := range parts {
+		if err := part(); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// own returns the drivers of this process.
+func (e *Executor) own() (all []*driver) {
+	for _, d := range e.drivers {
+		if e.here(d.device) {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// here reports whether this process has a device.
+func (e *Executor) here(device int) bool {
+	return e.opt.World == nil || e.opt.World.Ranks[device] == e.opt.World.Rank
+}
+
+// process returns the number of the process that has a device.
+func (e *Executor) process(device int) int {
+	if e.opt.World == nil {
+		return 0
+	}
+	return e.opt.World.Ranks[device]
+}
+
+// parted reports whether two devices are in different processes.
+func (e *Executor) parted(a, b int) bool {
+	return e.opt.World != nil && e.opt.World.Ranks[a] != e.opt.World.Ranks[b]
+}
+
+// fail tells the other processes that this one goes on no more.
+func (e *Executor) fail(err error) {
+	if e.opt.World != nil {
+		e.opt.World.Fail(err)
 	}
 }

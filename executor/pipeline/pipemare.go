@@ -7,16 +7,6 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// PipeMare corrects training with `latest` weights for its delays (Yang et al. 2021), by its two techniques: learning rates
-// that are rescheduled (Rescheduled), and weights that are corrected for the backward (discrepancy).
-type PipeMare struct {
-	// Anneal is K, the number of updates over which T1 is phased out; 0: without it.
-	Anneal int
-	// Decay is D, what is left of a change in T2's mean after as many updates as the delay; 0: without T2. The paper's is
-	// 0.135.
-	Decay float64
-}
-
 // rescheduled returns the learning rate of T1 (ibid., section 3.1): for update k of stage s
 //
 //	α_{k,s} = α_k / τ_s^{p_k},  p_k = 1 - min(k/K, 1)

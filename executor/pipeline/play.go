@@ -2,8 +2,6 @@ package pipeline
 
 import (
 	"context"
-
-	"plimsoll/planner/pipeline"
 )
 
 // run plays the table for some segments and waits for all that it has issued.
@@ -131,35 +129,4 @@ func (d *driver) works(c *command, v *instance) error {
 		return d.watch.stamp(c, v)
 	}
 	return d.watch.stampEnd(c)
-}
-
-// queueFor returns the stream at whose end a task ends.
-func (d *driver) queueFor(v instance) queue {
-	switch {
-	case v.kind == pipeline.F && v.layer > 0:
-		return d.toHost
-	case v.kind == pipeline.B && v.layer > 0:
-		return d.fromHost
-	case v.message():
-		return d.links[v.to]
-	case v.kind == pipeline.Joining:
-		return d.adding
-	}
-	return d.compute
-}
-
-// put issues a command to its stream.
-func (d *driver) put(c *command) error {
-	switch c.verb {
-	case doLaunch, doSend, doReceive:
-		return c.on.s.Launch(c.Launch)
-	case doRecord:
-		return c.on.s.Record(c.event)
-	case doWait:
-		return c.on.s.Wait(c.event)
-	}
-	if c.to != d.tableDevice {
-		return c.on.s.CopyPeer(c.to.dev, c.dst, c.src)
-	}
-	return c.on.s.Copy(c.dst, c.src)
 }

@@ -76,57 +76,6 @@ func (e *Executor) carried() []*models.Programs {
 	return e.Layers
 }
 
-// portalChannels returns the channels of a portal, with as many blocks as the plan has messages in them at one time.
-func portalChannels(o *order, kind pipeline.Kind, p pipeline.Portal) (all []*channel) {
-	times := map[[2]int][]pipeline.Interval{}
-	for r := range o.repeats {
-		g := portalTask{kind, p.From, p.To, r}
-		from, to := o.through(g)
-		if from == to {
-			continue
-		}
-		end := o.work.During(o.reads(p.From), p.From, 0, r).To
-		if kind == pipeline.CF {
-			end = o.work.During(o.leaves(p.To), p.To, 0, r).To
-		}
-		pair := [2]int{from, to}
-		if times[pair] == nil {
-			l := newChannel(kind, p.From, from, to, 0)
-			l.far, l.bytes = p.To, p.Bytes
-			all = append(all, l)
-		}
-		times[pair] = append(times[pair], pipeline.Interval{From: o.work.During(kind, p.From, p.To, r).From, To: end})
-	}
-	for _, l := range all {
-		l.size(o.work.Most(times[[2]int{l.from, l.to}]))
-	}
-	return all
-}
-
-// portalInput is where skips of a portal come into a stage, and δ of them leaves it.
-type portalInput struct {
-	models.Portal
-	in, away map[int]*channel // by the other device
-	deltas   sendBuffer
-}
-
-// portalOutput is where skips leave the stage that makes them, and δ of them comes back.
-type portalOutput struct {
-	models.Portal
-	out, back   map[int]*channel // by the other device
-	returns     []runtime.Span
-	freeReturns []int // returns that no minibatch holds, of those for δ from the same device
-}
-
-// skipTensor is what a minibatch has at a portal input or portal output.
-type skipTensor struct {
-	span     runtime.Span // the skips at a portal input, δ of them at a portal output
-	target   runtime.Span // where a portal input's δ goes
-	from     *channel     // that brought span, and in which block; nil from the same device, and when it is given back
-	block    int
-	returned int // the return that span is, from the same device
-}
-
 // layPortals places the blocks of a stage's portals.
 func (e *Executor) layPortals(t *localStage, g *allocator) {
 	for _, p := range e.Model.Portals {
@@ -292,23 +241,6 @@ func (d taskCompiler) sendThrough(ctx context.Context, v instance) error {
 	return d.sendFrom(ctx, &x.deltas, x.away[v.to], v, 0, 0)
 }
 
-// fold is a number for several places and one more.
-type fold struct {
-	places int
-	at     int64
-}
-
-// fold returns a number for places, of which those before have one, and one more; the same for the same.
-func (b *binder) fold(places int, at int64) int {
-	k := fold{places, at}
-	n, known := b.folds[k]
-	if !known {
-		n = len(b.folds) + 1
-		b.folds[k] = n
-	}
-	return n
-}
-
 // bindPortals lets an op that stands at portals find what goes through them.
 func (d taskCompiler) bindPortals(t *localStage, o *op, f *inFlight, at *frame) {
 	if o.layer == t.spec.First && len(t.portalInputs) > 0 {
@@ -318,15 +250,4 @@ func (d taskCompiler) bindPortals(t *localStage, o *op, f *inFlight, at *frame) 
 		at.deltas = f.deltas
 	}
 	at.portals = d.binder.portals(at)
-}
-
-// portals returns a number for the places of what goes through portals.
-func (b *binder) portals(f *frame) (number int) {
-	for i := range f.skips {
-		number = b.fold(b.fold(number, f.skips[i].span.Offset), f.skips[i].target.Offset)
-	}
-	for i := range f.deltas {
-		number = b.fold(number, f.deltas[i].span.Offset)
-	}
-	return number
 }

@@ -10,23 +10,6 @@ import (
 // minibatches ahead of the device.
 const recorded = 256
 
-// recorder remembers the latest tasks of a driver with an event behind each. Work fails long after it was issued, and perhaps
-// another device is the first to notice: the events tell which task it was.
-type recorder struct {
-	marks []record
-	next  int       // of the ring
-	begun *instance // a task that is being issued step by step; nil: none is
-	task  instance  // of begun
-}
-
-// record is a task, of a minibatch counted through all runs, and the event behind it.
-type record struct {
-	instance
-	set    bool
-	issued bool // all of it; else its device failed before
-	end    runtime.Event
-}
-
 func (m *record) failed() bool { return m.set && (!m.issued || m.end.Synchronize() != nil) }
 
 // open makes the events.

@@ -9,18 +9,6 @@ import (
 	"plimsoll/runtime"
 )
 
-// reducer adds up the gradients of a stage that has several devices, where the plan does not say when (synchronization). The sum goes from replica to replica, in the order of
-// the plan's list of devices, slice by slice, and back from the last one to all: every replica updates its weights with the
-// same bits. BatchNorm's statistics go from one replica to the others where these do not have them: see share.
-type reducer struct {
-	hosts  []int
-	slice  int64      // bytes
-	slices int        // of the gradients of a stage
-	up     []*channel // from replica i to the next one
-	down   []*channel // from the last replica to replica i
-	stats  []*channel // from one replica, the source, to each of the others: BatchNorm's statistics
-}
-
 // longestSlice bounds the memory of a sum on its way, in bytes.
 const longestSlice = 4 << 20
 
@@ -187,9 +175,6 @@ func (d sumCompiler) receive(ctx context.Context, l *channel, block, number int)
 	_, _, err := d.received(ctx, l, number)
 	return err
 }
-
-// sumKey tells sums apart.
-type sumKey struct{ to, from, bytes int64 }
 
 // add returns the launch that adds float32 numbers to others.
 func (b *binder) add(to, from runtime.Span) (prepared, error) {

@@ -12,18 +12,6 @@ import (
 // Moments of a cyclic plan are the positions of its ops, in a step that repeats without end: a position behind the last one is that of the
 // next step.
 
-// residence is when something is in one place of memory: from one position to another, both included, of each step, and where.
-type residence struct {
-	first, last int
-	span        runtime.Span
-}
-
-// residences are those of one item, in a step of so many positions.
-type residences struct {
-	positions int
-	list      []*residence
-}
-
 // at returns where the item is at a position. It must be there.
 func (r *residences) at(position int) runtime.Span {
 	if x := r.covering(position); x != nil {
@@ -87,13 +75,6 @@ func begun(positions int, begins, ends []int) *residences {
 		}
 	}
 	return r
-}
-
-// circle is what lives round and round in one memory.
-type circle struct {
-	positions int
-	items     []pack.Item
-	spans     []*runtime.Span // of the items
 }
 
 // add adds an item from one position to another, and where its span goes.

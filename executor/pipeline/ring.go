@@ -10,53 +10,6 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// ring is a stage with ops of its own, in a plan that repeats a period, on its device: what is issued in a period, one step after
-// the other, and memory in which minibatches follow each other round and round.
-//
-// A step belongs to one minibatch and one stream. Each step of each minibatch has a position in the order in which all of them
-// are issued, and what a minibatch holds lives from the position of the first step that touches it up to that of the first one
-// that the plan has behind the end of all that do. Minibatch m has the memory of slot m mod slots: lifetimes repeat every slots
-// periods, and are packed around that circle, in the arena and, what is offloaded, in page-locked memory.
-//
-// Invariants: two blocks that share bytes are never alive at one position; a step waits, for each other stream, for the latest
-// step there that touches bytes of its own, of which one of the two writes. So the plan's times decide how long streams wait for
-// each other, and whether the plan's count of bytes is reached, but never what is computed.
-type ring struct {
-	slots       int
-	steps       []step
-	items       []int64 // bytes, of what a minibatch holds in the arena
-	labels      int     // items behind those of its ops; none where the stage has none
-	images      int
-	ahead       bool  // the images come before their forward, on a stream of their own
-	leaves      int   // the last op of the forward that reads the input of the stage, where that goes to the host; else none
-	live, bytes int64 // the most that lives at one position; the extent of what is packed
-	locked      int64 // page-locked bytes for what is offloaded
-	duplex      bool
-	piece       int64 // bytes of what is copied at once between host and device
-
-	places     [][]int64 // by slot and item: offset behind the ring's base
-	hostCopies [][]int64 // by slot and swap: offset in page-locked memory behind its base
-}
-
-// step is what is issued at once.
-type step struct {
-	instruction
-	on     stream
-	begin  bool        // the task begins
-	op     int         // of the task; none
-	last   bool        // the task ends
-	swap   int         // a transfer of it; none
-	batch  bool        // the images come
-	from   int         // the moment at which it starts by the plan, from the beginning of the period on
-	until  int         // likewise, at which it ends
-	length float64     // of an op: what it takes by the plan, in seconds
-	waits  [][]stepRef // by slot
-	ends   []runtime.Event
-}
-
-// stream is one of those that a ring's steps are issued to.
-type stream int
-
 const (
 	onCompute stream = iota
 	toHost

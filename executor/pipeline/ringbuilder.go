@@ -370,6 +370,3 @@ func (r *ringBuilder) around(arcs []lifetime, sizes []int64) (places [][]int64, 
 	}
 	return places, live, extent
 }
-
-// mod returns a remainder that is not negative.
-func mod(a, b int) int { return ((a % b) + b) % b }

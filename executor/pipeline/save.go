@@ -4,42 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"plimsoll/executor"
 	"plimsoll/runtime"
 )
-
-// Snapshot is the state of one stage behind Done minibatches of all runs, copied to page-locked memory: weights, statistics and
-// optimizer states, as they are between runs. A stage on several devices is saved by the first of them, as all have the same; of an
-// optimizer's state that they divide each saves its own.
-type Snapshot struct {
-	Stage, Done int
-
-	skipped int    // updates before it
-	of      *saver // of the first
-	tensors []placed
-
-	parties []*saver // that save something of it
-	mu      sync.Mutex
-	arrived int // parties that have issued their copies
-}
-
-// region is a part of a device's arena and its copy.
-type region struct{ dev, host runtime.Span }
-
-// saver lets the state of a device's stages be saved while training goes on.
-//
-// Invariant: the copies are those of one state, from when the driver issues them until Options.Save is done with it.
-type saver struct {
-	driver    *driver
-	snapshots []*Snapshot
-	regions   []region
-	copied    runtime.Event
-	idle      chan struct{} // holds a token while nothing is saved
-	pending   atomic.Int32  // snapshots that are not saved yet
-}
 
 // saved lists what a device saves of a stage, the first one of those that have it or another one.
 func (s *localStage) saved(first bool) []runtime.Span {

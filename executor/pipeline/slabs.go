@@ -9,15 +9,6 @@ import (
 	"plimsoll/runtime"
 )
 
-// slab is what a minibatch holds of a stage's device while it is in flight there.
-type slab struct {
-	items           []runtime.Span // of its ops; of a ring also what stands behind them
-	scalars, labels runtime.Span
-	images          []runtime.Span // of each branch
-	hostCopies      []runtime.Span // of a stage with a ring: its swaps, with the host
-	forward         runtime.Event  // the forward has ended
-}
-
 // scalarsBytes is the size of the scalars that a minibatch brings: its own, and those of its update. In a plan with a flush these are
 // one: the last minibatch of the step has those of the update.
 func scalarsBytes(plan *pipeline.Plan) int64 {
@@ -34,15 +25,6 @@ func (p *slab) shift(offset int64) {
 	for k := range p.images {
 		p.images[k].Offset += offset
 	}
-}
-
-// stagedBatch is where the next batch of a stage waits on its device, of a plan with a flush. It is copied there on a stream of its own,
-// behind the event that the batch before is where its ops read it.
-type stagedBatch struct {
-	table  runtime.Span   // of the palette, which turns bytes into numbers
-	images []runtime.Span // bytes, of each branch; none behind the first stage
-	labels runtime.Span   // empty before the last stage
-	taken  runtime.Event  // the latest batch is where its ops read it
 }
 
 // holds reports whether a stage has images or labels that wait.
@@ -138,30 +120,6 @@ type hold struct {
 	minibatch   int
 	first, last int
 	until       instance // the task at whose end it is given back
-}
-
-// Hold is a part of Memory's Working or InFlight, from the start of a task to the end of one.
-type Hold struct {
-	Stage     int
-	Minibatch int // of a step, or of the first period: all that follow a period later hold the same
-	// Task works in it; 0: the minibatch keeps it while it is in flight.
-	Task pipeline.Kind
-	// Behind is the task behind which it is held; 0: it is held from its task on, or of what is kept from the forward on.
-	Behind pipeline.Kind
-	Bytes  int64
-	// It is given back at the end of the task Until of UntilStage.
-	Until      pipeline.Kind
-	UntilStage int
-}
-
-// Holds returns what minibatches, and their tasks, hold of each device; none of a stage with transfers, which has its memory for
-// itself throughout. Arguments and errors are those of Needs.
-func Holds(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([][]Hold, error) {
-	e := &Executor{Workload: w, opt: opt}
-	if err := e.layOut(costs, plan, costs.Platform.Devices); err != nil {
-		return nil, err
-	}
-	return e.holds, nil
 }
 
 // laySlabs places what minibatches in flight, and their tasks, hold of a device in a plan without a flush, and returns it: a slab of each

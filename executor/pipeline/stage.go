@@ -1,12 +1,12 @@
 package pipeline
 
 import (
-	"fmt"
 	"slices"
 
-	"plimsoll/executor"
+	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
 	"plimsoll/models"
+	"plimsoll/planner/cycle"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
@@ -106,32 +106,6 @@ type inFlight struct {
 	left      bool         // of an input that goes to the host: it has been copied, or read for the last time, and the other is to come
 }
 
-// layLayers lays out the parameters of a stage's layers, and returns the bytes of a copy of the weights, of the buffers and of the gradients
-// of parameters that are another layer's.
-func (s *localStage) layLayers(m *models.Model, programs []*models.Programs) (weights, buffers, ties int64) {
-	for l := s.spec.First; l <= s.spec.Last; l++ {
-		tied := m.Layers[l-1].TiedBytes()
-		layer := stageLayer{
-			at: weights, own: programs[l-1].GradBytes - tied, tiedAt: ties, ties: m.Layers[l-1].Tied(), tied: map[int64]models.Parameter{}, number: l,
-			buffers: map[int64]int64{}, trained: map[int64]int64{}, params: m.Layers[l-1].Params(),
-		}
-		for _, q := range layer.ties {
-			layer.tied[q.Value.Offset] = q
-		}
-		for _, q := range layer.params {
-			if q.Trained {
-				layer.trained[q.Value.Offset] = q.Grad.Offset
-				continue
-			}
-			layer.buffers[q.Value.Offset] = buffers
-			buffers += kernels.Align(q.Desc.Bytes())
-		}
-		weights, ties = weights+kernels.Align(layer.own), ties+kernels.Align(tied)
-		s.layers = append(s.layers, layer)
-	}
-	return weights, buffers, ties
-}
-
 // value returns where a parameter of a layer lies, a trained one in a copy of the weights.
 func (s *localStage) value(l *stageLayer, slot int, ref models.Ref) runtime.Span {
 	if at, ok := l.buffers[ref.Offset]; ok {
@@ -178,25 +152,6 @@ func (g *allocator) alloc(bytes int64) runtime.Span {
 	return span
 }
 
-// compile records what minibatches do in the stage; time is when, in a step with transfers, else nil.
-func (s *localStage) compile(w *Workload, o *order, time *executor.Timeline) (err error) {
-	s.repeats = o.repeats
-	c := stageContext{
-		Wiring: w.Model.Wiring(), inputBytes: w.InputBytes(), time: time, split: o.split[s.stage], departs: o.departs(s.stage, s.device), lingers: o.lingers(s.stage, s.device),
-	}
-	if s.ops[1], err = compileStage(w.Layers, s.spec, c); err != nil {
-		return err
-	}
-	s.ops[0] = s.ops[1]
-	if len(s.spec.LastOps) == 0 {
-		return nil
-	}
-	last := s.spec
-	last.Ops = s.spec.LastOps
-	s.ops[0], err = compileStage(w.Layers, last, c)
-	return err
-}
-
 // opsOf returns what a minibatch does in the stage. Only stages of flush plans have two lists of ops.
 func (s *localStage) opsOf(minibatch int) *stageOps {
 	if s.cyclic != nil {
@@ -208,46 +163,6 @@ func (s *localStage) opsOf(minibatch int) *stageOps {
 	return s.ops[1]
 }
 
-// layStatic places what lives throughout, with so many copies of the weights and so many sums of gradients. With a flush the scalars of an
-// update are those of a minibatch.
-func (s *localStage) layStatic(w *Workload, copies, sums int, flush bool, g *allocator, m *Memory) {
-	start := g.end
-	weights, buffers, ties := s.layLayers(w.Model, w.Layers)
-	for range copies + s.discrepancy.copies() {
-		s.weights = append(s.weights, g.alloc(weights))
-	}
-	m.Weights += g.end - start
-	s.buffers = g.alloc(buffers)
-	for range sums {
-		s.grads = append(s.grads, g.alloc(weights+s.deferred.bytes(buffers)))
-		s.ties = append(s.ties, g.alloc(ties))
-		if !flush {
-			s.scalars = append(s.scalars, g.alloc(kernels.ScalarsBytes))
-		}
-	}
-	s.discrepancy.layOut(g)
-	s.deferred.rows = s.grads[0].Part(weights, s.deferred.bytes(buffers))
-	s.layStates(w, g)
-	m.Static += g.end - start
-}
-
-// layStates places the optimizer's states and the workspace of its updates.
-func (s *localStage) layStates(w *Workload, g *allocator) {
-	for k := range w.Optimizer.States() {
-		var end int64
-		for i := range s.layers {
-			l := &s.layers[i]
-			at, bytes := executor.StateLayout(w.Optimizer, w.Model.Layers[l.number-1], k)
-			for offset := range at {
-				at[offset] += end
-			}
-			l.stateAt, end = append(l.stateAt, at), end+bytes
-		}
-		s.states = append(s.states, g.alloc(s.shard.size(end)))
-	}
-	s.workspace = g.alloc(slices.Max(w.UpdateWorkspaces[s.spec.First-1 : s.spec.Last]))
-}
-
 // state returns where state k has what a device keeps of a parameter.
 func (s *localStage) state(k int, l *stageLayer, q models.Parameter, p piece) runtime.Span {
 	at := p.at
@@ -255,42 +170,6 @@ func (s *localStage) state(k int, l *stageLayer, q models.Parameter, p piece) ru
 		at = l.stateAt[k][q.Grad.Offset]
 	}
 	return s.states[k].Part(at, p.bytes)
-}
-
-// copies returns how many versions of a stage's weights are kept at one time, and how many sums of gradients grow, by going
-// through a run.
-func (s *localStage) copies(o *order, r rule) (weights, sums int, err error) {
-	if len(s.layers) > 0 {
-		return 0, 0, fmt.Errorf("BUG: stage %d is laid out twice", s.stage)
-	}
-	k := newWeightStash(r, o.here(s.stage, s.device), 1, 1)
-	const updates = 4 // at least: the first ones need fewer versions
-	n := max((o.long()+r.group-1)/r.group, updates) * r.group
-	k.begin(newBound(n))
-	err = o.instances(s.device, n, func(v instance) error {
-		if v.stage != s.stage || !v.computes() && v.kind != pipeline.Update {
-			return nil
-		}
-		switch v.kind {
-		case pipeline.F:
-			_, err := k.enter(v.minibatch)
-			return err
-		case pipeline.Update:
-			for k.end(v.minibatch); k.due(); {
-				k.update()
-			}
-			return nil
-		}
-		if s.opsOf(v.minibatch).writes(v.kind) {
-			k.sum(v.minibatch / r.group)
-		}
-		_, err := k.see(v.minibatch)
-		if o.last(v.instruction) {
-			k.leave(v.minibatch)
-		}
-		return err
-	})
-	return len(k.slots), len(k.sums), err
 }
 
 // output returns where a minibatch has the output of the stage.
@@ -304,4 +183,416 @@ func (s *localStage) find(minibatch int) *inFlight {
 		return s.inFlight[i]
 	}
 	return nil
+}
+
+// shard is what a device keeps of the optimizer's state of a stage: that of some parts of the weights.
+type shard struct {
+	places []runtime.Span // the parts, in the order of the weights, from the beginning of a copy of them on
+	at     []int64        // of each: where its states begin
+	bytes  int64          // of a state
+}
+
+// piece is what a device keeps of the state of some bytes of the weights.
+type piece struct {
+	behind int64 // bytes of these before it
+	bytes  int64
+	at     int64 // in a copy of the state
+}
+
+// sendBuffer is the memory in which what a stage sends waits until it has been copied, where nothing keeps it longer: δ of the
+// input, and an output that only the next stage reads. Its blocks are taken in turn.
+type sendBuffer struct {
+	slots  []sendSlot
+	free   []int // slots that hold nothing
+	unsent []unsentMessage
+}
+
+// sendSlot is a block for what is on its way to other devices, in one message or in several.
+type sendSlot struct {
+	span  runtime.Span
+	ready runtime.Event   // it has been written
+	sent  []runtime.Event // by message: it has been copied
+}
+
+// unsentMessage is what lies in a slot, until its communications are issued: how many are left.
+type unsentMessage struct{ minibatch, slot, left int }
+
+// channel is the way of one kind of message, a_l or δ_l of a boundary, from one device to another. It ends in blocks of the
+// receiver's arena. The receiver grants its blocks one by one as they fall free, the sender says which minibatch has
+// arrived in which: the two drivers share nothing but these messages and the events in them.
+type channel struct {
+	kind     pipeline.Kind
+	boundary int // the stage before it
+	far      int // the stage at the other end of a portal; 0: the next one
+	from, to int
+	bytes    int64
+	blocks   []runtime.Span // in the arena of the receiver
+
+	grants     chan int // numbers of blocks that are free behind their event freed
+	arrivals   chan arrival
+	free       []chan struct{} // by block: the turns of tables, as grants
+	sent       []chan struct{} // likewise, as arrivals
+	early      []arrival       // that the receiver has taken and not yet used
+	deliveries [][]delivery    // by block, of a dry run
+	asked      bool            // the receiver grants its blocks only when it asks for a message
+	latest     int             // the block that the sender has sent to last
+
+	arrived []runtime.Event // by block, of the sender
+	freed   []runtime.Event // by block, of the receiver
+	copied  []runtime.Event // likewise, when it has copied the block to the host; nil: it does not
+
+	what   string // of a stage goes by it, where it carries no task of the plan
+	stage  int
+	remote *remote // when its ends are in two processes, of which this one has one; else nil
+	sizes  []int64 // bytes of messages that follow each other, where they differ, again and again; nil: each fills its block
+}
+
+// delivery is a message of a minibatch, and where it comes to.
+type delivery struct {
+	minibatch int
+	dst       runtime.Span
+}
+
+// arrival says that a minibatch's message is in a block behind its event arrived.
+type arrival struct{ minibatch, block int }
+
+// deferral keeps the statistics of a step's microbatches until the step ends. Until then the statistics of each microbatch wait in rows
+// of their own (kernels.Moments), behind the gradients. A replica writes no rows of microbatches that it does not see. So the sum of the
+// gradients brings the rows of all microbatches together.
+//
+// Deferred batch normalization (torchgpipe) moves the running statistics once, by those of the whole minibatch. Otherwise stages with
+// replicas move them by those of each microbatch in turn, as one device does.
+type deferral struct {
+	microbatches int          // of a step; 0: nothing is deferred
+	inTurn       bool         // a move for each microbatch
+	rows         runtime.Span // microbatches times as much as the buffers, in their order
+	moves        []prepared
+}
+
+// discrepancy is a stage's part of PipeMare's second technique, T2 (Yang et al. 2021, section 3.2). A backward uses not the
+// latest weights w but an estimate of those that its forward saw:
+//
+//	u = w - τ δ,  δ' = γ δ + (1-γ)(w' - w),  γ = D^{1/τ}
+//
+// with δ, the decaying mean of what updates change, from 0 in every run, and the forward's delay τ in updates, the backward's
+// being 0. A copy of the weights holds u; δ is (w-u)/τ. An update of w to w' makes of u, before and after,
+//
+//	v  = γ/τ (w-u) - (1-γ) w
+//	u' = w' - τ (v + (1-γ) w')
+//
+// each a sum of a multiple of the weights and one of u: what a step of plain SGD is.
+type discrepancy struct {
+	tau, decay float64 // τ and D; τ is 0 where nothing is corrected
+	scalars    [2]runtime.Span
+	steps      [2]prepared // before an update and after it
+}
+
+// ring is a stage with ops of its own, in a plan that repeats a period, on its device: what is issued in a period, one step after
+// the other, and memory in which minibatches follow each other round and round.
+//
+// A step belongs to one minibatch and one stream. Each step of each minibatch has a position in the order in which all of them
+// are issued, and what a minibatch holds lives from the position of the first step that touches it up to that of the first one
+// that the plan has behind the end of all that do. Minibatch m has the memory of slot m mod slots: lifetimes repeat every slots
+// periods, and are packed around that circle, in the arena and, what is offloaded, in page-locked memory.
+//
+// Invariants: two blocks that share bytes are never alive at one position; a step waits, for each other stream, for the latest
+// step there that touches bytes of its own, of which one of the two writes. So the plan's times decide how long streams wait for
+// each other, and whether the plan's count of bytes is reached, but never what is computed.
+type ring struct {
+	slots       int
+	steps       []step
+	items       []int64 // bytes, of what a minibatch holds in the arena
+	labels      int     // items behind those of its ops; none where the stage has none
+	images      int
+	ahead       bool  // the images come before their forward, on a stream of their own
+	leaves      int   // the last op of the forward that reads the input of the stage, where that goes to the host; else none
+	live, bytes int64 // the most that lives at one position; the extent of what is packed
+	locked      int64 // page-locked bytes for what is offloaded
+	duplex      bool
+	piece       int64 // bytes of what is copied at once between host and device
+
+	places     [][]int64 // by slot and item: offset behind the ring's base
+	hostCopies [][]int64 // by slot and swap: offset in page-locked memory behind its base
+}
+
+// replicaSums is a stage's part of the sums over its replicas on one device, as the plan's messages say.
+//
+// Of each bucket the last backward of an update says that its gradients are made here. What comes from the device before is added to
+// them on a stream of its own, and leaves for the next one. The sum of all comes into the same place, so that all devices update by
+// the same bits. The update waits for all buckets, and until what the device has sent has left.
+type replicaSums struct {
+	*synchronization
+	*sumChannels
+	at     int            // in the line
+	places []runtime.Span // by bucket, from the beginning of a sum of gradients on
+	parts  []float64      // by bucket: the part of a backward behind which its gradients are made
+	made   []runtime.Event
+	added  []runtime.Event // these and made by slot and bucket: behind which the sum of replicas up to this one is here
+	whole  []runtime.Event // likewise that of all; nil: it has not come
+	left   []runtime.Event // by slot and device of the line: behind which what was sent there has left
+}
+
+// sumChannels are the channels of messages between the replicas of a stage.
+type sumChannels struct {
+	reduces  []*channel          // by position in the line: to the next device
+	scatters map[[2]int]*channel // by the two devices: of parts to their owners
+	gathers  map[[2]int]*channel // likewise
+}
+
+// loan is a slab whose minibatch has left its stage.
+type loan struct {
+	of   *localStage
+	slab int
+}
+
+// slab is what a minibatch holds of a stage's device while it is in flight there.
+type slab struct {
+	items           []runtime.Span // of its ops; of a ring also what stands behind them
+	scalars, labels runtime.Span
+	images          []runtime.Span // of each branch
+	hostCopies      []runtime.Span // of a stage with a ring: its swaps, with the host
+	forward         runtime.Event  // the forward has ended
+}
+
+// stagedBatch is where the next batch of a stage waits on its device, of a plan with a flush. It is copied there on a stream of its own,
+// behind the event that the batch before is where its ops read it.
+type stagedBatch struct {
+	table  runtime.Span   // of the palette, which turns bytes into numbers
+	images []runtime.Span // bytes, of each branch; none behind the first stage
+	labels runtime.Span   // empty before the last stage
+	taken  runtime.Event  // the latest batch is where its ops read it
+}
+
+// cyclicStage is the stage of a cyclic plan on its device: where its ops find activations, weights, gradients and optimizer state, and
+// what they wait for.
+//
+// Memory is taken and given back at the positions of ops, in the order of the sequence (section 8 of the design: no durations can make a
+// plan wait for ever whose peak in that order is within the limit). What lives round and round is packed around a circle of these positions.
+//
+// Invariant: for each other stream, an op waits for the latest op before it there that touches bytes of its own, of which one of the two
+// writes. That op may be one of the step before. An op that does not compute also waits for every compute op before it.
+type cyclicStage struct {
+	ops          []cyclicOp  // by position
+	microbatches []*stageOps // by microbatch
+	layers       []layerState
+	device       circle
+	host         circle
+	workspace    runtime.Span // of updates on the host
+	sumScalars   runtime.Span // likewise, of sums of the gradients of layers that share weights
+	locked       int64        // page-locked bytes
+	guard        *cyclicGuard // nil where updates do not wait for all gradients
+	duplex       bool
+	epilogue     bool // ops with a prime come behind the last step, and what they need
+}
+
+// cyclicOp is an op of a cyclic plan.
+type cyclicOp struct {
+	cycle.Op
+	on         stream
+	op         *op // of its microbatch; nil of an op of state
+	microbatch int
+	begins     bool // it is its microbatch's first op, loss: it computes the loss for the first time, ends: it is the last one
+	loss, ends bool
+	adds       bool // the backward adds to gradients that are there
+	updatesOwn bool // it is the last backward of its layer in a step
+	waits      []int
+	end        runtime.Event // nil: nobody waits for it
+}
+
+// layerState is where the weights, the gradient and the optimizer state of a layer are.
+type layerState struct {
+	weights, gradient, state *residences // on the device
+	onHost                   *residences // of the gradient
+	weightHome, stateHome    runtime.Span
+	weightBytes, gradBytes   int64
+	stateAt                  []int64      // offset of each of the optimizer's states
+	stateBytes               int64        // of all of them
+	scalars, hostScalars     runtime.Span // of its updates
+	free                     runtime.Event
+	ties                     bool         // it has parameters of another layer: its own never move, and gradient is of those of the other
+	ownGradient              runtime.Span // then: of its own
+	newest                   newest       // weights and state behind a run
+	newestState              newest
+}
+
+// newest says which copies are current.
+type newest struct{ device, host bool }
+
+// cyclicGuard is what a cyclic plan adds to the guard of its device, where updates wait for all gradients (Plan.UpdatesLast).
+//
+// Behind the last backward of a layer the device measures the layer's gradient. Gradients of layers that share weights are added first,
+// behind the last backward of these layers. So the partial sums have the bits of a plan that keeps all gradients. Behind the last backward of
+// the step the device judges them. All updates read the scalars that the verdict leaves, on the device or on the host.
+type cyclicGuard struct {
+	scalars   runtime.Span    // of the updates of a step, with the verdict
+	filled    runtime.Span    // in page-locked memory: these as the host writes them
+	verdict   runtime.Span    // likewise, with the verdict, for updates on the host
+	measured  runtime.Span    // partial sums of one layer
+	free      runtime.Event   // filled has been read
+	measures  map[int][]int   // by position of a backward: the layers whose gradients are whole behind it
+	judges    int             // position of the last backward of a step
+	positions map[int]partial // by layer
+}
+
+// partial is where the partial sums of a layer are among those of all.
+type partial struct{ offset, bytes int64 }
+
+// portalInput is where skips of a portal come into a stage, and δ of them leaves it.
+type portalInput struct {
+	models.Portal
+	in, away map[int]*channel // by the other device
+	deltas   sendBuffer
+}
+
+// portalOutput is where skips leave the stage that makes them, and δ of them comes back.
+type portalOutput struct {
+	models.Portal
+	out, back   map[int]*channel // by the other device
+	returns     []runtime.Span
+	freeReturns []int // returns that no minibatch holds, of those for δ from the same device
+}
+
+// skipTensor is what a minibatch has at a portal input or portal output.
+type skipTensor struct {
+	span     runtime.Span // the skips at a portal input, δ of them at a portal output
+	target   runtime.Span // where a portal input's δ goes
+	from     *channel     // that brought span, and in which block; nil from the same device, and when it is given back
+	block    int
+	returned int // the return that span is, from the same device
+}
+
+// fold is a number for several places and one more.
+type fold struct {
+	places int
+	at     int64
+}
+
+// residences are those of one item, in a step of so many positions.
+type residences struct {
+	positions int
+	list      []*residence
+}
+
+// stepRef is the end of a step of a slot's minibatch.
+type stepRef struct{ step, slot int }
+
+// remote is a channel between two processes, and its end in this one, if it has one.
+//
+// The receiver has a stream of its own for the channel, and lets the next message come into a block as soon as it would grant that
+// to a sender here: so what is sent always has a place, whatever the order in which the messages of several channels are sent and
+// used. Which message comes next it knows from the plan.
+type remote struct {
+	way      int
+	prepare  func(way int, span runtime.Span) (runtime.Launch, error)
+	dev      runtime.Device // of the end that is here; nil: none is
+	launches map[runtime.Span]prepared
+	number   int // of the latest of them
+
+	incoming queue // of the receiver
+}
+
+// frame says where an op finds its blocks: the spans of one device's arena.
+type frame struct {
+	input, output, gradOutput, gradInput, scratch, kept runtime.Span
+	scalars, labels                                     runtime.Span
+	slot                                                int          // of the weights
+	sum                                                 int          // slot of the gradients
+	add                                                 bool         // gradients of parameters are added to those there
+	row                                                 int          // for statistics that are deferred
+	skips, deltas                                       []skipTensor // of portals; skips also of branches that are joined
+	portals                                             int          // tells the places of those apart
+	weights, gradients                                  runtime.Span // of the layer's own parameters, in a cyclic plan
+	tied, tiedGradients                                 runtime.Span // likewise, of those that are another layer's
+}
+
+// step is what is issued at once.
+type step struct {
+	instruction
+	on     stream
+	begin  bool        // the task begins
+	op     int         // of the task; none
+	last   bool        // the task ends
+	swap   int         // a transfer of it; none
+	batch  bool        // the images come
+	from   int         // the moment at which it starts by the plan, from the beginning of the period on
+	until  int         // likewise, at which it ends
+	length float64     // of an op: what it takes by the plan, in seconds
+	waits  [][]stepRef // by slot
+	ends   []runtime.Event
+}
+
+// stream is one of those that a ring's steps are issued to.
+type stream int
+
+// circle is what lives round and round in one memory.
+type circle struct {
+	positions int
+	items     []pack.Item
+	spans     []*runtime.Span // of the items
+}
+
+// residence is when something is in one place of memory: from one position to another, both included, of each step, and where.
+type residence struct {
+	first, last int
+	span        runtime.Span
+}
+
+func itemSpan(it pack.Item) runtime.Span { return runtime.Span{Offset: it.Offset, Bytes: it.Bytes} }
+
+// whole is the piece of all of some bytes.
+func whole(at, bytes int64) []piece { return []piece{{bytes: bytes, at: at}} }
+
+// pieces returns which pieces of some bytes of the weights the device keeps the state of; without a shard all.
+func (h *shard) pieces(at, bytes int64) (all []piece) {
+	if h == nil {
+		return whole(at, bytes)
+	}
+	for i, p := range h.places {
+		if from, to := max(at, p.Offset), min(at+bytes, p.End()); from < to {
+			all = append(all, piece{from - at, to - from, h.at[i] + from - p.Offset})
+		}
+	}
+	return all
+}
+
+// size returns the bytes of a state of so many bytes of weights.
+func (h *shard) size(weights int64) int64 {
+	if h == nil {
+		return weights
+	}
+	return h.bytes
+}
+
+// bytes returns what the rows of so many bytes of buffers take.
+func (f *deferral) bytes(buffers int64) int64 { return int64(f.microbatches) * buffers }
+
+// copies returns how many copies of the weights it takes.
+func (c *discrepancy) copies() int {
+	if c.corrects() {
+		return 1
+	}
+	return 0
+}
+
+// corrects reports whether backwards of the stage use other weights than the latest.
+func (c *discrepancy) corrects() bool { return c.tau > 0 }
+
+// gradientsOf returns those of a bucket in a slot.
+func (s *localStage) gradientsOf(slot, bucket int) runtime.Span {
+	p := s.sums.places[bucket]
+	return s.grads[slot].Part(p.Offset, p.Bytes)
+}
+
+// mod returns a remainder that is not negative.
+func mod(a, b int) int { return ((a % b) + b) % b }
+
+// launch returns what sends or receives a span.
+func (r *remote) launch(span runtime.Span) (prepared, error) {
+	if l, ok := r.launches[span]; ok {
+		return l, nil
+	}
+	l, err := r.prepare(r.way, span)
+	r.number--
+	r.launches[span] = prepared{Launch: l, id: r.number<<16 - r.way}
+	return r.launches[span], err
 }

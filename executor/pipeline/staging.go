@@ -12,10 +12,6 @@ import (
 	"plimsoll/runtime"
 )
 
-// stagingSlots is how many forwards of a stage a driver issues before the first of them has its data, at most: as many batches are in
-// page-locked memory.
-const stagingSlots = 4
-
 // slots returns how many of stagingSlots a driver uses. Microbatches that each run a sequence come one after the other: while one runs, the
 // next one comes to the place that it has left.
 func (d *driver) slots() int {
@@ -23,28 +19,6 @@ func (d *driver) slots() int {
 		return 1
 	}
 	return stagingSlots
-}
-
-// staging carries data between page-locked memory and a stage's slabs, in rings of some places.
-type staging struct {
-	images, labels, scalars, results [stagingSlots]runtime.Span
-	uploaded                         [stagingSlots]runtime.Event
-	returned                         [stagingSlots]runtime.Event
-	staged                           [stagingSlots]runtime.Event  // a batch is where it waits on the device for its forward
-	batch, result                    [stagingSlots][]runtime.Span // what of these the host writes, and reads
-	uploads                          int                          // forwards of this run
-	arrivals                         int                          // images of this run that came ahead of theirs
-	ahead                            int                          // the minibatch, of all runs, whose batch waits on the device; none
-	aheadErr                         error                        // why it does not
-	pending                          []pendingResult              // results on their way, in order
-	early                            int                          // the minibatch, of all runs, whose batch is in place 0 before its run; none
-}
-
-// pendingResult is a result of a minibatch that may not have arrived yet in its slot.
-type pendingResult struct {
-	minibatch, slot int
-	norm            float64 // as in Result
-	skipped         bool
 }
 
 // lossBytes is what the loss leaves at the beginning of its output: the loss, the number of correct predictions and that of labels that
@@ -74,48 +48,6 @@ func openBatches(d *driver) (err error) {
 		d.batches, err = d.newQueue("batches")
 	}
 	return errors.Join(err, makeEvents(d.dev, events...))
-}
-
-// layHost lays out the page-locked memory and returns its size: batches, results, states that are saved and, of a stage with
-// transfers, the copies of what goes to the host.
-func (d *driver) layHost() int64 {
-	g := &allocator{space: runtime.Host}
-	d.staging = make([]staging, len(d.stages))
-	for s, t := range d.stages {
-		if t == nil {
-			continue
-		}
-		p := &d.staging[s]
-		p.ahead, p.early = none, none
-		for i := range d.slots() {
-			p.scalars[i] = g.alloc(scalarsBytes(d.e.order.plan))
-			if s == 0 {
-				p.images[i] = g.alloc(imageBytes(d.e.Workload) * int64(d.e.Model.Wiring().Inputs()))
-			}
-			if s == len(d.stages)-1 {
-				p.labels[i], p.results[i] = g.alloc(d.e.Model.Labels.Bytes()), g.alloc(lossBytes)
-			}
-			p.batch[i], p.result[i] = []runtime.Span{p.scalars[i], p.images[i], p.labels[i]}, []runtime.Span{p.results[i]}
-		}
-	}
-	d.guard.layHost(g)
-	d.chunk = g.alloc(chunkBytes)
-	if t := d.cyclicStage(); t != nil {
-		t.cyclic.shiftHost(g.alloc(t.cyclic.locked).Offset)
-	}
-	d.saver = d.newSaver(g)
-	if t := d.ringed(); t != nil {
-		base := g.alloc(t.ring.locked).Offset
-		for i := range t.slabs {
-			for k := range t.slabs[i].hostCopies {
-				t.slabs[i].hostCopies[k].Offset += base
-			}
-		}
-	}
-	if d.step.moves() {
-		d.step.shiftHost(g.alloc(d.step.locked).Offset)
-	}
-	return g.end
 }
 
 // fillsSlot lets the host put what belongs to the minibatch of the task into a place of page-locked memory; the scalars alone where the

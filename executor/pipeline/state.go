@@ -5,27 +5,12 @@ import (
 	"fmt"
 	goruntime "runtime"
 	"slices"
-	"unsafe"
 
 	"plimsoll/executor"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/runtime"
 )
-
-// placed is a tensor and where it lies: on every device of its stage, or pieces of it.
-type placed struct {
-	executor.Tensor
-	param models.Parameter
-	at    []place
-}
-
-// place is a span of a device that has a tensor, or a piece of it.
-type place struct {
-	driver *driver
-	span   runtime.Span
-	behind int64 // bytes of the tensor before it
-}
 
 // parts returns places that have a tensor together, in the order of its bytes: of all that begin somewhere the first.
 func (t *placed) parts() (all []place) {
@@ -35,9 +20,6 @@ func (t *placed) parts() (all []place) {
 	}
 	return all
 }
-
-// name tells tensors apart.
-type name struct{ role, name string }
 
 // Tensors lists weights, buffers and optimizer states in the order of the layers, as they are between runs.
 func (e *Executor) Tensors() []executor.Tensor {
@@ -296,6 +278,37 @@ func (s *localStage) constants(w *Workload) (all []constant) {
 	return all
 }
 
-func asBytes[T float32 | int32](f []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(f))), len(f)*4)
+// freshen makes the rows what they are between steps.
+func (e *Executor) freshen() error {
+	for _, d := range e.own() {
+		for _, t := range d.stages {
+			if t == nil || t.deferred.rows.Bytes == 0 {
+				continue
+			}
+			if err := d.write(t.deferred.rows, asBytes(slices.Repeat([]float32{kernels.NoMoment}, int(t.deferred.rows.Bytes/4)))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// read copies a span of the arena to dst.
+func (d *driver) read(from runtime.Span, dst []byte) error {
+	if from.Space == runtime.Host {
+		b, err := d.dev.HostBytes(from)
+		copy(dst, b)
+		return err
+	}
+	return d.chunks(from, func(dev, host runtime.Span, at int64) error {
+		if err := d.compute.s.Copy(host, dev); err != nil {
+			return err
+		}
+		if err := d.compute.s.Synchronize(); err != nil {
+			return err
+		}
+		b, err := d.dev.HostBytes(host)
+		copy(dst[at:], b)
+		return err
+	})
 }

@@ -7,46 +7,9 @@ import (
 	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
 )
-
-// stepLayout lays out what minibatches hold of a device in a step of a plan with a flush. A step is known to its last op, all ops of a
-// device are on one stream, and no copy reads or writes what has been left: so each item lies where nothing lies that lives
-// during the same ops.
-type stepLayout struct {
-	order  *order
-	w      *Workload
-	device int
-	stages map[int]*localStage
-	tasks  []stepTask
-	begins map[stepKey]int // by task: the first of its ops
-	ops    int             // of the device, in order
-	turns  int             // how often the same ops follow each other, in the same memory: microbatches that each run a sequence; else 1
-	items  []stepItem
-	packed []pack.Item // of these
-	extent int64
-	stepTransfers
-}
-
-// stepKey names a task of a step.
-type stepKey struct {
-	stage, minibatch int
-	kind             pipeline.Kind
-}
-
-// stepTask is a task of the device and its ops, from the first up to the one behind the last.
-type stepTask struct {
-	instance
-	from, to int
-}
-
-// stepItem is an item of a minibatch in a stage: of its ops, by number, or of its batch.
-type stepItem struct {
-	stage     *localStage
-	minibatch int
-	item      int
-	kept      bool // it outlives its task
-}
 
 // Items of a batch.
 const (
@@ -408,4 +371,147 @@ func (l *stepLayout) most() (all []int64) {
 		all = append(all, most)
 	}
 	return all
+}
+
+// layHost places what is with the host, of each turn where it is of the first.
+func (l *stepLayout) layHost() {
+	one := len(l.host) / l.turns
+	l.locked = pack.Pack(l.host[:one], l.ops/l.turns)
+	for i := range l.host {
+		it := &l.host[i]
+		it.Offset = l.host[i%one].Offset
+		l.owner[i].hostCopies = append(l.owner[i].hostCopies, runtime.Span{Space: runtime.Host, Offset: it.Offset, Bytes: it.Bytes})
+	}
+}
+
+// shiftHost moves what is with the host to where it lies in page-locked memory.
+func (l *stepLayout) shiftHost(base int64) {
+	l.base = base
+	for _, t := range l.stages {
+		for i := range t.slabs {
+			for k := range t.slabs[i].hostCopies {
+				t.slabs[i].hostCopies[k].Offset += base
+			}
+		}
+	}
+}
+
+// stepOp is an op of a step as others see it.
+type stepOp struct {
+	on      stream
+	touches []touch
+	before  int // of a transfer: the compute op before it in the sequence; none
+}
+
+// touch is a piece of memory that an op reads or writes.
+type touch struct {
+	span  runtime.Span
+	write bool
+}
+
+// list lists the ops of a turn.
+func (l *stepLayout) list() []stepOp {
+	all := make([]stepOp, 0, l.ops/l.turns)
+	for _, task := range l.tasks[:len(l.tasks)/l.turns] {
+		t := l.stages[task.stage]
+		ops, sb := t.opsOf(task.minibatch), &t.slabs[task.minibatch]
+		list := ops.tasks[task.kind]
+		for i := range list {
+			all = append(all, l.stepOp(t, ops, sb, &list[i], task.minibatch))
+		}
+	}
+	return all
+}
+
+func (l *stepLayout) stepOp(t *localStage, ops *stageOps, sb *slab, o *op, minibatch int) stepOp {
+	at := &frame{}
+	x := stepOp{before: none}
+	add := func(b *block, write bool) {
+		if s := span(b, sb, at); s.Bytes > 0 {
+			x.touches = append(x.touches, touch{s, write})
+		}
+	}
+	if o.program == nil {
+		if x.on = toHost; o.moves == schedule.Prefetch && l.duplex {
+			x.on = fromHost
+		}
+		if before := ops.before[o.at]; before != none {
+			x.before = l.op(t, minibatch, before)
+		}
+		x.touches = append(x.touches, touch{sb.hostCopies[o.host], o.moves == schedule.Offload})
+	}
+	add(&o.input, false)
+	for _, b := range []*block{&o.output, &o.gradOutput, &o.gradInput, &o.scratch, &o.kept} {
+		add(b, true)
+	}
+	return x
+}
+
+// meets reports whether two ops touch bytes of which one of them writes.
+func (x *stepOp) meets(y *stepOp) bool {
+	return slices.ContainsFunc(x.touches, func(a touch) bool {
+		return slices.ContainsFunc(y.touches, func(b touch) bool { return (a.write || b.write) && a.span.Overlaps(b.span) })
+	})
+}
+
+// depend finds what ops wait for. What streams and earlier waits order already is left out.
+func (l *stepLayout) depend() {
+	all := l.list()
+	l.waits, l.ends = make([][]int, len(all)), make([]runtime.Event, len(all))
+	streams := []stream{onCompute, toHost, fromHost}
+	byStream, waited := map[stream][]int{}, map[[2]stream]int{}
+	for i := range all {
+		x := &all[i]
+		for _, s := range streams {
+			if s == x.on {
+				continue
+			}
+			k := [2]stream{x.on, s}
+			if q := l.latest(all, byStream[s], x, waited[k]-1); q != none {
+				l.waits[i], waited[k] = append(l.waits[i], q), q+1
+			}
+		}
+		byStream[x.on] = append(byStream[x.on], i)
+	}
+	for _, s := range streams[1:] {
+		if n := len(byStream[s]); n > 0 {
+			l.final = append(l.final, byStream[s][n-1])
+		}
+	}
+}
+
+// latest returns the latest of some ops behind another one that an op waits for; none.
+func (l *stepLayout) latest(all []stepOp, ops []int, x *stepOp, behind int) int {
+	for _, q := range slices.Backward(ops) {
+		switch {
+		case q <= behind:
+			return none
+		case q == x.before || x.meets(&all[q]):
+			return q
+		}
+	}
+	return none
+}
+
+// moves reports whether the step has transfers.
+func (l *stepLayout) moves() bool { return l != nil && len(l.host) > 0 }
+
+// span returns where a block of an op lies for a minibatch.
+func span(b *block, sb *slab, at *frame) runtime.Span {
+	switch b.in {
+	case inStageInput:
+		if sb.images != nil {
+			return sb.images[b.item]
+		}
+		return at.input
+	case inInputGradient:
+		return at.gradInput
+	case inSentOutput:
+		return at.output
+	case inOutputGradient:
+		return at.gradOutput
+	case inItem:
+		return sb.items[b.item]
+	}
+	return runtime.Span{}
 }

@@ -3,25 +3,10 @@ package pipeline
 import (
 	"errors"
 	"slices"
-	"sync"
 )
 
 // ErrEnough is returned by a run that would come behind the last one (Executor.Thaw).
 var ErrEnough = errors.New("enough is trained")
-
-// stopping lets executors in several processes agree on where they stop: each freezes, all tell each other what they know of, and each
-// thaws with the most that anybody does.
-type stopping struct {
-	mu      sync.Mutex
-	thawed  *sync.Cond
-	frozen  bool
-	runs    int              // that have begun
-	running []runningSegment // of the latest run
-	active  bool             // it goes on
-	agreed  bool
-	last    int   // no run begins behind this one, when that is agreed
-	known   []int // by segment of the last one
-}
 
 // Freeze lets no more minibatches begin, in the run that goes on or in a later one, until Thaw. It returns how many runs have begun,
 // and how many minibatches of each segment of the latest one have, which are all when it is over.

@@ -6,36 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
 )
-
-// replicaSums is a stage's part of the sums over its replicas on one device, as the plan's messages say.
-//
-// Of each bucket the last backward of an update says that its gradients are made here. What comes from the device before is added to
-// them on a stream of its own, and leaves for the next one. The sum of all comes into the same place, so that all devices update by
-// the same bits. The update waits for all buckets, and until what the device has sent has left.
-type replicaSums struct {
-	*synchronization
-	*sumChannels
-	at     int            // in the line
-	places []runtime.Span // by bucket, from the beginning of a sum of gradients on
-	parts  []float64      // by bucket: the part of a backward behind which its gradients are made
-	made   []runtime.Event
-	added  []runtime.Event // these and made by slot and bucket: behind which the sum of replicas up to this one is here
-	whole  []runtime.Event // likewise that of all; nil: it has not come
-	left   []runtime.Event // by slot and device of the line: behind which what was sent there has left
-}
-
-// sumChannels are the channels of messages between the replicas of a stage.
-type sumChannels struct {
-	reduces  []*channel          // by position in the line: to the next device
-	scatters map[[2]int]*channel // by the two devices: of parts to their owners
-	gathers  map[[2]int]*channel // likewise
-}
 
 // newSynchronizations makes the channels of messages between replicas.
 func (e *Executor) newSynchronizations() {
@@ -70,34 +45,6 @@ func (e *Executor) newSynchronizations() {
 			l.gathers[ends], e.channels = c, append(e.channels, c)
 		}
 	}
-}
-
-// bucketPlaces returns where the buckets of a stage lie in a sum of its gradients. The last one with gradients takes the statistics behind
-// them, too.
-func (e *Executor) bucketPlaces(s int) (places []runtime.Span) {
-	st, at := e.order.plan.Stages[s], int64(0)
-	var begins []int64
-	for _, p := range e.Layers[st.First-1 : st.Last] {
-		begins = append(begins, at)
-		at += kernels.Align(p.GradBytes)
-	}
-	begins = append(begins, at)
-	for _, b := range e.order.sums[s].buckets {
-		from, to := begins[b.first-st.First], begins[b.last+1-st.First]
-		places = append(places, e.cut(s, b, runtime.Span{Offset: from, Bytes: to - from}, begins))
-	}
-	places[lastPlace(places)].Bytes += e.laterBytes(s)
-	return places
-}
-
-// lastPlace returns which of some places ends last, and is not empty.
-func lastPlace(places []runtime.Span) (last int) {
-	for i, p := range places {
-		if p.Bytes > 0 && p.End() >= places[last].End() {
-			last = i
-		}
-	}
-	return last
 }
 
 // laySums lays out what a device has of the sums of a stage, if the plan has messages for them.
@@ -135,12 +82,6 @@ func (e *Executor) laySums(t *localStage, c *chain.Chain, g *allocator) {
 			findCloses(x, list)
 		}
 	}
-}
-
-// gradientsOf returns those of a bucket in a slot.
-func (s *localStage) gradientsOf(slot, bucket int) runtime.Span {
-	p := s.sums.places[bucket]
-	return s.grads[slot].Part(p.Offset, p.Bytes)
 }
 
 // findCloses finds, for the ops of a task, the buckets whose gradients are made behind them.

@@ -8,15 +8,6 @@ import (
 	"plimsoll/runtime"
 )
 
-func (d *compiler) launch(list []prepared) error {
-	for _, l := range list {
-		if err := d.compute.launch(l); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // task issues a task.
 func (d taskCompiler) task(ctx context.Context, t *localStage, v instance, f *inFlight) error {
 	if err := d.watch.start(d.compute); err != nil {
@@ -113,22 +104,21 @@ func (d taskCompiler) op(ctx context.Context, t *localStage, o *op, f *inFlight)
 	return d.launch(launches)
 }
 
-// span returns where a block of an op lies for a minibatch.
-func span(b *block, sb *slab, at *frame) runtime.Span {
-	switch b.in {
-	case inStageInput:
-		if sb.images != nil {
-			return sb.images[b.item]
-		}
-		return at.input
-	case inInputGradient:
-		return at.gradInput
-	case inSentOutput:
-		return at.output
-	case inOutputGradient:
-		return at.gradOutput
-	case inItem:
-		return sb.items[b.item]
+// delta finds δ of the stage's output, in a block of this device or in what arrives, when the first op reads it: what a
+// backward recomputes before need not wait for it.
+func (d taskCompiler) delta(ctx context.Context, t *localStage, f *inFlight) (err error) {
+	if f.delta.Bytes > 0 {
+		return nil
 	}
-	return runtime.Span{}
+	if err := d.deltas(ctx, t, f); err != nil {
+		return err
+	}
+	from := d.e.order.on[t.stage+1][d.e.order.residue(f.minibatch)]
+	if from == d.device {
+		f.delta = t.returns[f.returned]
+		return nil
+	}
+	f.back = t.back[from]
+	f.backBlock, f.delta, err = d.received(ctx, f.back, f.minibatch)
+	return err
 }

@@ -11,10 +11,6 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// Pace gives tasks a fixed duration in place of their kernels, on host devices: simulated time. Streams, events, memory and
-// copies are real. What is trained means nothing.
-type Pace func(kind pipeline.Kind, stage int) time.Duration
-
 // Timing is when a task ran, in seconds from the beginning of the run. Devices that can compare their events share a clock;
 // otherwise each has its own.
 type Timing struct {
@@ -36,31 +32,6 @@ const TheBatch = -1
 
 // Computes reports whether it is of a whole task of the plan that computes.
 func (t Timing) Computes() bool { return t.Op == 0 && computes(t.Kind) }
-
-// stamp is a task, or an op of it, between two events.
-type stamp struct {
-	instance
-	op         int
-	onCompute  bool
-	start, end runtime.Event // start is nil of an op on the compute stream that begins when the one before it there has ended
-}
-
-// stopwatch records when the tasks of a device run; nil records nothing. It makes events until it has as many as it keeps.
-type stopwatch struct {
-	dev     runtime.Device
-	compute queue
-	origin  runtime.Event
-	first   runtime.Event // the origin of the first run
-	begun   time.Time     // when that was
-	most    int           // stamps that are kept, the latest; 0: all of a run
-	stamps  []stamp
-	used    int     // stamps of this run
-	open    int     // the stamp of the task that is being issued
-	byOp    bool    // ops are stamped, too
-	ops     []stamp // of a step, in the order in which they are issued; each step has the same
-	goesOn  bool    // the latest of them on the compute stream is followed at once by what comes next there
-	before  int     // minibatches of the run before the segment
-}
 
 // newStopwatch returns one that keeps as many periods as are wanted; nil where nothing is timed.
 func newStopwatch(d *driver, timed *Timed) *stopwatch {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"plimsoll/internal/units"
@@ -41,15 +40,6 @@ func (e *Executor) checkLinks(costs Costs, plan *pipeline.Plan) error {
 		}
 	}
 	return nil
-}
-
-// progress is where a driver says what it issues, for whoever watches.
-type progress struct {
-	instance atomic.Uint64 // packed
-	tasks    atomic.Int64  // issued so far
-	waiting  atomic.Bool   // it issues the task now; else it has gone on to wait for its streams
-	done     atomic.Int64  // minibatches before those of the segment
-	saving   atomic.Bool   // it waits until the state before is saved
 }
 
 // Widths of what is packed into one word: a minibatch above, the other stage of a portal or the first layer of a bucket, a stage, a kind

@@ -18,44 +18,6 @@ import (
 // that owners measure their own, and all devices put the same partial sums together. At the end of the step each owner updates its parts;
 // then the new weights go to the other replicas, and the step is over when all have come.
 
-// shard is what a device keeps of the optimizer's state of a stage: that of some parts of the weights.
-type shard struct {
-	places []runtime.Span // the parts, in the order of the weights, from the beginning of a copy of them on
-	at     []int64        // of each: where its states begin
-	bytes  int64          // of a state
-}
-
-// piece is what a device keeps of the state of some bytes of the weights.
-type piece struct {
-	behind int64 // bytes of these before it
-	bytes  int64
-	at     int64 // in a copy of the state
-}
-
-// whole is the piece of all of some bytes.
-func whole(at, bytes int64) []piece { return []piece{{bytes: bytes, at: at}} }
-
-// pieces returns which pieces of some bytes of the weights the device keeps the state of; without a shard all.
-func (h *shard) pieces(at, bytes int64) (all []piece) {
-	if h == nil {
-		return whole(at, bytes)
-	}
-	for i, p := range h.places {
-		if from, to := max(at, p.Offset), min(at+bytes, p.End()); from < to {
-			all = append(all, piece{from - at, to - from, h.at[i] + from - p.Offset})
-		}
-	}
-	return all
-}
-
-// size returns the bytes of a state of so many bytes of weights.
-func (h *shard) size(weights int64) int64 {
-	if h == nil {
-		return weights
-	}
-	return h.bytes
-}
-
 // shardOf returns what a device keeps of the optimizer's state of a stage; nil: all.
 func (e *Executor) shardOf(s, device int) *shard {
 	x := e.order.sums[s]
@@ -342,4 +304,32 @@ func (d sumCompiler) waitForLeft(t *localStage, slot int) error {
 		}
 	}
 	return nil
+}
+
+// bucketPlaces returns where the buckets of a stage lie in a sum of its gradients. The last one with gradients takes the statistics behind
+// them, too.
+func (e *Executor) bucketPlaces(s int) (places []runtime.Span) {
+	st, at := e.order.plan.Stages[s], int64(0)
+	var begins []int64
+	for _, p := range e.Layers[st.First-1 : st.Last] {
+		begins = append(begins, at)
+		at += kernels.Align(p.GradBytes)
+	}
+	begins = append(begins, at)
+	for _, b := range e.order.sums[s].buckets {
+		from, to := begins[b.first-st.First], begins[b.last+1-st.First]
+		places = append(places, e.cut(s, b, runtime.Span{Offset: from, Bytes: to - from}, begins))
+	}
+	places[lastPlace(places)].Bytes += e.laterBytes(s)
+	return places
+}
+
+// lastPlace returns which of some places ends last, and is not empty.
+func lastPlace(places []runtime.Span) (last int) {
+	for i, p := range places {
+		if p.Bytes > 0 && p.End() >= places[last].End() {
+			last = i
+		}
+	}
+	return last
 }

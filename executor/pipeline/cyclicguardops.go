@@ -1,0 +1,78 @@
+package pipeline
+
+import (
+	"fmt"
+	"plimsoll/kernels"
+	"plimsoll/runtime"
+)
+
+// guardBehind notes what the guard does behind a backward.
+func (d cyclicCompiler) guardBehind(t *localStage, position int, scalars runtime.Span) error {
+	c := t.cyclic
+	for _, l := range c.guard.measures[position] {
+		if err := d.measureLayer(t, l, position, scalars); err != nil {
+			return fmt.Errorf("norm of layer %d: %w", l, err)
+		}
+	}
+	if position != c.guard.judges {
+		return nil
+	}
+	if err := d.judgeStep(t); err != nil {
+		return err
+	}
+	for i := range c.layers {
+		if s := &c.layers[i]; s.ties && t.layers[i].own > 0 {
+			if err := d.updateOnDevice(t, i+1, position, []runtime.Span{s.ownGradient}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// measureLayer notes the sum of the gradients of a layer's parameters, where other layers have them, too, and their partial sums.
+func (d cyclicCompiler) measureLayer(t *localStage, layer, position int, scalars runtime.Span) error {
+	g := t.cyclic.guard
+	all, x := t.cyclic.gradientsOf(t, layer, position), g.positions[layer]
+	at := layerUpdate{scalars: scalars, gradients: all}
+	sums, err := d.binder.sumUsers(t, layer, &at)
+	if err != nil {
+		return err
+	}
+	if err := d.launch(sums); err != nil {
+		return err
+	}
+	o := kernels.GuardOperands{Partials: g.measured.Part(0, x.bytes)}
+	for _, q := range t.layers[layer-1].params {
+		if q.Trained {
+			o.Grads = append(o.Grads, all[0].Part(q.Grad.Offset, q.Desc.Bytes()))
+		}
+	}
+	measure, err := d.binder.prepareGuard(d.e.opt.MaxNorm, o)
+	if err != nil {
+		return err
+	}
+	if err := d.compute.launch(measure); err != nil {
+		return err
+	}
+	return d.putTogether([]runtime.Span{{Offset: x.offset, Bytes: x.bytes}}, o.Partials)
+}
+
+// judgeStep notes the verdict on the gradients of a step, which the scalars of its updates have then, and its way to the host.
+func (d cyclicCompiler) judgeStep(t *localStage) error {
+	g := t.cyclic.guard
+	judge, err := d.binder.prepareGuard(d.e.opt.MaxNorm, kernels.GuardOperands{Partials: d.guard.partials, Norm: d.guard.norm, Scalars: g.scalars})
+	if err != nil {
+		return err
+	}
+	return inOrder(
+		func() error {
+			return d.host(command{work: fillUpdate, stage: t.stage, event: g.free, pages: []runtime.Span{g.filled}, writes: true})
+		},
+		func() error { return d.compute.copy(g.scalars, g.filled) },
+		func() error { return d.compute.record(g.free) },
+		func() error { return d.compute.launch(judge) },
+		func() error { return d.compute.copy(g.verdict, g.scalars) },
+		d.returnNorm,
+	)
+}

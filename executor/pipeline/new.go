@@ -1,0 +1,307 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"plimsoll/executor"
+	"plimsoll/internal/units"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+	"slices"
+	"sync"
+)
+
+// New binds a plan to devices, which it reserves, and initializes the weights. Device d of the plan is on[d]; with a World they are those
+// of this process, in their order. Errors: ErrPlan, *LimitError, *executor.HostLimitError, those of pipeline.Planned, of the devices and
+// of the World.
+func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, opt Options) (*Executor, error) {
+	if err := checkFeed(w, opt.Feed); err != nil {
+		return nil, err
+	}
+	e, err := newProved(w, on, costs, plan, opt)
+	if err != nil {
+		return nil, err
+	}
+	if err := inOrder(e.forgetDryRuns, e.audit, e.capture, e.initialize); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// newProved returns an executor that has the proved tables of all devices, those of other processes too.
+func newProved(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, opt Options) (*Executor, error) {
+	e := &Executor{Workload: w, opt: opt, done: opt.First}
+	e.stopping.thawed = sync.NewCond(&e.stopping.mu)
+	devices := len(on)
+	if opt.World != nil {
+		devices = costs.Platform.Devices
+	}
+	if err := e.layOut(costs, plan, devices); err != nil {
+		return nil, err
+	}
+	on, err := e.places(on, devices)
+	if err != nil {
+		return nil, err
+	}
+	if opt.First < 0 || plan.IsFlush() && opt.First%e.group != 0 {
+		return nil, fmt.Errorf("%w: it goes on behind %d microbatches, %d make a step", ErrPlan, opt.First, e.group)
+	}
+	if err := e.checkLinks(costs, plan); err != nil {
+		return nil, err
+	}
+	if err := e.openDrivers(on); err != nil {
+		return nil, err
+	}
+	if err := inOrder(e.openChannels, e.compile, e.openWays, e.openSums, e.separate, e.prove); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// openDrivers binds the drivers to their devices.
+func (e *Executor) openDrivers(on []executor.Target) error {
+	for _, d := range e.drivers {
+		lib := on[d.device].Library
+		if e.opt.Pace != nil {
+			lib = simulated()
+		}
+		d.dev, d.binder = on[d.device].Device, newBinder(d.device, lib, e.Optimizer)
+		if t := d.cyclicStage(); t != nil && t.cyclic.updatesOnHost() {
+			var err error
+			if d.binder.onHost, err = updater(on[d.device]); err != nil {
+				return err
+			}
+		}
+		if err := d.open(e.limit(d.device), e.memory[d.device]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Needs returns what a plan needs on each device. Errors: those of New that do not come from devices.
+func Needs(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([]Memory, error) {
+	e := &Executor{Workload: w, opt: opt}
+	err := e.layOut(costs, plan, costs.Platform.Devices)
+	if err == nil && plan.IsCycle() {
+		for _, d := range e.drivers {
+			e.memory[d.device].Host = d.layHost()
+		}
+	}
+	return e.memory, err
+}
+
+// Grouping returns how many minibatches make one update of a plan, as Executor.Group does, without devices. Errors: those of
+// Needs.
+func Grouping(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) (int, error) {
+	e := &Executor{Workload: w, opt: opt}
+	err := e.layOut(costs, plan, costs.Platform.Devices)
+	return e.group, err
+}
+
+// open reserves the device's memory and makes streams and events.
+func (d *driver) open(limit int64, m Memory) (err error) {
+	if limit > 0 && m.Extent > limit {
+		return &LimitError{Device: d.device, Needed: m.Extent, Limit: limit, Static: m.Static}
+	}
+	if d.hostBytes = d.layHost(); d.e.opt.HostLimit > 0 && d.hostBytes > d.e.opt.HostLimit {
+		return &executor.HostLimitError{Limit: d.e.opt.HostLimit, Needed: d.hostBytes, Copies: m.Offloaded}
+	}
+	if err := d.dev.Reserve(max(limit, m.Extent), d.hostBytes); err != nil {
+		if d.saver != nil {
+			err = fmt.Errorf("%w; %s of host memory are for its state while that is saved", err, units.Bytes(m.Snapshot))
+		}
+		return err
+	}
+	if d.compute, err = d.newQueue("compute"); err != nil {
+		return err
+	}
+	d.links = map[int]queue{}
+	d.watch = newStopwatch(d, d.e.opt.Timed)
+	if d.e.opt.Pace != nil {
+		d.paced = d.pauses(d.e.opt.Pace)
+	}
+	for _, l := range d.e.channels {
+		if _, have := d.links[l.to]; l.from != d.device || have {
+			continue
+		}
+		if d.links[l.to], err = d.newQueue(fmt.Sprintf("to device %d", l.to)); err != nil {
+			return err
+		}
+	}
+	if d.adds() {
+		if d.adding, err = d.newQueue("sums over replicas"); err != nil {
+			return err
+		}
+	}
+	if err := d.saver.open(); err != nil {
+		return err
+	}
+	if err := d.guard.open(d.dev); err != nil {
+		return err
+	}
+	if t := d.ringed(); t != nil {
+		if err := d.openTransfers(t); err != nil {
+			return err
+		}
+		if err := t.ring.open(d.dev); err != nil {
+			return err
+		}
+		d.joined = make([]runtime.Event, len(d.queues()))
+		if err := makeEvents(d.dev, each(d.joined)...); err != nil {
+			return err
+		}
+	}
+	if err := d.step.open(d); err != nil {
+		return err
+	}
+	if t := d.cyclicStage(); t != nil {
+		if err := t.cyclic.open(d); err != nil {
+			return err
+		}
+	}
+	return errors.Join(openBatches(d), d.openEvents())
+}
+
+// adds reports whether the device adds gradients of other replicas to its own when the plan says so.
+func (d *driver) adds() bool {
+	return slices.ContainsFunc(d.stages, func(t *localStage) bool {
+		return t != nil && (d.e.collectives[t.stage] != nil || t.sums != nil && (t.sums.at > 0 || t.sums.divided()))
+	})
+}
+
+func (d *driver) openEvents() error {
+	if err := d.recorder.open(d.dev); err != nil {
+		return err
+	}
+	var events []*runtime.Event
+	for s, t := range d.stages {
+		if t == nil {
+			continue
+		}
+		for i := range t.slabs {
+			events = append(events, &t.slabs[i].forward)
+		}
+		events = append(append(events, &t.summed, &t.summedAll), t.sums.events()...)
+		for _, b := range t.sendBuffers() {
+			events = append(events, b.events()...)
+		}
+		for i := range d.slots() {
+			events = append(events, &d.staging[s].uploaded[i], &d.staging[s].returned[i])
+		}
+	}
+	return makeEvents(d.dev, events...)
+}
+
+// Holds returns what minibatches, and their tasks, hold of each device; none of a stage with transfers, which has its memory for
+// itself throughout. Arguments and errors are those of Needs.
+func Holds(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([][]Hold, error) {
+	e := &Executor{Workload: w, opt: opt}
+	if err := e.layOut(costs, plan, costs.Platform.Devices); err != nil {
+		return nil, err
+	}
+	return e.holds, nil
+}
+
+// layHost lays out the page-locked memory and returns its size: batches, results, states that are saved and, of a stage with
+// transfers, the copies of what goes to the host.
+func (d *driver) layHost() int64 {
+	g := &allocator{space: runtime.Host}
+	d.staging = make([]staging, len(d.stages))
+	for s, t := range d.stages {
+		if t == nil {
+			continue
+		}
+		p := &d.staging[s]
+		p.ahead, p.early = none, none
+		for i := range d.slots() {
+			p.scalars[i] = g.alloc(scalarsBytes(d.e.order.plan))
+			if s == 0 {
+				p.images[i] = g.alloc(imageBytes(d.e.Workload) * int64(d.e.Model.Wiring().Inputs()))
+			}
+			if s == len(d.stages)-1 {
+				p.labels[i], p.results[i] = g.alloc(d.e.Model.Labels.Bytes()), g.alloc(lossBytes)
+			}
+			p.batch[i], p.result[i] = []runtime.Span{p.scalars[i], p.images[i], p.labels[i]}, []runtime.Span{p.results[i]}
+		}
+	}
+	d.guard.layHost(g)
+	d.chunk = g.alloc(chunkBytes)
+	if t := d.cyclicStage(); t != nil {
+		t.cyclic.shiftHost(g.alloc(t.cyclic.locked).Offset)
+	}
+	d.saver = d.newSaver(g)
+	if t := d.ringed(); t != nil {
+		base := g.alloc(t.ring.locked).Offset
+		for i := range t.slabs {
+			for k := range t.slabs[i].hostCopies {
+				t.slabs[i].hostCopies[k].Offset += base
+			}
+		}
+	}
+	if d.step.moves() {
+		d.step.shiftHost(g.alloc(d.step.locked).Offset)
+	}
+	return g.end
+}
+
+// compile lets the drivers go through a run without issuing it, and makes their tables of what they do: with a flush a step, else a run
+// that is long enough to see everything repeat itself. Errors: ErrPlan when the drivers wait for each other, or repeat nothing.
+func (e *Executor) compile() error {
+	if e.order.plan.IsFlush() {
+		if err := e.dryRun(e.group); err != nil {
+			return err
+		}
+		e.recorded = e.group
+		_, err := e.fold(e.group)
+		return err
+	}
+	for n := max(firstDryRun, e.order.long(), firstUpdates*e.group); n <= max(longestDryRun, longestUpdates*e.group); n *= 2 {
+		length := (n + e.group - 1) / e.group * e.group
+		if err := e.dryRun(length); err != nil {
+			return err
+		}
+		e.recorded = length
+		if ok, err := e.fold(length); err != nil || ok {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: with updates of %d minibatches, what its devices do does not repeat itself within %d minibatches: take updates of fewer minibatches, or weight versions stash", ErrPlan, e.group, e.recorded)
+}
+
+// fold makes the tables of all drivers of their recordings of so many minibatches; false: they do not repeat themselves. Errors: ErrPlan.
+func (e *Executor) fold(minibatches int) (ok bool, err error) {
+	for _, d := range e.drivers {
+		if ok, err := d.compiler.fold(e.seen(minibatches)); err != nil || !ok {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// audit runs a step of blank images with weights that are 0, before there are others, and audits it. Errors: *TaskError, of what a
+// kernel wrote that nobody held with a *canary.WrittenError; executor.ErrNotInspectable; ErrPlan without a flush.
+func (e *Executor) audit() error {
+	if !e.opt.Audit {
+		return nil
+	}
+	for _, d := range e.own() {
+		if err := d.openAudit(); err != nil {
+			return err
+		}
+	}
+	opt := e.opt
+	e.opt.Feed, e.opt.Rate, e.opt.Done = blank{}, func(int) float32 { return 0 }, nil
+	steps := 1
+	if e.order.plan.IsCycle() {
+		steps = auditedSteps
+	}
+	err := e.Run(context.Background(), steps*e.group)
+	e.opt, e.done = opt, opt.First
+	for _, d := range e.own() {
+		d.table.dropAudits()
+		d.guard.forget()
+	}
+	return err
+}

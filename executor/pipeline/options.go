@@ -1,0 +1,130 @@
+package pipeline
+
+import (
+	"context"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime/world"
+	"time"
+)
+
+// Costs are what a plan was made with.
+type Costs struct {
+	Chain    *chain.Chain
+	Platform *pipeline.Platform
+}
+
+// Result is what one minibatch, or microbatch, gave.
+type Result struct {
+	Minibatch int
+	Loss      float64
+	Correct   int
+	Counted   int // labels that count, as in executor.Result
+	// Norm is that of all gradients of the step together, before clipping, with the last microbatch of a step of a plan that
+	// flushes; else NaN.
+	Norm float64
+	// Skipped says, likewise, that the norm is not finite, and that the weights and the optimizer's state are as before.
+	Skipped bool
+}
+
+// Options are how a plan is run.
+type Options struct {
+	Feed Feed
+	Seed uint64 // of the weights and of dropout
+	// First is how many minibatches were done before, by a run that this one goes on from: of a plan with a flush whole steps, else
+	// any number, whatever plan they had.
+	First int
+	// Updates are how often the weights of each layer were updated before; nil: as often as this plan updates them in First
+	// minibatches.
+	Updates []int64
+	// Rate is the learning rate of a step, from 0: of a plan with a flush, or of the minibatch with which an update begins.
+	Rate func(step int) float32
+	// PipeMare corrects weight versions "latest" for their delays; nil: no correction.
+	PipeMare *PipeMare
+	// DeferredBatchNorm lets BatchNorm's running statistics move once for each step of a plan that flushes, by the mean and
+	// the variance of the whole minibatch, rather than once for each microbatch.
+	DeferredBatchNorm bool
+	// MaxNorm clips the gradients of a step to this norm, all of them together; 0: no clipping. Only plans that flush can.
+	MaxNorm float32
+	// Limits are the bytes of each device's arena; nil or 0: as much as the plan needs.
+	Limits []int64
+	// HostLimit bounds the page-locked memory of each device, in bytes; 0: no limit.
+	HostLimit int64
+	// Group is how many minibatches make one update of a double buffered plan; 0: the plan's microbatches, or else as few
+	// as two versions allow.
+	Group int
+	// Early reports whether the batch of a minibatch may be asked for while the step before it runs: a later run is to begin with it. Only
+	// plans that run a sequence ask for batches early; nil: none does.
+	Early func(minibatch int) bool
+	// Save takes what a device has of the state behind a segment that says so (Segment.Save), stage by stage, on a goroutine
+	// of the device while training goes on. A device has page-locked memory for one state: where its next one comes before
+	// Save is done with it, the device waits. It may be nil.
+	Save func(*Snapshot)
+	// Done is called for every minibatch when its loss is known, one call at a time, in the order in which the last stage
+	// works, or each of its devices; it may be nil.
+	Done func(Result)
+	// Patience ends a run with a *StuckError when nothing has happened on any device for so long; 0: never. Of a device
+	// that does not tell what its streams do (Dump), only what is issued is seen.
+	Patience time.Duration
+	// Pace gives tasks fixed durations: simulated time. May be nil.
+	Pace Pace
+	// World is the processes that run the plan together; nil: this one alone.
+	World *World
+	// AllReduce lets World's transport add up the gradients of stages whose replicas are in different processes.
+	AllReduce bool
+	// NoGraph issues the steps of a plan that flushes call by call, also on devices that could repeat tasks as graphs
+	// (runtime.Grapher).
+	NoGraph bool
+	// Audit lets New run a step of a plan that flushes that stops behind every op to check that only memory that minibatches in
+	// flight and ops hold was written (Audited). It leaves nothing behind.
+	Audit bool
+	// Timed records when every task ran (Timings); nil: nothing is recorded.
+	Timed *Timed
+}
+
+// Timed says what is recorded of when tasks ran.
+type Timed struct {
+	Periods int  // of the plan, that the records go back, about; 0: to the beginning of the run
+	Ops     bool // of the last step of a run with a flush every op is recorded, too, every transfer and what brings batches
+}
+
+// World is the processes that run one plan together, each with some of its devices. Every process lays out, dry-runs and proves the
+// tables of all devices, so that nobody need be told what others do; it runs its own. What then crosses between two processes is
+// bytes alone, each message in the order of its way.
+type World struct {
+	Ranks     []int // by device: of the process that has it
+	Rank      int   // of this process
+	Transport world.Transport
+	// Broadcast returns the bytes that the process of a rank has given. All processes call it, at the same point of their work.
+	Broadcast func(ctx context.Context, rank int, data []byte) ([]byte, error)
+	// Fail tells all processes that this one goes on no more. What waits for a message fails.
+	Fail func(err error)
+}
+
+// Pace gives tasks a fixed duration in place of their kernels, on host devices: simulated time. Streams, events, memory and
+// copies are real. What is trained means nothing.
+type Pace func(kind pipeline.Kind, stage int) time.Duration
+
+// PipeMare corrects training with `latest` weights for its delays (Yang et al. 2021), by its two techniques: learning rates
+// that are rescheduled (Rescheduled), and weights that are corrected for the backward (discrepancy).
+type PipeMare struct {
+	// Anneal is K, the number of updates over which T1 is phased out; 0: without it.
+	Anneal int
+	// Decay is D, what is left of a change in T2's mean after as many updates as the delay; 0: without T2. The paper's is
+	// 0.135.
+	Decay float64
+}
+
+// Hold is a part of Memory's Working or InFlight, from the start of a task to the end of one.
+type Hold struct {
+	Stage     int
+	Minibatch int // of a step, or of the first period: all that follow a period later hold the same
+	// Task works in it; 0: the minibatch keeps it while it is in flight.
+	Task pipeline.Kind
+	// Behind is the task behind which it is held; 0: it is held from its task on, or of what is kept from the forward on.
+	Behind pipeline.Kind
+	Bytes  int64
+	// It is given back at the end of the task Until of UntilStage.
+	Until      pipeline.Kind
+	UntilStage int
+}
