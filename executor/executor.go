@@ -102,9 +102,6 @@ type hostSlab struct {
 // chunkBytes is the size of the transfer buffer for weights and snapshots.
 const chunkBytes = 1 << 20
 
-// Interval is when an op of a step ran, in seconds from the beginning of the sequence on the device.
-type Interval struct{ Start, End float64 }
-
 // Result is what one step gave and took, or a part of one: the norm and the update are of the last. Its slices are valid until the next step.
 type Result struct {
 	Loss    float64

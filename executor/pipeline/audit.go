@@ -69,7 +69,7 @@ func (e *Executor) audit() error {
 		}
 	}
 	opt := e.opt
-	e.opt.Feed, e.opt.Rate, e.opt.Done = blank{}, func(int) float32 { return 0 }, nil
+	e.opt.Feed, e.opt.Rate, e.opt.Done, e.opt.Observe = blank{}, func(int) float32 { return 0 }, nil, nil
 	steps := 1
 	if e.order.plan.IsCycle() {
 		steps = auditedSteps

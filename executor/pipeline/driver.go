@@ -39,6 +39,7 @@ type driver struct {
 	guard      *guard                     // nil without a flush
 	step       *stepLayout                // of a plan with a flush
 	auditor    *auditor                   // of a step; nil: nothing is audited
+	observer   *observer                  // of every step; nil: nothing is observed
 	recorder   recorder                   // of what it issued
 	current    *record                    // of the task that it is in
 	compiler   *compiler                  // that makes the table
@@ -108,7 +109,7 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 			return err
 		}
 	}
-	return errors.Join(openBatches(d), d.openEvents())
+	return errors.Join(openBatches(d), d.openEvents(), d.openObserver())
 }
 
 // adds reports whether the device adds gradients of other replicas to its own when the plan says so.

@@ -100,6 +100,8 @@ type Options struct {
 	// Audit lets New run a step of a plan that flushes that stops behind every op to check that only memory that minibatches in
 	// flight and ops hold was written (Audited). It leaves nothing behind.
 	Audit bool
+	// Observe is called behind every op of a sequence on one device, for everything that the op left. It is slow, like Audit; it may be nil.
+	Observe func(Observation)
 	// Timed records when every task ran (Timings); nil: nothing is recorded.
 	Timed *Timed
 }
@@ -141,6 +143,7 @@ type Executor struct {
 	stopping      stopping
 	tensors       []placed
 	byName        map[name]int // of tensors
+	gradients     []placed     // of a sequence on one device
 	evaluations   []*evaluation
 }
 
