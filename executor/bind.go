@@ -131,6 +131,14 @@ func (w *Workload) prepare(b *bound, lib kernels.Library, choose program) error 
 	return w.prepareTake(b, lib)
 }
 
+// launches returns those of op i.
+func (b *bound) launches(i int) (all []runtime.Launch) {
+	for _, c := range b.calls[b.start[i]:b.start[i+1]] {
+		all = append(all, c.launch)
+	}
+	return all
+}
+
 func (w *Workload) prepareStep(b *bound, lib kernels.Library, i int, step models.Step) error {
 	op, call := b.layout.seq[i], step.Call
 	call.UpdateStats = call.Train && b.layout.first[i]

@@ -180,7 +180,7 @@ func (w *Workload) hostSlab(copies int64, opt Options) hostSlab {
 	}
 	images := w.hostImages() * int64(w.Model.Wiring().Inputs())
 	if opt.madeUp {
-		images = min(images, inputPiece)
+		images = min(images, chunkBytes)
 	}
 	h.images = take(images)
 	h.labels = take(w.static.labels.Bytes)
@@ -239,8 +239,8 @@ func (e *Executor) batch(s runtime.Span) runtime.Span {
 func (e *Executor) images(b *bound) (all []upload) {
 	bytes := e.Model.Input.Bytes()
 	if e.opt.madeUp {
-		for at := int64(0); at < bytes; at += inputPiece {
-			n := min(inputPiece, bytes-at)
+		for at := int64(0); at < bytes; at += chunkBytes {
+			n := min(chunkBytes, bytes-at)
 			all = append(all, upload{b.span(0).Part(at, n), e.host.images.Part(0, n)})
 		}
 		return all

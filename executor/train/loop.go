@@ -180,7 +180,7 @@ func (l *loop) finish(trained checkpoint.Model) {
 	o.BadSamples = data.Skipped(l.Job.Set)
 	live := o.Measured.Live
 	o.Measured = l.recent.Middle()
-	o.Measured.Live, o.MeasuredS, o.StateWaitS = live, o.Measured.Step, o.Measured.StateWait
+	o.Measured.Live, o.MeasuredS = live, o.Measured.Step
 	if l.busy > 0 {
 		o.SamplesPerS = float64(l.ran*l.Job.Images()) / l.busy.Seconds()
 		if o.TokensPerS = o.SamplesPerS * float64(l.Job.Tokens()); l.Job.Tokens() == 0 {

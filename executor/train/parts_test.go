@@ -8,7 +8,6 @@ import (
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	"plimsoll/planner"
-	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
 
@@ -112,17 +111,5 @@ func TestPartsThatFail(t *testing.T) {
 	}
 	if _, err := run(8, infinite); !errors.Is(err, ErrDiverged) {
 		t.Errorf("an infinite image: %v", err)
-	}
-}
-
-// A step in parts that would keep state in host memory is refused.
-func TestPartsKeepTheirState(t *testing.T) {
-	t.Parallel()
-	s := tiny(2)
-	s.Parts, s.Offload, s.Config.Batch = 2, executor.OffloadOptimizer, 4
-	j := opened(t, s)
-	e, err := j.Start(j.Work.StoreAll(), executor.Options{Limit: schedule.NoLimit})
-	if !errors.Is(err, executor.ErrParts) {
-		t.Errorf("%v, %v", e, err)
 	}
 }

@@ -18,7 +18,7 @@ func (r *Run) Tables() (tables []commands.Table, err error) {
 	if r.Plan.hasTable() {
 		return r.deviceTables()
 	}
-	e, err := r.Job.Planned(r.Plan.Plan).Start(r.Plan.Sequence(), r.deviceOptions())
+	e, err := r.Job.Planned(r.Plan.Plan).startDevice(r.Plan.Sequence(), r.deviceOptions())
 	if err != nil {
 		return nil, err
 	}

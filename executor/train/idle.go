@@ -1,0 +1,34 @@
+package train
+
+import (
+	"time"
+
+	"plimsoll/executor"
+)
+
+// Idle is the share of the steps' time in which the device computed nothing, and of what that is the sum.
+type Idle struct {
+	Share  float64 `json:"share"`
+	Data   float64 `json:"data"`   // the batch was not made yet
+	Batch  float64 `json:"batch"`  // it was brought to where the step reads it: copied to the device, or normalized there
+	Copies float64 `json:"copies"` // ops or updates waited for what is offloaded
+	Host   float64 `json:"host"`   // everything else: launches, the result's way back, what is logged
+}
+
+// idleness sums up seconds in which the device worked, and in which it did not.
+type idleness struct{ worked, data, batch, copies float64 }
+
+// add counts a timed step.
+func (i *idleness) add(r *executor.Times, waited time.Duration) {
+	i.worked += r.Busy
+	i.data += waited.Seconds()
+	i.batch += r.Upload
+	i.copies += max(r.Sequence+r.Update-r.Busy, 0)
+}
+
+// shares returns shares of the seconds that all steps took.
+func (i *idleness) shares(all float64) *Idle {
+	s := &Idle{Share: max(1-i.worked/all, 0), Data: i.data / all, Batch: i.batch / all, Copies: i.copies / all}
+	s.Host = max(s.Share-s.Data-s.Batch-s.Copies, 0)
+	return s
+}
