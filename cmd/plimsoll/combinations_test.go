@@ -61,10 +61,11 @@ func (c combination) everywhere() bool {
 }
 
 // mostNoes is how many cells of combinations are a no. It may only fall.
-const mostNoes = 71
+const mostNoes = 60
 
 // Refusals that several rows share.
 const (
+	onOne       = "--offload-state optimizer is for one device: leave it out, or give one in --devices"
 	wholeOnOne  = "leave it out, or train whole batches on one device"
 	needsFlush  = " needs the gradients of all stages before any stage is updated, and given updates each on its own: leave it out, or give a strategy that empties the pipeline behind each step: --strategy joint-flush"
 	noneInGiven = " is for schedules with a flush: given has none; give one"
@@ -98,14 +99,7 @@ func combinations(t *testing.T, p map[string][]string) []combination {
 		{feature: "`vertical_sync` with replicas", answers: [planKinds]answer{unasked, unasked, no("vertical_sync counts the updates of the first stage", p["replicas, vertical_sync"]...), unasked}},
 		{feature: "several stages of a device", answers: [planKinds]answer{
 			unasked, yes(two("interleaved", "--microbatches", "2")...), yes(p["two stages"]...), no("stage 1 has ops, so it must have its devices for itself", p["two stages, offloading"]...)}},
-		{feature: "`--offload-state optimizer`", args: []string{"--offload-state", "optimizer"}, answers: [planKinds]answer{
-			yes(), refuses("--offload-state optimizer: ", wholeOnOne), refuses("--offload-state optimizer: ", wholeOnOne), refuses("--offload-state optimizer: ", wholeOnOne)}},
-		{feature: "`--offload-state weights`", args: []string{"--offload-state", "weights"}, answers: [planKinds]answer{
-			yes(), refuses("--offload-state weights: ", wholeOnOne), refuses("--offload-state weights: ", wholeOnOne), refuses("--offload-state weights: ", wholeOnOne)}},
-		{feature: "parts of a step with `--offload-state`", args: []string{"--offload-state", "optimizer", "--accumulate", "2"}, answers: [planKinds]answer{
-			no("--accumulate and --offload-state optimizer do not go together"), no("--accumulate and --offload-state optimizer do not go together", "--strategy", "1f1b-flush"), no(giveParts), no(giveParts)}},
-		{feature: "`--clip-norm` with `--offload-state weights`", args: []string{"--offload-state", "weights", "--clip-norm", "1"}, answers: [planKinds]answer{
-			no("--clip-norm 1 needs the gradients of all layers: leave it out, or give --offload-state optimizer"), no("--offload-state weights: " + wholeOnOne), no("--clip-norm 1" + needsFlush), no("--clip-norm 1" + needsFlush)}},
+		{feature: "`--offload-state`", args: []string{"--offload-state", "optimizer"}, answers: [planKinds]answer{yes("--devices", "cpu"), no(onOne), no(onOne), no(onOne)}},
 		{feature: "`--host-memory`", args: []string{"--host-memory", "1GiB"}, answers: [planKinds]answer{yes(), no(hostOfOne), no(hostOfOne), no(hostOfOne)}},
 		{feature: "`--clip-norm`", args: []string{"--clip-norm", "1"}, answers: [planKinds]answer{yes(), yes(), no("--clip-norm 1" + needsFlush), no("--clip-norm 1" + needsFlush)}},
 		{feature: "`--on-nan skip`", args: []string{"--on-nan", "skip"}, answers: [planKinds]answer{yes(), yes(), no("--on-nan skip" + needsFlush), no("--on-nan skip" + needsFlush)}},

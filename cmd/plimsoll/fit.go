@@ -48,10 +48,9 @@ has more than 40 layers. Images are tried in steps of 32 pixels, small ones of 4
 With several --devices the limit is that of each device, and schedules of pipelines are asked. Stages are cut by the bytes that layers
 touch, so another cut can need less.`)
 	cmd.Example = `  plimsoll fit -m resnet50 --image 224 --batch 256 --memory 8GiB
-  plimsoll fit -m densenet121 --image 224 --batch 64 --offload-state optimizer --json
+  plimsoll fit -m densenet121 --image 224 --batch 64 --json
   plimsoll fit -m resnet101 --image 224 --batch 256 --devices "cpu*4" --memory 4GiB`
 	f.job.register(a, cmd)
-	f.job.registerOffload(cmd)
 	f.link.register(cmd)
 	f.how.register(cmd)
 	cmd.Flags().Var(&f.memory, "memory", "memory limit of the arena: 4GiB, 512MB, 123, or a share as 40% (default: what the device has)")
@@ -67,7 +66,7 @@ touch, so another cut can need less.`)
 			return err
 		}
 		if n > 1 {
-			err = firstOf(refuse(cmd, "is for one device", "profile", "offload-state", "host-memory", "bandwidth", "duplex"), f.divide(n))
+			err = firstOf(refuse(cmd, "is for one device", "profile", "host-memory", "bandwidth", "duplex"), f.divide(n))
 		} else {
 			err = refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, "microbatches")
 		}
@@ -125,7 +124,7 @@ var fitSchedules = []string{"gpipe", "1f1b-flush", "gpipe-checkpoint", "1f1b-rec
 // fitKinds returns the kinds of plans that fit asks: of several devices a schedule each.
 func fitKinds(devices int, w *executor.Workload) (kinds []strategy.Kind, err error) {
 	if devices == 1 {
-		if kinds = planner.Kinds(w.Chain()); !w.Model.Wiring().Joins() && w.Offloading() == executor.OffloadNothing {
+		if kinds = planner.Kinds(w.Chain()); !w.Model.Wiring().Joins() {
 			kinds = append(kinds, planner.MovingState())
 		}
 		return kinds, nil
@@ -166,9 +165,6 @@ func writeFit(out io.Writer, f *train.Fit, measured bool) {
 		fmt.Fprintf(w, "memory\t%s without recomputation, of which %s weights, gradients and optimizer\n", units.Bytes(f.StoreAllBytes), units.Bytes(f.StaticBytes))
 	}
 	fmt.Fprintf(w, "limit\t%s%s\n", units.Bytes(f.LimitBytes), each)
-	if f.HostStateBytes > 0 {
-		fmt.Fprintf(w, "host memory\t%s at least, of which %s weights and optimizer state%s\n", units.Bytes(f.HostBytes), units.Bytes(f.HostStateBytes), ofLimit(f.HostLimitBytes))
-	}
 	fmt.Fprintf(w, "\n%s\tsmallest limit\tfits\tlargest batch", kinds)
 	switch {
 	case f.LengthStep > 0:

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
@@ -47,7 +46,6 @@ type jobFlags struct {
 	noGraph      bool
 	optimizerFlags
 	forward       bool // nothing is trained: an optimizer without state takes no memory
-	offload       string
 	tokenizer     string
 	skipBad       bool
 	microbatches  int               // of a pipeline's step; 0: the job is for one device
@@ -130,16 +128,6 @@ func (f *batchFlag) Set(text string) (err error) {
 // Type implements pflag.Value.
 func (f *batchFlag) Type() string { return "samples" }
 
-// offloads reports whether --offload-state asks for anything.
-func (f *jobFlags) offloads() bool {
-	return f.offload != "" && f.offload != executor.OffloadNothing.String()
-}
-
-// registerOffload registers the flag of commands that can keep state in host memory.
-func (f *jobFlags) registerOffload(cmd *cobra.Command) {
-	cmd.Flags().Var(newOneOf(&f.offload, executor.OffloadingNames()...), "offload-state", "keep in host memory: none, optimizer or weights (both)")
-}
-
 // mostClasses bounds a slip of the finger: ImageNet has 21,841 classes.
 const mostClasses = 1 << 20
 
@@ -188,10 +176,6 @@ func (f *jobFlags) spec() (s train.Spec, err error) {
 	if f.config.DType, err = kernels.ParseFloat(f.dtype); err != nil {
 		return s, usage(fmt.Errorf("--dtype: %w", err))
 	}
-	offload, err := executor.ParseOffloading(cmp.Or(f.offload, executor.OffloadNothing.String()))
-	if err != nil {
-		return s, usage(fmt.Errorf("--offload-state: %w", err))
-	}
 	return train.Spec{
 		Model: f.model, Config: f.config, Data: f.data, Tokenizer: f.tokenizer, Seed: f.seed, Devices: f.devices, Threads: f.threads, Update: update,
 		Reference: f.reference, NoGraph: f.noGraph, Vendor: f.vendor, VendorPath: f.vendorPath, Note: f.note,
@@ -199,7 +183,7 @@ func (f *jobFlags) spec() (s train.Spec, err error) {
 		Open: devices.Options{
 			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos, Until: f.until, Local: f.local,
 		},
-		SkipBad: f.skipBad, OnSkip: f.onSkip, Offload: offload,
+		SkipBad: f.skipBad, OnSkip: f.onSkip,
 	}, nil
 }
 

@@ -78,7 +78,7 @@ func jsonObjects(t *testing.T) []jsonObject {
 			{"fit", "-m", "tiny", "--batch", "8", "--image", "16", "--memory", "60%"},
 			{"fit", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", "cpu*2"},
 		}},
-		{"`profile`", [][]string{{"profile", "-m", "tiny", "--batch", "8", "--image", "16", "--option", "profile.steps=1", "--offload-state", "optimizer"}}},
+		{"`profile`", [][]string{{"profile", "-m", "tiny", "--batch", "8", "--image", "16", "--option", "profile.steps=1"}}},
 		{"`train`", [][]string{
 			of("train"), of("train", "--offload-state", "optimizer", "--bandwidth", "1GB/s"), of("train", "--devices", "cpu*2", "--strategy", "1f1b*"),
 			segment("train", "--steps", "1", "--strategy", "store-all", "--out", at("masks")),

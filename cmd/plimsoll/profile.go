@@ -53,7 +53,6 @@ model's graph and are exact. The chain file is what plan takes.`, nil)
 	job.register(a, cmd)
 	batch := cmd.Flags().Lookup("batch")
 	batch.Value.(*batchFlag).more, batch.Usage = &f.more, "samples of a step: images or texts; several numbers, as in 8,16,32, make one chain file"
-	job.registerOffload(cmd)
 	f.how.register(cmd)
 	cmd.Flags().StringVarP(&f.out, "output", "o", "", "write the chain file here")
 	cmd.Flags().BoolVar(&f.how.halves, "halves", false, "measure the two halves of every backward as well, for schedules that split it")
@@ -83,8 +82,7 @@ type profileFigures struct {
 	OpsBeside     *chain.Beside       `json:"ops_beside,omitempty"`
 	CopiesBeside  *chain.CopiesBeside `json:"copies_beside,omitempty"`
 	StaticBytes   int64               `json:"static_bytes"`
-	HostBytes     int64               `json:"state_host_bytes,omitempty"` // of state that lives in host memory
-	StoreAllBytes int64               `json:"store_all_peak_bytes"`       // static memory included
+	StoreAllBytes int64               `json:"store_all_peak_bytes"` // static memory included
 	// Batch is the samples of a step where several numbers were measured, and Others has the other ones.
 	Batch  int               `json:"batch,omitempty"`
 	Others []*profileFigures `json:"other_batches,omitempty"`
@@ -149,7 +147,7 @@ func profileOf(job *train.Job, c *chain.Chain) (*profileFigures, error) {
 	f := &profileFigures{
 		Model: job.Model, Device: c.Device, Layers: c.Len(), Parameters: job.Work.Model.ParamCount(),
 		UpdateS: executor.UpdateSeconds(c), StaticBytes: job.Work.StaticBytes(), StoreAllBytes: all,
-		HostBytes: job.Work.HostStateBytes(), chain: c, OpsBeside: c.Beside(), CopiesBeside: c.CopiesBeside,
+		chain: c, OpsBeside: c.Beside(), CopiesBeside: c.CopiesBeside,
 	}
 	for i := range c.Layers {
 		f.ForwardS += c.Layers[i].ForwardS
@@ -172,9 +170,6 @@ func (f *profileFigures) write(out io.Writer) {
 	}
 	fmt.Fprintf(w, "memory\t%s without recomputation, of which %s weights, gradients and optimizer\n",
 		units.Bytes(f.StoreAllBytes), units.Bytes(f.StaticBytes))
-	if f.HostBytes > 0 {
-		fmt.Fprintf(w, "host memory\t%s of state\n", units.Bytes(f.HostBytes))
-	}
 	_ = w.Flush() // of a buffer
 }
 

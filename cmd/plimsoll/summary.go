@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"plimsoll/bench"
-	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
@@ -87,12 +86,9 @@ func (s *summary) device() {
 // times prints how long a step takes beside the prediction, and why.
 func (s *summary) times() {
 	s.line("step\tpredicted %s, measured %s", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS))
-	switch {
-	case s.Pipe != nil:
+	if s.Pipe != nil {
 		s.together()
-	case s.State != nil:
-		s.state()
-	default:
+	} else {
 		s.drift()
 	}
 	s.statistic("data\t%s of the time steps waited for data", share(s.DataWaitShare, 1))
@@ -101,17 +97,6 @@ func (s *summary) times() {
 		s.statistic("\t%s for data, %s for copies of batches,", share(i.Data, 1), share(i.Batch, 1))
 		s.statistic("\t%s for copies of offloaded bytes, %s for the host", share(i.Copies, 1), share(i.Host, 1))
 	}
-}
-
-// state prints the cost of offloaded state. The simulation leaves its transfers out: they add between nothing, where all are hidden, and
-// their whole time.
-func (s *summary) state() {
-	x := s.State
-	s.line("\tpredicted without the state's transfers; %s to %s with them", units.Seconds(x.LeastS), units.Seconds(x.MostS))
-	s.line("state\t%s in host memory: %s", units.Bytes(x.HostBytes), offloadedText[x.Offloading])
-	s.line("\t%s of the arena as a window to it", units.Bytes(x.WindowBytes))
-	s.statistic("\t%s to the device and %s back a step", units.Bytes(x.ToDeviceBytes), units.Bytes(x.ToHostBytes))
-	s.statistic("\t%s of the link a step; the step waited %s for it", units.Seconds(x.TransferS), units.Seconds(s.StateWaitS))
 }
 
 // drift prints how far the machine went from its profile, and the error of the prediction with and without that.
@@ -126,11 +111,6 @@ func (s *summary) drift() {
 	}
 	s.statistic("drift\tcompute was %.1f%% %s than profiled; error %+.1f%%, or %+.1f%% with that corrected", change, way, 100*d.Without, 100*d.Error)
 	s.statistic("\t%+.1f%% to %+.1f%% as steps vary, with that corrected", 100*d.Interval[0], 100*d.Interval[1])
-}
-
-// offloadedText says for people what is offloaded.
-var offloadedText = map[string]string{
-	executor.OffloadOptimizer.String(): "the optimizer's", executor.OffloadWeights.String(): "weights and the optimizer's",
 }
 
 // devices prints the plan and the memory of a run along a pipeline plan.

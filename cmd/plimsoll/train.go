@@ -11,7 +11,6 @@ import (
 	"plimsoll/bench"
 	"plimsoll/bench/receipt"
 	"plimsoll/executor/train"
-	"plimsoll/planner/pipeline"
 )
 
 func (a *app) train() *cobra.Command {
@@ -53,8 +52,8 @@ limit or strategy. Ctrl-C finishes the step and saves a checkpoint; a second one
 --accumulate N runs the batch on one device in N parts and adds up their gradients. The limit is then that of a part's step, which is
 planned. BatchNorm sees parts, so the weights differ from the weights of whole batches.
 
---offload-state keeps the optimizer's state, or weights too, in page-locked host memory. They pass through a window of the arena, and
-the bits stay the same.
+--offload-state optimizer is --strategy zero-offload: page-locked host memory has the optimizer's state, and the host updates the weights.
+--offload-state weights is --strategy layer-window: the weights of two layers are on the device at a time, and the host has all others.
 
 Several --devices train as a pipeline. The limit is that of each device's arena. A share is one of the largest need of a device under a
 plan without a limit. With a flush (--strategy gpipe, 1f1b-flush, ...) --batch is divided into --microbatches, and the weights are the
@@ -226,7 +225,7 @@ func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *plan
 		Job: job, Steps: f.steps, Rate: p.rate, MaxNorm: float32(f.clip), SkipNotFinite: f.onNaN == "skip", EvalEvery: f.eval,
 		Init: f.init, Saves: place.keep(), HostLimit: f.link.memory.Bytes,
 	}
-	cyclic := f.pipe.devices > 0 && f.pipe.strategies[0].Type == pipeline.Cyclic
+	cyclic := f.pipe.movesState()
 	if cyclic {
 		r.HostLimit = 0 // Check takes it for a pipeline's as long as there is no plan
 	}

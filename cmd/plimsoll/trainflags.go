@@ -26,6 +26,7 @@ type trainFlags struct {
 	link     linkFlags
 	memory   units.Size
 	strategy string
+	offload  string // what --offload-state keeps in host memory
 	steps    int
 	cache    cacheFlags
 	keep     keepFlags
@@ -55,7 +56,6 @@ func (f *cacheFlags) register(cmd *cobra.Command) {
 
 func (f *trainFlags) register(a *app, cmd *cobra.Command) {
 	f.job.register(a, cmd)
-	f.job.registerOffload(cmd)
 	f.rate.register(cmd)
 	f.how.register(cmd)
 	f.options.register(cmd)
@@ -66,6 +66,8 @@ func (f *trainFlags) register(a *app, cmd *cobra.Command) {
 	f.memory = units.Size{Share: 1}
 	s.Var(&f.memory, "memory", "memory limit of the arena: 4GiB, or a share as 40%")
 	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy (plimsoll plan --list shows them)")
+	s.Var(newOneOf(&f.offload, offloadsNothing, "optimizer", "weights"), "offload-state",
+		"keep in host memory: none, optimizer (zero-offload) or weights (layer-window)")
 	s.IntVar(&f.steps, "steps", 100, "training steps")
 	s.Float64Var(&f.clip, "clip-norm", 0, "clip the norm of all gradients together to this (default: no clipping)")
 	s.IntVar(&f.eval, "eval-every", 0, "steps between evaluations on held-out samples (default: the end)")
@@ -161,6 +163,12 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("strategy") {
 		strategy = f.strategy
 	}
+	if f.offload != offloadsNothing {
+		if strategy, err = f.offloadState(cmd, n); err != nil {
+			return err
+		}
+		f.strategy = strategy
+	}
 	if cmd.Flags().Changed("accumulate") {
 		if err := f.add(cmd, n, strategy); err != nil {
 			return err
@@ -179,11 +187,28 @@ func (f *trainFlags) prepare(cmd *cobra.Command) error {
 		return err
 	}
 	first := f.pipe.strategies[0]
-	if err := train.CheckGuard(first.Name, first.Type == pipeline.Flushing, f.clip, f.onNaN == "skip"); err != nil {
+	if plan := f.pipe.given.plan; plan != nil && plan.IsCycle() {
+		plan.UpdatesLast = plan.UpdatesLast || f.updatesLast()
+	}
+	if err := train.CheckGuard(first.Name, first.Divides(), f.clip, f.onNaN == "skip"); err != nil {
 		return err
 	}
 	f.pipe.correct(cmd, cmp.Or(f.rate.every, f.steps))
 	return nil
+}
+
+// offloadsNothing is the value of --offload-state that leaves all to --strategy; offloadStrategies are the strategies of the others.
+const offloadsNothing = "none"
+
+var offloadStrategies = map[string]string{"optimizer": "zero-offload", "weights": "layer-window"}
+
+// offloadState returns the strategy that --offload-state asks for, on one of so many devices.
+func (f *trainFlags) offloadState(cmd *cobra.Command, devices int) (strategy string, err error) {
+	if devices > 1 {
+		return "", usage(fmt.Errorf("--offload-state %s is for one device: leave it out, or give one in --devices", f.offload))
+	}
+	strategy = offloadStrategies[f.offload]
+	return strategy, refuse(cmd, fmt.Sprintf("and --offload-state %s, which is --strategy %s, do not go together: give one of them", f.offload, strategy), "strategy", "plan")
 }
 
 // correct makes a plan of pipemare what its paper trains, unless flags say otherwise: with its decay, and rates that are rescheduled
@@ -215,8 +240,6 @@ func (f *trainFlags) add(cmd *cobra.Command, devices int, strategy string) error
 		return usage(fmt.Errorf("--accumulate is %d: give the number of parts of a step, from 1", n))
 	case devices > 1:
 		return usage(fmt.Errorf("--accumulate is for one device: give --microbatches %d, into which pipelines divide a step", n))
-	case f.job.offloads():
-		return usage(fmt.Errorf("--accumulate and --offload-state %s do not go together: what is offloaded is updated once for a whole batch", f.job.offload))
 	case flushes(strategy):
 		f.pipe.microbatches = n
 	case onlyPipeline(strategy):
@@ -288,6 +311,11 @@ func (f *trainPipeFlags) check(strategy string) error {
 		return usage(fmt.Errorf("--option batchnorm.deferred is for schedules with a flush: %s has none; give one, as in --strategy 1f1b-flush", first.Name))
 	}
 	return nil
+}
+
+// movesState reports whether the run's plan moves weights, gradients and state.
+func (f *trainPipeFlags) movesState() bool {
+	return f.devices > 0 && f.strategies[0].Type == pipeline.Cyclic
 }
 
 // stepParts returns the microbatches of a step, 0 on one device.

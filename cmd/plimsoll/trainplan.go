@@ -75,10 +75,13 @@ func whenFailed(err error, r *train.Run) error {
 	return firstOf(err, closeFrom(r))
 }
 
-// mayMoveState reports whether auto may plan where weights and state are. What it would have to refuse stays with the plans of activations.
+// mayMoveState reports whether auto may plan where weights and state are.
 func (f *trainFlags) mayMoveState(job *train.Job) bool {
-	return !job.Work.Model.Wiring().Joins() && f.pipe.devices == 0 && f.strategy == auto.Name && f.processes == nil && f.clip == 0 && f.onNaN != "skip" && !f.job.offloads()
+	return !job.Work.Model.Wiring().Joins() && f.pipe.devices == 0 && f.strategy == auto.Name && f.processes == nil
 }
+
+// updatesLast reports whether no layer may be updated before all gradients of its step are there.
+func (f *trainFlags) updatesLast() bool { return f.clip > 0 || f.onNaN == "skip" }
 
 // moveState makes the strategy one that plans where weights and state are, on the one device.
 func (f *trainFlags) moveState() error {
@@ -242,10 +245,11 @@ func (f *trainFlags) request(platform *pipeline.Platform) (json.RawMessage, erro
 		Zero         int                `json:"zero,omitempty"`
 		Platform     *pipeline.Platform `json:"platform"`
 		Plan         string             `json:"plan_sha256,omitempty"`
+		UpdatesLast  bool               `json:"updates_last,omitempty"`
 		Carried      bool               `json:"carried,omitempty"`
 		train.Corrections
 	}{
-		f.strategy, f.devices(), f.memory.String(), f.job.config.Batch, f.pipe.stepParts(), f.pipe.versions, f.pipe.zero, platform, f.pipe.given.hash(), !f.pipe.portals, f.pipe.Corrections,
+		f.strategy, f.devices(), f.memory.String(), f.job.config.Batch, f.pipe.stepParts(), f.pipe.versions, f.pipe.zero, platform, f.pipe.given.hash(), f.updatesLast() && f.pipe.movesState(), !f.pipe.portals, f.pipe.Corrections,
 	})
 }
 
@@ -275,7 +279,7 @@ func (a *app) planStages(ctx context.Context, f *trainFlags, place *runFolder, r
 		if r.Chain, err = a.measured(ctx, r.Job, f.cache, m); err != nil {
 			return err
 		}
-		if f.pipe.strategies[0].Type == pipeline.Cyclic {
+		if f.pipe.movesState() {
 			platform = f.cyclicPlatform(platform, r)
 		}
 		if err := a.examine(&f.pipe.given, r.Chain, platform, f.cache.file == "", f.memoryGiven); err != nil {
@@ -374,6 +378,7 @@ func (f *trainFlags) arena(job *train.Job) func(most int64) int64 {
 func (a *app) newPipe(ctx context.Context, r *train.Run, f *trainFlags, platform *pipeline.Platform) (p *train.JobPlan, err error) {
 	for i, s := range f.pipe.strategies {
 		o := pipeline.Options{Versions: pipeline.Versions(f.pipe.versions), Accounting: pipeline.Saved, Zero: pipeline.Zero(f.pipe.zero)}
+		o.UpdatesLast = f.updatesLast()
 		if s.Divides() {
 			o.Microbatches = f.pipe.stepParts()
 		}

@@ -32,6 +32,7 @@ type cyclicStage struct {
 	workspace    runtime.Span // of updates on the host
 	sumScalars   runtime.Span // likewise, of sums of the gradients of layers that share weights
 	locked       int64        // page-locked bytes
+	guard        *cyclicGuard // nil where updates do not wait for all gradients
 	duplex       bool
 	epilogue     bool // ops with a prime come behind the last step, and what they need
 }
@@ -168,7 +169,7 @@ func (c *cyclicStage) stream(o *cyclicOp) stream {
 }
 
 // layCyclic places the stage of a cyclic plan on its device.
-func (e *Executor) layCyclic(t *localStage, plan *pipeline.Plan, g *allocator, m *Memory) (err error) {
+func (e *Executor) layCyclic(d *driver, t *localStage, plan *pipeline.Plan, g *allocator, m *Memory) (err error) {
 	c, err := newCyclicStage(e, t, plan)
 	if err != nil {
 		return err
@@ -182,6 +183,9 @@ func (e *Executor) layCyclic(t *localStage, plan *pipeline.Plan, g *allocator, m
 		c.layLayer(e, &t.layers[i], &c.layers[i], g)
 	}
 	c.findNewest()
+	if err := e.layCyclicGuard(d, t, plan, g); err != nil {
+		return err
+	}
 	m.Static = g.end
 	for k := range c.microbatches {
 		c.layMicrobatch(e, t, plan, k)
@@ -229,7 +233,7 @@ func (c *cyclicStage) layLayer(e *Executor, l *stageLayer, s *layerState, g *all
 			c.device.addAll(x.bytes, x.of)
 		}
 	}
-	if len(of(schedule.Update)) > 0 || s.ties {
+	if !e.order.plan.UpdatesLast && (len(of(schedule.Update)) > 0 || s.ties) {
 		s.scalars = g.alloc(kernels.ScalarsBytes)
 	}
 	c.host.addAll(s.gradBytes, s.onHost)
@@ -319,10 +323,11 @@ func (c *cyclicStage) layHost(e *Executor) {
 		if of(schedule.FetchState, schedule.WriteState, schedule.HostUpdate) {
 			s.stateHome = g.alloc(s.stateBytes)
 		}
-		if s.ties || of(schedule.Update, schedule.HostUpdate) {
+		if c.guard == nil && (s.ties || of(schedule.Update, schedule.HostUpdate)) {
 			s.hostScalars = g.alloc(kernels.ScalarsBytes)
 		}
 	}
+	c.guard.layHost(g)
 	c.workspace, c.sumScalars = g.alloc(slices.Max(e.UpdateWorkspaces)), g.alloc(kernels.ScalarsBytes)
 	_, extent := c.host.place()
 	c.host.shift(runtime.Host, g.alloc(extent).Offset)
@@ -331,7 +336,7 @@ func (c *cyclicStage) layHost(e *Executor) {
 
 // shiftHost moves all that is with the host to where it lies in page-locked memory.
 func (c *cyclicStage) shiftHost(base int64) {
-	spans := append(slices.Clone(c.host.spans), &c.workspace, &c.sumScalars)
+	spans := append(append(slices.Clone(c.host.spans), &c.workspace, &c.sumScalars), c.guard.hosted()...)
 	for i := range c.layers {
 		s := &c.layers[i]
 		spans = append(spans, &s.weightHome, &s.stateHome, &s.hostScalars)
@@ -360,6 +365,9 @@ func (c *cyclicStage) accesses(t *localStage, position int) (all []memoryAccess)
 		add(true, c.gradientsAt(t, position)...)
 	case schedule.HostUpdate:
 		add(true, s.weightHome, s.stateHome, c.workspace)
+		if c.guard != nil {
+			add(false, c.guard.verdict)
+		}
 		add(true, c.gradientsAt(t, position)...)
 	default:
 		if o.op != nil {
@@ -376,18 +384,22 @@ func (c *cyclicStage) accesses(t *localStage, position int) (all []memoryAccess)
 // gradientsAt returns the gradients that the update at a position reads, the owner's first.
 func (c *cyclicStage) gradientsAt(t *localStage, position int) (all []runtime.Span) {
 	o := &c.ops[position]
-	of := func(s *layerState) runtime.Span {
+	return c.usersGradients(t, o.Layer, func(s *layerState) runtime.Span {
 		if o.Kind == schedule.HostUpdate {
 			return s.onHost.at(position)
 		}
 		return s.gradient.at(position)
-	}
-	if c.layers[o.Layer-1].gradBytes > 0 {
-		all = append(all, of(&c.layers[o.Layer-1]))
+	})
+}
+
+// usersGradients returns where the gradients of a layer, and those of the layers that have its parameters, are.
+func (c *cyclicStage) usersGradients(t *localStage, layer int, at func(*layerState) runtime.Span) (all []runtime.Span) {
+	if c.layers[layer-1].gradBytes > 0 {
+		all = append(all, at(&c.layers[layer-1]))
 	}
 	for i := range t.layers {
-		if slices.ContainsFunc(t.layers[i].ties, tiedTo(o.Layer)) {
-			all = append(all, of(&c.layers[i]))
+		if slices.ContainsFunc(t.layers[i].ties, tiedTo(layer)) {
+			all = append(all, at(&c.layers[i]))
 		}
 	}
 	return all
@@ -413,6 +425,9 @@ func (c *cyclicStage) activations(t *localStage, position int, add func(write bo
 		}
 		if x.gradients {
 			add(true, s.gradient.at(position))
+		}
+		if o.Kind == schedule.Backward {
+			c.guardAccesses(t, position, add)
 		}
 	}
 	add(false, span(&x.input, sb, at))
@@ -524,6 +539,7 @@ func (c *cyclicStage) open(d *driver) (err error) {
 	for i := range c.layers {
 		events = append(events, &c.layers[i].free)
 	}
+	events = append(events, c.guard.events()...)
 	d.joined = make([]runtime.Event, len(d.queues()))
 	return makeEvents(d.dev, append(events, each(d.joined)...)...)
 }

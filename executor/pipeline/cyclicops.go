@@ -117,11 +117,8 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 			return err
 		}
 	}
-	// The own parameters of a layer that has others of another layer never move: their update is behind the last backward of the step.
-	if s := &t.cyclic.layers[o.Layer-1]; o.updatesOwn && s.ties && t.layers[o.Layer-1].own > 0 {
-		if err := d.updateOnDevice(t, o, v.place.Moment(), []runtime.Span{s.ownGradient}); err != nil {
-			return err
-		}
+	if err := d.behindBackward(t, o, v, f.at.scalars); err != nil {
+		return err
 	}
 	if o.loss {
 		if err := d.report(t, f); err != nil {
@@ -130,6 +127,21 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 	}
 	if o.ends {
 		d.leave(t, f)
+	}
+	return nil
+}
+
+// behindBackward notes what follows the last backward of a layer: what the guard does, or else the update of the own parameters of a layer that
+// has others of another layer, as these never move.
+func (d cyclicCompiler) behindBackward(t *localStage, o *cyclicOp, v instance, scalars runtime.Span) error {
+	s := &t.cyclic.layers[o.Layer-1]
+	switch {
+	case !o.updatesOwn:
+		return nil
+	case t.cyclic.guard != nil:
+		return d.guardBehind(t, v.place.Moment(), scalars)
+	case s.ties && t.layers[o.Layer-1].own > 0:
+		return d.updateOnDevice(t, o.Layer, v.place.Moment(), []runtime.Span{s.ownGradient})
 	}
 	return nil
 }
@@ -172,50 +184,60 @@ func (c *cyclicStage) see(t *localStage, o *cyclicOp, position int, at *frame) {
 func (d cyclicCompiler) updateLayer(t *localStage, o *cyclicOp, q queue, position int) error {
 	c := t.cyclic
 	if o.Kind == schedule.Update {
-		return d.updateOnDevice(t, o, position, c.gradientsAt(t, position))
-	}
-	if err := d.fillsScalars(t, o, q); err != nil {
-		return err
+		return d.updateOnDevice(t, o.Layer, position, c.gradientsAt(t, position))
 	}
 	s := &c.layers[o.Layer-1]
-	return d.applyUpdate(t, o, q, &layerUpdate{true, s.hostScalars, c.workspace, s.weightHome, s.stateHome, c.gradientsAt(t, position)})
+	at := layerUpdate{true, s.hostScalars, c.workspace, s.weightHome, s.stateHome, c.gradientsAt(t, position)}
+	if c.guard != nil {
+		at.scalars = c.guard.verdict
+	} else if err := d.fillsScalars(t, o.Layer, q); err != nil {
+		return err
+	}
+	return d.applyUpdate(t, o.Layer, q, &at)
 }
 
 // updateOnDevice notes the update of a layer's own parameters on the device, by gradients there.
-func (d cyclicCompiler) updateOnDevice(t *localStage, o *cyclicOp, position int, gradients []runtime.Span) error {
-	s := &t.cyclic.layers[o.Layer-1]
-	if err := d.fillsScalars(t, o, d.compute); err != nil {
-		return err
-	}
-	if err := d.compute.copy(s.scalars, s.hostScalars); err != nil {
-		return err
-	}
+func (d cyclicCompiler) updateOnDevice(t *localStage, layer, position int, gradients []runtime.Span) error {
+	s := &t.cyclic.layers[layer-1]
 	at := layerUpdate{scalars: s.scalars, workspace: t.workspace, weights: s.weights.at(position), gradients: gradients}
+	if g := t.cyclic.guard; g != nil {
+		at.scalars = g.scalars
+	} else if err := d.bringScalars(t, layer); err != nil {
+		return err
+	}
 	if s.stateBytes > 0 {
 		at.state = s.state.at(position)
 	}
-	return d.applyUpdate(t, o, d.compute, &at)
+	return d.applyUpdate(t, layer, d.compute, &at)
+}
+
+// bringScalars notes that the scalars of a layer's update come to the device.
+func (d cyclicCompiler) bringScalars(t *localStage, layer int) error {
+	if err := d.fillsScalars(t, layer, d.compute); err != nil {
+		return err
+	}
+	s := &t.cyclic.layers[layer-1]
+	return d.compute.copy(s.scalars, s.hostScalars)
 }
 
 // fillsScalars lets the host write the scalars of a layer's update, which the update of the step before has read.
-func (d cyclicCompiler) fillsScalars(t *localStage, o *cyclicOp, q queue) error {
-	s := &t.cyclic.layers[o.Layer-1]
-	return d.host(command{work: fillUpdate, on: q, stage: t, slot: o.Layer - 1, event: s.free, pages: []runtime.Span{s.hostScalars}, writes: true})
+func (d cyclicCompiler) fillsScalars(t *localStage, layer int, q queue) error {
+	s := &t.cyclic.layers[layer-1]
+	return d.host(command{work: fillUpdate, on: q, stage: t, event: s.free, pages: []runtime.Span{s.hostScalars}, writes: true})
 }
 
 // applyUpdate notes the launches of an update.
-func (d cyclicCompiler) applyUpdate(t *localStage, o *cyclicOp, q queue, at *layerUpdate) error {
-	s := &t.cyclic.layers[o.Layer-1]
-	launches, err := d.binder.updateLayer(t, o.Layer, at)
+func (d cyclicCompiler) applyUpdate(t *localStage, layer int, q queue, at *layerUpdate) error {
+	launches, err := d.binder.updateLayer(t, layer, at)
 	if err != nil {
-		return fmt.Errorf("update of layer %d: %w", o.Layer, err)
+		return fmt.Errorf("update of layer %d: %w", layer, err)
 	}
 	for _, l := range launches {
 		if err := q.launch(l); err != nil {
 			return err
 		}
 	}
-	return q.record(s.free)
+	return q.record(t.cyclic.layers[layer-1].free)
 }
 
 // layerUpdate is where an update of a layer works.
@@ -225,11 +247,9 @@ type layerUpdate struct {
 	gradients                          []runtime.Span // the owner's first, behind it those of layers that have its parameters
 }
 
-// updateLayer returns the launches that update a layer: those that add the gradients of layers with its parameters to its own, and the
-// update.
-func (b *binder) updateLayer(t *localStage, layer int, at *layerUpdate) (list []prepared, err error) {
-	l, own := &t.layers[layer-1], at.gradients[0]
-	next := 1
+// sumUsers returns the launches that add the gradients of layers with a layer's parameters to its own.
+func (b *binder) sumUsers(t *localStage, layer int, at *layerUpdate) (list []prepared, err error) {
+	own, next := at.gradients[0], 1
 	for i := range t.layers {
 		tied := false
 		for _, q := range t.layers[i].ties {
@@ -249,6 +269,17 @@ func (b *binder) updateLayer(t *localStage, layer int, at *layerUpdate) (list []
 			next++
 		}
 	}
+	return list, nil
+}
+
+// updateLayer returns the launches that update a layer, whose gradients a guard has added, or else the first of them do.
+func (b *binder) updateLayer(t *localStage, layer int, at *layerUpdate) (list []prepared, err error) {
+	if t.cyclic.guard == nil {
+		if list, err = b.sumUsers(t, layer, at); err != nil {
+			return nil, err
+		}
+	}
+	l, own := &t.layers[layer-1], at.gradients[0]
 	var all []kernels.UpdateOperands
 	for _, q := range l.params {
 		if !q.Trained {
@@ -289,13 +320,12 @@ func tiedTo(layer int) func(models.Parameter) bool {
 	return func(q models.Parameter) bool { return q.Of.Layer == layer }
 }
 
-// fillScalars puts the scalars of the update of a layer into page-locked memory, when an earlier update has read those that are there.
+// fillScalars puts the scalars of updates into page-locked memory, when those that are there have been read.
 func (d *driver) fillScalars(c *command, minibatch int) error {
-	s := &c.stage.cyclic.layers[c.slot]
-	if err := s.free.Synchronize(); err != nil {
+	if err := c.event.Synchronize(); err != nil {
 		return err
 	}
-	b, err := d.dev.HostBytes(s.hostScalars)
+	b, err := d.dev.HostBytes(c.pages[0])
 	if err != nil {
 		return err
 	}

@@ -369,14 +369,18 @@ func (b *binder) guard(g *guard, s *localStage, sum int, most float32) (launches
 		if i == 0 && len(o.Grads) == 0 {
 			continue
 		}
-		launch, err := b.lib.PrepareGuard(kernels.Guard{MaxNorm: most}, o)
-		if err != nil {
+		if launches[i], err = b.prepareGuard(most, o); err != nil {
 			return launches, fmt.Errorf("guard of stage %d: %w", s.stage, err)
 		}
-		launches[i] = b.ready(launch, hazard.Uses(b.device, o.Uses()))
 	}
 	b.guards[k] = launches
 	return launches, nil
+}
+
+// prepareGuard returns the launch of a guard.
+func (b *binder) prepareGuard(most float32, o kernels.GuardOperands) (prepared, error) {
+	launch, err := b.lib.PrepareGuard(kernels.Guard{MaxNorm: most}, o)
+	return b.ready(launch, hazard.Uses(b.device, o.Uses())), err
 }
 
 // gradients returns those in a slot, parameter by parameter, in the order of the layers; with a shard its own.

@@ -120,7 +120,7 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 				return fmt.Errorf("%w: it moves weights and state, which is for models without branches whose batches come when they are needed", ErrPlan)
 			}
 			t.repeats, d.stages[s] = e.order.repeats, t
-			if err := e.layCyclic(t, plan, g, m); err != nil {
+			if err := e.layCyclic(d, t, plan, g, m); err != nil {
 				return err
 			}
 			t.stash = newWeightStash(e.rules[s], e.order.here(s, device), 1, 1)

@@ -11,7 +11,8 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 	}
 	out = &Outcome{History: r.Past, Summary: r.summary()}
 	l := &loop{Run: r, out: out, step: out.ResumedFrom, saved: -1}
-	if err := l.open(ctx); err != nil {
+	// The plan is bound to its devices, and the weights to start from are put in place. After an error nothing is open.
+	if l.engine, err = openPipeline(ctx, l); err != nil {
 		return nil, err
 	}
 	defer func() { err = l.engine.close(err) }()
@@ -19,14 +20,4 @@ func (r *Run) Do(ctx context.Context) (out *Outcome, err error) {
 		return nil, err
 	}
 	return out, nil
-}
-
-// open binds the plan to its devices and puts the weights to start from in place. After an error nothing is open.
-func (l *loop) open(ctx context.Context) (err error) {
-	if l.Plan.hasTable() {
-		l.engine, err = openPipeline(ctx, l)
-		return err
-	}
-	l.engine, err = openDevice(ctx, l)
-	return err
 }

@@ -29,10 +29,8 @@ type Fit struct {
 	Parameters  int64 `json:"parameters"`
 	StaticBytes int64 `json:"static_bytes,omitempty"` // weights, gradients, optimizer state; of one device
 	LimitBytes  int64 `json:"limit_bytes"`            // of each device
-	// HostBytes counts the page-locked host memory of a step on one device whose plan offloads nothing; HostStateBytes of it are state that
-	// lives there.
+	// HostBytes counts the page-locked host memory of a step on one device whose plan offloads nothing.
 	HostBytes      int64     `json:"host_bytes,omitempty"`
-	HostStateBytes int64     `json:"host_state_bytes,omitempty"`
 	HostLimitBytes int64     `json:"host_limit_bytes,omitempty"` // 0: none is known
 	Vocabulary     int       `json:"vocabulary,omitempty"`       // tokens, of a language model
 	Helps          []string  `json:"would_help,omitempty"`       // where no kind fits: flags that lower the need
@@ -116,7 +114,7 @@ func (j *Job) Fit(ctx context.Context, q FitRequest) (out *Fit, err error) {
 	}
 	if q.Devices <= 1 {
 		*step = f.imageStep()
-		out.StaticBytes, out.HostBytes, out.HostStateBytes, out.HostLimitBytes = j.Work.StaticBytes(), j.Work.LeastHostBytes(), j.Work.HostStateBytes(), q.Host
+		out.StaticBytes, out.HostBytes, out.HostLimitBytes = j.Work.StaticBytes(), j.Work.LeastHostBytes(), q.Host
 		if out.StoreAllBytes, err = j.StoreAllExtent(); err != nil {
 			return nil, err
 		}
@@ -166,7 +164,6 @@ func (f *fitter) helps(out *Fit) (flags []string) {
 	if moving != "" {
 		flags = append(flags, moving)
 	}
-	flags = append(flags, f.offloads()...)
 	if out.StaticBytes < f.Limit {
 		flags = append(flags, f.smaller()...)
 	}
@@ -186,19 +183,6 @@ func (f *fitter) movingHelps(k KindFit) string {
 		flags = append(flags, fmt.Sprintf("--host-memory %d", k.HostBytes))
 	}
 	return fmt.Sprintf("%s (plans that %s; they take %s of host memory)", strings.Join(flags, " "), k.Kind, units.Bytes(k.HostBytes))
-}
-
-// offloads returns the --offload-state with which static memory is below the limit; of several the one that moves least.
-func (f *fitter) offloads() []string {
-	for _, mode := range []executor.Offloading{executor.OffloadOptimizer, executor.OffloadWeights} {
-		if f.Offload != executor.OffloadNothing || f.Devices > 1 {
-			break
-		}
-		if w, err := f.Work.Offload(mode); err == nil && w.StaticBytes() < f.Limit {
-			return []string{"--offload-state " + mode.String()}
-		}
-	}
-	return nil
 }
 
 // smaller returns what makes activations smaller.

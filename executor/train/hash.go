@@ -10,12 +10,7 @@ import (
 	"plimsoll/executor/checkpoint"
 )
 
-// Hash returns the SHA-256 of all weights and buffers in order, so that two runs can be compared by one word.
-func (r *Runner) Hash() (string, error) { return hash(r) }
-
-// Hash implements engine's gather.
-func (r *deviceRunner) Hash() (string, error) { return hash(r) }
-
+// hash returns the SHA-256 of all weights and buffers in order, so that two runs can be compared by one word.
 func hash(m checkpoint.Model) (string, error) {
 	h := sha256.New()
 	for _, t := range m.Tensors() {

@@ -51,8 +51,6 @@ type Spec struct {
 	// Choices are the algorithms of another process, which the kernels' library repeats; a Job adds those that its own library chose.
 	Choices json.RawMessage
 	Update  kernels.Update
-	// Offload says what of the static memory lives in host memory.
-	Offload executor.Offloading
 	// SkipBad passes over samples whose bytes are bad; OnSkip, which may be nil, is told of each, on any goroutine.
 	SkipBad bool
 	OnSkip  func(error)
@@ -221,12 +219,6 @@ func (j *Job) compile() error {
 		}
 		err = fmt.Errorf("%w: --dtype %v: the kernels of --devices %s, %s, do not compute in it%s; use --dtype float32, or --debug reference, which is slow",
 			ErrSpec, j.Config.DType, j.Devices, j.library, why)
-	}
-	if err != nil {
-		return err
-	}
-	if j.Work, err = j.Work.Offload(j.Offload); err != nil {
-		err = fmt.Errorf("%w: --offload-state %v: %w", ErrSpec, j.Offload, err)
 	}
 	return err
 }

@@ -31,11 +31,6 @@ type JobPlan struct {
 // IsPipeline reports whether the plan is run as a pipeline, on several devices or on one, and not as a sequence.
 func (p *JobPlan) IsPipeline() bool { return p != nil && p.Needs != nil }
 
-// hasTable reports whether the devices of the plan play tables. No table is made for sequences with state in host memory.
-func (p *JobPlan) hasTable() bool {
-	return p.IsPipeline() || p.Work.Offloading() == executor.OffloadNothing
-}
-
 // steps returns the plan of a step: of a sequence with all parts of it.
 func (p *JobPlan) steps() *pipeline.Plan {
 	if p.IsPipeline() {

@@ -207,7 +207,6 @@ func (j *Job) cacheKey(m Measure, inWindows bool) (string, error) {
 		Model, Graph    string
 		Config          any
 		Update          string
-		Offload         string
 		Device          string
 		Library         string
 		Threads, Cores  int
@@ -217,7 +216,7 @@ func (j *Job) cacheKey(m Measure, inWindows bool) (string, error) {
 		Halves, Windows bool
 		Program         string
 	}{
-		j.Model, graphHash(j.Work.Model), j.Config, fmt.Sprintf("%T%+v", j.Update, j.Update), j.Offload.String(), j.Device.Model, j.library,
+		j.Model, graphHash(j.Work.Model), j.Config, fmt.Sprintf("%T%+v", j.Update, j.Update), j.Device.Model, j.library,
 		j.Threads, cores.Count(), j.Open.Bandwidth, m.Warmup, m.Repeats, m.Enough, m.Halves, inWindows, program,
 	}
 	text, err := json.Marshal(key)

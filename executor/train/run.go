@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	"plimsoll/internal/folder"
 	"plimsoll/planner/chain"
@@ -68,22 +67,10 @@ var (
 
 // Check refuses settings that cannot go together, before anything is measured. Errors: ErrSpec, *executor.HostLimitError.
 func (r *Run) Check() error {
-	if err := r.Job.Work.CheckHost(r.HostLimit); err != nil {
-		return err
-	}
 	if r.Job.Microbatches > 0 {
 		return r.checkPipe()
 	}
-	if r.Job.Offload != executor.OffloadWeights {
-		return nil
-	}
-	switch {
-	case r.MaxNorm > 0:
-		return fmt.Errorf("%w: %w: --clip-norm %v needs the gradients of all layers: leave it out, or give --offload-state optimizer", ErrSpec, executor.ErrAtOnce, r.MaxNorm)
-	case r.SkipNotFinite:
-		return fmt.Errorf("%w: %w: with --on-nan skip some layers of a bad step would be updated: give --on-nan stop, or --offload-state optimizer", ErrSpec, executor.ErrAtOnce)
-	}
-	return nil
+	return r.Job.Work.CheckHost(r.HostLimit)
 }
 
 // checkPipe refuses what pipelines do not do, and what the plan, where it is known, does not. Errors: ErrSpec.
@@ -93,19 +80,8 @@ func (r *Run) checkPipe() error {
 			return err
 		}
 	}
-	if r.Plan != nil && r.Plan.IsCycle() && (r.MaxNorm > 0 || r.SkipNotFinite) {
-		return fmt.Errorf("%w: %s updates layers before all gradients are there: leave --clip-norm and --on-nan skip out", ErrSpec, r.Plan.Strategy)
-	}
-	for _, c := range []struct {
-		wrong bool
-		what  string
-	}{
-		{r.Job.Offload != executor.OffloadNothing, fmt.Sprintf("--offload-state %v", r.Job.Offload)},
-		{r.HostLimit > 0 && !(r.Plan != nil && r.Plan.IsCycle()), "--host-memory limits what the plan of one device offloads"},
-	} {
-		if c.wrong {
-			return fmt.Errorf("%w: --devices %s: %s: leave it out, or train whole batches on one device", ErrSpec, r.Job.Devices, c.what)
-		}
+	if r.HostLimit > 0 && !(r.Plan != nil && r.Plan.IsCycle()) {
+		return fmt.Errorf("%w: --devices %s: --host-memory limits what the plan of one device offloads: leave it out, or train whole batches on one device", ErrSpec, r.Job.Devices)
 	}
 	return nil
 }

@@ -29,16 +29,13 @@ type Summary struct {
 	ExtentBytes        int64    `json:"extent_bytes"`
 	StagedBytes        int64    `json:"staged_bytes,omitempty"` // of the arena, in which the next batch waits beside a step
 	// Pipe is how a pipeline used its devices. Peak and extent above are then those of the device that needs most.
-	Pipe *PipeSummary `json:"pipeline,omitempty"`
-	// State is what offloaded state costs beside the predicted time, and StateWaitS for how long a step waited for it.
-	State         *executor.StateCost `json:"state,omitempty"`
-	StateWaitS    float64             `json:"state_wait_s_per_step,omitempty"`
-	HostBytes     int64               `json:"host_bytes"`             // of page-locked memory
-	CopiesBytes   int64               `json:"host_copies_bytes"`      // of which for what is offloaded
-	SamplesPerS   float64             `json:"samples_per_s"`          // without evaluations and checkpoints
-	ImagesPerS    float64             `json:"images_per_s,omitempty"` // the same, of models of images
-	TokensPerS    float64             `json:"tokens_per_s,omitempty"` // of language models
-	DataWaitShare float64             `json:"data_wait_share"`        // of the time of the steps, that they waited for data
+	Pipe          *PipeSummary `json:"pipeline,omitempty"`
+	HostBytes     int64        `json:"host_bytes"`             // of page-locked memory
+	CopiesBytes   int64        `json:"host_copies_bytes"`      // of which for what is offloaded
+	SamplesPerS   float64      `json:"samples_per_s"`          // without evaluations and checkpoints
+	ImagesPerS    float64      `json:"images_per_s,omitempty"` // the same, of models of images
+	TokensPerS    float64      `json:"tokens_per_s,omitempty"` // of language models
+	DataWaitShare float64      `json:"data_wait_share"`        // of the time of the steps, that they waited for data
 	// Idle is how long the device computed nothing; not of pipelines, whose devices wait for each other, too.
 	Idle              *Idle  `json:"idle,omitempty"`
 	Skipped           int    `json:"skipped"`     // steps whose gradients were not finite

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"plimsoll/executor"
 	"plimsoll/executor/commands"
 	pipe "plimsoll/executor/pipeline"
 )
@@ -15,18 +14,6 @@ func (r *Run) Tables() (tables []commands.Table, err error) {
 	if r.World != nil {
 		return nil, fmt.Errorf("%w: the tables of a run in several processes are not listed: list those of the same plan in one process", ErrSpec)
 	}
-	if r.Plan.hasTable() {
-		return r.deviceTables()
-	}
-	e, err := r.Job.Planned(r.Plan.Plan).startDevice(r.Plan.Sequence(), r.deviceOptions())
-	if err != nil {
-		return nil, err
-	}
-	return []commands.Table{executor.Commands(e.Executor)}, e.Close()
-}
-
-// deviceTables returns those of a plan that has tables.
-func (r *Run) deviceTables() (tables []commands.Table, err error) {
 	on, err := r.Job.Targets()
 	if err != nil {
 		return nil, err

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"plimsoll/executor"
 	"plimsoll/executor/commands"
 )
 
@@ -83,8 +82,6 @@ func played(t *commands.Table, periods int) (all []commands.Command) {
 func TestListedTablesArePlayed(t *testing.T) {
 	t.Parallel()
 	const periods = 16
-	windowed := tiny(4)
-	windowed.Offload = executor.OffloadWeights
 	branched, divided := tiny(4), tiny(6)
 	branched.Model, divided.Parts = "siamese", 3
 	_, branches := stagedRuns(t, branched, 2)
@@ -94,7 +91,7 @@ func TestListedTablesArePlayed(t *testing.T) {
 		"parts":           parted(t, tiny(8), 4, "store-all", false),
 		"branches":        branches,
 		"staged parts":    staged,
-		"windows":         planned(t, opened(t, windowed), 2),
+		"moving weights":  pipeRun(t, piped(t, 1, 1, 4), "layer-window", 1, 2),
 		"with a flush":    pipeRun(t, piped(t, 2, 4, 8), "1f1b-flush", 2, 2),
 		"without a flush": pipeRun(t, piped(t, 3, 1, 8), "1f1b*", 3, 4),
 	} {
@@ -114,7 +111,7 @@ func TestListedTablesArePlayed(t *testing.T) {
 			}
 		}
 		several := len(tables) > 1
-		waits := several || name == "windows" // a sequence without transfers needs one stream
+		waits := several || name == "moving weights" // a sequence without transfers needs one stream
 		if several != (p.verbs[commands.Give] > 0) || p.verbs[commands.Launch] < periods*40 || waits && p.verbs[commands.Wait] < periods {
 			t.Errorf("%s: %v", name, p.verbs)
 		}

@@ -13,10 +13,10 @@ import (
 )
 
 // windowSpec is a small job of a model.
-func windowSpec(model string, offload executor.Offloading) Spec {
+func windowSpec(model string) Spec {
 	s := Spec{
 		Model: model, Config: models.Config{Batch: 4, Image: 32}, Data: "digits", Seed: 1, Devices: "cpu",
-		Update: kernels.SGD{Momentum: 0.9}, Offload: offload,
+		Update: kernels.SGD{Momentum: 0.9},
 	}
 	switch {
 	case models.OfText(model):
@@ -42,17 +42,6 @@ func smallestPlan(t *testing.T, j *Job) int64 {
 	return least
 }
 
-// offloadings are those that are tried of a model: all of a few.
-func offloadings(model string) []executor.Offloading {
-	switch model {
-	case "resnet20", "unet", "tiny", "vgg16":
-		return []executor.Offloading{executor.OffloadNothing, executor.OffloadOptimizer, executor.OffloadWeights}
-	case "siamese": // whose twins cannot offload their weights
-		return []executor.Offloading{executor.OffloadNothing, executor.OffloadOptimizer}
-	}
-	return []executor.Offloading{executor.OffloadNothing}
-}
-
 // Where a plan fits, every op can be measured: nothing that a profile runs needs more than the smallest plan of any kind.
 func TestMeasuringNeedsNoMoreThanTheSmallestPlan(t *testing.T) {
 	t.Parallel()
@@ -60,23 +49,21 @@ func TestMeasuringNeedsNoMoreThanTheSmallestPlan(t *testing.T) {
 	sizes := strings.NewReplacer("-B-C", "-1-8", "-L-F", "-3-16") // of names that stand for many
 	for _, model := range models.Names() {
 		model = sizes.Replace(model)
-		for _, offload := range offloadings(model) {
-			j := opened(t, windowSpec(model, offload))
-			least := smallestPlan(t, j)
-			target, err := j.Target()
-			must(t, err)
-			all, err := j.Work.Exercises(target.Library, least, false)
-			if err != nil {
-				t.Errorf("%s, offloading %v: %v", model, offload, err)
-			}
-			for _, x := range all {
-				if x.Extent > least {
-					t.Errorf("%s, offloading %v: an exercise takes %d, the smallest plan %d", model, offload, x.Extent, least)
-				}
-			}
-			exercises += len(all)
-			must(t, target.Device.Close())
+		j := opened(t, windowSpec(model))
+		least := smallestPlan(t, j)
+		target, err := j.Target()
+		must(t, err)
+		all, err := j.Work.Exercises(target.Library, least, false)
+		if err != nil {
+			t.Errorf("%s: %v", model, err)
 		}
+		for _, x := range all {
+			if x.Extent > least {
+				t.Errorf("%s: an exercise takes %d, the smallest plan %d", model, x.Extent, least)
+			}
+		}
+		exercises += len(all)
+		must(t, target.Device.Close())
 	}
 	if exercises < 100 {
 		t.Errorf("%d exercises", exercises)
@@ -86,7 +73,7 @@ func TestMeasuringNeedsNoMoreThanTheSmallestPlan(t *testing.T) {
 // A model of branches is measured in the memory of its smallest plan, link included, and every op of every layer has a time.
 func TestBranchesAreMeasuredInTheSmallestMemory(t *testing.T) {
 	t.Parallel()
-	j := opened(t, windowSpec("siamese", executor.OffloadNothing))
+	j := opened(t, windowSpec("siamese"))
 	c, err := j.Profile(t.Context(), Measure{Repeats: 1, Limit: smallestPlan(t, j)})
 	must(t, err)
 	must(t, sameSizes(c, j.Work.Chain()))

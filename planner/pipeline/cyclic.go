@@ -32,12 +32,20 @@ func NewCycle(chain, strategy string, seq cycle.Sequence, p *Platform) *Plan {
 // PlanCycle simulates a cyclic sequence on the first device of a platform and makes it a plan. Errors: those of cycle.Simulate.
 func PlanCycle(c *chain.Chain, strategy string, seq cycle.Sequence, p *Platform) (*Plan, error) {
 	out := NewCycle(c.Name, strategy, seq, p)
-	r, err := out.playCycle(c, p)
-	if err != nil {
+	if err := out.PredictCycle(c); err != nil {
 		return nil, err
 	}
-	out.Predicted.Makespan, out.PerDevicePeak = r.Period, []int64{max(r.Peak, r.InOrderPeak)}
 	return out, nil
+}
+
+// PredictCycle simulates a cyclic plan on its platform and writes into it what it costs. Errors: those of cycle.Simulate.
+func (p *Plan) PredictCycle(c *chain.Chain) error {
+	r, err := p.playCycle(c, p.Platform)
+	if err != nil {
+		return err
+	}
+	p.Predicted.Makespan, p.PerDevicePeak = r.Period, []int64{max(r.Peak, r.InOrderPeak)}
+	return nil
 }
 
 // takeCycle takes the ops of a cyclic plan.
@@ -66,6 +74,7 @@ func (p *Platform) CycleLimits() (cycle.Link, cycle.Limits) {
 // playCycle judges and plays a cyclic plan. Errors: those of cycle.Simulate.
 func (p *Plan) playCycle(c *chain.Chain, on *Platform) (*cycle.Result, error) {
 	link, limits := on.CycleLimits()
+	limits.UpdatesLast = p.UpdatesLast
 	r, err := cycle.Simulate(c, p.Cycle, link, limits)
 	if err != nil {
 		return nil, err
@@ -123,7 +132,7 @@ func orderCycle(c *chain.Chain, plan *Plan) (*WorkOrder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Verify(plan.Cycle, cycle.Limits{}); err != nil {
+	if err := s.Verify(plan.Cycle, cycle.Limits{UpdatesLast: plan.UpdatesLast}); err != nil {
 		return nil, err
 	}
 	out := &WorkOrder{Moments: len(plan.Cycle), Ops: make([]*OpMoments, 1), Devices: [][]Work{nil}}

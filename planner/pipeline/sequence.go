@@ -153,6 +153,7 @@ func (p *Plan) sequenceFields() fields.List {
 	out = fields.Unless(out, 0, "bandwidth_bytes_per_s", limits.Link.Bandwidth)
 	out = fields.Unless(out, false, "duplex", limits.Link.Duplex)
 	out = fields.Unless(out, 0, "host_memory_bytes", limits.Host)
+	out = fields.Unless(out, false, "updates_last", p.UpdatesLast)
 	var ops any = p.Stages[0].ops()
 	if p.IsCycle() {
 		ops = p.Cycle
@@ -185,6 +186,7 @@ func takeSequence(o *fields.Object) (*Plan, error) {
 		Link:   schedule.Link{Bandwidth: o.NotNegative("bandwidth_bytes_per_s", 0), Duplex: o.Bool("duplex", false)},
 		Host:   o.Size("host_memory_bytes", 0),
 	}
+	updatesLast := o.Bool("updates_last", false)
 	predicted := o.Object("predicted")
 	raw := o.Array("ops")
 	if err := o.Err(); err != nil {
@@ -200,7 +202,7 @@ func takeSequence(o *fields.Object) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Winner, p.Predicted, p.Extra = winner, costs, o.Rest()
+	p.Winner, p.UpdatesLast, p.Predicted, p.Extra = winner, updatesLast, costs, o.Rest()
 	if peak > 0 {
 		p.PerDevicePeak = []int64{peak}
 	}

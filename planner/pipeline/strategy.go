@@ -50,6 +50,7 @@ type Options struct {
 	WeightCopies []float64     // as in Plan
 	Zero         Zero          // as in Plan, of schedules with a flush
 	Accounting   Accounting    // default: inputs
+	UpdatesLast  bool          // as in Plan, of strategies of type cyclic
 	TimeLimit    time.Duration // of a search; 0: none but the context's
 	Gap          float64       // relative gap at which a search may stop; 0: as far as the solver's tolerance
 }

@@ -243,8 +243,14 @@ func (l *layout) addOwner(o int) {
 	}
 }
 
-// addGradient lists the gradient of a layer: from its first backward to its update on the device, or its last backward.
+// addGradient lists the gradient of a layer: from its first backward to its update on the device, or its last backward. Where gradients are
+// clipped together, those of layers that share weights stay until all of them are on the device.
 func (l *layout) addGradient(user, o int, uses []int) {
+	if l.p.limits.UpdatesLast {
+		for t := uses[len(uses)-1] + 1; t <= l.last[o]; t++ { // it is measured with those of the layers that share the weights
+			uses = append(slices.Clip(uses), t)
+		}
+	}
 	l.whole[user] = uses[len(uses)-1]
 	if u := l.updates[o]; u >= 0 {
 		if u < uses[0] {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"plimsoll/planner/cycle"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 )
@@ -40,8 +41,9 @@ func solve(ctx context.Context, name, shown string, r pipeline.Request) (*pipeli
 	if err := validate(shown, r); err != nil {
 		return nil, err
 	}
-	link, limits := r.Platform.CycleLimits()
-	found, err := Solve(ctx, Request{Chain: r.Chain, Link: link, Limits: limits, Microbatches: r.Microbatches, Strategy: name})
+	asked := requestOf(r)
+	asked.Strategy = name
+	found, err := Solve(ctx, asked)
 	if small := (*InfeasibleError)(nil); errors.As(err, &small) {
 		return nil, &pipeline.InfeasibleError{
 			Strategy: shown, Memory: small.Limit, Smallest: small.Smallest, Found: true, Devices: 1,
@@ -51,14 +53,14 @@ func solve(ctx context.Context, name, shown string, r pipeline.Request) (*pipeli
 	if err != nil {
 		return nil, err
 	}
-	p, err := pipeline.PlanCycle(r.Chain, shown, found.Sequence, r.Platform)
+	p, err := planOf(r, shown, found.Sequence, r.Platform)
 	if err != nil {
 		return nil, err
 	}
 	if found.Strategy != name && found.Strategy != Auto {
 		p.Winner = found.Strategy
 	}
-	period, err := Bound(Request{Chain: r.Chain, Link: link, Limits: limits, Microbatches: r.Microbatches})
+	period, err := Bound(requestOf(r))
 	p.Predicted.LowerBound = period / float64(p.Microbatches)
 	return p, err
 }
@@ -79,12 +81,25 @@ func least(ctx context.Context, shown string, level Sparing, r pipeline.Request)
 	if err := validate(shown, r); err != nil {
 		return nil, err
 	}
-	link, limits := r.Platform.CycleLimits()
-	seq, peak, err := Least(ctx, Request{Chain: r.Chain, Link: link, Limits: limits, Microbatches: r.Microbatches}, level)
+	seq, peak, err := Least(ctx, requestOf(r), level)
 	if err != nil {
 		return nil, err
 	}
-	return pipeline.PlanCycle(r.Chain, shown, seq, unlimitedHost(r.Platform.WithMemory(peak)))
+	return planOf(r, shown, seq, unlimitedHost(r.Platform.WithMemory(peak)))
+}
+
+// requestOf returns what is asked of this package.
+func requestOf(r pipeline.Request) Request {
+	link, limits := r.Platform.CycleLimits()
+	limits.UpdatesLast = r.UpdatesLast
+	return Request{Chain: r.Chain, Link: link, Limits: limits, Microbatches: r.Microbatches}
+}
+
+// planOf returns the plan of a sequence on a platform. Errors: those of Plan.PredictCycle.
+func planOf(r pipeline.Request, shown string, seq cycle.Sequence, on *pipeline.Platform) (*pipeline.Plan, error) {
+	p := pipeline.NewCycle(r.Chain.Name, shown, seq, on)
+	p.UpdatesLast = r.UpdatesLast
+	return p, p.PredictCycle(r.Chain)
 }
 
 // unlimitedHost returns a platform without a limit of host memory.
