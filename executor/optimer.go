@@ -1,6 +1,8 @@
 package executor
 
 import (
+	"unsafe"
+
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/schedule"
@@ -55,6 +57,9 @@ type pages struct {
 	bytes                          int64
 }
 
+// chunkBytes is the size of the transfer buffer for weights, and of an input that is made up and repeated.
+const chunkBytes = 1 << 20
+
 // Start binds the exercise to a device, whose weights it draws. load fills a batch of the model: a window takes of it what it has, labels if
 // it ends with the loss and images if it begins with layer 1. Errors: those of the device and of load.
 func (x *Exercise) Start(on Target, seed uint64, load func(Batch) error) (*OpTimer, error) {
@@ -92,10 +97,10 @@ func (x *Exercise) placeHost(probe windows) (h pages) {
 }
 
 func (t *OpTimer) prepareOps() (err error) {
-	if t.step, err = t.layOut(t.Seq, t.limit, Sim{}); err != nil {
+	if t.step, err = t.pack(t.Seq, t.limit, Sim{}); err != nil {
 		return err
 	}
-	return t.prepare(t.step, t.library, trainingProgram)
+	return t.prepare(t.step, t.library)
 }
 
 // prepareUpdates prepares what follows the sequence: sums of the gradients of weights that layers share, the guard, the update.
@@ -103,7 +108,7 @@ func (t *OpTimer) prepareUpdates() error {
 	if err := t.sumTied(); err != nil {
 		return err
 	}
-	guard := kernels.GuardOperands{Partials: t.static.partials, Norm: t.static.result.Part(normAt, normBytes), Scalars: t.static.scalars}
+	guard := kernels.GuardOperands{Partials: t.static.partials, Norm: t.static.norm, Scalars: t.static.scalars}
 	var all []kernels.UpdateOperands
 	for l, layer := range t.Model.Layers {
 		st := &t.static.layers[l]
@@ -270,7 +275,7 @@ func (t *OpTimer) issue() error {
 		return err
 	}
 	for i, op := range t.Seq {
-		launches := t.step.launches(i)
+		launches := t.step.calls[t.step.start[i]:t.step.start[i+1]]
 		if middle := t.marks.middles[i]; middle != nil {
 			first := len(t.Layers[op.Layer-1].BackInput.Steps)
 			if err := t.issueUntil(middle, launches[:first]); err != nil {
@@ -314,4 +319,8 @@ func (t *OpTimer) collect() (err error) {
 	}
 	t.times.Sequence, t.times.Update = since(last, t.marks.begin), since(t.marks.updated, last)
 	return err
+}
+
+func asBytes(f []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(f))), len(f)*4)
 }

@@ -11,6 +11,7 @@ import (
 
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
+	"plimsoll/models"
 	"plimsoll/planner/schedule"
 )
 
@@ -61,6 +62,18 @@ func (w *Workload) InWindows(limit int64, halves bool) (bool, error) {
 	c := cutter{Workload: w, limit: limit, halves: halves}
 	all, err := c.exercises(0, len(w.Layers))
 	return extent(all) > limit, err
+}
+
+// halved returns the workload whose every backward runs its halves one behind the other.
+func (w *Workload) halved() *Workload {
+	h := *w
+	h.Layers = make([]*models.Programs, len(w.Layers))
+	for i, p := range w.Layers {
+		q := *p
+		q.Back = p.Halves()
+		h.Layers[i] = &q
+	}
+	return &h
 }
 
 // cutter cuts a model into windows.
@@ -144,7 +157,7 @@ func (c *cutter) window(first, count int) (*Workload, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newWorkload(m, c.lib, c.Optimizer, layers, c.Offloading())
+	return newWorkload(m, c.lib, c.Optimizer, layers)
 }
 
 // madeUp reports whether the input is: that of a window behind layer 1, and, as data sets have inputs of all branches at once,

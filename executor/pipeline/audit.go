@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"plimsoll/executor"
 	"plimsoll/executor/internal/canary"
 	"plimsoll/executor/internal/pack"
 	"plimsoll/runtime"
@@ -58,7 +57,7 @@ func (blank) Labels(_ int, dst []int32) error {
 }
 
 // audit runs a step of blank images with weights that are 0, before there are others, and audits it. Errors: *TaskError, of what a
-// kernel wrote that nobody held with a *canary.WrittenError; executor.ErrNotInspectable; ErrPlan without a flush.
+// kernel wrote that nobody held with a *canary.WrittenError; ErrNotInspectable; ErrPlan without a flush.
 func (e *Executor) audit() error {
 	if !e.opt.Audit {
 		return nil
@@ -93,7 +92,7 @@ func (d *driver) openAudit() error {
 	}
 	mem, ok := d.dev.(runtime.Inspector)
 	if !ok {
-		return executor.ErrNotInspectable
+		return ErrNotInspectable
 	}
 	m := d.e.memory[d.device]
 	a := &auditor{fixed: m.Peak - m.Working - m.InFlight}

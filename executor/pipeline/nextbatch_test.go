@@ -342,7 +342,7 @@ func TestEveryWaitOfStagingIsNeeded(t *testing.T) {
 		if c.event = nil; c.verb == doWait {
 			c.verb = doBegin
 		}
-		if err := e.prove(); !errors.As(err, new(*executor.OrderError)) {
+		if err := e.prove(); !errors.As(err, new(*OrderError)) {
 			t.Errorf("without %s of %v: %v", verbs[was.verb], was.event, err)
 		}
 		*c = was

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"plimsoll/executor"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/schedule"
@@ -34,7 +33,7 @@ type leftBehind struct {
 	span runtime.Span
 }
 
-// openObserver makes the observer of a device. Errors: ErrPlan of a plan that is no sequence; executor.ErrNotInspectable.
+// openObserver makes the observer of a device. Errors: ErrPlan of a plan that is no sequence; ErrNotInspectable.
 func (d *driver) openObserver() error {
 	if d.e.opt.Observe == nil {
 		return nil
@@ -44,7 +43,7 @@ func (d *driver) openObserver() error {
 	}
 	mem, ok := d.dev.(runtime.Inspector)
 	if !ok {
-		return executor.ErrNotInspectable
+		return ErrNotInspectable
 	}
 	d.observer = &observer{mem: mem, left: map[int][]leftBehind{}}
 	return nil

@@ -404,7 +404,7 @@ func (w *weaver) wait(i int, c *played) (*eventRecord, error) {
 }
 
 // prove proves that memory, of whatever device, is reused only behind its last user. With Pace, kernels touch nothing. Errors:
-// ErrPlan, *executor.OrderError.
+// ErrPlan, *OrderError.
 func (e *Executor) prove() error {
 	if e.opt.Pace != nil {
 		return nil
