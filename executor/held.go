@@ -11,7 +11,7 @@ const (
 	WeightGrads     Role = "gradients of weights"
 	States          Role = "optimizer state"
 	NextBatch       Role = "the next batch, staged"
-	OtherStatic     Role = "labels, scalars, windows"
+	OtherStatic     Role = "labels, scalars"
 	Activations     Role = "activation"
 	SavedSets       Role = "saved set"
 	ActivationGrads Role = "gradient"
