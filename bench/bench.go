@@ -48,8 +48,7 @@ type Grid struct {
 	// Latest is Chain measured again by Run, in turns with the rows.
 	Latest *chain.Chain
 
-	initial   executor.Initial // every row starts from it
-	reference string           // whose bits the rows were compared with
+	reference string // whose bits the rows were compared with
 }
 
 // Row is one plan: predicted beside measured. Times are of one training step with its update, in seconds.

@@ -12,6 +12,7 @@ import (
 
 	"plimsoll/bench/report"
 	"plimsoll/executor"
+	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -201,7 +202,7 @@ func TestTheFirstRowIsTheReference(t *testing.T) {
 	b := &bits{}
 	for i := range rows {
 		one := &rounds{grid: g, samples: g.Job.Work.NewSamples(), bits: b}
-		x, err := g.start(g.Job, rows[i].Plan.Sequence(), g.options(&rows[i]), &rows[i])
+		x, err := g.start(g.Job, g.planOf(&rows[i]), &rows[i])
 		must(t, err)
 		one.rows = []*timed{x}
 		must(t, errors.Join(one.run(t.Context(), func(int) {}), one.close()))
@@ -214,12 +215,11 @@ func TestTheFirstRowIsTheReference(t *testing.T) {
 	}
 }
 
-func start(t *testing.T, j *train.Job, opt executor.Options) *train.Runner {
+func start(t *testing.T, j *train.Job, opt pipe.Options) *train.Runner {
 	t.Helper()
-	var err error
-	opt.Limit, err = j.StoreAllExtent()
+	all, err := j.StoreAll()
 	must(t, err)
-	r, err := j.Start(j.Work.StoreAll(), opt)
+	r, err := j.Start(all, opt)
 	must(t, err)
 	t.Cleanup(func() { must(t, r.Close()) })
 	return r
@@ -229,9 +229,9 @@ func start(t *testing.T, j *train.Job, opt executor.Options) *train.Runner {
 func TestDifferFindsOneBit(t *testing.T) {
 	t.Parallel()
 	j := job(t, 1)
-	a, b := start(t, j, executor.Options{}), start(t, j, executor.Options{})
+	a, b := start(t, j, pipe.Options{}), start(t, j, pipe.Options{})
 	for _, r := range []*train.Runner{a, b} {
-		_, err := r.Train(0, 0.1)
+		_, err := r.Train(0.1)
 		must(t, err)
 	}
 	left := &bits{}
@@ -296,7 +296,7 @@ func TestSideBySide(t *testing.T) {
 	if len(p.Sequence()) == 2*len(g.Job.Work.Layers) {
 		t.Fatalf("the plan recomputes nothing: %v", p.Sequence())
 	}
-	if first, err := g.sideBySide(t.Context(), p.Sequence(), executor.Options{Limit: g.Limits[0].Bytes}, 2); first != "" || err != nil {
+	if first, err := g.sideBySide(t.Context(), g.Job.SequenceOf(g.Chain, p, g.Limits[0].Bytes), 2); first != "" || err != nil {
 		t.Errorf("%q, %v", first, err)
 	}
 }
@@ -311,18 +311,18 @@ func TestComparisonNamesTheFirstDifference(t *testing.T) {
 	} {
 		c := &comparison{seed: maphash.MakeSeed(), known: map[place]uint64{}}
 		seen := 0
-		watch := func(f func(executor.Observation)) func(executor.Observation) {
-			return func(o executor.Observation) {
+		watch := func(f func(pipe.Observation)) func(pipe.Observation) {
+			return func(o pipe.Observation) {
 				if seen++; o.What != skip {
 					f(o)
 				}
 			}
 		}
-		for seed, f := range map[uint64]func(executor.Observation){1: c.remember} {
-			_, err := start(t, job(t, seed), executor.Options{Observe: watch(f)}).Train(0, 0.1)
+		for seed, f := range map[uint64]func(pipe.Observation){1: c.remember} {
+			_, err := start(t, job(t, seed), pipe.Options{Observe: watch(f)}).Train(0.1)
 			must(t, err)
 		}
-		_, err := start(t, job(t, 2), executor.Options{Observe: watch(c.compare)}).Train(0, 0.1)
+		_, err := start(t, job(t, 2), pipe.Options{Observe: watch(c.compare)}).Train(0.1)
 		must(t, err)
 		if c.first != want {
 			t.Errorf("first difference %q, want %q", c.first, want)
@@ -338,7 +338,7 @@ func TestObservationsCoverEveryLayer(t *testing.T) {
 	t.Parallel()
 	seen := map[string]map[int]bool{}
 	j := job(t, 1)
-	_, err := start(t, j, executor.Options{Observe: func(o executor.Observation) {
+	_, err := start(t, j, pipe.Options{Observe: func(o pipe.Observation) {
 		kind, _, _ := strings.Cut(o.What, " ")
 		if strings.HasPrefix(o.What, "gradient of the input") {
 			kind = "input gradient"
@@ -350,7 +350,7 @@ func TestObservationsCoverEveryLayer(t *testing.T) {
 		if len(o.Bytes) == 0 || bytes.Count(o.Bytes, []byte{0xFF}) == len(o.Bytes) {
 			t.Errorf("%v: %s is empty", o.Op, o.What)
 		}
-	}}).Train(0, 0.1)
+	}}).Train(0.1)
 	must(t, err)
 	for kind, layers := range map[string]int{"output": 6, "input gradient": 5, "gradient": 5, "statistic": 4, "random": 6} {
 		if len(seen[kind]) != layers {

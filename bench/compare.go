@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"hash/maphash"
 
-	"plimsoll/executor"
+	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
-	"plimsoll/planner/schedule"
 )
 
 // bits is what a run leaves: the loss after every step and, after the last one, hashes of every weight, buffer, gradient and
@@ -55,8 +54,8 @@ func (b *bits) compare(step int, full bool, r *train.Runner) (first string, err 
 // sideBySide trains along a row's plan and along store-all from the same start, looks at what every op leaves, and names the
 // first op whose output, gradient, BatchNorm statistic or random state is not, to the bit, what store-all's was; ""
 // if there is none.
-func (g *Grid) sideBySide(ctx context.Context, seq schedule.Sequence, opt executor.Options, steps int) (first string, err error) {
-	job, extent, err := g.large()
+func (g *Grid) sideBySide(ctx context.Context, p *train.JobPlan, steps int) (first string, err error) {
+	job, storesAll, err := g.large()
 	if err == nil && job == nil {
 		err = fmt.Errorf("--audit compares with store-all op by op, and no device here has room for it: leave it out")
 	}
@@ -64,13 +63,12 @@ func (g *Grid) sideBySide(ctx context.Context, seq schedule.Sequence, opt execut
 		return "", err
 	}
 	c := &comparison{seed: maphash.MakeSeed(), known: map[place]uint64{}}
-	all, err := job.Start(job.Work.StoreAll(), executor.Options{Limit: extent, Observe: c.remember, Initial: opt.Initial})
+	all, err := job.Start(storesAll, pipe.Options{Observe: c.remember})
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, all.Close()) }()
-	opt.Observe = c.compare
-	plan, err := g.Job.Start(seq, opt)
+	plan, err := g.Job.Start(p, pipe.Options{HostLimit: g.HostLimit, Observe: c.compare})
 	if err != nil {
 		return "", err
 	}
@@ -81,7 +79,7 @@ func (g *Grid) sideBySide(ctx context.Context, seq schedule.Sequence, opt execut
 			if err := ctx.Err(); err != nil {
 				return "", err
 			}
-			if _, err := r.Train(step, g.Rate.At(step)); err != nil {
+			if _, err := r.Train(g.Rate.At(step)); err != nil {
 				return "", err
 			}
 		}
@@ -112,11 +110,11 @@ type place struct {
 	what  string
 }
 
-func (c *comparison) remember(o executor.Observation) {
+func (c *comparison) remember(o pipe.Observation) {
 	c.known[place{o.Op.Layer, o.What}] = maphash.Bytes(c.seed, o.Bytes)
 }
 
-func (c *comparison) compare(o executor.Observation) {
+func (c *comparison) compare(o pipe.Observation) {
 	if c.first == "" && c.known[place{o.Op.Layer, o.What}] != maphash.Bytes(c.seed, o.Bytes) {
 		c.first = fmt.Sprintf("layer %d (%s), op %d %v: %s", o.Op.Layer, o.Layer, o.Index, o.Op, o.What)
 	}

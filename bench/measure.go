@@ -8,8 +8,8 @@ import (
 	"math/rand/v2"
 
 	"plimsoll/executor"
+	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
-	"plimsoll/planner/schedule"
 )
 
 // measureMemory measures what one step of a row does in the arena, and with Audit what every op leaves.
@@ -17,13 +17,17 @@ func (g *Grid) measureMemory(ctx context.Context, row *Row) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	audit, err := g.Job.Audit(row.Plan.Sequence(), g.options(row))
+	r, err := g.Job.Start(g.planOf(row), pipe.Options{HostLimit: g.HostLimit, Audit: true})
 	if err != nil {
 		return err
 	}
+	audit := r.Audited()[0]
 	row.MeasuredPeakBytes, row.ExtentBytes, row.Measured.Live = audit.PeakBytes, audit.ExtentBytes, audit.Live
+	if err := r.Close(); err != nil {
+		return err
+	}
 	if g.Audit {
-		row.Difference, err = g.sideBySide(ctx, row.Plan.Sequence(), g.options(row), min(g.Steps, auditedSteps))
+		row.Difference, err = g.sideBySide(ctx, g.planOf(row), min(g.Steps, auditedSteps))
 	}
 	return err
 }
@@ -31,9 +35,9 @@ func (g *Grid) measureMemory(ctx context.Context, row *Row) error {
 // auditedSteps is how many steps are compared op by op: the second starts from what the first left.
 const auditedSteps = 2
 
-// options are how a row's plan is run.
-func (g *Grid) options(row *Row) executor.Options {
-	return executor.Options{Limit: row.LimitBytes, HostLimit: g.HostLimit, Sim: executor.Following(g.Chain, row.Plan), Initial: &g.initial}
+// planOf returns a row's plan as it is run.
+func (g *Grid) planOf(row *Row) *train.JobPlan {
+	return g.Job.SequenceOf(g.Chain, row.Plan, row.LimitBytes)
 }
 
 // rounds runs steps in turns: each round a step of store-all, the reference of the bits, then one of every row, and
@@ -55,16 +59,14 @@ const profileEvery = 6
 // timed is a runner with the times of its steps.
 type timed struct {
 	*train.Runner
-	seq   schedule.Sequence
 	row   *Row // nil for the reference
 	steps executor.Recent
 }
 
 // drill is an exercise of the profile on a device of its own.
 type drill struct {
-	*executor.Executor
-	exercise *executor.Exercise
-	close    func() error
+	*executor.OpTimer
+	close func() error
 }
 
 // measureTimes measures the rows in groups whose arenas fit in the device together, beside the reference and the profile, or one
@@ -132,7 +134,7 @@ func (g *Grid) measureAlone(ctx context.Context, rows []Row, samples *executor.S
 	defer func() { g.reference = r.bits.of }()
 	for i := range rows {
 		one := &rounds{grid: g, samples: samples, bits: r.bits, storeAllS: r.storeAllS}
-		t, err := g.start(g.Job, rows[i].Plan.Sequence(), g.options(&rows[i]), &rows[i])
+		t, err := g.start(g.Job, g.planOf(&rows[i]), &rows[i])
 		if err != nil {
 			return fmt.Errorf("%s at %s: %w", rows[i].Strategy, rows[i].Limit, err)
 		}
@@ -153,7 +155,7 @@ func (g *Grid) measureAlone(ctx context.Context, rows []Row, samples *executor.S
 // first runs the reference alone, if it has room: on the job's device, or on the machine's whole memory when the device is
 // smaller by the user's wish. Otherwise the first row is the reference.
 func (r *rounds) first(ctx context.Context) error {
-	job, limit, err := r.grid.large()
+	job, plan, err := r.grid.large()
 	if err != nil || job == nil {
 		return err
 	}
@@ -161,7 +163,7 @@ func (r *rounds) first(ctx context.Context) error {
 	if job != r.grid.Job {
 		r.bits.of = storeAll + " on a larger device"
 	}
-	if r.reference, err = r.grid.start(job, job.Work.StoreAll(), executor.Options{Limit: limit}, nil); err != nil {
+	if r.reference, err = r.grid.start(job, plan, nil); err != nil {
 		return err
 	}
 	err = r.run(ctx, func(int) {})
@@ -172,17 +174,17 @@ func (r *rounds) first(ctx context.Context) error {
 // storeAll is what most references are.
 const storeAll = "store-all"
 
-// large returns a job whose device has room for store-all, and the arena for it; nil when there is none.
-func (g *Grid) large() (*train.Job, int64, error) {
-	limit, err := g.Job.StoreAllExtent()
-	if err != nil || limit <= g.Job.Device.Memory {
-		return g.Job, limit, err
+// large returns a job whose device has room for store-all, and that plan; nil when there is none.
+func (g *Grid) large() (*train.Job, *train.JobPlan, error) {
+	plan, err := g.Job.StoreAll()
+	if err != nil || plan.Limit <= g.Job.Device.Memory {
+		return g.Job, plan, err
 	}
 	job, err := g.Job.Unbounded()
-	if err != nil || limit > job.Device.Memory {
-		return nil, 0, err
+	if err != nil || plan.Limit > job.Device.Memory {
+		return nil, nil, err
 	}
-	return job, limit, nil
+	return job, plan, nil
 }
 
 // sampledAlone is how many steps of an exercise run behind a row that has the device alone: fewer would be a matter of chance.
@@ -212,11 +214,11 @@ func (g *Grid) drill(x *executor.Exercise) (*drill, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := x.Start(target, executor.Options{Seed: g.Job.Seed, Initial: &g.initial}, g.Job.LoadFirst)
+	t, err := x.Start(target, g.Job.Seed, g.Job.LoadFirst)
 	if err != nil {
 		return nil, errors.Join(err, target.Device.Close())
 	}
-	return &drill{e, x, target.Device.Close}, nil
+	return &drill{t, target.Device.Close}, nil
 }
 
 func (r *rounds) open(rows []Row) error {
@@ -224,7 +226,11 @@ func (r *rounds) open(rows []Row) error {
 	if err != nil {
 		return err
 	}
-	if r.reference, err = r.grid.start(r.grid.Job, all[0].Seq, executor.Options{Limit: all[0].Extent}, nil); err != nil {
+	plan, err := r.grid.Job.StoreAll()
+	if err != nil {
+		return err
+	}
+	if r.reference, err = r.grid.start(r.grid.Job, plan, nil); err != nil {
 		return err
 	}
 	for _, x := range all {
@@ -235,7 +241,7 @@ func (r *rounds) open(rows []Row) error {
 		r.profile = append(r.profile, d)
 	}
 	for i := range rows {
-		t, err := r.grid.start(r.grid.Job, rows[i].Plan.Sequence(), r.grid.options(&rows[i]), &rows[i])
+		t, err := r.grid.start(r.grid.Job, r.grid.planOf(&rows[i]), &rows[i])
 		if err != nil {
 			return fmt.Errorf("%s at %s: %w", rows[i].Strategy, rows[i].Limit, err)
 		}
@@ -244,13 +250,12 @@ func (r *rounds) open(rows []Row) error {
 	return nil
 }
 
-func (g *Grid) start(job *train.Job, seq schedule.Sequence, opt executor.Options, row *Row) (*timed, error) {
-	opt.Timed, opt.Initial = true, &g.initial
-	e, err := job.Start(seq, opt)
+func (g *Grid) start(job *train.Job, plan *train.JobPlan, row *Row) (*timed, error) {
+	r, err := job.Start(plan, pipe.Options{HostLimit: g.HostLimit, Timed: &pipe.Timed{Ops: true}})
 	if err != nil {
 		return nil, err
 	}
-	return &timed{Runner: e, seq: seq, row: row}, nil
+	return &timed{Runner: r, row: row}, nil
 }
 
 func (r *rounds) close() error {
@@ -297,18 +302,18 @@ func (r *rounds) run(ctx context.Context, done func(steps int)) error {
 	return nil
 }
 
-// sample runs a step of each exercise of the profile, at a learning rate of 0.
+// sample runs a step of each exercise of the profile.
 func (r *rounds) sample(ctx context.Context, step int) error {
 	for _, d := range r.profile {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		res, err := d.Step(uint64(step), 0)
+		times, err := d.Step()
 		if err != nil {
 			return err
 		}
 		if r.counts(step) {
-			r.samples.Add(d.exercise, res)
+			r.samples.Add(d.Exercise, times)
 		}
 	}
 	return nil
@@ -323,12 +328,14 @@ func (r *rounds) step(ctx context.Context, t *timed, step int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	res, err := t.Train(step, r.grid.Rate.At(step))
+	took, err := t.Train(r.grid.Rate.At(step))
 	if err != nil {
 		return err
 	}
-	if r.counts(step) {
-		t.steps.Add(res, 0)
+	for k := range took.Parts {
+		if r.counts(step) {
+			t.steps.Add(&took.Parts[k], k)
+		}
 	}
 	last := step == r.grid.Steps-1
 	if t.row == nil || r.bits.of == "" {

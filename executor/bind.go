@@ -3,7 +3,6 @@ package executor
 import (
 	"fmt"
 
-	"plimsoll/executor/internal/hazard"
 	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -11,81 +10,31 @@ import (
 	"plimsoll/runtime"
 )
 
-// bound is a sequence whose every launch is prepared: op i of the sequence is calls[start[i]:start[i+1]].
+// bound is a sequence whose blocks have places. Where it was prepared, the launches of op i are calls[start[i]:start[i+1]].
 type bound struct {
-	layout  *layout
-	base    int64 // where the blocks begin in the arena
-	peak    int64 // the most that is alive at one op, static memory included
-	extent  int64 // the end of the highest block, static memory included
-	copies  int64 // bytes of the copies in the host slab
-	slab    int64 // where they begin
-	stream  []int // the stream of every op
-	calls   []prepared
-	adding  []prepared // the same, with gradients that are added to those of the step's earlier parts; nil where a step is one
-	adds    bool
-	start   []int
-	take    []command      // what it begins with where batches are staged
-	fetches *weightFetches // of the weights, where they are offloaded
+	layout *layout
+	base   int64 // where the blocks begin in the arena
+	peak   int64 // the most that is alive at one op, static memory included
+	extent int64 // the end of the highest block, static memory included
+	copies int64 // bytes of the copies in host memory
+	calls  []runtime.Launch
+	start  []int
 }
 
-// prepared is a launch with what it reads and writes, for the order check.
-type prepared struct {
-	launch runtime.Launch
-	use
-}
-
-// use is what one launch touches.
-type use struct {
-	name     text
-	accesses []hazard.Access
-}
-
-// program chooses what an op of a sequence runs.
-type program func(*models.Programs, schedule.Kind) *models.Program
-
-// trainingProgram is the program of a training step's ops.
-func trainingProgram(p *models.Programs, k schedule.Kind) *models.Program {
-	switch k {
-	case schedule.Backward:
-		return &p.Back
-	case schedule.ForwardAll:
-		return &p.Save
-	}
-	return &p.Forget
-}
-
-// layOut lays a sequence's blocks out above the static memory, and its copies in host memory. Errors: *LimitError,
-// *LayoutError, those of Layout.
-func (w *Workload) layOut(seq schedule.Sequence, limit int64, sim Sim) (*bound, error) {
-	if w.StaticBytes() > limit {
-		return nil, &LimitError{Limit: limit, Static: w.StaticBytes()}
-	}
-	b, err := w.pack(seq, limit, sim)
-	if err != nil {
-		return nil, err
-	}
-	if b.extent > limit {
-		return nil, &LayoutError{Limit: limit, Peak: b.peak, Extent: b.extent}
-	}
-	return b, nil
-}
-
-// pack is layOut without a limit for the extent.
+// pack lays a sequence's blocks out above the static memory, and its copies in host memory.
 func (w *Workload) pack(seq schedule.Sequence, limit int64, sim Sim) (*bound, error) {
 	t, err := w.record(seq, sim, limit)
 	if err != nil {
 		return nil, err
 	}
-	b := newBound(t, w.StaticBytes())
-	b.stream = streamsOf(seq, sim.Limits.Link.Duplex)
-	return b, nil
+	return newBound(t, w.StaticBytes()), nil
 }
 
 // newBound lays out the blocks of a layout from base on.
 func newBound(t *layout, base int64) *bound {
 	return &bound{
-		layout: t, base: base, stream: make([]int, len(t.seq)),
-		peak: base + pack.Live(t.items, len(t.seq)), extent: base + pack.Pack(t.items, len(t.seq)), copies: pack.Pack(t.host, len(t.seq)),
+		layout: t, base: base, copies: pack.Pack(t.host, len(t.seq)),
+		peak: base + pack.Live(t.items, len(t.seq)), extent: base + pack.Pack(t.items, len(t.seq)),
 	}
 }
 
@@ -112,47 +61,32 @@ func (w *Workload) Extent(seq schedule.Sequence) (int64, error) {
 	return l.Extent, err
 }
 
-// prepare prepares every launch of a laid out sequence.
-func (w *Workload) prepare(b *bound, lib kernels.Library, choose program) error {
-	b.fetches = w.weightFetches(b.layout.seq)
+// programOf returns what an op of a training step runs.
+func programOf(p *models.Programs, k schedule.Kind) *models.Program {
+	switch k {
+	case schedule.Backward:
+		return &p.Back
+	case schedule.ForwardAll:
+		return &p.Save
+	}
+	return &p.Forget
+}
+
+// prepare prepares every launch of a sequence without transfers.
+func (w *Workload) prepare(b *bound, lib kernels.Library) error {
 	for i, op := range b.layout.seq {
 		b.start = append(b.start, len(b.calls))
-		if op.Kind.Transfer() {
-			continue
-		}
-		p := choose(w.Layers[op.Layer-1], op.Kind)
-		for _, step := range p.Steps {
-			if err := w.prepareStep(b, lib, i, step); err != nil {
+		for _, step := range programOf(w.Layers[op.Layer-1], op.Kind).Steps {
+			call := step.Call
+			call.UpdateStats = call.Train && b.layout.first[i]
+			launch, err := lib.Prepare(call, w.operands(b, i, op.Layer, step.Refs))
+			if err != nil {
 				return fmt.Errorf("layer %s, op %s: %w", w.Model.Layers[op.Layer-1].Name, step.Name, err)
 			}
+			b.calls = append(b.calls, launch)
 		}
 	}
 	b.start = append(b.start, len(b.calls))
-	return w.prepareTake(b, lib)
-}
-
-func (w *Workload) prepareStep(b *bound, lib kernels.Library, i int, step models.Step) error {
-	op, call := b.layout.seq[i], step.Call
-	call.UpdateStats = call.Train && b.layout.first[i]
-	o := w.operands(b, i, op.Layer, step.Refs)
-	prepare := func(call kernels.Call) (prepared, error) {
-		launch, err := lib.Prepare(call, o)
-		return prepared{launch, useOf(fmt.Sprintf("%v %s", op, step.Name), call.Uses(o, o.Workspace.Bytes))}, err
-	}
-	once, err := prepare(call)
-	if err != nil {
-		return err
-	}
-	b.calls = append(b.calls, once)
-	if !b.adds {
-		return nil
-	}
-	if call.AddParams = step.Accumulating().AddParams; call.AddParams {
-		if once, err = prepare(call); err != nil {
-			return err
-		}
-	}
-	b.adding = append(b.adding, once)
 	return nil
 }
 
@@ -191,7 +125,7 @@ func (w *Workload) resolve(b *bound, i, layer int, ref models.Ref) runtime.Span 
 	case models.Scratch:
 		block = blocks.scratch
 	case models.Params:
-		return w.static.operand(layer, b.fetches.slot[i], ref)
+		return st.operand(ref)
 	case models.Grads:
 		return st.grads.Part(ref.Offset, ref.Bytes)
 	case models.Labels:
@@ -210,21 +144,3 @@ func (b *bound) span(block int) runtime.Span {
 	it := &b.layout.items[block]
 	return runtime.Span{Offset: b.base + it.Offset, Bytes: it.Bytes}
 }
-
-// copySpan returns where a copy lies in the host slab.
-func (b *bound) copySpan(block int) runtime.Span {
-	it := &b.layout.host[block]
-	return runtime.Span{Space: runtime.Host, Offset: b.slab + it.Offset, Bytes: it.Bytes}
-}
-
-// transfer returns what transfer p copies.
-func (b *bound) transfer(p int) (dst, src runtime.Span) {
-	blocks := &b.layout.ops[p]
-	if b.layout.seq[p].Kind == schedule.Offload {
-		return b.copySpan(blocks.host), b.span(blocks.input)
-	}
-	return b.span(blocks.output), b.copySpan(blocks.host)
-}
-
-// useOf names what a launch touches.
-func useOf(name string, uses []kernels.Use) use { return use{text(name), hazard.Uses(0, uses)} }

@@ -33,11 +33,6 @@ func (o *opBlocks) end(branch int) end {
 	return o.joined[branch-1]
 }
 
-// arena returns the op's blocks in the arena.
-func (o *opBlocks) arena() [5]int {
-	return [5]int{o.input, o.output, o.gradOutput, o.gradInput, o.scratch}
-}
-
 // layout is a sequence with its memory: every block that it makes, with the moments between which it lives.
 type layout struct {
 	*Timeline

@@ -1,8 +1,7 @@
-// Package executor runs plans. It binds a sequence to a model, a device and a kernel library: every tensor of the
-// step gets a fixed offset in the arena and every launch is prepared before the first step; a step then only issues
-// launches, copies and events. The same code drives every device.
+// Package executor knows what a model's step takes of a device: its memory, to the byte, where every tensor of a sequence lies, and, as a
+// profile measures it, its time. Plan asks a strategy for a sequence whose layout fits.
 //
-// It decides nothing: which layers are recomputed, and when, is the sequence's business.
+// It runs no plan: package pipeline does.
 package executor
 
 import (
@@ -51,19 +50,19 @@ func workload(m *models.Model, lib kernels.Library, opt kernels.Update, compile 
 	if err != nil {
 		return nil, err
 	}
-	return newWorkload(m, lib, opt, layers, OffloadNothing)
+	return newWorkload(m, lib, opt, layers)
 }
 
 // newWorkload places the static memory of a compiled model.
-func newWorkload(m *models.Model, lib kernels.Library, opt kernels.Update, layers []*models.Programs, mode Offloading) (w *Workload, err error) {
+func newWorkload(m *models.Model, lib kernels.Library, opt kernels.Update, layers []*models.Programs) (w *Workload, err error) {
 	w = &Workload{Model: m, Optimizer: opt, Layers: layers}
 	w.UpdateWorkspaces, err = updateWorkspaces(m, lib, opt)
-	w.static = w.placeStatic(mode, nil)
+	w.static = w.placeStatic(nil)
 	return w, err
 }
 
 // StaticBytes returns what lies in the arena throughout: weights and buffers, their gradients, the optimizer's
-// state and workspace, or the windows through which pass what Offload keeps in host memory, the batch's labels, scalars and result, and what Stage adds.
+// state and workspace, the batch's labels, scalars and result, and what Stage adds.
 func (w *Workload) StaticBytes() int64 { return w.static.bytes }
 
 // InputBytes returns the size of a_0 in the arena.

@@ -43,7 +43,7 @@ func (m *prober) besides(ctx context.Context, x *Exercise, enough time.Duration,
 			break
 		}
 		for i := range besideWays {
-			if err := m.stepBeside(ctx, b, (rounds+i)%len(besideWays), uint64(rounds)); err != nil {
+			if err := m.stepBeside(ctx, b, (rounds+i)%len(besideWays)); err != nil {
 				return nil, err
 			}
 			step()
@@ -56,7 +56,7 @@ func (m *prober) besides(ctx context.Context, x *Exercise, enough time.Duration,
 }
 
 // stepBeside measures one step while copies run.
-func (m *prober) stepBeside(ctx context.Context, b *besides, way int, number uint64) error {
+func (m *prober) stepBeside(ctx context.Context, b *besides, way int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -64,9 +64,9 @@ func (m *prober) stepBeside(ctx context.Context, b *besides, way int, number uin
 	for _, i := range besideWays[way] {
 		copies = append(copies, &m.direction[i])
 	}
-	var r *Result
+	var r *OpTimes
 	rates, err := whileCopying(copies, func() (err error) {
-		r, err = m.Step(number, 0)
+		r, err = m.Step()
 		return err
 	})
 	if err != nil {

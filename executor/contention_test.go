@@ -32,9 +32,8 @@ func TestContentionIsThatOfTheLink(t *testing.T) {
 func TestStepsAreMeasuredBesideCopies(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: 200e6}, nil)
-	e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: windows{probeBytes, 2 * probeBytes}})
-	fillBatch(t, e, 1)
-	m, err := e.newProber(time.Hour)
+	probe := windows{probeBytes, 2 * probeBytes}
+	m, err := r.timer(t, probe).newProber(probe, time.Hour)
 	must(t, err)
 	for i := range m.direction {
 		m.direction[i].bytes = firstProbe // as the link's measurement leaves them

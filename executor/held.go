@@ -11,7 +11,7 @@ const (
 	WeightGrads     Role = "gradients of weights"
 	States          Role = "optimizer state"
 	NextBatch       Role = "the next batch, staged"
-	OtherStatic     Role = "labels, scalars, windows"
+	OtherStatic     Role = "labels, scalars"
 	Activations     Role = "activation"
 	SavedSets       Role = "saved set"
 	ActivationGrads Role = "gradient"
@@ -92,7 +92,7 @@ func (t *layout) owners() []Held {
 	return all
 }
 
-// heldStatic lists the static memory by layer; where parts of it live in host memory, it is one block.
+// heldStatic lists the static memory by layer.
 func (w *Workload) heldStatic() (all []Held) {
 	rest := w.StaticBytes()
 	add := func(role Role, layer int, bytes int64) {
@@ -102,9 +102,6 @@ func (w *Workload) heldStatic() (all []Held) {
 		}
 	}
 	for i, l := range w.static.layers {
-		if w.Offloading() != OffloadNothing {
-			break
-		}
 		add(Weights, i+1, l.params.Bytes)
 		add(WeightGrads, i+1, l.grads.Bytes)
 		for _, s := range l.states {

@@ -122,16 +122,15 @@ func (p *profile) link(ctx context.Context, exercises []*Exercise, c *chain.Chai
 	if err != nil {
 		return link, err
 	}
-	opt := Options{Limit: probe.limit(x.Extent, p.limit), probe: probe}
-	err = p.with(x, opt, func(e *Executor) error {
-		m, err := e.newProber(probePatience)
+	err = p.with(x, probe, probe.limit(x.Extent, p.limit), func(t *OpTimer) error {
+		m, err := t.newProber(probe, probePatience)
 		if err != nil {
 			return err
 		}
 		if link, err = m.measure(ctx); err != nil {
 			return err
 		}
-		if e.step.extent+2*probe.device > e.opt.Limit { // copies would write over what the step computes with
+		if t.step.extent+2*probe.device > t.limit { // copies would write over what the step computes with
 			for range linkSteps {
 				p.step()
 			}
@@ -168,7 +167,7 @@ func (p *profile) beside(exercises []*Exercise) (x *Exercise, probe windows, err
 	}
 	host := int64(math.MaxInt64)
 	if p.hostLimit > 0 {
-		host = p.hostLimit - x.hostSlab(0, Options{madeUp: x.madeUp()}).bytes
+		host = p.hostLimit - x.placeHost(windows{}).bytes
 	}
 	return x, windowsBeside(x.Extent, p.limit, host), nil
 }
@@ -191,9 +190,10 @@ func (w windows) limit(extent, limit int64) int64 {
 	return min(kernels.Align(extent)+2*w.device, max(limit, extent)) / kernels.Alignment * kernels.Alignment
 }
 
-// prober measures the link of an executor's device. A direction's copies are between windows of their own.
+// prober measures the link of a device. A direction's copies are between windows of their own.
 type prober struct {
-	*Executor
+	*OpTimer
+	probe     windows
 	bytes     int64    // of the longest copy
 	direction [2]probe // to the host, to the device
 	patience  time.Duration
@@ -244,7 +244,7 @@ func (m *prober) measure(ctx context.Context) (p LinkProfile, err error) {
 func (m *prober) touch() error {
 	const page = 4 << 10
 	for i := range m.direction {
-		host, err := m.dev.HostBytes(m.host.probe.Part(int64(i)*m.opt.probe.host, m.opt.probe.host))
+		host, err := m.device.HostBytes(m.host.probe.Part(int64(i)*m.probe.host, m.probe.host))
 		if err != nil {
 			return err
 		}
@@ -255,7 +255,7 @@ func (m *prober) touch() error {
 	a, b := m.direction[chain.ToHost].src, m.direction[chain.ToDevice].dst
 	call := kernels.Call{Op: kernels.ReLU{}, In: []kernels.Desc{kernels.F32(int(a.Bytes / 4))}}
 	for _, o := range []kernels.Operands{{X: []runtime.Span{a}, Y: b}, {X: []runtime.Span{b}, Y: a}} {
-		write, err := m.lib.Prepare(call, o)
+		write, err := m.library.Prepare(call, o)
 		if err != nil {
 			return err
 		}
@@ -266,22 +266,21 @@ func (m *prober) touch() error {
 	return m.direction[0].stream.Synchronize()
 }
 
-func (e *Executor) newProber(patience time.Duration) (*prober, error) {
-	of := e.opt.probe
-	m := &prober{Executor: e, bytes: min(of.device, of.host, probeBytes), patience: patience}
+func (t *OpTimer) newProber(of windows, patience time.Duration) (*prober, error) {
+	m := &prober{OpTimer: t, probe: of, bytes: min(of.device, of.host, probeBytes), patience: patience}
 	for i, name := range []string{"probe to host", "probe to device"} {
 		d := &m.direction[i]
-		dev := runtime.Span{Offset: e.opt.Limit - int64(i+1)*of.device, Bytes: of.device}
-		host := e.host.probe.Part(int64(i)*of.host, of.host)
+		dev := runtime.Span{Offset: t.limit - int64(i+1)*of.device, Bytes: of.device}
+		host := t.host.probe.Part(int64(i)*of.host, of.host)
 		if d.dst, d.src = host, dev; i == 1 {
 			d.dst, d.src = dev, host
 		}
 		var err error
-		if d.stream, err = e.dev.NewStream(name); err != nil {
+		if d.stream, err = t.device.NewStream(name); err != nil {
 			return nil, err
 		}
 		for _, ev := range []*runtime.Event{&d.start, &d.end, &d.begin} {
-			if *ev, err = e.dev.NewEvent(); err != nil {
+			if *ev, err = t.device.NewEvent(); err != nil {
 				return nil, err
 			}
 		}
@@ -320,7 +319,7 @@ func (m *prober) bandwidth(ctx context.Context, directions []int, bytesPerSec []
 
 // patiently is copy, but gives the device up when that takes too long.
 func (m *prober) patiently(directions []int, size int64, copies int) (shortest time.Duration, err error) {
-	if dev, ok := m.dev.(runtime.Abandoner); ok {
+	if dev, ok := m.device.(runtime.Abandoner); ok {
 		defer time.AfterFunc(m.patience, dev.Abandon).Stop()
 	}
 	start := time.Now()

@@ -46,9 +46,8 @@ func TestTheLinkIsMeasuredAsStated(t *testing.T) {
 	t.Parallel()
 	const stated = 200e6
 	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: stated}, nil)
-	e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: windows{probeBytes, 2 * probeBytes}})
-	fillBatch(t, e, 1)
-	m, err := e.newProber(time.Hour)
+	probe := windows{probeBytes, 2 * probeBytes}
+	m, err := r.timer(t, probe).newProber(probe, time.Hour)
 	must(t, err)
 	// A stream that wakes up late for the first event makes up for it, and the link seems faster: the slowest of five counts. A busy machine
 	// is slower, by how much is nobody's to say: a wrong unit would show in the fastest.
@@ -88,8 +87,8 @@ func (w watched) Copy(dst, src runtime.Span) error {
 func newWatched(t *testing.T, copies func(direction int, dst, src runtime.Span)) (rig, *prober) {
 	t.Helper()
 	r := newRig(t, testModel(t), host.Config{}, nil)
-	e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: windows{2 * probeBytes, 3 * probeBytes}})
-	m, err := e.newProber(time.Hour)
+	probe := windows{2 * probeBytes, 3 * probeBytes}
+	m, err := r.timer(t, probe).newProber(probe, time.Hour)
 	must(t, err)
 	for i := range m.direction {
 		d := &m.direction[i]
@@ -157,7 +156,7 @@ func TestWindowsAreWrittenBeforeTheyAreRead(t *testing.T) {
 		const page = 4 << 10
 		for i, d := range m.direction {
 			of := map[runtime.Space]runtime.Span{d.dst.Space: d.dst, d.src.Space: d.src}
-			bytes, err := m.dev.HostBytes(of[runtime.Host])
+			bytes, err := m.device.HostBytes(of[runtime.Host])
 			must(t, err)
 			for at := 0; at < len(bytes); at += page {
 				if !slices.ContainsFunc(bytes[at:at+page], func(b byte) bool { return b != 0 }) {
@@ -192,13 +191,13 @@ func TestLinksThatAreTooSlow(t *testing.T) {
 	for _, stop := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: 1e6, Until: ctx}, nil)
-		e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: windows{probeBytes, 2 * probeBytes}})
-		patience := time.Millisecond
+		probe := windows{probeBytes, 2 * probeBytes}
+		timer, patience := r.timer(t, probe), time.Millisecond
 		if stop {
 			patience = time.Hour
 			time.AfterFunc(time.Millisecond, cancel) // whenever that is
 		}
-		m, err := e.newProber(patience)
+		m, err := timer.newProber(probe, patience)
 		must(t, err)
 		for err == nil { // a copy of a buffer takes 4 s
 			_, err = m.patiently([]int{0, 1}, m.bytes, 1)
@@ -219,8 +218,8 @@ func TestSlowLinksAreMeasuredWithFewBytes(t *testing.T) {
 	t.Parallel()
 	const stated = 64 << 10 // bytes/s: a whole buffer takes a minute
 	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: stated}, nil)
-	e := r.executor(t, r.StoreAll(), Options{Timed: true, probe: windows{probeBytes, 2 * probeBytes}})
-	m, err := e.newProber(time.Hour)
+	probe := windows{probeBytes, 2 * probeBytes}
+	m, err := r.timer(t, probe).newProber(probe, time.Hour)
 	must(t, err)
 	least := math.Inf(1)
 	for range 5 { // as above
@@ -301,7 +300,7 @@ func TestAProfileKeepsTheChoices(t *testing.T) {
 		fresh := openRig(t, testModel(t), host.Config{}, func(l kernels.Library) kernels.Library { return chooser{l} })
 		return fresh.on, nil
 	}
-	c, err := Profile(t.Context(), r.Workload, open, testMemory/2, func(e *Executor) error { fillBatch(t, e, 1); return nil }, ProfileOptions{Repeats: 1})
+	c, err := Profile(t.Context(), r.Workload, open, testMemory/2, fill, ProfileOptions{Repeats: 1})
 	must(t, err)
 	if got := string(c.Extra[KernelsField]); got != `["ours"]` {
 		t.Errorf("the profile has %q", got)

@@ -2,15 +2,25 @@ package executor
 
 import "plimsoll/internal/stats"
 
+// Interval is when an op of a step ran, in seconds from the beginning of the sequence on the device.
+type Interval struct{ Start, End float64 }
+
+// Times is what a step along a sequence took on its device, or a part of one, in seconds.
+type Times struct {
+	Upload    float64    // of its batch
+	Sequence  float64    // from the first op to the end of the last one
+	Update    float64    // of the optimizer's update, of the last part
+	Busy      float64    // how long ops and the update ran
+	Intervals []Interval // when each op ran; empty when no op was timed
+}
+
 // Measured is what one step along a plan took, op by op. Times are seconds.
 type Measured struct {
 	Intervals []Interval // when each op ran; empty when no step was left to run
 	Update    float64
 	Whole     float64 // of the step, or of its last part, from its first op to the end of the update
 	Step      float64 // of all parts
-	// UpdateKernels is the time of the update's kernels, StateWait what the step waited for offloaded state.
-	UpdateKernels, StateWait float64
-	Live                     []int64 // bytes of the arena that were owned when each op started
+	Live      []int64 // bytes of the arena that were owned when each op started
 }
 
 // Recent keeps the latest steps of a run, so that all its figures are those of one step that was run.
@@ -23,13 +33,13 @@ type Recent struct {
 const keptSteps = 101
 
 // Add keeps a step, by its parts in order, from 0.
-func (r *Recent) Add(x *Result, part int) {
+func (r *Recent) Add(x *Times, part int) {
 	if part == 0 {
 		r.next().Step = 0
 	}
 	m := &r.steps[(r.added-1)%keptSteps]
 	m.Intervals = append(m.Intervals[:0], x.Intervals...)
-	m.Update, m.Whole, m.UpdateKernels, m.StateWait = x.Update, x.Sequence+x.Update, x.UpdateKernels, x.StateWait
+	m.Update, m.Whole = x.Update, x.Sequence+x.Update
 	m.Step += m.Whole
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
@@ -21,8 +20,6 @@ const (
 	ExtentField = "extent_bytes"
 	// CopiesField is the host memory for what the plan offloads.
 	CopiesField = "host_copies_bytes"
-	// OffloadField says what of the static memory lives in host memory: "optimizer" or "weights"; absent when nothing does.
-	OffloadField = "offload_state"
 	// OrderField is "sizes" where the step is issued in the order of times in proportion to bytes (Workload.Unmeasured), whose layout fits;
 	// absent where it is that of the measured times.
 	OrderField = "issue_order"
@@ -205,7 +202,7 @@ func Staged(w *Workload, c *chain.Chain, p *pipeline.Plan, limit int64) *pipelin
 	if err != nil || staged == nil {
 		return p
 	}
-	if _, err := w.layoutEval(limit); err != nil {
+	if extent, err := w.evaluationExtent(); err != nil || extent > limit {
 		return p
 	}
 	hidden := 0.0
@@ -241,9 +238,6 @@ func (p *drafter) plan(seq schedule.Sequence, memory int64) (*pipeline.Plan, Lay
 	}
 	if staged := p.w.StagedBytes(); staged > 0 {
 		plan.Extra[StagedField] = fmt.Append(nil, staged)
-	}
-	if mode := p.w.Offloading(); mode != OffloadNothing {
-		plan.Extra[OffloadField] = strconv.AppendQuote(nil, mode.String())
 	}
 	return plan, at, nil
 }

@@ -40,8 +40,8 @@ type ProfileOptions struct {
 // more the model's step would take. It trains a few steps along exercises that together contain every op of every layer, and takes each op's
 // median time. Then it measures the link to host memory, and the updates of each layer, on the device and on the host. It also measures what
 // these and copies take from each other. Byte counts come from the model's graph. open gives a fresh target for each exercise;
-// load puts a batch into its executor. Error: *WindowError when a layer alone does not fit.
-func Profile(ctx context.Context, w *Workload, open func() (Target, error), limit int64, load func(*Executor) error, opt ProfileOptions) (*chain.Chain, error) {
+// load fills a batch. Error: *WindowError when a layer alone does not fit.
+func Profile(ctx context.Context, w *Workload, open func() (Target, error), limit int64, load func(Batch) error, opt ProfileOptions) (*chain.Chain, error) {
 	p := &profile{Workload: w, open: open, limit: limit, load: load, opt: opt, samples: w.NewSamples()}
 	exercises, err := p.plan()
 	if err != nil {
@@ -77,7 +77,7 @@ type profile struct {
 	lib         kernels.Library // as that of all targets
 	limit       int64
 	hostLimit   int64 // bytes of host memory that the device gives, 0: not known
-	load        func(*Executor) error
+	load        func(Batch) error
 	opt         ProfileOptions
 	samples     *Samples
 	steps, done int
@@ -119,9 +119,9 @@ func (p *profile) step() {
 	}
 }
 
-// measure trains a few steps along an exercise.
+// measure runs an exercise a few times.
 func (p *profile) measure(ctx context.Context, x *Exercise) error {
-	return p.with(x, Options{}, func(e *Executor) error {
+	return p.with(x, windows{}, x.Extent, func(t *OpTimer) error {
 		measured := 0.0
 		for i := range p.opt.Warmup + p.opt.Repeats {
 			if p.opt.Enough > 0 && measured >= p.opt.Enough.Seconds() {
@@ -131,37 +131,35 @@ func (p *profile) measure(ctx context.Context, x *Exercise) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			// A learning rate of 0 keeps the values, and so the times, those of a fresh model.
-			r, err := e.Step(uint64(i), 0)
+			times, err := t.Step()
 			if err != nil {
 				return err
 			}
 			if i >= p.opt.Warmup {
-				p.samples.Add(x, r)
-				measured += r.Seconds
+				p.samples.Add(x, times)
+				measured += times.Seconds()
 			}
 			p.step()
 		}
-		if lib, ok := e.lib.(kernels.Chooser); ok {
+		if lib, ok := t.library.(kernels.Chooser); ok {
 			p.samples.chosen = lib.Chosen()
 		}
 		return nil
 	})
 }
 
-// with runs do with an exercise on a fresh target.
-func (p *profile) with(x *Exercise, opt Options, do func(*Executor) error) (err error) {
+// with runs do with an exercise on a fresh target, with room for a measurement of the link in an arena of limit bytes.
+func (p *profile) with(x *Exercise, probe windows, limit int64, do func(*OpTimer) error) (err error) {
 	target, err := p.open()
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, target.Device.Close()) }()
-	opt.Seed = p.opt.Seed
-	e, err := x.Start(target, opt, p.load)
+	t, err := x.startBeside(target, p.opt.Seed, probe, limit, p.load)
 	if err != nil {
 		return err
 	}
-	return do(e)
+	return do(t)
 }
 
 // UpdateSeconds returns the time of the optimizer's update that a profiled chain carries, 0 if it has none.

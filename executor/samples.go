@@ -29,22 +29,18 @@ type windowSamples struct {
 // NewSamples returns no samples yet.
 func (w *Workload) NewSamples() *Samples { return &Samples{w: w} }
 
-// Add adds the times of a step along an exercise. With offloaded weights a sequence waits for them, so its time as a whole does
-// not count; nor does what the update waits for offloaded state.
-func (s *Samples) Add(x *Exercise, r *Result) {
+// Add adds the times of a step along an exercise.
+func (s *Samples) Add(x *Exercise, r *OpTimes) {
 	v := s.window(x)
 	for i, op := range x.Seq {
 		at := v.of(op)
 		*at = append(*at, r.Ops[i])
 		if op.Kind == schedule.Backward && x.halves {
 			l := op.Layer - 1
-			v.input[l], v.params[l] = append(v.input[l], r.firstHalves[i]), append(v.params[l], r.Ops[i]-r.firstHalves[i])
+			v.input[l], v.params[l] = append(v.input[l], r.FirstHalves[i]), append(v.params[l], r.Ops[i]-r.FirstHalves[i])
 		}
 	}
-	v.update = append(v.update, r.UpdateKernels)
-	if x.Offloading() == OffloadWeights {
-		return
-	}
+	v.update = append(v.update, r.Update)
 	text := x.Seq.String()
 	if v.whole[text] == nil {
 		v.seqs = append(v.seqs, x.Seq)

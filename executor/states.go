@@ -52,9 +52,5 @@ func (w *Workload) Apart() bool {
 
 // state returns where state k of a parameter lies.
 func (l *staticLayer) state(k int, q models.Parameter) runtime.Span {
-	at := q.Grad.Offset
-	if l.stateAt != nil {
-		at = l.stateAt[k][at]
-	}
-	return l.states[k].Part(at, q.Desc.Bytes())
+	return l.states[k].Part(l.stateAt[k][q.Grad.Offset], q.Desc.Bytes())
 }

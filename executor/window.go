@@ -7,9 +7,11 @@ import (
 	"math"
 	"math/rand/v2"
 	"sort"
+	"unsafe"
 
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
+	"plimsoll/models"
 	"plimsoll/planner/schedule"
 )
 
@@ -60,6 +62,18 @@ func (w *Workload) InWindows(limit int64, halves bool) (bool, error) {
 	c := cutter{Workload: w, limit: limit, halves: halves}
 	all, err := c.exercises(0, len(w.Layers))
 	return extent(all) > limit, err
+}
+
+// halved returns the workload whose every backward runs its halves one behind the other.
+func (w *Workload) halved() *Workload {
+	h := *w
+	h.Layers = make([]*models.Programs, len(w.Layers))
+	for i, p := range w.Layers {
+		q := *p
+		q.Back = p.Halves()
+		h.Layers[i] = &q
+	}
+	return &h
 }
 
 // cutter cuts a model into windows.
@@ -143,18 +157,7 @@ func (c *cutter) window(first, count int) (*Workload, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newWorkload(m, c.lib, c.Optimizer, layers, c.Offloading())
-}
-
-// Start binds the exercise to a device. load puts a batch of the model into an executor's buffers: a window takes of it what it
-// has, labels if it ends with the loss and images if it begins with layer 1.
-func (x *Exercise) Start(on Target, opt Options, load func(*Executor) error) (*Executor, error) {
-	opt.Limit, opt.Timed, opt.halves, opt.madeUp = max(opt.Limit, x.Extent), true, x.halves, x.madeUp()
-	e, err := New(x.Workload, on, x.Seq, opt)
-	if err != nil {
-		return nil, err
-	}
-	return e, x.load(e, load)
+	return newWorkload(m, c.lib, c.Optimizer, layers)
 }
 
 // madeUp reports whether the input is: that of a window behind layer 1, and, as data sets have inputs of all branches at once,
@@ -163,41 +166,42 @@ func (x *Exercise) madeUp() bool {
 	return x.first > 0 || x.count < len(x.whole.Layers) && x.whole.Model.Wiring().Joins()
 }
 
-func (x *Exercise) load(e *Executor, load func(*Executor) error) error {
-	fill := load
-	if x.madeUp() {
-		fill = (*Executor).fillInput
-	}
-	if err := fill(e); err != nil || x.count == len(x.whole.Layers) {
-		return err
-	}
-	labels, err := e.Labels()
-	for i := range labels {
-		labels[i] = int32(i % e.Model.Classes)
-	}
-	return err
-}
-
-// inputPiece is how many bytes of an input are made up, and repeated.
-const inputPiece = chunkBytes
-
-// fillInput makes up an input, seeded: normal numbers, or tokens.
-func (e *Executor) fillInput() error {
-	b, err := e.dev.HostBytes(e.batch(e.host.images))
+// load fills the batch. A window has labels that are made up, and, where no batch of the model has its input, an input that is.
+func (t *OpTimer) load(load func(Batch) error) error {
+	images, err := t.device.HostBytes(t.host.images)
 	if err != nil {
 		return err
 	}
-	r := rand.New(rand.NewPCG(e.opt.Seed, 1))
-	d := e.Model.Input.DType
+	labels, err := t.device.HostBytes(t.host.labels)
+	if err != nil {
+		return err
+	}
+	b := Batch{unsafe.Slice((*float32)(unsafe.Pointer(&images[0])), len(images)/4), unsafe.Slice((*int32)(unsafe.Pointer(&labels[0])), len(labels)/4)}
+	if t.madeUp() {
+		t.fillInput(images)
+	} else if err := load(b); err != nil {
+		return err
+	}
+	for i := range b.Labels {
+		if t.count < len(t.whole.Layers) {
+			b.Labels[i] = int32(i % t.Model.Classes)
+		}
+	}
+	return nil
+}
+
+// fillInput makes up an input, seeded: normal numbers, or tokens.
+func (t *OpTimer) fillInput(b []byte) {
+	r := rand.New(rand.NewPCG(t.seed, 1))
+	d := t.Model.Input.DType
 	for size := int(d.Size()); len(b) >= size; b = b[size:] {
 		switch d {
 		case kernels.BFloat16:
 			binary.LittleEndian.PutUint16(b, kernels.ToBFloat16(float32(r.NormFloat64())))
 		case kernels.Int32:
-			binary.LittleEndian.PutUint32(b, uint32(r.IntN(e.Model.Classes)))
+			binary.LittleEndian.PutUint32(b, uint32(r.IntN(t.Model.Classes)))
 		default:
 			binary.LittleEndian.PutUint32(b, math.Float32bits(float32(r.NormFloat64())))
 		}
 	}
-	return nil
 }

@@ -6,10 +6,11 @@ import (
 	"math/rand/v2"
 
 	"plimsoll/executor"
+	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/stats"
 	"plimsoll/kernels"
 	"plimsoll/models"
-	"plimsoll/planner/schedule"
+	"plimsoll/planner/pipeline"
 )
 
 // optimizer is the same on both sides of every comparison.
@@ -28,61 +29,43 @@ func workload(lib kernels.Library, name string, config models.Config) (*executor
 	return executor.Compile(m, lib, optimizer)
 }
 
-// runner is an executor with the device that it owns.
+// runner is an executor with the device that it owns, and the batch that it trains on.
 type runner struct {
-	*executor.Executor
-	on   executor.Target
-	next uint64 // step
+	*pipe.Stepper
+	on    executor.Target
+	batch *pipe.Batch
 }
 
-// start binds a sequence to a fresh device and puts a random batch in place.
-func (p *part) start(w *executor.Workload, device string, seq schedule.Sequence, opt executor.Options) (*runner, error) {
+// start binds a plan to a fresh device and trains on a random batch.
+func (p *part) start(w *executor.Workload, device string, costs pipe.Costs, plan *pipeline.Plan, opt pipe.Options) (*runner, error) {
 	on, err := p.open(device)
 	if err != nil {
 		return nil, err
 	}
-	opt.Seed = 1
-	e, err := executor.New(w, on, seq, opt)
-	if err == nil {
-		err = fill(e)
-	}
-	if err != nil {
+	r := &runner{on: on, batch: pipe.NewBatch(w.Model)}
+	fill(w.Model, r.batch.Input, r.batch.Target)
+	opt.Seed, opt.Feed, opt.Timed = 1, r.batch, &pipe.Timed{}
+	if r.Stepper, err = pipe.NewStepper(w, on, costs, plan, opt); err != nil {
 		return nil, errors.Join(err, on.Device.Close())
 	}
-	return &runner{Executor: e, on: on}, nil
+	return r, nil
 }
 
 func (r *runner) close() error { return r.on.Device.Close() }
 
-// fill puts the same random images and labels into every executor of a model.
-func fill(e *executor.Executor) error {
-	images, err := e.Images()
-	if err != nil {
-		return err
-	}
-	labels, err := e.Labels()
-	if err != nil {
-		return err
-	}
+// fill draws the same random images and labels for every executor of a model.
+func fill(m *models.Model, images []float32, labels []int32) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for i := range images {
 		images[i] = random.Float32()*2 - 1
 	}
 	for i := range labels {
-		labels[i] = int32(random.IntN(e.Model.Classes))
+		labels[i] = int32(random.IntN(m.Classes))
 	}
-	return nil
 }
 
 // rate is so small that the rounding of one update stays far below what losses are compared to.
 const rate = 1e-3
-
-// step trains on the batch once more.
-func (r *runner) step() (*executor.Result, error) {
-	res, err := r.Step(r.next, rate)
-	r.next++
-	return res, err
-}
 
 // timing is the medians of some steps.
 type timing struct {
@@ -97,12 +80,12 @@ type timing struct {
 func (r *runner) time(warmup, steps int) (t timing, err error) {
 	var wall, device []float64
 	for i := range warmup + steps {
-		res, err := r.step()
+		res, err := r.Step(rate)
 		if err != nil {
 			return t, err
 		}
-		if i >= warmup {
-			wall, device = append(wall, res.Seconds), append(device, res.Sequence+res.Update)
+		if took := res.Parts[0]; i >= warmup {
+			wall, device = append(wall, res.Seconds), append(device, took.Sequence+took.Update)
 		}
 		t.Loss = res.Loss
 	}

@@ -108,12 +108,7 @@ func (p *part) offloadAt(ctx context.Context, w *executor.Workload, c *chain.Cha
 	if row.Refused = t.refused(); err != nil || row.Refused != "" {
 		return err
 	}
-	alone := withoutTransfers(t.Sequence())
-	room, err := w.Extent(alone)
-	if err != nil {
-		return err
-	}
-	compute, err := p.timeSteps(w, alone, executor.Options{Limit: room})
+	compute, err := p.timeAlone(w, withoutTransfers(t.Sequence()))
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"plimsoll/executor"
+	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
@@ -35,7 +36,7 @@ func (p *part) along(ctx context.Context, w *executor.Workload, c *chain.Chain, 
 		return out, err
 	}
 	out.seconds, out.bytes = out.Predicted.Makespan+executor.UpdateSeconds(c), out.Plan.Peak()+w.StaticBytes()
-	out.timing, err = p.timeSteps(w, out.Sequence(), executor.Options{Limit: limit, Sim: executor.Following(c, out.Plan)})
+	out.timing, err = p.timeSteps(w, pipe.Costs{Chain: c, Platform: out.Platform}, out.Plan, limit)
 	return out, err
 }
 
@@ -52,10 +53,6 @@ func (p *part) storeAll(w *executor.Workload) (t timing, peak int64, err error) 
 	if peak, err = w.PeakBytes(w.StoreAll()); err != nil {
 		return t, 0, err
 	}
-	limit, err := w.Extent(w.StoreAll())
-	if err != nil {
-		return t, 0, err
-	}
-	t, err = p.timeSteps(w, w.StoreAll(), executor.Options{Limit: limit})
+	t, err = p.timeAlone(w, w.StoreAll())
 	return t, peak, err
 }

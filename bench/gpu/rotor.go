@@ -8,6 +8,7 @@ import (
 
 	"plimsoll/bench/report"
 	"plimsoll/executor"
+	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/stats"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
@@ -114,12 +115,12 @@ func (p *part) auditRotor(ctx context.Context, f *rotorFigures, d kernels.DType)
 	if err != nil {
 		return err
 	}
-	e, err := p.start(w, p.device, plan.Sequence(), executor.Options{Limit: a.Limit, Sim: executor.Following(c, plan), Audit: true})
+	e, err := p.start(w, p.device, pipe.Costs{Chain: c, Platform: plan.Platform}, plan, pipe.Options{Limits: []int64{a.Limit}, Audit: true})
 	if err != nil {
 		return err
 	}
-	res, err := e.step()
-	if err := errors.Join(err, e.close()); err != nil {
+	res := e.Audited()[0]
+	if err := e.close(); err != nil {
 		return err
 	}
 	a.PlanBytes, a.PeakBytes, a.Extent = plan.Peak()+w.StaticBytes(), res.PeakBytes, res.ExtentBytes

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 
 	"plimsoll/executor"
+	pipe "plimsoll/executor/pipeline"
 	"plimsoll/kernels"
 	"plimsoll/models"
 )
@@ -117,15 +118,16 @@ func (p *part) losses(device, name string, config models.Config, noise float32) 
 	if err != nil {
 		return nil, err
 	}
-	r, err := p.start(w, device, w.StoreAll(), executor.Options{Limit: extent})
+	costs, plan := pipe.Unmeasured(w, w.StoreAll())
+	r, err := p.start(w, device, costs, plan, pipe.Options{Limits: []int64{extent}})
 	if err != nil {
 		return nil, err
 	}
-	if err := shake(r.Executor, noise); err != nil {
+	if err := shake(r, noise); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
 	for range trainedSteps {
-		res, err := r.step()
+		res, err := r.Step(rate)
 		if err != nil {
 			return nil, errors.Join(err, r.close())
 		}
@@ -145,7 +147,7 @@ func (p *part) compile(device, name string, config models.Config) (*executor.Wor
 }
 
 // shake moves each weight by noise of itself, up or down.
-func shake(e *executor.Executor, noise float32) error {
+func shake(e *runner, noise float32) error {
 	random := rand.New(rand.NewPCG(5, 6))
 	for _, t := range e.Tensors() {
 		if t.Role != "weight" {

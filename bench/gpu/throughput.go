@@ -7,10 +7,12 @@ import (
 	"fmt"
 
 	"plimsoll/executor"
+	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
@@ -176,17 +178,32 @@ func (r *race) timed(row speedRow, t timing, eager string) error {
 	return r.add(row)
 }
 
-// timeSteps runs a sequence on a fresh device.
-func (p *part) timeSteps(w *executor.Workload, seq schedule.Sequence, opt executor.Options) (t timing, err error) {
+// timeSteps runs a plan on a fresh device, in an arena of limit bytes.
+func (p *part) timeSteps(w *executor.Workload, costs pipe.Costs, plan *pipeline.Plan, limit int64) (t timing, err error) {
 	stop := p.watch()
 	defer func() { t.NVML = stop() }()
-	e, err := p.start(w, p.device, seq, opt)
+	opt := pipe.Options{Limits: []int64{limit}}
+	needs, err := pipe.Needs(w, costs, plan, opt)
+	if err != nil {
+		return t, err
+	}
+	e, err := p.start(w, p.device, costs, plan, opt)
 	if err != nil {
 		return t, err
 	}
 	t, err = e.time(p.steps())
-	t.Peak, t.Extent = e.Peak()
+	t.Peak, t.Extent = needs[0].Peak, needs[0].Extent
 	return t, cmp.Or(err, e.close())
+}
+
+// timeAlone is timeSteps of a sequence without transfers, in an arena as small as it can have.
+func (p *part) timeAlone(w *executor.Workload, seq schedule.Sequence) (t timing, err error) {
+	limit, err := w.Extent(seq)
+	if err != nil {
+		return t, err
+	}
+	costs, plan := pipe.Unmeasured(w, seq)
+	return p.timeSteps(w, costs, plan, limit)
 }
 
 // steps says how many do not count, and how many do.
@@ -203,7 +220,11 @@ func (p *part) profile(ctx context.Context, w *executor.Workload) (*chain.Chain,
 	if p.tiny {
 		warmup, steps = 0, 1
 	}
-	return executor.Profile(ctx, w, p.target, 0, fill, executor.ProfileOptions{Warmup: warmup, Repeats: steps, Seed: 1})
+	load := func(b executor.Batch) error {
+		fill(w.Model, b.Images, b.Labels)
+		return nil
+	}
+	return executor.Profile(ctx, w, p.target, 0, load, executor.ProfileOptions{Warmup: warmup, Repeats: steps, Seed: 1})
 }
 
 // add appends a row, shows it, and keeps what there is.

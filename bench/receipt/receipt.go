@@ -30,8 +30,6 @@ const (
 	MemoryWaits
 	// Launches are times in which no op ran though the next one could have: launching, and waiting for a core.
 	Launches
-	// State are waits for optimizer state and weights that live in host memory, which no simulation has.
-	State
 	// Residual is what the step took beyond its ops and its update: the time from the last op's end to the update's start.
 	Residual
 	causes
@@ -39,7 +37,7 @@ const (
 
 var names = [causes]string{
 	"ops slower than profiled", "update slower than profiled", "transfers slower", "waited for a transfer", "waited for memory",
-	"launch gaps", "waited for offloaded state", "residual",
+	"launch gaps", "residual",
 }
 
 // String returns the name in tables: "transfers slower".
@@ -52,9 +50,7 @@ type Step struct {
 	Limits schedule.Limits
 	Spans  []schedule.Span // of every op, transfers included
 	// Update is the time of the update, UpdatePredicted what it was predicted to take; Whole is the time of the step.
-	// State is for how long it waited for offloaded state; then Update is the time of the update's kernels alone, wherever
-	// in the step they ran.
-	Update, UpdatePredicted, Whole, State time.Duration
+	Update, UpdatePredicted, Whole time.Duration
 }
 
 // Receipt is the gap of one step. Invariant: Measured - Predicted is the sum of By, exactly.
@@ -184,15 +180,7 @@ func (a *attribution) receipt() *Receipt {
 	}
 	r.Predicted += a.UpdatePredicted
 	r.By[Update] = a.Update - a.UpdatePredicted
-	tail := a.Whole - measured
-	// What of the update, and of the waits for state, does not fit behind the last op was between the ops.
-	between := max(0, a.Update+a.State-tail)
-	if a.State == 0 {
-		between = 0
-	}
-	r.By[State] = a.State
-	r.By[Launches] -= between
-	r.By[Residual] = tail - a.Update - a.State + between
+	r.By[Residual] = a.Whole - measured - a.Update
 	slices.SortStableFunc(a.worst, func(x, y OpGap) int { return cmp.Compare(abs(y.Gap), abs(x.Gap)) })
 	r.Worst = a.worst[:min(3, len(a.worst))]
 	return r
@@ -220,9 +208,6 @@ func (r *Receipt) MarshalJSON() ([]byte, error) {
 		Worst      []op    `json:"worst_ops"`
 	}{r.Predicted.Seconds(), r.Measured.Seconds(), r.Gap().Seconds(), []cause{}, []op{}}
 	for c, d := range r.By {
-		if Cause(c) == State && d == 0 {
-			continue
-		}
 		out.Causes = append(out.Causes, cause{Cause(c).String(), d.Seconds()})
 	}
 	for _, w := range r.Worst {

@@ -135,33 +135,6 @@ func TestWaitsForMemory(t *testing.T) {
 	}
 }
 
-// Waits for offloaded state are neither the update's nor a launch gap, behind the last op or between the ops.
-func TestWaitsForState(t *testing.T) {
-	t.Parallel()
-	const text = "Fall1 Fall2 Fall3 B3 B2 B1"
-	free := schedule.Limits{Memory: schedule.NoLimit}
-	for name, between := range map[string]time.Duration{"at the end": 0, "between the ops": ms(3), "both": ms(1)} {
-		s := step(t, text, free, func(s []schedule.Span) { later(s, 4, between) })
-		s.State = ms(3)
-		s.Whole += ms(3) - between
-		r, err := New(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for c, got := range r.By {
-			if want := map[Cause]time.Duration{State: ms(3)}[Cause(c)]; got != want {
-				t.Errorf("%s: %v is %v, want %v", name, Cause(c), got, want)
-			}
-		}
-		sums(t, name, r)
-		with := Table([]string{"step"}, []*Receipt{r}, func(int) []string { return []string{"last"} })
-		text, err := json.Marshal(r)
-		if err != nil || len(with.Columns) != 4+int(causes) || !strings.Contains(string(text), State.String()) {
-			t.Errorf("%s: %d columns, %s, %v", name, len(with.Columns), text, err)
-		}
-	}
-}
-
 // sums checks the invariant.
 func sums(t *testing.T, name string, r *Receipt) {
 	t.Helper()
@@ -186,7 +159,6 @@ func TestCausesAlwaysAddUp(t *testing.T) {
 			Chain: three(), Ops: [2]schedule.Sequence{seq2, seq}[k%2], Update: time.Duration(rng.IntN(1e6)), UpdatePredicted: time.Duration(rng.IntN(1e6)),
 			Whole: time.Duration(rng.IntN(1e8)), Limits: schedule.Limits{Memory: 7000 + rng.Int64N(5000), Link: schedule.Link{Bandwidth: 1e6, Duplex: k%4 < 2}},
 		}
-		s.State = time.Duration(k % 3 * rng.IntN(1e6))
 		s.Spans = randomSpans(rng, s.Ops)
 		r, err := New(s)
 		if err != nil {
@@ -243,7 +215,7 @@ func TestJSONAndTable(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(b, &o)
 	}
-	if err != nil || o.Gap != 0.003 || len(o.Causes) != int(causes)-1 || o.Causes[0].Seconds != 0.003 || o.Worst[0].Op != "B2" || o.Worst[0].Layer != "b" {
+	if err != nil || o.Gap != 0.003 || len(o.Causes) != int(causes) || o.Causes[0].Seconds != 0.003 || o.Worst[0].Op != "B2" || o.Worst[0].Layer != "b" {
 		t.Errorf("%s, %v", b, err)
 	}
 	var text strings.Builder

@@ -2,7 +2,6 @@ package receipt
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"plimsoll/bench/report"
@@ -18,19 +17,12 @@ func Table(heads []string, receipts []*Receipt, name func(i int) []string) *repo
 	for _, h := range []string{"predicted", "measured", "gap"} {
 		t.Columns = append(t.Columns, report.Column{Name: h, Right: true})
 	}
-	state := slices.ContainsFunc(receipts, func(r *Receipt) bool { return r.By[State] != 0 })
 	for c := range causes {
-		if c == State && !state {
-			continue
-		}
 		t.Columns = append(t.Columns, report.Column{Name: c.String(), Right: true})
 	}
 	for i, r := range receipts {
 		row := append(name(i), millis(r.Predicted), millis(r.Measured), signed(r.Gap()))
-		for c, d := range r.By {
-			if Cause(c) == State && !state {
-				continue
-			}
+		for _, d := range r.By {
 			row = append(row, signed(d))
 		}
 		t.Rows = append(t.Rows, row)

@@ -190,10 +190,6 @@ func (t *Step) Receipt() (*receipt.Receipt, error) {
 	s := receipt.Step{
 		Chain: t.Chain, Ops: t.Plan.Sequence(), Limits: t.Plan.Limits(),
 		Update: schedule.Duration(t.Measured.Update), UpdatePredicted: schedule.Duration(t.UpdateS), Whole: schedule.Duration(t.Measured.Whole),
-		State: schedule.Duration(t.Measured.StateWait),
-	}
-	if s.State > 0 {
-		s.Update = schedule.Duration(t.Measured.UpdateKernels)
 	}
 	for _, at := range t.Measured.Intervals {
 		s.Spans = append(s.Spans, schedule.Span{Start: schedule.Duration(at.Start), End: schedule.Duration(at.End)})

@@ -40,7 +40,7 @@ func refusalOf(err error) *refusal {
 		return neededBy(e.Op, e.LayerName, r)
 	}
 	if e, ok := errors.AsType[*executor.HostLimitError](err); ok {
-		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Needed, StaticBytes: e.State, Host: true}
+		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Needed, Host: true}
 	}
 	if e, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
 		return neededBy(e.Op, e.LayerName, refusal{Strategy: e.Strategy, LimitBytes: e.Memory, SmallestBytes: e.Smallest, Found: e.Found, Tried: e.Tried, Devices: e.Devices})
@@ -56,14 +56,8 @@ func refusalOf(err error) *refusal {
 
 // plainRefusalOf returns the refusals that do not know what would fit.
 func plainRefusalOf(err error) *refusal {
-	if e, ok := errors.AsType[*executor.LayoutError](err); ok {
-		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Extent}
-	}
 	if e, ok := errors.AsType[*executor.WindowError](err); ok {
 		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Needed}
-	}
-	if e, ok := errors.AsType[*executor.LimitError](err); ok {
-		return &refusal{LimitBytes: e.Limit, StaticBytes: e.Static}
 	}
 	if e, ok := errors.AsType[*pipe.LimitError](err); ok {
 		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Needed, StaticBytes: e.Static, Device: &e.Device}

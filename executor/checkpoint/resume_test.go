@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"plimsoll/executor"
+	"plimsoll/executor/pipeline"
 	"plimsoll/kernels"
 	"plimsoll/kernels/cpu"
 	"plimsoll/models"
@@ -19,12 +20,16 @@ const arena = 64 << 20
 
 // run is the model "tiny" on a device of its own.
 type run struct {
-	*executor.Executor
-	t testing.TB
+	*pipeline.Stepper
+	batch *pipeline.Batch
+	t     testing.TB
 }
 
-// newRun binds the sequence that plan gives to a fresh device.
-func newRun(t testing.TB, u kernels.Update, limit int64, plan func(*executor.Workload) schedule.Sequence, updates []int64) run {
+// Tensors lists gradients, too.
+func (r run) Tensors() []executor.Tensor { return append(r.Stepper.Tensors(), r.Gradients()...) }
+
+// newRun binds the sequence that plan gives to a fresh device, behind so many steps.
+func newRun(t testing.TB, u kernels.Update, limit int64, plan func(*executor.Workload) schedule.Sequence, done int, updates []int64) run {
 	t.Helper()
 	m, err := models.New("tiny", models.Config{Batch: 4, Image: 16, Classes: 5})
 	must(t, err)
@@ -35,9 +40,11 @@ func newRun(t testing.TB, u kernels.Update, limit int64, plan func(*executor.Wor
 	must(t, err)
 	w, err := executor.Compile(m, lib, u)
 	must(t, err)
-	e, err := executor.New(w, executor.Target{Device: dev, Library: lib}, plan(w), executor.Options{Limit: limit, Seed: 5, Updates: updates})
+	batch := pipeline.NewBatch(m)
+	opt := pipeline.Options{Feed: batch, Limits: []int64{limit}, Seed: 5, First: done, Updates: updates}
+	e, err := pipeline.NewAlone(w, executor.Target{Device: dev, Library: lib}, plan(w), opt)
 	must(t, err)
-	return run{e, t}
+	return run{e, batch, t}
 }
 
 // steps trains steps [from, to), each on a batch that its number tells.
@@ -45,17 +52,13 @@ func (r run) steps(from, to int) (losses []uint64) {
 	r.t.Helper()
 	for step := from; step < to; step++ {
 		rnd := rand.New(rand.NewPCG(uint64(step), 9))
-		images, err := r.Images()
-		must(r.t, err)
-		for i := range images {
-			images[i] = rnd.Float32()*2 - 1
+		for i := range r.batch.Input {
+			r.batch.Input[i] = rnd.Float32()*2 - 1
 		}
-		labels, err := r.Labels()
-		must(r.t, err)
-		for i := range labels {
-			labels[i] = int32(rnd.IntN(r.Model.Classes))
+		for i := range r.batch.Target {
+			r.batch.Target[i] = int32(rnd.IntN(r.Model.Classes))
 		}
-		res, err := r.Step(uint64(step), 0.1)
+		res, err := r.Step(0.1)
 		must(r.t, err)
 		losses = append(losses, math.Float64bits(res.Loss))
 	}
@@ -99,11 +102,11 @@ func TestResumeUnderAnotherPlan(t *testing.T) {
 		kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, kernels.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.1},
 		kernels.Muon{Momentum: 0.95, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8},
 	} {
-		straight := newRun(t, u, arena, storeAll, nil)
+		straight := newRun(t, u, arena, storeAll, 0, nil)
 		losses := straight.steps(0, 6)
 
 		d := NewDir(filepath.Join(t.TempDir(), "checkpoints"), 2)
-		first := newRun(t, u, arena, storeAll, nil)
+		first := newRun(t, u, arena, storeAll, 0, nil)
 		before := first.steps(0, 3)
 		meta := someMeta(3)
 		meta.Update, meta.Updates = u, first.Updates()
@@ -111,7 +114,7 @@ func TestResumeUnderAnotherPlan(t *testing.T) {
 
 		c, bad, err := d.Latest()
 		must(t, err)
-		second := newRun(t, u, arena/2, recompute, c.Updates)
+		second := newRun(t, u, arena/2, recompute, int(c.Step), c.Updates)
 		for _, x := range second.Tensors() { // what was there must not matter
 			must(t, second.Write(x, slices.Repeat([]float32{3}, int(x.Desc.Elements()))))
 		}
@@ -144,19 +147,17 @@ func TestResumeUnderAnotherPlan(t *testing.T) {
 // TestExportedModelPredictsTheSame: weights that went through a file of torchvision's layout give the same logits.
 func TestExportedModelPredictsTheSame(t *testing.T) {
 	t.Parallel()
-	trained := newRun(t, kernels.SGD{}, arena, storeAll, nil)
+	trained := newRun(t, kernels.SGD{}, arena, storeAll, 0, nil)
 	trained.steps(0, 3)
 	path := filepath.Join(t.TempDir(), "final.safetensors")
 	must(t, Export(path, trained, Batches{}, nil))
-	fresh := newRun(t, kernels.SGD{}, arena, storeAll, nil)
+	fresh := newRun(t, kernels.SGD{}, arena, storeAll, 0, nil)
 	predict := func(r run) []float32 {
-		images, err := r.Images()
-		must(t, err)
-		for i := range images {
-			images[i] = float32(i%13) / 13
+		for i := range r.batch.Input {
+			r.batch.Input[i] = float32(i%13) / 13
 		}
 		logits := make([]float32, 4*5)
-		must(t, r.Predict(logits))
+		must(t, r.Predict(r.batch, logits))
 		return logits
 	}
 	want := predict(trained)

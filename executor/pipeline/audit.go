@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"plimsoll/executor"
 	"plimsoll/executor/internal/canary"
 	"plimsoll/executor/internal/pack"
 	"plimsoll/runtime"
@@ -41,7 +40,7 @@ func (d *driver) openAudit() error {
 	}
 	mem, ok := d.dev.(runtime.Inspector)
 	if !ok {
-		return executor.ErrNotInspectable
+		return ErrNotInspectable
 	}
 	m := d.e.memory[d.device]
 	a := &auditor{fixed: m.Peak - m.Working - m.InFlight}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"plimsoll/executor"
 	"plimsoll/executor/internal/canary"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
@@ -107,7 +106,7 @@ func TestAuditsThatCannotBe(t *testing.T) {
 		device func(runtime.Device) runtime.Device
 	}{
 		{"1f1b*", ErrPlan, func(d runtime.Device) runtime.Device { return d }},
-		{"1f1b-flush", executor.ErrNotInspectable, func(d runtime.Device) runtime.Device { return struct{ runtime.Device }{d} }},
+		{"1f1b-flush", ErrNotInspectable, func(d runtime.Device) runtime.Device { return struct{ runtime.Device }{d} }},
 	} {
 		plan := planFor(t, x.name, c, pipeline.Options{Microbatches: 4})
 		on := targets(t, 2, host.Config{})

@@ -23,7 +23,7 @@ type command struct {
 	way      int           // of a message between processes
 	work     hostTask      // of the host
 	stage    int           // for which the host works
-	slot     int           // of its staging memory
+	slot     int           // of its staging memory, or the number of an op that is observed
 
 	played occasion   // in which periods
 	ahead  int        // played when the minibatch so many behind the row's own is in the run
@@ -57,14 +57,15 @@ const (
 	doReceive // likewise, from one
 	doRecord
 	doWait
-	doGive   // tell another driver that what it waits for was issued
-	doTake   // wait until another driver has said so
-	doWork   // of the host
-	doBegin  // a task
-	doEnd    // put an event behind it
-	doStart  // begin a task whose commands stand in several rows
-	doFinish // put an event behind it
-	doAudit  // what an op has written; nothing outside of audits
+	doGive    // tell another driver that what it waits for was issued
+	doTake    // wait until another driver has said so
+	doWork    // of the host
+	doBegin   // a task
+	doEnd     // put an event behind it
+	doStart   // begin a task whose commands stand in several rows
+	doFinish  // put an event behind it
+	doAudit   // what an op has written; nothing outside of audits
+	doObserve // what an op has left
 )
 
 // hostTask is what the host of a driver does.

@@ -42,6 +42,7 @@ type driver struct {
 	guard      *guard                     // nil without a flush
 	step       *stepLayout                // of a plan with a flush
 	auditor    *auditor                   // of a step; nil: nothing is audited
+	observer   *observer                  // of every step; nil: nothing is observed
 	recorder   recorder                   // of what it issued
 	current    *record                    // of the task that it is in
 	compiler   *compiler                  // that makes the table

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"plimsoll/executor/internal/hazard"
 	"plimsoll/internal/units"
 )
 
@@ -15,7 +16,12 @@ var (
 	ErrTied = errors.New("stages of a pipeline share no weights")
 	// ErrStopped is returned by every call after one that failed.
 	ErrStopped = errors.New("the pipeline has stopped after an error")
+	// ErrNotInspectable is returned when an audit is asked for on a device that is no runtime.Inspector.
+	ErrNotInspectable = errors.New("audit needs a device whose memory the program can look at, such as cpu")
 )
+
+// OrderError says that two actions of a step may run at the same time on the same bytes.
+type OrderError = hazard.Error
 
 // TaskError says on which device, in which stage and for which minibatch a run failed.
 type TaskError struct {

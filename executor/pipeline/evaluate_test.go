@@ -7,37 +7,34 @@ import (
 	"testing"
 
 	"plimsoll/executor"
-	"plimsoll/kernels/cpu"
+	"plimsoll/executor/pipeline/pipelinetest"
+	"plimsoll/models"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime/host"
 )
 
-// predictions are the logits of some batches, from a single device that has the weights of a pipeline.
+// predictions are the logits of some batches, from the sequential reference with the weights of a pipeline.
 func predictions(t *testing.T, e *Executor, batches int) (all [][]float32) {
 	t.Helper()
-	dev, err := host.New(host.Config{Memory: 1 << 30, HostMemory: 1 << 30})
-	must(t, err)
-	defer func() { must(t, dev.Close()) }()
-	lib, err := cpu.New(dev, cpu.Options{Threads: 1})
-	must(t, err)
-	one, err := executor.New(e.Workload, executor.Target{Device: dev, Library: lib}, e.StoreAll(), executor.Options{Limit: 1 << 30})
-	must(t, err)
-	for _, x := range tensors(t, e) {
-		for _, y := range one.Tensors() {
-			if x.Role == y.Role && x.Name == y.Name {
-				must(t, one.Write(y, x.Values))
-			}
-		}
-	}
+	on := targets(t, 1, host.Config{})[0]
+	r := predictor(t, on, e.Model, feedOf(e.Model).batch)
 	for b := range batches {
-		images, err := one.Images()
+		logits, err := r.Predict(tensors(t, e), b)
 		must(t, err)
-		must(t, feedOf(e.Model).Images(b, images))
-		logits := make([]float32, e.Model.Input.Shape[0]*e.Model.Classes)
-		must(t, one.Predict(logits))
 		all = append(all, logits)
 	}
 	return all
+}
+
+// predictor returns the sequential reference of a model in one stage.
+func predictor(t *testing.T, on executor.Target, m *models.Model, batch func(int, []float32, []int32)) *pipelinetest.Reference {
+	t.Helper()
+	r, err := pipelinetest.New(pipelinetest.Config{
+		Model: m, Device: on.Device, Library: on.Library, Optimizer: optimizer, Seed: 7, LR: func(_, update int) float32 { return rate(update) },
+		Stages: []pipelinetest.Stage{{First: 1, Last: len(m.Layers)}}, Batch: batch,
+	})
+	must(t, err)
+	return r
 }
 
 // A pipeline predicts what one device with its weights predicts, bit for bit, for stages that are contiguous, that meet again

@@ -13,7 +13,7 @@ import (
 	cuda "plimsoll/runtime/cuda/driver"
 )
 
-// Branches that meet train the same weights on a GPU as on its engine of one device, with batches that are staged and with others, as a graph
+// Branches that meet train the weights of the sequential reference on a GPU, with batches that are staged and with others, as a graph
 // and call by call.
 func TestGPUsJoinStagedBranches(t *testing.T) {
 	if status := cuda.Load(); status.Err != nil {
@@ -32,7 +32,7 @@ func TestGPUsJoinStagedBranches(t *testing.T) {
 		limit := staged.StaticBytes() + (full-staged.StaticBytes())*8/10
 		plan, err := executor.Plan(t.Context(), staged, c.Chain, s, limit, strategy.Options{})
 		must(t, err)
-		want, predicted, _ := beside(t, gpus(t, 1)[0], staged, plan, limit, executor.Sim{}, steps)
+		want, predicted := unstaged(t, gpus(t, 1)[0], m, steps)
 		for i, x := range []*Workload{w, staged, staged} {
 			out := &pipelinetest.Outcome{}
 			e, err := New(x, gpus(t, 1), Costs{c.Chain, plan.Platform}, plan, Options{

@@ -115,7 +115,7 @@ func minibatches(n int) string {
 func (l *lister) list(list []*command) (all []commands.Command) {
 	for _, c := range list {
 		switch c.verb {
-		case doBegin, doStart, doAudit:
+		case doBegin, doStart, doAudit, doObserve:
 		default:
 			if c.played != never {
 				all = append(all, l.command(c))

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"plimsoll/executor"
 	"plimsoll/executor/internal/hazard"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
@@ -169,7 +168,7 @@ func TestSlipsInTablesAreFound(t *testing.T) {
 			n, err := slip.refuses(e, r)
 			tried += n
 			what := fmt.Sprintf("%s, %s on %d devices, processes %v", slip.name, x.name, x.devices, x.process)
-			var race *executor.OrderError
+			var race *OrderError
 			switch {
 			case n == 0:
 				t.Logf("%s: it cannot be made", what)

@@ -161,7 +161,7 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 			return err
 		}
 	}
-	return errors.Join(openBatches(d), d.openEvents())
+	return errors.Join(openBatches(d), d.openEvents(), d.openObserver())
 }
 
 // adds reports whether the device adds gradients of other replicas to its own when the plan says so.
@@ -281,7 +281,7 @@ func (e *Executor) fold(minibatches int) (ok bool, err error) {
 }
 
 // audit runs a step of blank images with weights that are 0, before there are others, and audits it. Errors: *TaskError, of what a
-// kernel wrote that nobody held with a *canary.WrittenError; executor.ErrNotInspectable; ErrPlan without a flush.
+// kernel wrote that nobody held with a *canary.WrittenError; ErrNotInspectable; ErrPlan without a flush.
 func (e *Executor) audit() error {
 	if !e.opt.Audit {
 		return nil
@@ -292,7 +292,7 @@ func (e *Executor) audit() error {
 		}
 	}
 	opt := e.opt
-	e.opt.Feed, e.opt.Rate, e.opt.Done = blank{}, func(int) float32 { return 0 }, nil
+	e.opt.Feed, e.opt.Rate, e.opt.Done, e.opt.Observe = blank{}, func(int) float32 { return 0 }, nil, nil
 	steps := 1
 	if e.order.plan.IsCycle() {
 		steps = auditedSteps

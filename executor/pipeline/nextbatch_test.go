@@ -53,47 +53,22 @@ func (p pixels) Images(m int, dst []float32) error {
 	return nil
 }
 
-// beside trains a staged sequence on the executor of one device, each batch copied beside the step before, with predictions between steps.
-func beside(t *testing.T, on executor.Target, w *Workload, plan *pipeline.Plan, limit int64, sim executor.Sim, steps int) (out *pipelinetest.Outcome, logits [][]float32, peak int64) {
+// unstaged trains a model with the sequential reference on the numbers of batches of bytes, with a prediction behind every step.
+func unstaged(t *testing.T, on executor.Target, m *models.Model, steps int) (out *pipelinetest.Outcome, logits [][]float32) {
 	t.Helper()
-	e, err := executor.New(w, on, plan.Sequence(), executor.Options{Limit: limit, Sim: sim, Seed: 7})
-	must(t, err)
-	feed := pixels{feedOf(w.Model)}
-	fill := func(m int) {
-		images, err := e.Pixels()
+	feed := pixels{feedOf(m)}
+	r := predictor(t, on, m, func(k int, images []float32, labels []int32) {
+		must(t, errors.Join(feed.Images(k, images), feed.Labels(k, labels)))
+	})
+	var err error
+	for step := range steps {
+		out, err = r.Run(pipelinetest.Flush(1), step+1)
 		must(t, err)
-		labels, err := e.Labels()
+		predicted, err := r.Predict(out.Tensors, 100+step)
 		must(t, err)
-		must(t, feed.Pixels(m, images))
-		must(t, feed.Labels(m, labels))
+		logits = append(logits, predicted)
 	}
-	out = &pipelinetest.Outcome{}
-	fill(0)
-	for m := range steps {
-		must(t, e.Begin(uint64(m), rate(m)))
-		e.Swap()
-		fill(m + 1)
-		must(t, e.Stage())
-		r, err := e.End()
-		must(t, err)
-		out.Losses, out.Correct = append(out.Losses, r.Loss), append(out.Correct, r.Correct)
-		e.Swap()
-		fill(100 + m)
-		all := make([]float32, int(w.Model.Labels.Elements())*w.Model.Classes)
-		must(t, e.Predict(all))
-		logits = append(logits, all)
-		e.Swap()
-	}
-	for _, x := range e.Tensors() {
-		if x.Role == "gradient" {
-			continue
-		}
-		v := make([]float32, x.Desc.Elements())
-		must(t, e.Read(x, v))
-		out.Tensors = append(out.Tensors, pipelinetest.Tensor{Role: x.Role, Name: x.Name, Values: v})
-	}
-	peak, _ = e.Peak()
-	return out, logits, peak
+	return out, logits
 }
 
 // later is a feed of other batches.
@@ -120,10 +95,10 @@ func inRuns(t *testing.T, e *Executor, out *pipelinetest.Outcome, steps int) (lo
 	return logits
 }
 
-// A step on a staged batch trains what it trains on the executor of one device, with the same peak. That peak has the staged bytes on top
-// of the same plan's without. Plans are of a chain, with recomputation and transfers, and of branches that meet; a run has several steps.
+// A step on a staged batch trains what the sequential reference trains, with the planned peak. That peak has the staged bytes on top of the
+// same plan's without. Plans are of a chain, with recomputation and transfers, and of branches that meet; a run has several steps.
 // Only this test finds a staged batch that another step's ops, a transfer or an evaluation overwrites.
-func TestStagedBatchesTrainAsOnOneDevice(t *testing.T) {
+func TestStagedBatchesTrainAsTheReference(t *testing.T) {
 	t.Parallel()
 	const steps = 4
 	ran, moved := 0, 0
@@ -134,6 +109,7 @@ func TestStagedBatchesTrainAsOnOneDevice(t *testing.T) {
 		c.Bandwidth = 2e9
 		full, err := w.Extent(w.StoreAll())
 		must(t, err)
+		want, predicted := unstaged(t, targets(t, 1, host.Config{})[0], m, steps)
 		names := []string{"store-all", "rotor", "offload-greedy", "offload-dynprog"}
 		if m.Wiring().Joins() {
 			names = []string{"multi-empty", "multi-delta"}
@@ -155,7 +131,6 @@ func TestStagedBatchesTrainAsOnOneDevice(t *testing.T) {
 			opt := Options{Limits: []int64{max(limit, at.Extent)}, Rate: rate, Seed: 7, Audit: k%2 == 0, Feed: pixels{feedOf(m)}}
 			out := &pipelinetest.Outcome{}
 			opt.Done = func(r Result) { out.Losses, out.Correct = append(out.Losses, r.Loss), append(out.Correct, r.Correct) }
-			want, predicted, peak := beside(t, targets(t, 1, host.Config{})[0], w, plan, opt.Limits[0], sim, steps)
 			e, err := New(w, targets(t, 1, host.Config{Chaos: uint64(ran + 1)}), on, plan, opt)
 			must(t, err)
 			logits := inRuns(t, e, out, steps)
@@ -167,12 +142,12 @@ func TestStagedBatchesTrainAsOnOneDevice(t *testing.T) {
 			}
 			without, err := Needs(plain, on, plan, Options{})
 			must(t, err)
-			if m := e.memory[0]; m.Peak != peak || m.Peak-without[0].Peak != w.StagedBytes() || m.Extent > opt.Limits[0] {
-				t.Errorf("%s: %+v in %d; the executor of one device has a peak of %d; without staging %+v, %d staged", what, m, opt.Limits[0], peak, without[0], w.StagedBytes())
+			if m := e.memory[0]; m.Peak != at.Peak || m.Peak-without[0].Peak != w.StagedBytes() || m.Extent > opt.Limits[0] {
+				t.Errorf("%s: %+v in %d; planned %d; without staging %+v, %d staged", what, m, opt.Limits[0], at.Peak, without[0], w.StagedBytes())
 			}
 			for _, a := range e.Audited() {
-				if a.PeakBytes != peak {
-					t.Errorf("%s: audited peak %d, want %d", what, a.PeakBytes, peak)
+				if a.PeakBytes != at.Peak {
+					t.Errorf("%s: audited peak %d, want %d", what, a.PeakBytes, at.Peak)
 				}
 			}
 			opt.Audit = false
@@ -367,7 +342,7 @@ func TestEveryWaitOfStagingIsNeeded(t *testing.T) {
 		if c.event = nil; c.verb == doWait {
 			c.verb = doBegin
 		}
-		if err := e.prove(); !errors.As(err, new(*executor.OrderError)) {
+		if err := e.prove(); !errors.As(err, new(*OrderError)) {
 			t.Errorf("without %s of %v: %v", verbs[was.verb], was.event, err)
 		}
 		*c = was

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"encoding/binary"
 
-	"plimsoll/executor"
 	"plimsoll/kernels"
 	"plimsoll/runtime"
 )
@@ -12,7 +11,7 @@ import (
 // of the first layer whose output has an element that is not finite; "" where there is none: then only gradients were not. It is for plans of
 // one stage, between runs or behind one that failed, and it allocates.
 //
-// The minibatch is counted through all runs; images and labels are as Feed gives them. Errors: *executor.LayoutError where the forward of all
+// The minibatch is counted through all runs; images and labels are as Feed gives them. Errors: *LimitError where the forward of all
 // layers does not fit; those of the device.
 func (e *Executor) FirstNotFinite(minibatch int, images []float32, labels []int32) (string, error) {
 	d := e.drivers[0]
@@ -27,7 +26,7 @@ func (e *Executor) FirstNotFinite(minibatch int, images []float32, labels []int3
 	scalars, classes := g.alloc(kernels.ScalarsBytes), g.alloc(e.Model.Labels.Bytes())
 	x.layOut(scalars, g)
 	if room := max(e.limit(0), e.memory[0].Extent); g.end > room {
-		return "", &executor.LayoutError{Limit: room, Peak: g.end, Extent: g.end}
+		return "", &LimitError{Device: d.device, Needed: g.end, Limit: room, Static: e.memory[0].Static}
 	}
 	values := make([]byte, kernels.ScalarsBytes)
 	e.scalars(minibatch).Put(values)

@@ -58,7 +58,7 @@ func TestFirstNotFinite(t *testing.T) {
 	look(m.Layers[3].Name)
 	e.opt.Limits = []int64{1}
 	e.memory[0].Extent = e.memory[0].Static
-	if _, err := e.FirstNotFinite(1, images, labels); !errors.As(err, new(*executor.LayoutError)) {
+	if _, err := e.FirstNotFinite(1, images, labels); !errors.As(err, new(*LimitError)) {
 		t.Errorf("without memory: %v", err)
 	}
 }

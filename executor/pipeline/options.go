@@ -19,7 +19,7 @@ type Result struct {
 	Minibatch int
 	Loss      float64
 	Correct   int
-	Counted   int // labels that count, as in executor.Result
+	Counted   int // labels that count
 	// Norm is that of all gradients of the step together, before clipping, with the last microbatch of a step of a plan that
 	// flushes; else NaN.
 	Norm float64
@@ -78,6 +78,8 @@ type Options struct {
 	// Audit lets New run a step of a plan that flushes that stops behind every op to check that only memory that minibatches in
 	// flight and ops hold was written (Audited). It leaves nothing behind.
 	Audit bool
+	// Observe is called behind every op of a sequence on one device, for everything that the op left. It is slow, like Audit; it may be nil.
+	Observe func(Observation)
 	// Timed records when every task ran (Timings); nil: nothing is recorded.
 	Timed *Timed
 }

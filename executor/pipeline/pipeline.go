@@ -47,6 +47,7 @@ type Executor struct {
 	stopping      stopping
 	tensors       []placed
 	byName        map[name]int // of tensors
+	gradients     []placed     // of a sequence on one device
 	evaluations   []*evaluation
 }
 

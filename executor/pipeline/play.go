@@ -97,6 +97,8 @@ func (d *driver) playCommand(ctx context.Context, c *command, v *instance) error
 		return d.current.close(c.on)
 	case doAudit:
 		return d.auditOp(v)
+	case doObserve:
+		return d.observe(c.slot)
 	case doStart:
 		d.starts(*v)
 		d.recorder.start(*v, d.done)

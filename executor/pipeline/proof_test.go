@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"plimsoll/executor"
 	"plimsoll/executor/internal/hazard"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime/host"
@@ -162,7 +161,7 @@ func TestSlipsInScriptsAreFound(t *testing.T) {
 				n++
 				tried[m.name]++
 				err := hazard.Check(list, e.streams+len(e.drivers), records)
-				var race *executor.OrderError
+				var race *OrderError
 				if err != nil && !errors.As(err, &race) {
 					t.Fatal(err)
 				}
@@ -269,7 +268,7 @@ func TestSegmentsOfAllEndsAreProved(t *testing.T) {
 					if err := e.proveSegments(n, n); err != nil {
 						t.Errorf("%s, device %d, slot %d: segments of %d minibatches show it: %v", versions, d.device, slot, n, err)
 					}
-					var race *executor.OrderError
+					var race *OrderError
 					if err := e.prove(); !errors.As(err, &race) || !bothNamed.MatchString(err.Error()) {
 						t.Errorf("%s, device %d: weights that move out of slot %d beside all others: %v", versions, d.device, slot, err)
 					} else {

@@ -8,7 +8,7 @@ import (
 )
 
 // prove proves that memory, of whatever device, is reused only behind its last user. With Pace, kernels touch nothing. Errors:
-// ErrPlan, *executor.OrderError.
+// ErrPlan, *OrderError.
 func (e *Executor) prove() error {
 	if e.opt.Pace != nil {
 		return nil

@@ -304,7 +304,11 @@ func (t *stageCompiler) store(l int, bytes int64, saved bool, to *block) error {
 }
 
 func (t *stageCompiler) backward(l int, inputs []int, out *op) error {
-	if a := t.act[l]; !a.saved {
+	a, stored := t.act[l]
+	if !stored {
+		a = t.leaving[l] // to the host, since the op before
+	}
+	if !a.saved {
 		return fmt.Errorf("layer %d was not saved", l)
 	}
 	if err := t.read(l, &out.output); err != nil {

@@ -30,16 +30,43 @@ func (e *Executor) Tensors() []executor.Tensor {
 	return all
 }
 
+// Gradients lists the gradients of a step of a sequence on one device, which Read reads behind the step: sums over its microbatches, before
+// they are clipped.
+func (e *Executor) Gradients() (all []executor.Tensor) {
+	for i := range e.gradients {
+		all = append(all, e.gradients[i].Tensor)
+	}
+	return all
+}
+
 // list lists the tensors of all stages.
 func (e *Executor) list() {
 	e.byName = map[name]int{}
 	for s := range e.order.on {
 		for _, d := range e.drivers {
-			if t := d.stages[s]; t != nil {
-				t.list(d, e.add)
+			t := d.stages[s]
+			if t == nil {
+				continue
+			}
+			if t.list(d, e.add); e.order.plan.RunsSequence() {
+				e.gradients = t.listGradients(d)
 			}
 		}
 	}
+}
+
+// listGradients returns the sums of gradients of a stage.
+func (s *localStage) listGradients(d *driver) (all []placed) {
+	for i := range s.layers {
+		l := &s.layers[i]
+		for _, q := range l.params {
+			if q.Trained {
+				t := executor.Tensor{Name: q.Name, Role: "gradient", Desc: q.Desc, Layer: l.number, Parts: q.Parts}
+				all = append(all, placed{t, q, []place{{d, s.gradient(l, 0, q.Grad), 0}}})
+			}
+		}
+	}
+	return all
 }
 
 // add adds a tensor, or another place of one that is there.
@@ -86,11 +113,14 @@ func (s *localStage) list(d *driver, add func(placed)) {
 
 // find returns a tensor by name and role.
 func (e *Executor) find(t executor.Tensor) (*placed, error) {
-	i, ok := e.byName[name{t.Role, t.Name}]
-	if !ok {
+	if i, ok := e.byName[name{t.Role, t.Name}]; ok {
+		return &e.tensors[i], nil
+	}
+	i := slices.IndexFunc(e.gradients, func(p placed) bool { return p.Role == t.Role && p.Name == t.Name })
+	if i < 0 {
 		return nil, fmt.Errorf("no stage has the %s of %s", t.Role, t.Name)
 	}
-	return &e.tensors[i], nil
+	return &e.gradients[i], nil
 }
 
 // Read copies a tensor into dst, which has its number of elements, from the first device that has it, or pieces of it. With a World all processes

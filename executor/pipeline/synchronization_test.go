@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"plimsoll/executor"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
@@ -452,7 +451,7 @@ func (x *syncSlip) found(t *testing.T, e *Executor) (found int) {
 				c := *p.command
 				lists[n] = append(lists[n], played{&c, p.of, p.by})
 			}
-			var race *executor.OrderError
+			var race *OrderError
 			if !x.change(d, lists[n], i) || !errors.As(e.proveLists(lists), &race) {
 				continue
 			}

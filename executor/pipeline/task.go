@@ -58,6 +58,7 @@ func (d taskCompiler) one(ctx context.Context, t *localStage, kind pipeline.Kind
 		return err
 	}
 	d.noteAudit()
+	d.noteObservation(t, o, f)
 	return nil
 }
 

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
-	"plimsoll/planner/pipeline"
-	"plimsoll/planner/schedule"
 )
 
 // alongSequence is what a pipelineEngine knows of a run along a sequence of one device. Each step is timed op by op, each microbatch of
@@ -57,7 +54,7 @@ func (c *pipelineEngine) countTimed(took, waited, late time.Duration) error {
 	if err != nil {
 		return err
 	}
-	parts := partsOf(ran, c.Plan.Sequence(), c.parts)
+	parts := pipe.PartTimes(ran, c.Plan.Sequence(), c.parts)
 	sum, along := *c.along.sum, c.along
 	along.sum = nil
 	rec := c.record(sum)
@@ -77,38 +74,6 @@ func (c *pipelineEngine) countTimed(took, waited, late time.Duration) error {
 	c.waited += waited
 	rec.Seconds, rec.DataWaitS = (took - late).Seconds(), waited.Seconds()
 	return c.loop.add(rec)
-}
-
-// partsOf returns what each of n microbatches of a step along a sequence took: its ops, its batch and, of the last one, the update.
-func partsOf(ran []pipe.Timing, seq schedule.Sequence, n int) []executor.Result {
-	all, begins := make([]executor.Result, n), make([]float64, n)
-	for k := range all {
-		all[k].Intervals = make([]executor.Interval, len(seq))
-	}
-	for _, t := range ran {
-		if t.Op == 0 && t.Kind == pipeline.F {
-			begins[t.Minibatch] = t.Start
-		}
-	}
-	for _, t := range ran {
-		x, begin := &all[t.Minibatch], begins[t.Minibatch]
-		switch {
-		case t.Op == pipe.TheBatch:
-			x.Upload = begin - t.Start
-		case t.Op > 0:
-			x.Intervals[t.Op-1] = executor.Interval{Start: t.Start - begin, End: t.End - begin}
-			if !seq[t.Op-1].Kind.Transfer() {
-				x.Busy += t.End - t.Start
-			}
-		case t.Kind == pipeline.B:
-			x.Sequence = t.End - begin
-		case t.Kind == pipeline.Update:
-			x.Update = t.End - t.Start
-			x.UpdateKernels = x.Update
-			x.Busy += x.Update
-		}
-	}
-	return all
 }
 
 // diverged names the first layer whose output is not finite. The step's own weights are still there: an update is skipped unless the loss

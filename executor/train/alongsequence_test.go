@@ -87,12 +87,12 @@ func TestPartsOfAStep(t *testing.T) {
 		)
 	}
 	ran = append(ran, pipe.Timing{Kind: pipeline.Update, Minibatch: 1, Start: 18, End: 18.5})
-	want := executor.Result{Upload: 0.5, Sequence: 7, Busy: 5}
-	for k, x := range partsOf(ran, seq, 2) {
+	want := executor.Times{Upload: 0.5, Sequence: 7, Busy: 5}
+	for k, x := range pipe.PartTimes(ran, seq, 2) {
 		if k == 1 {
-			want.Update, want.UpdateKernels, want.Busy = 0.5, 0.5, 5.5
+			want.Update, want.Busy = 0.5, 5.5
 		}
-		if x.Upload != want.Upload || x.Sequence != want.Sequence || x.Busy != want.Busy || x.Update != want.Update || x.UpdateKernels != want.UpdateKernels {
+		if x.Upload != want.Upload || x.Sequence != want.Sequence || x.Busy != want.Busy || x.Update != want.Update {
 			t.Errorf("part %d: %+v, want %+v", k, x, want)
 		}
 		if !slices.Equal(x.Intervals, []executor.Interval{{Start: 0, End: 2}, {Start: 2, End: 5}, {Start: 4, End: 7}}) {

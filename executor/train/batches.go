@@ -56,12 +56,9 @@ type room interface {
 	Labels() ([]int32, error)
 }
 
-// load puts a training batch into the executor's page-locked buffers.
-func (j *Job) load(e *executor.Executor, step int) error {
-	if e.StagedBytes() > 0 {
-		return loadInto(e, &j.raw, room.Pixels, step, j.Config.Batch)
-	}
-	return loadInto(e, &j.feeds, room.Images, step, j.Config.Batch)
+// LoadFirst fills the first training batch.
+func (j *Job) LoadFirst(to executor.Batch) error {
+	return loadInto(&held{values: to.Images, labels: to.Labels}, &j.feeds, room.Images, 0, j.Config.Batch)
 }
 
 func loadInto[T data.Element](to room, from *feeds[T], imagesOf func(room) ([]T, error), step, batch int) error {

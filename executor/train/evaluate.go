@@ -2,13 +2,13 @@ package train
 
 import (
 	"context"
-	"errors"
-	"io"
 	"math"
 	"runtime"
 	"slices"
 	"sync"
 
+	"plimsoll/executor"
+	pipe "plimsoll/executor/pipeline"
 	"plimsoll/models/data"
 )
 
@@ -53,31 +53,27 @@ func (s Score) MeanIoU() *float64 {
 	return &mean
 }
 
-// Evaluate predicts every test sample once; the last batch is filled up, and what fills it does not count.
-func (r *Runner) Evaluate(ctx context.Context) (Score, error) {
-	s := r.job.newScore()
-	batches, err := r.job.loader(ctx, r.Workload, data.Test, 0)
+// score lets an executor of a workload predict every test sample once; the last batch is filled up, and what fills it does not count.
+func (j *Job) score(ctx context.Context, by *pipe.Executor, w *executor.Workload) (Score, error) {
+	s := j.newScore()
+	batches, err := j.loader(ctx, w, data.Test, 0)
 	if err != nil {
 		return s, err
 	}
 	defer batches.Close()
-	r.Swap() // the other batch may be that of the next step
-	defer r.Swap()
-	classes := r.job.Config.Classes
-	logits := make([]float32, r.job.labels()*classes)
-	for {
-		fresh, labels, err := batches.next(r)
-		if errors.Is(err, io.EOF) {
-			return s, nil
+	x := &examiner{from: batches, labels: j.labels()}
+	err = by.Evaluate(ctx, x, int(j.test.Steps()), func(_ int, logits []float32) error {
+		if len(x.sheets) == 0 { // another process has the images
+			if err := x.Images(0, make([]float32, j.pixels())); err != nil {
+				return err
+			}
 		}
-		if err != nil {
-			return s, err
-		}
-		if err := r.Predict(logits); err != nil {
-			return s, err
-		}
-		s.addAll(logits, labels[:fresh*data.Labels(r.job.Set)], classes)
-	}
+		sheet := x.sheets[0]
+		x.sheets = x.sheets[1:]
+		s.addAll(logits, sheet.labels[:sheet.fresh*data.Labels(j.Set)], j.Config.Classes)
+		return nil
+	})
+	return s, err
 }
 
 // addAll counts the predictions that there are labels for. All processors look at logits; what they find is added up in the order of the

@@ -19,7 +19,7 @@ type Idle struct {
 type idleness struct{ worked, data, batch, copies float64 }
 
 // add counts a timed step.
-func (i *idleness) add(r *executor.Result, waited time.Duration) {
+func (i *idleness) add(r *executor.Times, waited time.Duration) {
 	i.worked += r.Busy
 	i.data += waited.Seconds()
 	i.batch += r.Upload

@@ -12,7 +12,6 @@ import (
 	"plimsoll/executor/checkpoint"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/stats"
-	"plimsoll/models/data"
 	"plimsoll/planner/pipeline"
 )
 
@@ -432,7 +431,7 @@ func (c *pipelineEngine) add(sum pipe.Result) error {
 	rec.Seconds, rec.DataWaitS = seconds, waited.Seconds()
 	c.since, c.idle = now, idle
 	c.waited += waited
-	c.recent.Add(&executor.Result{Sequence: seconds}, 0)
+	c.recent.Add(&executor.Times{Sequence: seconds}, 0)
 	if err := c.loop.add(rec); err != nil {
 		return err
 	}
@@ -524,24 +523,5 @@ func (c *pipelineEngine) Evaluate(ctx context.Context) (Score, error) {
 
 // score evaluates. In a process without the last stage it is nothing.
 func (c *pipelineEngine) score(ctx context.Context) (Score, error) {
-	s := c.Job.newScore()
-	batches, err := c.Job.loader(ctx, c.Plan.Work, data.Test, 0)
-	if err != nil {
-		return s, err
-	}
-	defer batches.Close()
-	x := &examiner{from: batches, labels: c.Job.labels()}
-	classes, pixels := c.Job.Config.Classes, c.Job.pixels()
-	err = c.x.Evaluate(ctx, x, int(c.Job.test.Steps()), func(_ int, logits []float32) error {
-		if len(x.sheets) == 0 { // another process has the images
-			if err := x.Images(0, make([]float32, pixels)); err != nil {
-				return err
-			}
-		}
-		sheet := x.sheets[0]
-		x.sheets = x.sheets[1:]
-		s.addAll(logits, sheet.labels[:sheet.fresh*data.Labels(c.Job.Set)], classes)
-		return nil
-	})
-	return s, err
+	return c.Job.score(ctx, c.x, c.Plan.Work)
 }

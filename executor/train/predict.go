@@ -10,6 +10,7 @@ import (
 
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
+	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/strategy"
@@ -31,15 +32,16 @@ func (j *Job) Predictor(ctx context.Context, k strategy.Kind, weights string) (*
 		return nil, fmt.Errorf("%w: --devices %s has %s, and %s takes %s with --batch %d: give a smaller batch", ErrSpec, j.Devices, units.Bytes(has), j.Model, units.Bytes(limit), j.Config.Batch)
 	}
 	var plan *pipeline.Plan
+	costs := j.Work.Unmeasured()
 	for _, s := range k.Strategies { // one of which has a plan there
-		if plan, err = executor.Plan(ctx, j.Work, j.Work.Unmeasured(), s, limit, strategy.Options{}); err == nil {
+		if plan, err = executor.Plan(ctx, j.Work, costs, s, limit, strategy.Options{}); err == nil {
 			break
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	r, err := j.Start(plan.Sequence(), executor.Options{Limit: limit})
+	r, err := j.Start(j.SequenceOf(costs, plan, limit), pipe.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +65,7 @@ type Sampling struct {
 // what comes before it as much is seen as a sample has. It needs a batch of one sample. Errors: ErrNotFinite.
 func (r *Runner) Generate(ctx context.Context, text []int32, n int, s Sampling, each func(token int32) error) error {
 	length, size := r.job.Tokens(), r.job.Config.Classes
-	logits := make([]float32, length*size)
+	logits, batch := make([]float32, length*size), pipe.NewBatch(r.Model)
 	random := rand.New(rand.NewPCG(s.Seed, s.Seed))
 	text = slices.Clone(text)
 	for made := range n {
@@ -71,15 +73,11 @@ func (r *Runner) Generate(ctx context.Context, text []int32, n int, s Sampling, 
 			return err
 		}
 		seen := text[max(0, len(text)-length):]
-		in, err := r.Images()
-		if err != nil {
-			return err
-		}
-		clear(in)
+		clear(batch.Input)
 		for i, token := range seen {
-			in[i] = math.Float32frombits(uint32(token))
+			batch.Input[i] = math.Float32frombits(uint32(token))
 		}
-		if err := r.Predict(logits); err != nil {
+		if err := r.Predict(batch, logits); err != nil {
 			return err
 		}
 		last := logits[(len(seen)-1)*size:][:size]

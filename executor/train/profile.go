@@ -74,9 +74,6 @@ func (j *Job) Feasible(ctx context.Context, s pipeline.Strategy, limit int64, op
 	return err
 }
 
-// LoadFirst puts the first training batch into an executor's buffers.
-func (j *Job) LoadFirst(e *executor.Executor) error { return j.load(e, 0) }
-
 // ErrNotKept says that a measurement is there, but not in the cache.
 var ErrNotKept = errors.New("the measurement is not kept")
 

@@ -3,13 +3,10 @@ package train
 import (
 	"errors"
 	"fmt"
-	"slices"
 
-	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	"plimsoll/internal/folder"
 	"plimsoll/planner/chain"
-	"plimsoll/planner/schedule"
 )
 
 // Run is a planned job.
@@ -132,31 +129,4 @@ func (r *Run) begin(e checkpoint.Model) (err error) {
 		r.batches, err = checkpoint.Import(r.Init, e)
 	}
 	return err
-}
-
-// Audited is the memory of one step, measured: each op's bytes are checked against what its tensors own.
-type Audited struct {
-	PeakBytes   int64   // the most that was owned while an op ran, static memory included
-	ExtentBytes int64   // the end of the highest byte that was written
-	Live        []int64 // bytes owned when each op started
-	HostBytes   int64   // page-locked memory
-	CopiesBytes int64   // of which for what is offloaded
-}
-
-// Audit runs one step that stops after every op and looks at the whole arena.
-func (j *Job) Audit(seq schedule.Sequence, opt executor.Options) (a *Audited, err error) {
-	opt.Audit = true
-	e, err := j.Start(seq, opt)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, e.Close()) }()
-	res, err := e.Train(0, 0)
-	if err != nil {
-		return nil, err
-	}
-	return &Audited{
-		PeakBytes: res.PeakBytes, ExtentBytes: res.ExtentBytes, Live: slices.Clone(res.Live),
-		HostBytes: res.HostBytes, CopiesBytes: res.CopiesBytes,
-	}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"plimsoll/executor"
+	pipe "plimsoll/executor/pipeline"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner"
@@ -74,7 +75,10 @@ func expectSmall(t *testing.T, devices string, c smallCase) {
 	t.Helper()
 	large, want := c.trainLarge(t, devices)
 	memory := int64(float64(large.Plan.Limit) / c.times)
-	if _, err := large.Job.Start(large.Job.Work.StoreAll(), executor.Options{Limit: memory}); !errors.As(err, new(*executor.LayoutError)) {
+	all, err := large.Job.StoreAll()
+	must(t, err)
+	all.Limit = memory
+	if _, err := large.Job.Start(all, pipe.Options{}); !errors.As(err, new(*pipe.LimitError)) {
 		t.Fatalf("%s: store-all in less than its memory: %v", c.model, err)
 	}
 	small, got := c.trainSmall(t, devices, memory)
@@ -138,8 +142,10 @@ func TestLimitsHoldWhateverTheTimes(t *testing.T) {
 		if bySizes++; bySizes > 1 {
 			continue
 		}
-		a, err := j.Audit(p.Sequence(), executor.Options{Limit: limit, Sim: executor.Following(times, p)})
+		r, err := j.Start(j.SequenceOf(times, p, limit), pipe.Options{Audit: true})
 		must(t, err)
+		a := r.Audited()[0]
+		must(t, r.Close())
 		if want := p.Peak() + j.Work.StaticBytes(); a.PeakBytes != want || a.ExtentBytes > limit {
 			t.Errorf("peak %d, predicted %d, extent %d, within %d", a.PeakBytes, want, a.ExtentBytes, limit)
 		}

@@ -6,8 +6,6 @@ import (
 
 	"plimsoll/executor"
 	"plimsoll/kernels/library"
-	"plimsoll/planner/schedule"
-	"plimsoll/runtime"
 	"plimsoll/runtime/devices"
 )
 
@@ -62,46 +60,3 @@ func closeTargets(all []executor.Target) (err error) {
 	}
 	return err
 }
-
-// Runner is an executor with the device that it owns.
-type Runner struct {
-	*executor.Executor
-	job  *Job
-	dev  runtime.Device
-	last executor.Result
-}
-
-// Start binds a sequence to a fresh device. The caller closes the runner.
-func (j *Job) Start(seq schedule.Sequence, opt executor.Options) (*Runner, error) {
-	target, err := j.Target()
-	if err != nil {
-		return nil, err
-	}
-	opt.Seed, opt.NoGraph, opt.Parts = j.Seed, j.NoGraph, j.Parts
-	e, err := executor.New(j.Work, target, seq, opt)
-	if err != nil {
-		return nil, errors.Join(err, target.Device.Close())
-	}
-	return &Runner{Executor: e, job: j, dev: target.Device}, nil
-}
-
-// Close releases the device.
-func (r *Runner) Close() error { return r.dev.Close() }
-
-// Train runs training step number step, from 0, on that step's batches. The result is that of its last part.
-func (r *Runner) Train(step int, rate float32) (res *executor.Result, err error) {
-	n := r.job.parts()
-	for k := range n {
-		if err := r.job.load(r.Executor, step*n+k); err != nil {
-			return nil, err
-		}
-		if res, err = r.Step(uint64(step), rate); err != nil {
-			return nil, err
-		}
-	}
-	r.last = *res
-	return res, nil
-}
-
-// Last returns the result of the latest step.
-func (r *Runner) Last() *executor.Result { return &r.last }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"plimsoll/executor"
+	pipe "plimsoll/executor/pipeline"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner"
@@ -121,9 +122,9 @@ func TestEvaluationCountsEverySampleOnce(t *testing.T) {
 	want := -1
 	for _, batch := range []int{1, 7, 32, 500} {
 		j := opened(t, tiny(batch))
-		limit, err := j.StoreAllExtent()
+		all, err := j.StoreAll()
 		must(t, err)
-		r, err := j.Start(j.Work.StoreAll(), executor.Options{Limit: limit})
+		r, err := j.Start(all, pipe.Options{})
 		must(t, err)
 		score, err := r.Evaluate(t.Context())
 		must(t, errors.Join(err, r.Close()))

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"plimsoll/executor"
+	"plimsoll/executor/pipeline"
 	"plimsoll/kernels"
 	"plimsoll/kernels/ref"
 	"plimsoll/models"
@@ -99,13 +100,14 @@ func losses(t *testing.T, m *models.Model, on executor.Target, steps uint64) (al
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := executor.New(w, on, w.StoreAll(), executor.Options{Limit: modelMemory, Seed: 3})
+	batch := pipeline.NewBatch(m)
+	e, err := pipeline.NewAlone(w, on, w.StoreAll(), pipeline.Options{Feed: batch, Limits: []int64{modelMemory}, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for step := range steps {
-		fill(t, e, step)
-		r, err := e.Step(step, 0.01)
+		fill(batch, m.Classes, step)
+		r, err := e.Step(0.01)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,19 +116,10 @@ func losses(t *testing.T, m *models.Model, on executor.Target, steps uint64) (al
 	return all
 }
 
-func fill(t *testing.T, e *executor.Executor, step uint64) {
-	t.Helper()
-	images, err := e.Images()
-	if err != nil {
-		t.Fatal(err)
-	}
-	labels, err := e.Labels()
-	if err != nil {
-		t.Fatal(err)
-	}
+func fill(b *pipeline.Batch, classes int, step uint64) {
 	r := rand.New(rand.NewPCG(step, 9))
-	copy(images, random(r, int64(len(images))))
-	for i := range labels {
-		labels[i] = int32(r.IntN(e.Model.Classes))
+	copy(b.Input, random(r, int64(len(b.Input))))
+	for i := range b.Target {
+		b.Target[i] = int32(r.IntN(classes))
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"math/rand/v2"
 
 	"plimsoll/bench/research/peers/internal/storeall"
-	"plimsoll/executor"
+	"plimsoll/executor/pipeline"
 	"plimsoll/internal/stats"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -136,39 +136,29 @@ func timeSteps(m *models.Model, update kernels.Update, threads int) (next stopwa
 	if err != nil {
 		return nil, nil, err
 	}
-	step := uint64(0)
 	next = func() (float64, error) {
-		r, err := e.Step(step, 0)
-		step++
-		return r.Seconds, err
+		r, err := e.Step(0)
+		if err != nil {
+			return 0, err
+		}
+		return r.Seconds, nil
 	}
-	if err = fillRandom(e, m); err == nil {
-		_, err = next()
-	}
-	if err != nil {
+	fillRandom(e.Batch, m)
+	if _, err = next(); err != nil {
 		return nil, nil, errors.Join(err, closed())
 	}
 	return next, closed, nil
 }
 
 // fillRandom draws a batch: pixels, or tokens of the vocabulary, and labels.
-func fillRandom(e *executor.Executor, m *models.Model) error {
-	images, err := e.Images()
-	if err != nil {
-		return err
-	}
-	labels, err := e.Labels()
-	if err != nil {
-		return err
-	}
+func fillRandom(b *pipeline.Batch, m *models.Model) {
 	r := rand.New(rand.NewPCG(1, 1))
-	for i := range images {
-		if images[i] = r.Float32(); !m.Input.DType.Float() {
-			images[i] = math.Float32frombits(r.Uint32N(uint32(m.Classes)))
+	for i := range b.Input {
+		if b.Input[i] = r.Float32(); !m.Input.DType.Float() {
+			b.Input[i] = math.Float32frombits(r.Uint32N(uint32(m.Classes)))
 		}
 	}
-	for i := range labels {
-		labels[i] = r.Int32N(int32(m.Classes))
+	for i := range b.Target {
+		b.Target[i] = r.Int32N(int32(m.Classes))
 	}
-	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"plimsoll/bench/research/peers/internal/storeall"
-	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	"plimsoll/internal/stats"
 	"plimsoll/kernels"
@@ -89,7 +88,7 @@ func stepGPT2(o options, b sequences, threads int) (t *tally, err error) {
 }
 
 // openGPT2 returns our model with the weights and the batch of a folder.
-func openGPT2(folder string, b sequences, threads int, t *tally) (*executor.Executor, func() error, error) {
+func openGPT2(folder string, b sequences, threads int, t *tally) (*storeall.Model, func() error, error) {
 	c := models.GPT2Small(b.batch, b.length)
 	c.Dropout = 0
 	m, err := models.GPT2("gpt2", c)
@@ -109,8 +108,8 @@ func openGPT2(folder string, b sequences, threads int, t *tally) (*executor.Exec
 	return e, closed, nil
 }
 
-// fillGPT2 puts the tokens and labels of a file where both batches of a model lie.
-func fillGPT2(path string, e *executor.Executor) error {
+// fillGPT2 makes the tokens and labels of a file the batch of a model.
+func fillGPT2(path string, e *storeall.Model) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -122,14 +121,7 @@ func fillGPT2(path string, e *executor.Executor) error {
 	if err := json.Unmarshal(text, &batch); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	tokens, err := e.Images()
-	if err != nil {
-		return err
-	}
-	labels, err := e.Labels()
-	if err != nil {
-		return err
-	}
+	tokens, labels := e.Batch.Input, e.Batch.Target
 	if len(batch.Tokens) != len(tokens) || len(batch.Labels) != len(labels) {
 		return fmt.Errorf("%s has %d tokens and %d labels, want %d", path, len(batch.Tokens), len(batch.Labels), len(tokens))
 	}
@@ -141,7 +133,7 @@ func fillGPT2(path string, e *executor.Executor) error {
 
 // race is steps of both, in turns.
 type race struct {
-	ours    *executor.Executor
+	ours    *storeall.Model
 	peer    *peer
 	tally   *tally
 	seconds [2][]float64 // ours, the peer's
@@ -163,7 +155,7 @@ func (r *race) run(rounds int) error {
 			return fmt.Errorf("PyTorch answers %q, want seconds, seconds of the processor and a loss: %w", answer, err)
 		}
 		busy := processorSeconds()
-		done, err := r.ours.Step(uint64(step), gpt2Rate)
+		done, err := r.ours.Step(gpt2Rate)
 		if err != nil {
 			return err
 		}

@@ -15,18 +15,29 @@ type layer struct {
 	blocks [models.Scalars + 1]runtime.Span
 	params []*parameter
 
+	tied []*parameter // parameters that are another layer's, with a gradient of their own
+
 	forward []runtime.Launch // what Programs.Save says; running statistics move
+	predict []runtime.Launch // what Programs.Eval says
 	writing []runtime.Launch // what Programs.Back says: the gradients of the parameters are written
 	adding  []runtime.Launch // likewise, but added to what is there
 
-	before, after *layer // nil at the ends
-	inputBytes    int64  // of a_{ℓ-1}, and of its gradient
+	inputs []*passage // several where the layer joins branches
+	after  *passage   // by which the output is read; nil of the loss
+}
+
+// passage is what brings an activation to a layer, and its gradient back.
+type passage struct {
+	from            *layer // nil where it is the images of a branch
+	branch          int    // of the images
+	input, gradient runtime.Span
 }
 
 // parameter is a weight or a buffer of a layer.
 type parameter struct {
 	models.Parameter
-	start       []float32 // what a run begins with
+	of          *parameter // that this one is, of another layer; nil of a layer's own
+	start       []float32  // what a run begins with
 	value, grad runtime.Span
 	states      []runtime.Span
 	update      []runtime.Launch
@@ -58,23 +69,53 @@ func newBinder(r *Reference, programs []*models.Programs) *binder {
 // layer makes layer number l, the next one.
 func (b *binder) layer(l int) *layer {
 	m, p := b.Model.Layers[l-1], b.programs[l-1]
-	y := &layer{name: m.Name, blocks: b.shared, inputBytes: m.Input().Bytes()}
-	if n := len(b.layers); n > 0 {
-		y.before = b.layers[n-1]
-		y.before.after = y
+	y := &layer{name: m.Name, blocks: b.shared}
+	for k, a := range b.Model.Wiring().Reads(l) {
+		y.inputs = append(y.inputs, b.passage(a, m.Desc(models.InputOf(k))))
 	}
-	y.blocks[models.Input] = b.take(m.Input().Storage())
 	y.blocks[models.Output] = b.take(p.SavedBytes)
 	y.blocks[models.GradOutput] = b.take(p.GradientBytes)
-	y.blocks[models.GradInput] = b.take(m.Input().Storage())
-	y.blocks[models.Scratch] = b.take(max(p.Save.Scratch, p.Back.Scratch))
+	y.blocks[models.Scratch] = b.take(max(p.Save.Scratch, p.Back.Scratch, p.Eval.Scratch))
 	y.blocks[models.Params] = b.take(p.ParamBytes)
 	y.blocks[models.Grads] = b.take(p.GradBytes)
 	for _, q := range m.Params() {
 		y.params = append(y.params, b.parameter(y, q))
 	}
+	for _, q := range m.Tied() {
+		y.tied = append(y.tied, b.share(y, q))
+	}
 	b.layers = append(b.layers, y)
 	return y
+}
+
+// passage makes the passage of an activation, of a description where it is read.
+func (b *binder) passage(activation int, d kernels.Desc) *passage {
+	p := &passage{input: b.take(d.Storage()), gradient: b.take(d.Storage())}
+	p.input.Bytes, p.gradient.Bytes = d.Bytes(), d.Bytes()
+	if w := b.Model.Wiring(); w.IsInput(activation) {
+		for p.branch = 0; w.Input(p.branch) != activation; {
+			p.branch++
+		}
+		return p
+	}
+	p.from = b.layers[activation-1]
+	p.from.after = p
+	return p
+}
+
+// share makes a parameter that is another layer's.
+func (b *binder) share(l *layer, q models.Parameter) *parameter {
+	owner := b.layers[q.Of.Layer-1]
+	p := &parameter{Parameter: q}
+	for _, of := range owner.params {
+		if of.Value.Offset == q.Of.Value.Offset {
+			p.of, p.value = of, of.value
+		}
+	}
+	if q.Trained {
+		p.grad = l.at(models.Grads).Part(q.Grad.Offset, q.Desc.Bytes())
+	}
+	return p
 }
 
 func (b *binder) parameter(l *layer, q models.Parameter) *parameter {
@@ -96,7 +137,7 @@ func (b *binder) parameter(l *layer, q models.Parameter) *parameter {
 func (b *binder) size() error {
 	var most int64
 	for _, p := range b.programs {
-		for _, s := range slices.Concat(p.Save.Steps, p.Back.Steps) {
+		for _, s := range slices.Concat(p.Save.Steps, p.Back.Steps, p.Eval.Steps) {
 			for _, add := range []bool{false, true} {
 				n, err := b.Library.Workspace(call(s, add))
 				if err != nil {
@@ -138,6 +179,11 @@ func (b *binder) bind() (err error) {
 		if l.forward, err = b.prepare(l, &p.Save, false); err != nil {
 			return err
 		}
+		if i < len(b.layers)-1 {
+			if l.predict, err = b.prepare(l, &p.Eval, false); err != nil {
+				return err
+			}
+		}
 		if l.writing, err = b.prepare(l, &p.Back, false); err != nil {
 			return err
 		}
@@ -171,11 +217,23 @@ func (b *binder) prepare(l *layer, p *models.Program, add bool) ([]runtime.Launc
 func (b *binder) operands(l *layer, r models.Refs) (kernels.Operands, error) {
 	var bad error
 	one := func(ref models.Ref) runtime.Span {
-		block := l.at(ref.Block)
 		if ref.Bytes == 0 {
 			return runtime.Span{}
 		}
-		if ref.Branch != 0 || ref.Offset+ref.Bytes > block.Bytes {
+		block := l.at(ref.Block)
+		switch ref.Block {
+		case models.Input:
+			block = l.inputs[ref.Branch].input
+		case models.GradInput:
+			block = l.inputs[ref.Branch].gradient
+		case models.Params:
+			for _, q := range l.tied {
+				if q.Value.Offset == ref.Offset {
+					return q.value
+				}
+			}
+		}
+		if ref.Offset+ref.Bytes > block.Bytes {
 			bad = fmt.Errorf("BUG: %+v is not within a block of %d bytes", ref, block.Bytes)
 		}
 		return block.Part(ref.Offset, ref.Bytes)

@@ -64,7 +64,7 @@ func New(c Config) (*Reference, error) {
 	}
 	r := &Reference{
 		Config: c, memory: &memory{device: c.Device},
-		images: make([]float32, c.Model.Input.Elements()), labels: make([]int32, c.Model.Labels.Elements()),
+		images: make([]float32, c.Model.Input.Elements()*int64(c.Model.Wiring().Inputs())), labels: make([]int32, c.Model.Labels.Elements()),
 	}
 	b := newBinder(r, programs)
 	for i, s := range c.Stages {
@@ -89,8 +89,8 @@ func (c *Config) check() error {
 	switch {
 	case c.Model == nil || c.Device == nil || c.Library == nil || c.Optimizer == nil || c.LR == nil || c.Batch == nil:
 		return fmt.Errorf("%w: Model, Device, Library, Optimizer, LR and Batch must all be given", ErrConfig)
-	case c.Model.Wiring().Joins():
-		return fmt.Errorf("%w: model %s has branches %v, want a chain", ErrConfig, c.Model.Name, c.Model.Branches)
+	case c.Model.Wiring().Joins() && len(c.Stages) > 1:
+		return fmt.Errorf("%w: model %s has branches %v, and %d stages are for a chain", ErrConfig, c.Model.Name, c.Model.Branches, len(c.Stages))
 	}
 	next := 1
 	for i, s := range c.Stages {
@@ -174,7 +174,7 @@ func (r *Reference) train(p Program, m, done int, out *Outcome) error {
 // feed uploads a minibatch and the key of its dropout.
 func (r *Reference) feed(p Program, m int) error {
 	r.Batch(m, r.images, r.labels)
-	if err := r.upload(r.first().at(models.Input), r.images); err != nil {
+	if err := r.show(); err != nil {
 		return err
 	}
 	if err := r.upload(r.shared[models.Labels], r.labels); err != nil {
@@ -184,7 +184,21 @@ func (r *Reference) feed(p Program, m int) error {
 	return r.scalars(kernels.Scalars{Seed: r.Seed, Step: step, Microbatch: microbatch, GradScale: 1})
 }
 
-func (r *Reference) first() *layer { return r.stages[0].layers[0] }
+// show uploads the images of every branch.
+func (r *Reference) show() error {
+	each := int(r.Model.Input.Elements())
+	for _, l := range r.stages[0].layers {
+		for _, p := range l.inputs {
+			if p.from != nil {
+				continue
+			}
+			if err := r.upload(p.input, r.images[p.branch*each:(p.branch+1)*each]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
 
 func (r *Reference) final() *layer {
 	layers := r.stages[len(r.stages)-1].layers

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"plimsoll/executor"
+	"plimsoll/executor/pipeline"
 	"plimsoll/kernels"
 	"plimsoll/kernels/cpu"
 	"plimsoll/models"
@@ -91,28 +92,21 @@ func (r *Reference) must(t testing.TB, p Program, minibatches int) *Outcome {
 	return out
 }
 
-// single trains with the executor of one device.
+// single trains with the executor of tables, on one device.
 func single(t testing.TB, m *models.Model, opt kernels.Update, steps int) *Outcome {
 	t.Helper()
-	on, out := target(t), &Outcome{}
+	on, out, b := target(t), &Outcome{}, pipeline.NewBatch(m)
 	w, err := executor.Compile(m, on.Library, opt)
 	must(t, err)
-	e, err := executor.New(w, on, w.StoreAll(), executor.Options{Limit: 128 << 20, Seed: 7})
+	e, err := pipeline.NewAlone(w, on, w.StoreAll(), pipeline.Options{Feed: b, Seed: 7})
 	must(t, err)
 	for step := range steps {
-		images, err := e.Images()
-		must(t, err)
-		labels, err := e.Labels()
-		must(t, err)
-		batch(m.Classes)(step, images, labels)
-		res, err := e.Step(uint64(step), rate(step))
+		batch(m.Classes)(step, b.Input, b.Target)
+		res, err := e.Step(rate(step))
 		must(t, err)
 		out.Losses, out.Correct = append(out.Losses, res.Loss), append(out.Correct, res.Correct)
 	}
 	for _, x := range e.Tensors() {
-		if x.Role == "gradient" {
-			continue
-		}
 		values := make([]float32, x.Desc.Elements())
 		must(t, e.Read(x, values))
 		out.Tensors = append(out.Tensors, Tensor{x.Role, x.Name, values})
@@ -120,8 +114,8 @@ func single(t testing.TB, m *models.Model, opt kernels.Update, steps int) *Outco
 	return out
 }
 
-// Without a delay every program is training on one device: the executor's bits, in any number of stages.
-func TestWithoutDelayItIsTheExecutorOfOneDevice(t *testing.T) {
+// Without a delay every program is training on one device: the bits of the executor of tables, in any number of stages.
+func TestWithoutDelayItIsTrainingOnOneDevice(t *testing.T) {
 	t.Parallel()
 	const steps = 4
 	zoo := []struct {

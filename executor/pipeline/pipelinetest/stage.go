@@ -15,6 +15,7 @@ type stage struct {
 	index    int
 	layers   []*layer
 	trained  []*parameter
+	tied     []*parameter    // trained ones that are another layer's
 	versions map[int]tensors // of the weights, by the number of updates that made them
 	updates  int             // so far: the number of the latest version
 	drift    drift           // for corrected backwards
@@ -30,6 +31,13 @@ func (s *stage) find() {
 	for _, p := range s.params() {
 		if p.Trained {
 			s.trained = append(s.trained, p)
+		}
+	}
+	for _, l := range s.layers {
+		for _, p := range l.tied {
+			if p.Trained {
+				s.tied = append(s.tied, p)
+			}
 		}
 	}
 }
@@ -85,14 +93,24 @@ func (s *stage) forward(version int) error {
 		return err
 	}
 	for _, l := range s.layers {
-		if l.before != nil {
-			from := l.before.at(models.Output).Part(0, l.inputBytes)
-			if err := s.copy(l.at(models.Input).Part(0, l.inputBytes), from); err != nil {
-				return err
-			}
+		if err := s.enter(l); err != nil {
+			return err
 		}
 		if err := s.run(l.forward); err != nil {
 			return fmt.Errorf("forward of layer %s: %w", l.name, err)
+		}
+	}
+	return nil
+}
+
+// enter copies what a layer reads from the layers before it.
+func (r *Reference) enter(l *layer) error {
+	for _, p := range l.inputs {
+		if p.from == nil {
+			continue
+		}
+		if err := r.copy(p.input, p.from.at(models.Output).Part(0, p.input.Bytes)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -117,8 +135,8 @@ func (s *stage) backward(version, replica int) error {
 	}
 	for _, l := range slices.Backward(s.layers) {
 		if l.after != nil {
-			from := l.after.at(models.GradInput).Part(0, l.after.inputBytes)
-			if err := s.copy(l.at(models.GradOutput).Part(0, l.after.inputBytes), from); err != nil {
+			from := l.after.gradient
+			if err := s.copy(l.at(models.GradOutput).Part(0, from.Bytes), from); err != nil {
 				return err
 			}
 		}
@@ -136,7 +154,7 @@ func (s *stage) backward(version, replica int) error {
 }
 
 func (s *stage) setGradients(sum tensors) error {
-	for i, p := range s.trained {
+	for i, p := range slices.Concat(s.trained, s.tied)[:len(sum)] {
 		if err := s.upload(p.grad, sum[i]); err != nil {
 			return err
 		}
@@ -144,9 +162,9 @@ func (s *stage) setGradients(sum tensors) error {
 	return nil
 }
 
-// gradients reads those of all trained parameters.
+// gradients reads those of all trained parameters, and behind them those of parameters that are another layer's.
 func (s *stage) gradients() (all tensors, err error) {
-	for _, p := range s.trained {
+	for _, p := range slices.Concat(s.trained, s.tied) {
 		g := make([]float32, p.elements())
 		if err := s.download(g, p.grad); err != nil {
 			return nil, err
@@ -159,7 +177,8 @@ func (s *stage) gradients() (all tensors, err error) {
 	return all, nil
 }
 
-// allReduce sums the gradients of the replicas, in the order of their numbers, once.
+// allReduce sums the gradients of the replicas, in the order of their numbers, and then those of parameters that layers share, in the order
+// of the layers, once.
 func (s *stage) allReduce() tensors {
 	order := slices.Sorted(maps.Keys(s.sums))
 	total := s.sums[order[0]]
@@ -170,8 +189,23 @@ func (s *stage) allReduce() tensors {
 			}
 		}
 	}
+	if len(total) == len(s.trained)+len(s.tied) {
+		total = s.sumTied(total)
+	}
 	s.sums = map[int]tensors{order[0]: total}
 	return total
+}
+
+// sumTied adds to the gradients of parameters those of layers that share them, and returns the former.
+func (s *stage) sumTied(all tensors) tensors {
+	own := all[:len(s.trained)]
+	for i, g := range all[len(own):] {
+		sum := own[slices.Index(s.trained, s.tied[i].of)]
+		for k, x := range g {
+			sum[k] += x
+		}
+	}
+	return own
 }
 
 // update makes the next version of the weights from the latest one and the gradients of a group of minibatches, scaled.

@@ -123,23 +123,16 @@ func (r *reference) build() (*models.Model, error) {
 }
 
 // train takes PyTorch's steps, and compares.
-func (r *result) train(e *executor.Executor, folder string) error {
+func (r *result) train(e *storeall.Model, folder string) error {
 	for step, want := range r.Losses {
-		tokens, err := e.Images()
-		if err != nil {
-			return err
-		}
-		labels, err := e.Labels()
-		if err != nil {
-			return err
-		}
+		tokens, labels := e.Batch.Input, e.Batch.Target
 		if len(tokens) != len(r.Tokens) || copy(labels, r.Labels) != len(labels) {
 			return fmt.Errorf("%s: reference.json has %d tokens and %d labels, want %d", folder, len(r.Tokens), len(r.Labels), len(tokens))
 		}
 		for i, token := range r.Tokens {
 			tokens[i] = math.Float32frombits(token)
 		}
-		done, err := e.Step(uint64(step), r.Rate)
+		done, err := e.Step(r.Rate)
 		if err != nil {
 			return err
 		}
@@ -163,19 +156,25 @@ func worse(a, b float64) float64 {
 }
 
 // gradients are a model's in place of its weights, so that they are written as weights are.
-type gradients struct{ *executor.Executor }
+type gradients struct{ *storeall.Model }
 
 // Tensors implements checkpoint.Source.
 func (g gradients) Tensors() []executor.Tensor {
-	all := slices.DeleteFunc(g.Executor.Tensors(), func(t executor.Tensor) bool { return t.Role != "gradient" })
+	all := g.Gradients()
 	for i := range all {
 		all[i].Role = "weight"
 	}
 	return all
 }
 
+// Read implements checkpoint.Source.
+func (g gradients) Read(t executor.Tensor, dst []float32) error {
+	t.Role = "gradient"
+	return g.Model.Read(t, dst)
+}
+
 // compareGradients compares the files of both.
-func (r *result) compareGradients(e *executor.Executor, folder string) (err error) {
+func (r *result) compareGradients(e *storeall.Model, folder string) (err error) {
 	temporary, err := os.MkdirTemp("", "plimsoll-language")
 	if err != nil {
 		return err

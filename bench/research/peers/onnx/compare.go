@@ -14,7 +14,6 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"plimsoll/bench/research/peers/internal/storeall"
-	"plimsoll/executor"
 	"plimsoll/models"
 	_ "plimsoll/models/onnx" // reads the files
 )
@@ -91,21 +90,14 @@ func compare(folder string) (r *result, err error) {
 }
 
 // train takes PyTorch's steps, and compares.
-func (r *result) train(e *executor.Executor, pixels []byte) error {
-	for step, want := range r.Losses {
-		images, err := e.Images()
-		if err != nil {
-			return err
-		}
-		labels, err := e.Labels()
-		if err != nil {
-			return err
-		}
+func (r *result) train(e *storeall.Model, pixels []byte) error {
+	for _, want := range r.Losses {
+		images, labels := e.Batch.Input, e.Batch.Target
 		if len(pixels)/4+len(r.Tokens) != len(images) || copy(labels, r.Labels) != len(labels) {
 			return fmt.Errorf("images.f32 has %d bytes, want %d, or reference.json %d tokens, want %d", len(pixels), 4*len(images), len(r.Tokens), len(images))
 		}
 		r.put(images, pixels)
-		done, err := e.Step(uint64(step), r.Rate)
+		done, err := e.Step(r.Rate)
 		if err != nil {
 			return err
 		}

@@ -16,7 +16,6 @@ import (
 
 	"plimsoll/bench/research/peers/internal/storeall"
 	"plimsoll/bench/research/peers/internal/worker"
-	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	"plimsoll/models"
 )
@@ -141,7 +140,7 @@ func (r request) exchange(t *testing.T, torch *worker.Worker) {
 }
 
 // fill gives every weight and buffer random values: weights of He's variance, norms near the identity.
-func (r request) fill(t *testing.T, e *executor.Executor) {
+func (r request) fill(t *testing.T, e *storeall.Model) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, x := range e.Tensors() {
@@ -166,12 +165,9 @@ func (r request) fill(t *testing.T, e *executor.Executor) {
 }
 
 // samples fills the batch, and returns its images as PyTorch has them, N,C,H,W.
-func (r request) samples(t *testing.T, e *executor.Executor) []byte {
+func (r request) samples(t *testing.T, e *storeall.Model) []byte {
 	t.Helper()
-	in, err := e.Images()
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := e.Batch.Input
 	for i, token := range r.Tokens {
 		in[i] = math.Float32frombits(uint32(token))
 	}
@@ -189,13 +185,9 @@ func (r request) samples(t *testing.T, e *executor.Executor) []byte {
 	return out
 }
 
-func predict(t *testing.T, e *executor.Executor) []float32 {
+func predict(t *testing.T, e *storeall.Model) []float32 {
 	t.Helper()
-	labels, err := e.Labels()
-	if err != nil {
-		t.Fatal(err)
-	}
-	logits := make([]float32, len(labels)*e.Model.Classes)
+	logits := make([]float32, len(e.Batch.Target)*e.Model.Classes)
 	if err := e.Predict(logits); err != nil {
 		t.Fatal(err)
 	}

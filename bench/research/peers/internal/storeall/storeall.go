@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"plimsoll/executor"
+	"plimsoll/executor/pipeline"
 	"plimsoll/kernels"
 	"plimsoll/kernels/cpu"
 	"plimsoll/models"
@@ -21,8 +22,17 @@ type Options struct {
 	Watch func(kernels.Library) kernels.Library
 }
 
+// Model takes steps, and predicts, on its batch.
+type Model struct {
+	*pipeline.Stepper
+	Batch *pipeline.Batch
+}
+
+// Predict predicts the batch and fills logits.
+func (m *Model) Predict(logits []float32) error { return m.Stepper.Predict(m.Batch, logits) }
+
 // Open returns the model with all of a step in memory, and what closes it.
-func Open(m *models.Model, o Options) (e *executor.Executor, closed func() error, err error) {
+func Open(m *models.Model, o Options) (e *Model, closed func() error, err error) {
 	if o.Update == nil {
 		o.Update = kernels.SGD{}
 	}
@@ -48,7 +58,8 @@ func Open(m *models.Model, o Options) (e *executor.Executor, closed func() error
 	if err != nil {
 		return nil, nil, errors.Join(err, dev.Close())
 	}
-	e, err = executor.New(w, executor.Target{Device: dev, Library: lib}, all, executor.Options{Limit: limit})
+	e = &Model{Batch: pipeline.NewBatch(m)}
+	e.Stepper, err = pipeline.NewAlone(w, executor.Target{Device: dev, Library: lib}, all, pipeline.Options{Feed: e.Batch, Limits: []int64{limit}})
 	if err != nil {
 		return nil, nil, errors.Join(err, dev.Close())
 	}

@@ -1,55 +1,65 @@
-package executor
+package pipeline
 
 import (
-	"context"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"plimsoll/executor"
+	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/kernels/cpu"
-	"plimsoll/kernels/ref"
+	slow "plimsoll/kernels/ref"
 	"plimsoll/models"
 	"plimsoll/planner"
 	"plimsoll/planner/strategy"
 	"plimsoll/runtime/host"
 )
 
-// zooRig is a model of the zoo on a fresh host device with the reference library, which computes in every type.
-func zooRig(t *testing.T, name string, d kernels.DType) rig {
-	t.Helper()
-	return zooRigOn(t, name, d, func(dev *host.Device) kernels.Library { return ref.New(dev) })
+// typed is a model of the zoo in a type, and a device of its own for each run.
+type typed struct {
+	*Workload
+	open func() executor.Target
 }
 
-func zooRigOn(t *testing.T, name string, d kernels.DType, open func(*host.Device) kernels.Library) rig {
+// referenceTyped computes with the reference library, in any type.
+func referenceTyped(t *testing.T, name string, d kernels.DType) typed {
+	t.Helper()
+	return newTyped(t, name, d, func(dev *host.Device) kernels.Library { return slow.New(dev) })
+}
+
+func newTyped(t *testing.T, name string, d kernels.DType, library func(*host.Device) kernels.Library) typed {
 	t.Helper()
 	m, err := models.New(name, models.Config{Batch: 4, Image: 8, Classes: 5, DType: d})
 	must(t, err)
-	dev, err := host.New(host.Config{Memory: testMemory, HostMemory: testMemory})
+	open := func() executor.Target {
+		dev, err := host.New(host.Config{Memory: testMemory, HostMemory: testMemory})
+		must(t, err)
+		t.Cleanup(func() { must(t, dev.Close()) })
+		return executor.Target{Device: dev, Library: library(dev)}
+	}
+	w, err := Compile(m, open().Library, kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4})
 	must(t, err)
-	t.Cleanup(func() { must(t, dev.Close()) })
-	lib := open(dev)
-	w, err := Compile(m, lib, kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4})
-	must(t, err)
-	return rig{w, dev, Target{Device: dev, Library: lib}}
+	return typed{w, open}
 }
 
 // Invariants 2 and 3 in bfloat16 and TF32: recomputation gives the bits of store-all at the predicted peak.
 func TestBFloat16PlansGiveTheBitsOfStoreAll(t *testing.T) {
 	t.Parallel()
-	plansGiveTheBitsOfStoreAll(t, func(name string) rig { return zooRig(t, name, kernels.BFloat16) }, 10, 5)
+	plansGiveTheBitsOfStoreAll(t, func(name string) typed { return referenceTyped(t, name, kernels.BFloat16) }, 10, 5)
 }
 
 func TestTF32PlansGiveTheBitsOfStoreAll(t *testing.T) {
 	t.Parallel()
-	plansGiveTheBitsOfStoreAll(t, func(name string) rig { return zooRig(t, name, kernels.TF32) }, 10, 5)
+	plansGiveTheBitsOfStoreAll(t, func(name string) typed { return referenceTyped(t, name, kernels.TF32) }, 10, 5)
 }
 
 // The kernels of the CPU in bfloat16, too, with two threads, where the processor has the instructions.
 func TestBFloat16PlansOfTheCPUGiveTheBitsOfStoreAll(t *testing.T) {
 	t.Parallel()
-	open := func(dev *host.Device) kernels.Library {
+	library := func(dev *host.Device) kernels.Library {
 		lib, err := cpu.New(dev, cpu.Options{Threads: 2})
 		must(t, err)
 		if _, err := lib.Workspace(kernels.Call{Op: kernels.ReLU{}, In: []kernels.Desc{kernels.F32(1).As(kernels.BFloat16)}}); err != nil {
@@ -57,38 +67,39 @@ func TestBFloat16PlansOfTheCPUGiveTheBitsOfStoreAll(t *testing.T) {
 		}
 		return lib
 	}
-	plansGiveTheBitsOfStoreAll(t, func(name string) rig { return zooRigOn(t, name, kernels.BFloat16, open) }, 4, 2) // workspace leaves less to save
+	plansGiveTheBitsOfStoreAll(t, func(name string) typed { return newTyped(t, name, kernels.BFloat16, library) }, 4, 2) // workspace leaves less to save
 }
 
-func plansGiveTheBitsOfStoreAll(t *testing.T, zooRig func(name string) rig, leastRan, leastRecomputed int) {
+func plansGiveTheBitsOfStoreAll(t *testing.T, open func(name string) typed, leastRan, leastRecomputed int) {
 	t.Helper()
 	ran, recomputed := 0, 0
 	for _, name := range []string{"tiny", "resnet20"} {
-		all := zooRig(name)
-		want := train(t, all.executor(t, all.StoreAll(), Options{Seed: 7}), 3)
-		most, err := all.PeakBytes(all.StoreAll())
+		w := open(name)
+		costs, plan := Unmeasured(w.Workload, w.StoreAll())
+		e, want := trainedOn(t, []executor.Target{w.open()}, w.Workload, costs, plan, 3, Options{})
+		want.Tensors = tensors(t, e)
+		most, err := w.PeakBytes(w.StoreAll())
 		must(t, err)
-		for _, s := range planner.Sequences() {
-			if s.Name != "rotor" && s.Name != "periodic" {
-				continue
-			}
+		for _, strategyName := range []string{"rotor", "periodic"} {
+			s, err := planner.Lookup(strategyName)
+			must(t, err)
 			for _, percent := range []int64{100, 80, 65, 50} {
-				r := zooRig(name)
-				limit := r.StaticBytes() + (most-r.StaticBytes())*percent/100
-				plan, err := Plan(context.Background(), r.Workload, costs(r.Chain()), s, limit, strategy.Options{})
-				if small := (*TooSmallError)(nil); errors.As(err, &small) {
+				limit := w.StaticBytes() + (most-w.StaticBytes())*percent/100
+				c := unequal(w.Chain())
+				plan, err := executor.Plan(t.Context(), w.Workload, c, s, limit, strategy.Options{})
+				if errors.As(err, new(*executor.TooSmallError)) {
 					continue
 				}
 				must(t, err)
-				e := r.executor(t, plan.Sequence(), Options{Seed: 7, Limit: limit, Audit: true})
-				if d := firstDifference(want, train(t, e, 3)); d != "" {
-					t.Errorf("%s, %s at %d %%: %s differs from store-all's", name, s.Name, percent, d)
+				e, got := trainedOn(t, []executor.Target{w.open()}, w.Workload, Costs{c, plan.Platform}, plan, 3, Options{Limits: []int64{limit}, Audit: true})
+				got.Tensors = tensors(t, e)
+				if d := want.FirstDifference(got); d != "" {
+					t.Errorf("%s, %s at %d %%: %s", name, s.Name, percent, d)
 				}
-				if predicted := r.StaticBytes() + plan.Peak(); e.result.PeakBytes != predicted {
-					t.Errorf("%s, %s at %d %%: measured peak %d, predicted %d", name, s.Name, percent, e.result.PeakBytes, predicted)
+				if predicted := w.StaticBytes() + plan.Peak(); e.Audited()[0].PeakBytes != predicted {
+					t.Errorf("%s, %s at %d %%: measured peak %d, predicted %d", name, s.Name, percent, e.Audited()[0].PeakBytes, predicted)
 				}
-				ran++
-				if len(plan.Sequence()) > 2*len(r.Layers) {
+				if ran++; len(plan.Sequence()) > 2*len(w.Layers) {
 					recomputed++
 				}
 			}
@@ -106,21 +117,28 @@ func TestRunsFollowFloat32(t *testing.T) {
 	t.Parallel()
 	const steps = 5
 	run := func(d kernels.DType) (losses []float64, activations int64) {
-		r := zooRig(t, "resnet20", d)
-		e := r.executor(t, r.StoreAll(), Options{Seed: 7})
+		w := referenceTyped(t, "resnet20", d)
+		b := NewBatch(w.Model)
+		e, err := NewAlone(w.Workload, w.open(), w.StoreAll(), Options{Feed: b, Seed: 7})
+		must(t, err)
 		for step := range steps {
-			fillBatch(t, e, uint64(step))
-			res, err := e.Step(uint64(step), 0.01)
+			r := rand.New(rand.NewPCG(uint64(step), 9))
+			for i := range b.Input {
+				b.Input[i] = r.Float32()*2 - 1
+			}
+			for i := range b.Target {
+				b.Target[i] = int32(r.IntN(w.Model.Classes))
+			}
+			res, err := e.Step(0.01)
 			must(t, err)
 			losses = append(losses, res.Loss)
 		}
 		for round, f := range map[string]func(float32) float32{"bfloat16": kernels.RoundBFloat16, "tf32": kernels.RoundTF32} {
-			if allRounded(t, e, f) {
+			if allRounded(tensors(t, e.Executor), f) {
 				t.Errorf("in %v the weights are rounded to %s", d, round)
 			}
 		}
-		peak, _ := e.Peak()
-		return losses, peak - r.StaticBytes()
+		return losses, e.memory[0].Peak - w.StaticBytes()
 	}
 	wide, whole := run(kernels.Float32)
 	for _, c := range []struct {
@@ -148,11 +166,9 @@ func TestRunsFollowFloat32(t *testing.T) {
 }
 
 // allRounded reports whether every element of every weight is one that round does not change.
-func allRounded(t *testing.T, e *Executor, round func(float32) float32) bool {
-	for _, x := range e.Tensors() {
-		v := make([]float32, x.Desc.Elements())
-		must(t, e.Read(x, v))
-		if x.Role == "weight" && slices.ContainsFunc(v, func(w float32) bool { return round(w) != w }) {
+func allRounded(all []pipelinetest.Tensor, round func(float32) float32) bool {
+	for _, x := range all {
+		if x.Role == "weight" && slices.ContainsFunc(x.Values, func(w float32) bool { return round(w) != w }) {
 			return false
 		}
 	}
@@ -165,12 +181,14 @@ func TestBFloat16IsDecoded(t *testing.T) {
 	t.Parallel()
 	var logits [2][]float32
 	for i, d := range []kernels.DType{kernels.Float32, kernels.BFloat16} {
-		r := zooRig(t, "resnet20", d)
-		e := r.executor(t, r.StoreAll(), Options{Seed: 7})
-		fillBatch(t, e, 1)
+		w := referenceTyped(t, "resnet20", d)
+		b := NewBatch(w.Model)
+		feedOf(w.Model).batch(1, b.Input, b.Target)
+		e, err := NewAlone(w.Workload, w.open(), w.StoreAll(), Options{Feed: b, Seed: 7})
+		must(t, err)
 		logits[i] = make([]float32, 4*5)
-		must(t, e.Predict(logits[i]))
-		name, err := e.FirstNotFinite()
+		must(t, e.Predict(b, logits[i]))
+		name, err := e.FirstNotFinite(0, b.Input, b.Target)
 		must(t, err)
 		if name != "" {
 			t.Errorf("in %v, %s is not finite", d, name)
@@ -182,7 +200,7 @@ func TestBFloat16IsDecoded(t *testing.T) {
 				must(t, e.Write(x, bad))
 			}
 		}
-		name, err = e.FirstNotFinite()
+		name, err = e.FirstNotFinite(0, b.Input, b.Target)
 		must(t, err)
 		if name != "layer2.1" {
 			t.Errorf("in %v, %q is the first that is not finite", d, name)

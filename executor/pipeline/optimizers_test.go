@@ -1,4 +1,4 @@
-package executor
+package pipeline
 
 import (
 	"bytes"
@@ -20,18 +20,17 @@ import (
 var optimizerRuns = []struct {
 	model string
 	rule  kernels.Update
-	mode  Offloading
 }{
-	{"tiny", kernels.SGD{WeightDecay: 0.1, MatricesOnly: true}, OffloadNothing},
-	{"tiny", kernels.SGD{Momentum: 0.9, WeightDecay: 0.1, MatricesOnly: true}, OffloadNothing},
-	{"tiny", kernels.SGD{Momentum: 0.9, WeightDecay: 0.1}, OffloadOptimizer},
-	{"tiny", kernels.Adam{Beta1: 0.8, Beta2: 0.99, Epsilon: 1e-6, WeightDecay: 0.1, MatricesOnly: true}, OffloadNothing},
-	{"llama-1-16", kernels.AdamW{Beta1: 0.9, Beta2: 0.95, Epsilon: 1e-8, WeightDecay: 0.5, MatricesOnly: true}, OffloadNothing},
-	{"gpt2-1-16", kernels.AdamW{Beta1: 0.9, Beta2: 0.95, Epsilon: 1e-8, WeightDecay: 0.5}, OffloadNothing},
-	{"llama-1-16", kernels.Muon{Momentum: 0.95, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.5, MatricesOnly: true}, OffloadNothing},
-	{"llama-1-16", kernels.Muon{Momentum: 0.95, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.5}, OffloadOptimizer},
-	{"gpt2-1-16", kernels.Muon{Momentum: 0.8, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.5, MatricesOnly: true}, OffloadNothing},
-	{"tiny", kernels.Muon{Momentum: 0.8, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.5, MatricesOnly: true}, OffloadNothing},
+	{"tiny", kernels.SGD{WeightDecay: 0.1, MatricesOnly: true}},
+	{"tiny", kernels.SGD{Momentum: 0.9, WeightDecay: 0.1, MatricesOnly: true}},
+	{"tiny", kernels.SGD{Momentum: 0.9, WeightDecay: 0.1}},
+	{"tiny", kernels.Adam{Beta1: 0.8, Beta2: 0.99, Epsilon: 1e-6, WeightDecay: 0.1, MatricesOnly: true}},
+	{"llama-1-16", kernels.AdamW{Beta1: 0.9, Beta2: 0.95, Epsilon: 1e-8, WeightDecay: 0.5, MatricesOnly: true}},
+	{"gpt2-1-16", kernels.AdamW{Beta1: 0.9, Beta2: 0.95, Epsilon: 1e-8, WeightDecay: 0.5}},
+	{"llama-1-16", kernels.Muon{Momentum: 0.95, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.5, MatricesOnly: true}},
+	{"llama-1-16", kernels.Muon{Momentum: 0.95, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.5}},
+	{"gpt2-1-16", kernels.Muon{Momentum: 0.8, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.5, MatricesOnly: true}},
+	{"tiny", kernels.Muon{Momentum: 0.8, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.5, MatricesOnly: true}},
 }
 
 // optimizerRun is a run's rule, and the tensors of its files.
@@ -61,16 +60,27 @@ func hiddenTensor(name string, axes int) bool {
 	return axes > 1
 }
 
+// stepping binds store-all to a device of its own.
+func stepping(t testing.TB, w *Workload, opt Options) *Stepper {
+	t.Helper()
+	if opt.Seed = 7; opt.Feed == nil {
+		opt.Feed = feedOf(w.Model)
+	}
+	e, err := NewAlone(w, targets(t, 1, host.Config{})[0], w.StoreAll(), opt)
+	must(t, err)
+	return e
+}
+
 // recordRun takes steps and records them by the tensors of files.
-func recordRun(t *testing.T, model string, rule kernels.Update, mode Offloading) optimizerRun {
+func recordRun(t *testing.T, model string, rule kernels.Update) optimizerRun {
 	t.Helper()
 	m, err := models.New(model, models.Config{Batch: 2, Image: 8, Channels: 3, Classes: 11})
 	must(t, err)
-	e := offloaded(t, m, host.Config{}, rule, mode).storeAll(t)
+	e := stepping(t, workloadOf(t, m, rule), Options{})
 	run := optimizerRun{Kind: rule.Kind(), Rule: rule, Rate: 0.05}
 	index := map[string]int{}
 	each := func(role string, do func(*optimizerTensor, []float64)) {
-		for _, x := range e.Tensors() {
+		for _, x := range append(e.Tensors(), e.Gradients()...) {
 			if x.Role != role {
 				continue
 			}
@@ -97,9 +107,8 @@ func recordRun(t *testing.T, model string, rule kernels.Update, mode Offloading)
 		}
 	}
 	each("weight", func(x *optimizerTensor, v []float64) { x.Start = v })
-	for step := range 3 {
-		fillBatch(t, e, uint64(step+1))
-		_, err := e.Step(uint64(step), float32(run.Rate))
+	for range 3 {
+		_, err := e.Step(float32(run.Rate))
 		must(t, err)
 		each("gradient", func(x *optimizerTensor, v []float64) { x.Grads = append(x.Grads, v) })
 	}
@@ -128,7 +137,7 @@ func (r *optimizerRun) check(t *testing.T, by string, want [][]float64) {
 func TestOptimizersByFiles(t *testing.T) {
 	t.Parallel()
 	for _, c := range optimizerRuns {
-		run := recordRun(t, c.model, c.rule, c.mode)
+		run := recordRun(t, c.model, c.rule)
 		var want [][]float64
 		for i := range run.Tensors {
 			want = append(want, run.Tensors[i].train(c.rule, run.Rate))
@@ -146,7 +155,7 @@ func TestOptimizersArePyTorchs(t *testing.T) {
 	}
 	var runs []optimizerRun
 	for _, c := range optimizerRuns {
-		runs = append(runs, recordRun(t, c.model, c.rule, c.mode))
+		runs = append(runs, recordRun(t, c.model, c.rule))
 	}
 	text, err := json.Marshal(runs)
 	must(t, err)
