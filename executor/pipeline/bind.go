@@ -116,14 +116,14 @@ func (b *binder) noteUse(s *localStage, o *op, f frame, list []prepared) {
 	}
 }
 
-// use implements opLaunches.
-func (b *binder) use(id int) (template any, operands []int64, isOp bool) {
+// Use implements OpLaunches.
+func (b *binder) Use(id int) (template any, operands []int64, isOp bool) {
 	u, isOp := b.uses[id]
 	return u.opTemplate, u.operands, isOp
 }
 
-// again implements opLaunches.
-func (b *binder) again(id int, operands []int64) (prepared, error) {
+// Again implements OpLaunches.
+func (b *binder) Again(id int, operands []int64) (prepared, error) {
 	use := b.uses[id]
 	f := *use.frame
 	f.skips, f.deltas = slices.Clone(f.skips), slices.Clone(f.deltas)

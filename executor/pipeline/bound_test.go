@@ -104,7 +104,7 @@ func follow(o *order, halfDuplex map[[2]int]*halfDuplex, n, group, at int, r *ra
 		}
 		x := followed{instance: v}
 		if b := halfDuplex[[2]int{min(d, v.to), max(d, v.to)}]; b != nil && v.kind.Communication() {
-			x.need, x.pass = b.changes(run, v, -1), b.changes(run, v, 1)
+			x.need, x.pass = b.Changes(run, v, -1), b.Changes(run, v, 1)
 		}
 		all[d] = append(all[d], x)
 	}

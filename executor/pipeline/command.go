@@ -27,14 +27,14 @@ type command struct {
 
 	played occasion   // in which periods
 	ahead  int        // played when the minibatch so many behind the row's own is in the run
-	link   sharedLink // played when this link changes its direction at the row's message; nil: always
+	link   SharedLink // played when this link changes its direction at the row's message; nil: always
 	step   int        // at the message before it (-1), or at the one behind it (1)
 }
 
-// sharedLink is a link that carries one message at a time.
-type sharedLink interface {
-	// changes reports whether it changes its direction between a message and the one before it (step -1) or behind it (step 1) in a run.
-	changes(run *bound, v instance, step int) bool
+// SharedLink is a link that carries one message at a time.
+type SharedLink interface {
+	// Changes reports whether it changes its direction between a message and the one before it (step -1) or behind it (step 1) in a run.
+	Changes(run *bound, v instance, step int) bool
 }
 
 // occasion says in which periods a command of a row is played.
@@ -99,7 +99,7 @@ type commandKey struct {
 	slot     int
 	played   occasion
 	ahead    int
-	link     sharedLink
+	link     SharedLink
 	step     int
 }
 

@@ -50,11 +50,11 @@ func (b *halfDuplex) reset() {
 	}
 }
 
-// changes reports whether the link changes its direction between a message and the one before it (step -1) or behind it (step 1)
+// Changes reports whether the link changes its direction between a message and the one before it (step -1) or behind it (step 1)
 // in a segment. New weights take no turns with what comes before and after them: they leave when all gradients of the step have come, and
 // the next step begins when they have. The other end may be in another segment: it has then sent all that this one takes in the segment before, and the
 // link is as free as at the beginning of a run.
-func (b *halfDuplex) changes(in *bound, v instance, step int) bool {
+func (b *halfDuplex) Changes(in *bound, v instance, step int) bool {
 	n, r := len(b.instructions), b.order.repeats
 	least, most := shifts(b.instructions)
 	at := slices.Index(b.instructions, v.instruction)
@@ -75,7 +75,7 @@ func (b *halfDuplex) acquire(ctx context.Context, in *bound, v instance, q queue
 	if b == nil {
 		return nil
 	}
-	changes := b.changes(in, v, -1)
+	changes := b.Changes(in, v, -1)
 	other := b.end(v.to)
 	if changes {
 		if _, err := receive(ctx, b.passed[other]); err != nil {
@@ -90,7 +90,7 @@ func (b *halfDuplex) release(in *bound, v instance, q queue) error {
 	if b == nil {
 		return nil
 	}
-	changes := b.changes(in, v, 1)
+	changes := b.Changes(in, v, 1)
 	e := 1 - b.end(v.to)
 	if changes {
 		b.passed[e] <- struct{}{}

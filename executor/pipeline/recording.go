@@ -8,7 +8,7 @@ import (
 
 // recording is what a driver does in a dry run, row by row and period by period.
 type recording struct {
-	opLaunches
+	OpLaunches
 	flush     bool // the plan has a flush: what is not played has no place
 	ahead     int  // what is noted is of a minibatch so many behind that of its task
 	known     map[commandKey]int32
@@ -34,18 +34,18 @@ type recordedOpening struct {
 	list []int32
 }
 
-// opLaunches knows what launches of ops are for, by their numbers.
-type opLaunches interface {
-	// use returns what a launch has in common with those of the same op that work elsewhere, and where it works; false: it is not of an op.
-	use(id int) (template any, operands []int64, isOp bool)
-	// again returns the launch of the same op that works elsewhere.
-	again(id int, operands []int64) (prepared, error)
+// OpLaunches knows what launches of ops are for, by their numbers.
+type OpLaunches interface {
+	// Use returns what a launch has in common with those of the same op that work elsewhere, and where it works; false: it is not of an op.
+	Use(id int) (template any, operands []int64, isOp bool)
+	// Again returns the launch of the same op that works elsewhere.
+	Again(id int, operands []int64) (prepared, error)
 }
 
 // newRecording returns one of so many rows and stages.
-func newRecording(ops opLaunches, flush bool, rows, stages int) *recording {
+func newRecording(ops OpLaunches, flush bool, rows, stages int) *recording {
 	return &recording{
-		opLaunches: ops, flush: flush, known: map[commandKey]int32{}, alike: map[commandKey]int32{}, lists: [][]int32{nil}, byText: map[string]int32{"": 0},
+		OpLaunches: ops, flush: flush, known: map[commandKey]int32{}, alike: map[commandKey]int32{}, lists: [][]int32{nil}, byText: map[string]int32{"": 0},
 		done: make([][]int32, rows), behind: make([][]int32, stages), slots: make([][]int32, stages),
 	}
 }
@@ -73,7 +73,7 @@ func (r *recording) number(c command) int32 {
 // command is its own operand.
 func (r *recording) split(c *command, number int32) (like commandKey, operands []int64) {
 	like = c.key()
-	template, operands, isOp := r.use(c.id)
+	template, operands, isOp := r.Use(c.id)
 	switch {
 	case c.verb == doLaunch && isOp:
 		like.id, like.launch = 0, template
@@ -89,10 +89,10 @@ func (r *recording) split(c *command, number int32) (like commandKey, operands [
 // make returns a command of the template of another one, with other operands.
 func (r *recording) make(like *command, operands []int64) (*command, error) {
 	c := *like
-	switch _, _, isOp := r.use(c.id); {
+	switch _, _, isOp := r.Use(c.id); {
 	case c.verb == doLaunch && isOp:
 		var err error
-		if c.prepared, err = r.again(c.id, operands); err != nil {
+		if c.prepared, err = r.Again(c.id, operands); err != nil {
 			return nil, err
 		}
 	case c.verb == doCopy:

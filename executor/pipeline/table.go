@@ -217,7 +217,7 @@ func (c *command) plays(run *bound, v *instance, in bool) bool {
 	case !in:
 		return false
 	}
-	return c.link == nil || c.link.changes(run, *v, c.step)
+	return c.link == nil || c.link.Changes(run, *v, c.step)
 }
 
 // settle returns what puts the latest weights into slot 0 behind so many minibatches; none: they are there.
