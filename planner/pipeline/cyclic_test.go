@@ -105,7 +105,7 @@ func TestPlansThatUpdateLast(t *testing.T) {
 	c, p := stateful(), &pipeline.Platform{Devices: 1, Memory: []int64{1000}, Host: 100, Duplex: true, HostMemory: 2000}
 	const last = "Pw1 Fall1 Pw2 Fall2 B2 Og2 Dw2 B1 Og1 Dw1 H2 H1"
 	const primed = "H2' Pw1 Fall1 Pw2 Fall2 B2 Og2 Dw2 B1 Og1 Dw1 H1"
-	for text, breaks := range map[string]string{last: "", primed: "", streamed: "op 7, H2: an update needs all gradients of its step"} {
+	for text, breaks := range map[string]string{last: "", primed: "", streamed: "op 7 (H2): an update needs all gradients of its step"} {
 		plan := pipeline.NewCycle(c.Name, "", parsed(t, text), p)
 		plan.UpdatesLast = true
 		err := plan.PredictCycle(c)
