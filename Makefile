@@ -239,7 +239,7 @@ torch: # PyTorch, torchvision and onnx: those of PYTHON, else of PyPI
 test-oracle: build torch ## judge training, optimizers, files, plans and ONNX models by PyTorch, in float64 where it decides: that of PYTHON, else of PyPI (minutes)
 	$(WITH_TORCH) tools/plimsoll_export_test.py
 	cd $(RESEARCH) && PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -timeout 60m ./peers/language ./peers/onnx ./peers/zoo
-	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -run OptimizersArePyTorchs ./executor
+	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -run OptimizersArePyTorchs ./executor/pipeline
 	go test -count=1 -v -run 'NoFloatStopsJSON|WeightsThatAreNoNumbers|ReportsWithoutNumbers' ./cmd/plimsoll
 	cd $(RESEARCH) && PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) PLIMSOLL_PROGRAM=$(CURDIR)/bin/plimsoll go test -count=1 -v -timeout 60m ./peers/oracle -out $(CURDIR)/$(RESEARCH)/results/oracle.md
 

@@ -55,7 +55,7 @@ func Drifted(c *chain.Chain, factor float64) *chain.Chain {
 	out.Layers, out.Extra = slices.Clone(c.Layers), maps.Clone(c.Extra)
 	for i := range out.Layers {
 		l := &out.Layers[i]
-		l.ForwardS, l.BackwardS, l.Update.DeviceS = factor*l.ForwardS, factor*l.BackwardS, factor*l.Update.DeviceS
+		l.ForwardS, l.BackwardS, l.Update.DeviceS, l.Update.NormS = factor*l.ForwardS, factor*l.BackwardS, factor*l.Update.DeviceS, factor*l.Update.NormS
 		for _, t := range []**float64{&l.DiscardForwardS, &l.BackwardInputS, &l.BackwardWeightS} {
 			if *t != nil {
 				x := factor * **t

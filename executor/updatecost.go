@@ -25,7 +25,7 @@ func (w *Workload) SizeUpdates(c *chain.Chain) *chain.Chain {
 	out.Layers = slices.Clone(c.Layers)
 	for i := range out.Layers {
 		u, of := &out.Layers[i].Update, w.Model.Layers[i]
-		*u = chain.Update{DeviceS: u.DeviceS, HostS: u.HostS}
+		*u = chain.Update{DeviceS: u.DeviceS, HostS: u.HostS, NormS: u.NormS}
 		if ties := of.Tied(); len(ties) > 0 {
 			u.WeightsOf, out.Layers[i].WeightBytes = ties[0].Of.Layer, 0
 			continue
@@ -235,13 +235,18 @@ func (m *updateMeter) openHost(c *chain.Chain) (err error) {
 
 // measure writes the times of a class into its layers.
 func (m *updateMeter) measure(ctx context.Context, class *updateClass, c *chain.Chain) error {
-	onDevice, err := m.seconds(ctx, m.target.Library, runtime.Span{Bytes: m.arena}, class.updates, m.onStream)
+	arena := runtime.Span{Bytes: m.arena}
+	onDevice, err := m.seconds(ctx, m.target.Library, arena, class.updates, (*updateRoom).prepare, m.onStream)
+	if err != nil {
+		return err
+	}
+	norm, err := m.seconds(ctx, m.target.Library, arena, class.updates, (*updateRoom).prepareNorm, m.onStream)
 	if err != nil {
 		return err
 	}
 	var onHost *float64
 	if m.onHost != nil {
-		s, err := m.seconds(ctx, m.onHost, runtime.Span{Space: runtime.Host, Bytes: m.host}, class.updates, m.onThreads)
+		s, err := m.seconds(ctx, m.onHost, runtime.Span{Space: runtime.Host, Bytes: m.host}, class.updates, (*updateRoom).prepare, m.onThreads)
 		switch {
 		case err == nil:
 			onHost = &s
@@ -251,7 +256,7 @@ func (m *updateMeter) measure(ctx context.Context, class *updateClass, c *chain.
 	}
 	for _, l := range class.layers {
 		u := &c.Layer(l).Update
-		u.DeviceS, u.HostS = onDevice, onHost
+		u.DeviceS, u.HostS, u.NormS = onDevice, onHost, norm
 	}
 	return nil
 }
@@ -272,16 +277,19 @@ func (m *updateMeter) onThreads(l runtime.Launch) (float64, error) {
 	return time.Since(begun).Seconds(), err
 }
 
-// seconds returns the median time of the updates of a layer in a space. Those of which the space holds no copy are measured in part; a
+// preparation prepares the launches that are timed in a room, one for each copy of the operands.
+type preparation func(*updateRoom, kernels.Updater, kernels.Update) ([]runtime.Launch, error)
+
+// seconds returns the median time of the updates of a layer, or of its gradient's norm, in a space. Those of which the space holds no copy are measured in part; a
 // whole takes longer by as many elements as it has more. Errors: those of by.
 func (m *updateMeter) seconds(
-	ctx context.Context, by kernels.Updater, space runtime.Span, updates []kernels.UpdateOperands, timed func(runtime.Launch) (float64, error),
+	ctx context.Context, by kernels.Updater, space runtime.Span, updates []kernels.UpdateOperands, prepare preparation, timed func(runtime.Launch) (float64, error),
 ) (float64, error) {
 	room, err := newUpdateRoom(by, m.Optimizer, space, updates)
 	if err != nil {
 		return 0, err
 	}
-	launches, err := room.prepare(by, m.Optimizer)
+	launches, err := prepare(room, by, m.Optimizer)
 	if err != nil {
 		return 0, err
 	}
@@ -309,6 +317,7 @@ type updateRoom struct {
 	updates   []kernels.UpdateOperands // as much of each as there is room for
 	share     float64                  // by which whole updates have more elements
 	workspace int64
+	partials  int64 // bytes of the partial sums of a norm, which lie in the workspace
 	bytes     int64 // of a copy
 }
 
@@ -340,16 +349,17 @@ func partOf(by kernels.Updater, u kernels.Update, updates []kernels.UpdateOperan
 		}
 		r.workspace = max(r.workspace, kernels.Align(need))
 		r.bytes += updateBytes(u, o)
-		r.updates = append(r.updates, o)
+		r.updates, r.partials = append(r.updates, o), r.partials+8*kernels.GuardPartials(o.Elements)
 	}
+	r.workspace = max(r.workspace, kernels.Align(r.partials))
 	r.share = float64(elements(updates)) / float64(elements(r.updates))
 	return r, nil
 }
 
 func (r *updateRoom) firstCopy() int64 { return kernels.ScalarsBytes + r.workspace }
 
-// prepare binds the updates to each copy of their operands.
-func (r *updateRoom) prepare(by kernels.Updater, u kernels.Update) (launches []runtime.Launch, err error) {
+// copies binds the updates to each copy of their operands.
+func (r *updateRoom) copies(u kernels.Update) (all [][]kernels.UpdateOperands, workspace runtime.Span) {
 	at := int64(0)
 	take := func(bytes int64) runtime.Span {
 		s := r.space.Part(at, bytes)
@@ -358,16 +368,42 @@ func (r *updateRoom) prepare(by kernels.Updater, u kernels.Update) (launches []r
 	}
 	scalars, workspace := take(kernels.ScalarsBytes), take(r.workspace)
 	for copies := min((r.space.Bytes-r.firstCopy())/r.bytes, mostCopies); copies > 0; copies-- {
-		var all []kernels.UpdateOperands
+		var list []kernels.UpdateOperands
 		for _, o := range r.updates {
 			bytes := o.Elements * kernels.Float32.Size()
 			o.Scalars, o.Workspace, o.Param, o.Grad = scalars, workspace, take(bytes), take(bytes)
 			for range kernels.StatesOf(u, o.Matrix) {
 				o.States = append(o.States, take(bytes))
 			}
-			all = append(all, o)
+			list = append(list, o)
 		}
-		l, err := by.PrepareUpdate(u, all...)
+		all = append(all, list)
+	}
+	return all, workspace
+}
+
+// prepare prepares the update of each copy.
+func (r *updateRoom) prepare(by kernels.Updater, u kernels.Update) (launches []runtime.Launch, err error) {
+	all, _ := r.copies(u)
+	for _, list := range all {
+		l, err := by.PrepareUpdate(u, list...)
+		if err != nil {
+			return nil, err
+		}
+		launches = append(launches, l)
+	}
+	return launches, nil
+}
+
+// prepareNorm prepares the partial sums of the gradients of each copy.
+func (r *updateRoom) prepareNorm(by kernels.Updater, u kernels.Update) (launches []runtime.Launch, err error) {
+	all, workspace := r.copies(u)
+	for _, list := range all {
+		o := kernels.GuardOperands{Partials: workspace.Part(0, r.partials)}
+		for _, x := range list {
+			o.Grads = append(o.Grads, x.Grad)
+		}
+		l, err := by.PrepareGuard(kernels.Guard{}, o)
 		if err != nil {
 			return nil, err
 		}

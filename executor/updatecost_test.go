@@ -56,7 +56,7 @@ func TestProfilesHaveUpdates(t *testing.T) {
 		if u.StateBytes != state || layer.WeightGradient() != r.Layers[l-1].GradBytes || u.WeightsOf != 0 {
 			t.Errorf("%s: %+v, want %d bytes of state and %d of gradient", layer.Name, u, state, r.Layers[l-1].GradBytes)
 		}
-		if (u.DeviceS > 0) != (state > 0) || (u.HostS != nil) != (state > 0) || u.HostS != nil && *u.HostS <= 0 {
+		if (u.DeviceS > 0) != (state > 0) || (u.NormS > 0) != (state > 0) || (u.HostS != nil) != (state > 0) || u.HostS != nil && *u.HostS <= 0 {
 			t.Errorf("%s: %+v, of %d bytes of state", layer.Name, u, state)
 		}
 		if u.HostS == nil {

@@ -228,6 +228,7 @@ func badTrains() []badCase {
 		{"train: lr-gamma", []string{"train", "-m", "tiny", "--lr-schedule", "step", "--option", "step.every=5", "--option", "step.gamma=1.5"}, 2, []string{"--option step.gamma is 1.5"}},
 		{"train: offload-state", []string{"train", "-m", "tiny", "--offload-state", "all"}, 2, []string{`--offload-state: unknown value "all"`, "none, optimizer, weights"}},
 		{"train: offload-state and a strategy", []string{"train", "-m", "tiny", "--offload-state", "weights", "--strategy", "rotor"}, 2, []string{"--strategy and --offload-state weights, which is --strategy layer-window", "give one of them"}},
+		{"train: offload-state of branches", []string{"train", "-m", "siamese", "--image", "8", "--offload-state", "weights"}, 2, []string{"siamese has branches", "plans that move weights and state"}},
 		{"train: host memory", []string{"train", "-m", "tiny", "--offload-state", "weights", "--host-memory", "1MiB"}, 3, []string{"1,048,576 B", "the smallest that works for this plan is", "of it for what it offloads"}},
 		{"train: clip", []string{"train", "-m", "tiny", "--clip-norm", "NaN"}, 2, []string{"--clip-norm is NaN"}},
 		{"train: eval", []string{"train", "-m", "tiny", "--eval-every", "-1"}, 2, []string{"--eval-every is -1"}},

@@ -80,7 +80,7 @@ func badTrainPipes(t *testing.T) []badCase {
 		{"accumulate: strategy", train("--accumulate", "2", "--strategy", "gpip"), 2, []string{`"gpip"`, "rotor-exact"}},
 		{"accumulate: slots", train("--accumulate", "2", "--strategy", "gpipe", "--slots", "9"), 2, []string{"--slots is for one device"}},
 		{"accumulate: rotor's slots", train("--accumulate", "2", "--strategy", "gpipe", "--option", "rotor.slots=9"), 2, []string{"--option rotor.slots is a setting of rotor", "gpipe"}},
-		{"accumulate: branches", []string{"train", "-m", "siamese", "--image", "8", "--accumulate", "2"}, 2, []string{"--accumulate: siamese has branches"}},
+		{"accumulate: branches", []string{"train", "-m", "siamese", "--image", "8", "--accumulate", "2"}, 2, []string{"siamese has branches, and parts of a step", "leave --accumulate and --offload-state out"}},
 		{"train on devices: table", on("--strategy", write(t, filepath.Join(t.TempDir(), "late.csv"), "0B0,0F0\n1F0,1B0\n")), 2, []string{"late.csv", "illegal schedule"}},
 		{"train on devices: no table", on("--strategy", "none.csv"), 2, []string{"none.csv"}},
 	}

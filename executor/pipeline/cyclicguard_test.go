@@ -3,6 +3,7 @@ package pipeline
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -231,5 +232,94 @@ func TestCyclicPlansThatCannotClip(t *testing.T) {
 	_, err = Needs(w, Costs{c, p}, apart, Options{MaxNorm: 1})
 	if !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), "B1: layers [1 ") {
 		t.Errorf("apart: %v", err)
+	}
+}
+
+// Random cyclic plans whose updates wait for all gradients clip as the resident plan.
+func TestRandomCyclicPlansClip(t *testing.T) {
+	t.Parallel()
+	trials, cases := 12, guardedCases
+	if testing.Short() {
+		trials, cases = 2, cases[1:3]
+	}
+	seen := map[string]int{}
+	for i, z := range cases {
+		m, err := models.New(z.name, z.config)
+		must(t, err)
+		w := workloadOf(t, m, z.rule)
+		c, flush := withState(w), counted(w, 1)
+		r := rand.New(rand.NewPCG(uint64(i), 41))
+		for _, n := range []int{1, 3} {
+			want := clippedRun(t, targets(t, 1, host.Config{}), w, flush, planFor(t, "1f1b-flush", flush, pipeline.Options{Microbatches: n}), Options{MaxNorm: z.most})
+			for k := range trials {
+				p := &pipeline.Platform{Devices: 1, Memory: []int64{pipeline.NoLimit}, Host: 4e10, Duplex: k%2 == 0, HostMemory: 1 << 40}
+				walk := cycleWalk{r: r, c: c, lazy: 2 + r.IntN(12), updatesLast: true}
+				plan := pipeline.NewCycle(c.Name, "random", walk.write(n), p)
+				plan.UpdatesLast = true
+				if err := plan.PredictCycle(c); err != nil {
+					t.Fatalf("%v\n%v", err, plan.Cycle)
+				}
+				got := clippedRun(t, targets(t, 1, host.Config{Chaos: uint64(k + 1)}), w, Costs{c, p}, plan, Options{MaxNorm: z.most, Audit: k%2 == 0})
+				if d := guardedDifference(want, got); d != "" {
+					t.Errorf("%s, %d microbatches, trial %d: %s\n%v", z.name, n, k, d, plan.Cycle)
+				}
+				count(seen, plan.Cycle)
+			}
+		}
+	}
+	t.Log(seen)
+	for _, what := range []string{"plan", "H", "U", "Og", "Pg", "prime"} {
+		if seen[what] < 1 {
+			t.Errorf("%d of %q: %v", seen[what], what, seen)
+		}
+	}
+}
+
+// The prover refuses a table in which updates on the host do not wait for the verdict on the norm, and one in which the verdict comes to the host
+// behind what they wait for.
+func TestUpdatesOnTheHostWaitForTheNorm(t *testing.T) {
+	t.Parallel()
+	z := cyclicCases[1]
+	m, err := models.New(z.name, z.config)
+	must(t, err)
+	w := workloadOf(t, m, z.rule)
+	c := withState(w)
+	p := &pipeline.Platform{Devices: 1, Memory: []int64{pipeline.NoLimit}, Host: 4e10, HostMemory: 1 << 40}
+	plan := guardedPlans["early"].plan(t, c, p, "early", 1, true)
+	e, err := New(w, targets(t, 1, host.Config{}), Costs{c, p}, plan, Options{Feed: still{}, Rate: rate, MaxNorm: 1})
+	must(t, err)
+	cyclic := e.drivers[0].stages[0].cyclic
+	judges := &cyclic.ops[cyclic.guard.judges]
+	refuse := func(r *row, changed []cell, named ...string) {
+		t.Helper()
+		list := r.lists[0]
+		r.lists[0] = changed
+		err := e.prove()
+		r.lists[0] = list
+		race, ok := errors.AsType[*executor.OrderError](err)
+		for _, name := range named {
+			ok = ok && strings.Contains(err.Error(), name)
+		}
+		if !ok {
+			t.Errorf("%v: %v, %v", r.op, race, err)
+		}
+	}
+	waits, verdicts := 0, 0
+	for i := range e.drivers[0].table.rows {
+		r := &e.drivers[0].table.rows[i]
+		for k, x := range r.lists[0] {
+			switch c := x.variants[0]; {
+			case r.op.Kind == schedule.HostUpdate && c.verb == doWait && c.event == judges.end:
+				refuse(r, other(r.lists[0], k, 0, func(c *command) { c.played = never }), "adamw in H")
+				waits++
+			case r.op == judges.Op && c.verb == doCopy && c.dst == cyclic.guard.verdict:
+				refuse(r, moved(r.lists[0], k, len(r.lists[0])-1), "adamw in H", "a copy in "+judges.String())
+				verdicts++
+			}
+		}
+	}
+	must(t, e.prove())
+	if waits == 0 || verdicts != 1 {
+		t.Errorf("%d updates on the host wait for the verdict by themselves, of %d verdicts", waits, verdicts)
 	}
 }

@@ -25,15 +25,21 @@ type cycleWalk struct {
 	base cycle.Sequence
 	gaps []cycle.Sequence
 	lazy int // how seldom something moves; at 1 it never rests
+
+	updatesLast bool // updates are behind the last backward, and gradients of shared weights meet on the device
 }
 
 // randomCycle returns a plan of so many microbatches that is valid by its making.
 func randomCycle(r *rand.Rand, c *chain.Chain, microbatches int) cycle.Sequence {
-	w := cycleWalk{r: r, c: c, lazy: 2 + r.IntN(12)}
+	return (&cycleWalk{r: r, c: c, lazy: 2 + r.IntN(12)}).write(microbatches)
+}
+
+// write writes a plan.
+func (w *cycleWalk) write(microbatches int) cycle.Sequence {
 	w.interleave(microbatches)
 	w.gaps = make([]cycle.Sequence, len(w.base))
-	for _, l := range r.Perm(c.Len()) {
-		if l++; c.Owner(l) == l {
+	for _, l := range w.r.Perm(w.c.Len()) {
+		if l++; w.c.Owner(l) == l {
 			w.state(l)
 		}
 	}
@@ -145,21 +151,29 @@ type layerWalk struct {
 	items     map[bool]copyStatus // the weights, and, if there is one, the state (true)
 	gradients map[int]bool        // by layer: whether it is on the host; absent: there is none
 	gap       int
+	meet      int            // up to this gap gradients stay on the device
 	ops       cycle.Sequence // in the gap
 }
 
 // state writes the ops of a layer's weights and state, and of the gradients of all layers that read these weights.
 func (w *cycleWalk) state(layer int) {
-	n, first, last := len(w.base), -1, 0
+	n, first, last, shared := len(w.base), -1, 0, false
 	for p, op := range w.base {
 		if w.c.Owner(op.Layer) == layer && !op.Kind.Transfer() {
+			shared = shared || op.Layer != layer
 			if last = p; first < 0 {
 				first = p
 			}
 		}
 	}
 	update := last + 1 + w.r.IntN(n+first-last)*w.r.IntN(2)
-	x := layerWalk{cycleWalk: w, layer: layer, onHost: w.r.IntN(2) == 0, primed: update >= n, items: map[bool]copyStatus{}, gradients: map[int]bool{}}
+	meet := -1
+	if w.updatesLast {
+		if update = n + w.r.IntN(first+1)*w.r.IntN(2); shared {
+			meet = last
+		}
+	}
+	x := layerWalk{cycleWalk: w, meet: meet, layer: layer, onHost: w.r.IntN(2) == 0, primed: update >= n, items: map[bool]copyStatus{}, gradients: map[int]bool{}}
 	begin := map[bool]copyStatus{}
 	for _, item := range []bool{false, true}[:min(2, 1+int(w.c.Layer(layer).Update.StateBytes))] {
 		if begin[item] = isNewer; x.onHost {
@@ -210,7 +224,7 @@ func (x *layerWalk) wander() {
 		}
 	}
 	for l := range x.c.Len() {
-		for _, there := x.gradients[l+1]; there && x.sometimes(); {
+		for _, there := x.gradients[l+1]; there && x.gap > x.meet && x.sometimes(); {
 			x.moveGradient(l + 1)
 		}
 	}

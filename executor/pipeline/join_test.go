@@ -2,11 +2,13 @@ package pipeline
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"plimsoll/executor"
+	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner"
@@ -163,5 +165,46 @@ func TestJoinsTrainAsTheReference(t *testing.T) {
 	t.Logf("%d plans ran, %d of them recompute", ran, recomputed)
 	if ran < 22 || recomputed < 16 {
 		t.Errorf("only %d plans ran, %d of them with recomputation", ran, recomputed)
+	}
+}
+
+// Along the gradient of all weights the loss of a join rises by the gradient's norm.
+func TestJoinsDescendAlongTheirGradient(t *testing.T) {
+	t.Parallel()
+	for name, m := range joins(t) {
+		w := workload(t, m)
+		at := func(weights []pipelinetest.Tensor) (*Stepper, *Step) {
+			e := stepping(t, w, Options{}) // each time the first step: the same dropout
+			for i, x := range e.Tensors() {
+				if weights != nil {
+					must(t, e.Write(x, weights[i].Values))
+				}
+			}
+			step, err := e.Step(0)
+			must(t, err)
+			return e, step
+		}
+		e, first := at(nil)
+		gradients := map[string][]float32{}
+		for _, x := range e.Gradients() {
+			gradients[x.Name] = make([]float32, x.Desc.Elements())
+			must(t, e.Read(x, gradients[x.Name]))
+		}
+		const reach = 2e-3
+		along := func(distance float64) float64 {
+			moved := tensors(t, stepping(t, w, Options{}).Executor)
+			for _, x := range moved {
+				for i := range x.Values {
+					if x.Role == "weight" {
+						x.Values[i] += float32(distance / first.Norm * float64(gradients[x.Name][i]))
+					}
+				}
+			}
+			_, step := at(moved)
+			return step.Loss
+		}
+		if slope := (along(reach) - along(-reach)) / (2 * reach); !(math.Abs(slope/first.Norm-1) < 0.03) {
+			t.Errorf("%s: the loss rises by %v, the gradient's norm is %v", name, slope, first.Norm)
+		}
 	}
 }

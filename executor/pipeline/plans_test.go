@@ -267,6 +267,66 @@ func TestRandomTransfersTrainAsTheReference(t *testing.T) {
 	}
 }
 
+// Without a wait of a sequence with transfers its table is not proved, unless the wait is for a rule alone: a transfer follows the compute ops
+// before it.
+func TestWaitsOfTransfersAreNeeded(t *testing.T) {
+	t.Parallel()
+	w := workload(t, testModel(t))
+	rnd := rand.New(rand.NewPCG(31, 32))
+	found, waits := 0, 0
+	for range 8 {
+		c := unequal(w.Chain())
+		plan := randomTransfers(t, rnd, w, c)
+		e, err := New(w, targets(t, 1, host.Config{}), Costs{c, plan.Platform}, plan, Options{Feed: feedOf(w.Model), Rate: rate})
+		if errors.As(err, new(*executor.UnusedPrefetchError)) {
+			continue
+		}
+		must(t, err)
+		for _, x := range slices.Collect(e.drivers[0].table.commands()) {
+			if x.verb != doWait {
+				continue
+			}
+			was := *x
+			x.verb, x.event = doBegin, nil
+			if e.prove() != nil {
+				found++
+			}
+			*x = was
+			waits++
+		}
+		must(t, e.prove())
+	}
+	t.Logf("%d of %d waits were missed", found, waits)
+	if found < 80 || found < waits*6/10 {
+		t.Errorf("%d of %d waits were missed", found, waits)
+	}
+}
+
+// Sequences that break a rule, or move what nothing can move, are refused before a device gives memory.
+func TestBrokenSequencesAreRefused(t *testing.T) {
+	t.Parallel()
+	w := workload(t, testModel(t))
+	on := targets(t, 1, host.Config{})[0]
+	seq := w.StoreAll()
+	n := len(w.Layers)
+	moved := slices.Concat(seq[:2], schedule.Sequence{{Kind: schedule.Offload, Layer: 2}}, seq[2:n], schedule.Sequence{{Kind: schedule.Prefetch, Layer: 2}}, seq[n:])
+	rule := func(err error) bool { return errors.As(err, new(*schedule.RuleError)) }
+	for _, x := range []struct {
+		name    string
+		seq     schedule.Sequence
+		refused func(error) bool
+	}{
+		{"a missing op", seq[1:], rule}, {"no backward", seq[:n], rule},
+		{"a transfer without a link", moved, func(err error) bool { return errors.Is(err, schedule.ErrNoLink) }},
+	} {
+		if _, err := NewAlone(w, on, x.seq, Options{Feed: feedOf(w.Model)}); !x.refused(err) {
+			t.Errorf("%s: %v", x.name, err)
+		}
+	}
+	_, err := NewAlone(w, on, seq, Options{Feed: feedOf(w.Model)})
+	must(t, err)
+}
+
 // Plans that recompute and plans that transfer, on networks as they are used.
 // Only this test finds wrong bits of packed outputs, or of layers of many branches, that are recomputed or moved.
 func TestPlansOfRealModelsTrainAsTheReference(t *testing.T) {

@@ -73,7 +73,11 @@ func TestBFloat16PlansOfTheCPUGiveTheBitsOfStoreAll(t *testing.T) {
 func plansGiveTheBitsOfStoreAll(t *testing.T, open func(name string) typed, leastRan, leastRecomputed int) {
 	t.Helper()
 	ran, recomputed := 0, 0
-	for _, name := range []string{"tiny", "resnet20"} {
+	names := []string{"tiny", "resnet20"}
+	if testing.Short() {
+		names, leastRan, leastRecomputed = names[:1], max(1, leastRan/5), max(1, leastRecomputed/5)
+	}
+	for _, name := range names {
 		w := open(name)
 		costs, plan := Unmeasured(w.Workload, w.StoreAll())
 		e, want := trainedOn(t, []executor.Target{w.open()}, w.Workload, costs, plan, 3, Options{})
@@ -115,7 +119,10 @@ func plansGiveTheBitsOfStoreAll(t *testing.T, open func(name string) typed, leas
 // memory for activations, in TF32 in as much. Weights are float32.
 func TestRunsFollowFloat32(t *testing.T) {
 	t.Parallel()
-	const steps = 5
+	steps := 5
+	if testing.Short() {
+		steps = 2
+	}
 	run := func(d kernels.DType) (losses []float64, activations int64) {
 		w := referenceTyped(t, "resnet20", d)
 		b := NewBatch(w.Model)

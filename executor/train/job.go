@@ -96,7 +96,7 @@ func (j *Job) divide() error {
 	}
 	if max(j.Microbatches, j.Parts) > 0 && models.OfPairs(j.Model) {
 		if j.alone() {
-			return fmt.Errorf("%w: --accumulate: %s has branches, and parts of a step are for single chains: leave it out, and give --memory", ErrSpec, j.Model)
+			return fmt.Errorf("%w: %s has branches, and parts of a step, and plans that move weights and state, are for single chains: leave --accumulate and --offload-state out, and give --memory", ErrSpec, j.Model)
 		}
 		return fmt.Errorf("%w: --devices %s: %s has branches, and pipelines are for single chains: train it on one device", ErrSpec, j.Devices, j.Model)
 	}

@@ -14,31 +14,13 @@ import (
 	"plimsoll/models/data"
 )
 
-// engine trains a run along its plan: pipelineEngine, or deviceEngine as long as that has no tables (JobPlan.hasTable). It counts each
-// step (loop.add). Whenever a method returns, nothing is under way on a device.
-type engine interface {
-	checkpoint.Model
-	// Evaluate scores every test sample once.
-	Evaluate(ctx context.Context) (Score, error)
-	// pass trains a step or, without a flush, all steps up to the next evaluation. Errors: ErrInterrupted, when ctx has ended meanwhile.
-	pass(ctx context.Context) error
-	// save saves a checkpoint of the steps done (loop.attempted), unless that is done.
-	save()
-	// gather ends what is under way behind the last step, and returns the weights of all processes and their hash.
-	gather() (trained checkpoint.Model, sha256 string, err error)
-	// measure adds to the outcome what was measured of this engine's steps.
-	measure() error
-	// close gives the devices of a run back that ends with err, and returns that and what else goes wrong.
-	close(err error) error
-}
-
 // loop is a run while it runs.
 //
 // Invariants: weights, optimizer state and history are those after step steps, whenever a method returns; a
 // checkpoint is saved between steps only, before the evaluation that is due.
 type loop struct {
 	*Run
-	engine  engine
+	engine  *pipelineEngine
 	out     *Outcome
 	step    int // steps done, which is the number of the next one
 	saved   int // steps of the latest checkpoint of this run, -1 before the first

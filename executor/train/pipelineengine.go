@@ -51,7 +51,7 @@ type pipelineEngine struct {
 const timedSteps = 15
 
 // openPipeline binds the plan to the devices, on which it measures a step with a flush.
-func openPipeline(ctx context.Context, l *loop) (engine, error) {
+func openPipeline(ctx context.Context, l *loop) (*pipelineEngine, error) {
 	c := &pipelineEngine{loop: l, parts: l.Job.parts(), early: map[int]pipe.Result{}}
 	if !l.Plan.IsPipeline() {
 		c.along = &alongSequence{}
@@ -92,7 +92,7 @@ func (c *pipelineEngine) bind(ctx context.Context) (err error) {
 	return c.devices()
 }
 
-// close implements engine.
+// close gives the devices of a run back that ends with err, and returns that and what else goes wrong.
 func (c *pipelineEngine) close(err error) error {
 	if c.deaf != nil {
 		c.deaf()
@@ -188,7 +188,8 @@ func (c *pipelineEngine) options(r *Run) pipe.Options {
 // where the run has gone on from, whatever plan it had before.
 func (r *Run) rateOf(step int) float32 { return r.Rate.At(step - (step-r.begun())%r.Plan.unit()) }
 
-// pass sends steps through the pipeline, and tells what became of checkpoints.
+// pass trains a step or, without a flush, all steps up to the next evaluation, and tells what became of checkpoints. Errors: ErrInterrupted, when
+// ctx has ended meanwhile.
 func (c *pipelineEngine) pass(ctx context.Context) error {
 	if c.along != nil {
 		return c.trainStep(ctx)
@@ -204,7 +205,7 @@ func (c *pipelineEngine) pass(ctx context.Context) error {
 	return c.time()
 }
 
-// gather implements engine: it waits for checkpoints, and brings the weights of all processes together.
+// gather waits for checkpoints behind the last step, and returns the weights of all processes and their hash.
 func (c *pipelineEngine) gather() (trained checkpoint.Model, sha256 string, err error) {
 	c.settle()
 	switch {
@@ -489,18 +490,18 @@ func (c *pipelineEngine) safe() (steps int, dir bool) {
 	return max(c.saved, c.begun()), c.Saves.Dir != nil
 }
 
-// Tensors implements engine.
+// Tensors implements checkpoint.Model.
 func (c *pipelineEngine) Tensors() []executor.Tensor { return c.x.Tensors() }
 
-// Read implements engine. What is not finite is not read, and so not saved.
+// Read implements checkpoint.Model. What is not finite is not read, and so not saved.
 func (c *pipelineEngine) Read(t executor.Tensor, dst []float32) error {
 	return finiteSource{c.x}.Read(t, dst)
 }
 
-// Write implements engine.
+// Write implements checkpoint.Model.
 func (c *pipelineEngine) Write(t executor.Tensor, src []float32) error { return c.x.Write(t, src) }
 
-// Evaluate implements engine: every test sample once.
+// Evaluate scores every test sample once.
 func (c *pipelineEngine) Evaluate(ctx context.Context) (Score, error) {
 	if c.others == nil {
 		return c.score(ctx)

@@ -120,6 +120,7 @@ type Update struct {
 	StateBytes    int64    // what an update needs beyond weights and gradient: moments, a master copy of rounded weights
 	DeviceS       float64  // update_s, on the device
 	HostS         *float64 // host_update_s; nil: the host cannot
+	NormS         float64  // norm_s, in which the device adds up the squares of the gradient, where gradients are clipped
 	// WeightsOf is the layer whose weights these are, where two layers are tied, numbered from 1; 0: the layer's own. The sizes and times of
 	// the owner count.
 	WeightsOf int

@@ -192,6 +192,7 @@ func (u *Update) list(out fields.List) fields.List {
 	out = fields.Unless(out, 0, "state_bytes", u.StateBytes)
 	out = fields.Unless(out, 0, "update_s", u.DeviceS)
 	out = fields.Optional(out, "host_update_s", u.HostS)
+	out = fields.Unless(out, 0, "norm_s", u.NormS)
 	return fields.Unless(out, 0, "weights_of", u.WeightsOf)
 }
 
@@ -201,6 +202,7 @@ func (u *Update) take(o *fields.Object) {
 	u.StateBytes = o.Int("state_bytes", 0)
 	u.DeviceS = o.Float("update_s", 0)
 	u.HostS = o.OptionalFloat("host_update_s")
+	u.NormS = o.Float("norm_s", 0)
 	raw := o.Raw("weights_of")
 	switch number, name := 0, ""; {
 	case raw == nil:

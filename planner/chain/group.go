@@ -159,6 +159,7 @@ func (c *Chain) mergeUpdate(first, last int) (m Update) {
 		said = said || u.GradientBytes != nil
 		m.StateBytes += u.StateBytes
 		m.DeviceS += u.DeviceS
+		m.NormS += u.NormS
 		switch {
 		case u.HostS != nil:
 			host += *u.HostS

@@ -134,6 +134,7 @@ func (t *totals) update(l *Layer) {
 	t.bytes("state_bytes", u.StateBytes)
 	t.time("update_s", u.DeviceS)
 	t.optionalTime("host_update_s", u.HostS)
+	t.time("norm_s", u.NormS)
 	gradient := l.WeightGradient()
 	switch {
 	case t.err != nil || u.WeightsOf != 0:

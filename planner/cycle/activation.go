@@ -94,5 +94,18 @@ func (l *ledger) addGradient(t *task, op Op) (reason string) {
 	g.latest = microbatch
 	g.parts++
 	l.wait(g.fetched)
+	if l.updatesLast && l.whole(g.owner) {
+		t.ticks += l.costs.layers[g.owner].norm
+	}
 	return ""
+}
+
+// whole reports whether the gradients of a layer's weights, of all layers that read them, are those of all microbatches of the step.
+func (l *ledger) whole(owner int) bool {
+	for _, i := range l.users[owner] {
+		if g := &l.gradients[i]; g.step != l.step || g.parts < len(l.microbatches) {
+			return false
+		}
+	}
+	return true
 }

@@ -16,7 +16,7 @@ type costs struct {
 
 // layerTicks is the durations of one layer; never: no such op is possible.
 type layerTicks struct {
-	forward, discard, backward, update, host int64
+	forward, discard, backward, update, host, norm int64
 	// Copies to the device and to the host.
 	plain, saved, weights, state, gradient [2]int64
 }
@@ -74,6 +74,7 @@ func (r *recorder) layer(t *layerTicks, l *chain.Layer) {
 	r.add(&t.discard, decimal(l.DiscardSeconds()))
 	r.add(&t.backward, decimal(l.BackwardS))
 	r.add(&t.update, decimal(l.Update.DeviceS))
+	r.add(&t.norm, decimal(l.Update.NormS))
 	var host *big.Rat
 	if l.Update.HostS != nil {
 		host = decimal(*l.Update.HostS)

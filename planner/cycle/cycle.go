@@ -11,7 +11,8 @@
 //     host, Pg back. Og, Pg, U and H carry a prime exactly where the gradient is that of the step before.
 //   - A layer with a gradient of 0 bytes is frozen. Tied layers have a gradient each, which Og and Pg move by its layer's number; the other
 //     ops name the owner of the weights, and its update needs and frees all of their gradients.
-//   - With Limits.UpdatesLast no update of a step starts before its last B has ended.
+//   - With Limits.UpdatesLast no update of a step starts before its last B has ended. The B that makes the gradient of some weights whole then
+//     takes norm_s longer, in which the device adds up its squares.
 //
 // Time: compute ops (F, B, U) run one at a time, copies in their order on each direction of the link, or all on one link, host updates on a
 // stream of their own. An op starts when its stream is free, what it reads has arrived, and its memory fits; an op that does not compute also

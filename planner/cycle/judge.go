@@ -93,7 +93,7 @@ func (l *ledger) op(t *task, op Op) (reason string) {
 		reason = l.ofState(t, op)
 	}
 	if _, runs := streamOf(op.Kind); runs {
-		t.ticks = l.costs.of(op, t.takes+t.hostTakes) // what a transfer of an activation moves, it takes on one side
+		t.ticks += l.costs.of(op, t.takes+t.hostTakes) // what a transfer of an activation moves, it takes on one side
 	}
 	return reason
 }

@@ -282,3 +282,31 @@ func TestSimulationsEndAfterTheStepsOfTheLimits(t *testing.T) {
 		t.Errorf("%d steps: %v", limits.Steps, err)
 	}
 }
+
+// With Limits.UpdatesLast the backward that makes the gradient of some weights whole takes the norm's time too, once in a step. By hand: six
+// forwards and backwards of a second, of two microbatches twelve; the norm of the tied weights is measured behind B1, which is the last
+// backward of both layers.
+func TestTheNormTakesTime(t *testing.T) {
+	t.Parallel()
+	c := tiedChain()
+	c.Layers[0].Update.NormS = 0.5
+	c.Layers[2].Update.NormS = 8 // which is not the owner
+	for text, want := range map[string]float64{
+		"Fall1 Fall2 Fall3 B3 B2 B1 U1": 6.5,
+		"Fall1.1 Fall2.1 Fall3.1 B3.1 B2.1 B1.1 Fall1.2 Fall2.2 Fall3.2 B3.2 B2.2 B1.2 U1": 12.5,
+	} {
+		seq, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, last := range []bool{true, false} {
+			r, err := Simulate(c, seq, Link{1, 1, true}, Limits{Memory: NoLimit, Host: NoLimit, UpdatesLast: last})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if wants := map[bool]float64{true: want, false: want - 0.5}[last]; r.Period != wants {
+				t.Errorf("%s, updates last %v: %v s, want %v", text, last, r.Period, wants)
+			}
+		}
+	}
+}

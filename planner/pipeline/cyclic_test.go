@@ -98,3 +98,33 @@ func TestBadCyclicPlans(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A plan says that its updates wait for all gradients, in its file too. It is refused by the op where one does not.
+func TestPlansThatUpdateLast(t *testing.T) {
+	t.Parallel()
+	c, p := stateful(), &pipeline.Platform{Devices: 1, Memory: []int64{1000}, Host: 100, Duplex: true, HostMemory: 2000}
+	const last = "Pw1 Fall1 Pw2 Fall2 B2 Og2 Dw2 B1 Og1 Dw1 H2 H1"
+	const primed = "H2' Pw1 Fall1 Pw2 Fall2 B2 Og2 Dw2 B1 Og1 Dw1 H1"
+	for text, breaks := range map[string]string{last: "", primed: "", streamed: "op 7 (H2): an update needs all gradients of its step"} {
+		plan := pipeline.NewCycle(c.Name, "", parsed(t, text), p)
+		plan.UpdatesLast = true
+		err := plan.PredictCycle(c)
+		broken, refused := errors.AsType[*cycle.RuleError](err)
+		if refused != (breaks != "") || refused && !strings.Contains(broken.Error(), breaks) || !refused && err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		var file bytes.Buffer
+		if err := plan.Encode(&file); err != nil {
+			t.Fatal(err)
+		}
+		read, err := pipeline.Decode(&file)
+		if err != nil || !read.UpdatesLast {
+			t.Fatalf("%s: read %+v, %v", text, read, err)
+		}
+		_, failure := pipeline.Check(c, p, read)
+		_, unordered := pipeline.Order(c, p, read, 0)
+		if (failure != nil) != refused || (unordered != nil) != refused {
+			t.Errorf("%s: checked %v, ordered %v", text, failure, unordered)
+		}
+	}
+}

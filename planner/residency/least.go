@@ -67,7 +67,7 @@ func sizesAlone(c *chain.Chain) *chain.Chain {
 	out.Layers = make([]chain.Layer, len(c.Layers))
 	for i, l := range c.Layers {
 		l.ForwardS, l.BackwardS, l.Update.DeviceS = second, second, second
-		l.DiscardForwardS, l.BackwardInputS, l.BackwardWeightS = nil, nil, nil
+		l.DiscardForwardS, l.BackwardInputS, l.BackwardWeightS, l.Update.NormS = nil, nil, nil, 0
 		if l.Update.HostS != nil {
 			l.Update.HostS = &second
 		}

@@ -68,14 +68,15 @@ const searchSteps = 60
 // classify puts layers of equal costs together.
 func (p *problem) classify() {
 	type costs struct {
-		forward, backward, update, host  float64
+		forward, backward                float64
+		update, host, norm               float64
 		output, weights, gradient, state int64
 		users                            int
 	}
 	number := map[costs]int{}
 	for _, o := range p.owners {
 		l := p.c.Layer(o)
-		k := costs{l.ForwardS, l.BackwardS, l.Update.DeviceS, p.hostSeconds(o),
+		k := costs{l.ForwardS, l.BackwardS, l.Update.DeviceS, p.hostSeconds(o), l.Update.NormS,
 			l.OutputBytes, l.WeightBytes, l.WeightGradient(), l.Update.StateBytes, len(p.users[o])}
 		i, known := number[k]
 		if !known {

@@ -82,6 +82,7 @@ func (s *trials) zeroOffload() {
 	s.eachLevel("zero-offload", func(o *order) *choice {
 		x := s.blank(o)
 		s.updateOnHost(x, every)
+		x.moves[stateItem] = true // of layers that the host cannot update
 		return x
 	})
 }
