@@ -296,7 +296,7 @@ func TestUpdatesOnTheHostWaitForTheNorm(t *testing.T) {
 		r.lists[0] = changed
 		err := e.prove()
 		r.lists[0] = list
-		race, ok := errors.AsType[*executor.OrderError](err)
+		race, ok := errors.AsType[*OrderError](err)
 		for _, name := range named {
 			ok = ok && strings.Contains(err.Error(), name)
 		}
