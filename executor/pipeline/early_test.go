@@ -101,7 +101,7 @@ func TestHostMemoryIsLimited(t *testing.T) {
 	_, err = bind(1)
 	small, ok := errors.AsType[*executor.HostLimitError](err)
 	if !ok || small.Needed > w.LeastHostBytes() {
-		t.Fatalf("%v; the executor of one device needs %d", err, w.LeastHostBytes())
+		t.Fatalf("%v; LeastHostBytes says %d", err, w.LeastHostBytes())
 	}
 	e, err := bind(small.Needed)
 	if err != nil || e.HostBytes() != small.Needed {

@@ -13,7 +13,7 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// The first layer that is not finite is the one that has a bad weight, or the first one of a bad image, as on the executor of one device;
+// The first layer that is not finite is the one that has a bad weight, or the first one of a bad image;
 // nothing changes for that.
 func TestFirstNotFinite(t *testing.T) {
 	t.Parallel()

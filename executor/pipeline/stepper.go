@@ -18,7 +18,7 @@ type Stepper struct {
 	step Step
 }
 
-// Step is what a step gave and took.
+// Step holds the results and the times of a training step.
 type Step struct {
 	Loss    float64 // the mean over the microbatches
 	Correct int     // predictions, before the update
@@ -73,7 +73,7 @@ func (s *Stepper) Step(rate float32) (*Step, error) {
 	return &s.step, err
 }
 
-// PartTimes returns what each of n microbatches of a step along a sequence took: its ops, its batch and, of the last one, the update.
+// PartTimes returns the times of each of n microbatches of a step along a sequence: its ops, its batch and, of the last one, the update.
 func PartTimes(ran []Timing, seq schedule.Sequence, n int) []executor.Times {
 	all, begins := make([]executor.Times, n), make([]float64, n)
 	for k := range all {

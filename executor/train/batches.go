@@ -56,11 +56,6 @@ type room interface {
 	Labels() ([]int32, error)
 }
 
-// LoadFirst fills the first training batch.
-func (j *Job) LoadFirst(to executor.Batch) error {
-	return loadInto(&held{values: to.Images, labels: to.Labels}, &j.feeds, room.Images, 0, j.Config.Batch)
-}
-
 func loadInto[T data.Element](to room, from *feeds[T], imagesOf func(room) ([]T, error), step, batch int) error {
 	images, err := imagesOf(to)
 	if err != nil {

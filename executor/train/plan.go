@@ -101,8 +101,8 @@ func (p *JobPlan) versions() pipeline.Versions {
 	return p.Versions
 }
 
-// PredictedSeconds returns the time of a training step by the plan. It leaves out the update of a pipeline, and transfers of offloaded state
-// (executor.StateCost). A plan without a flush has the share of a minibatch in its period.
+// PredictedSeconds returns the time of a training step by the plan. It leaves out the update of a pipeline. A plan without a flush has the
+// share of a minibatch in its period.
 func (p *JobPlan) PredictedSeconds() float64 {
 	if !p.IsPipeline() {
 		return float64(p.Group)*p.Predicted.Makespan + executor.UpdateSeconds(p.Costs.Chain)

@@ -62,6 +62,11 @@ func (r *Runner) Evaluate(ctx context.Context) (Score, error) {
 	return r.job.score(ctx, r.Executor, r.Workload)
 }
 
+// LoadFirst fills the first training batch.
+func (j *Job) LoadFirst(to executor.Batch) error {
+	return loadInto(&held{values: to.Images, labels: to.Labels}, &j.feeds, room.Images, 0, j.Config.Batch)
+}
+
 // trainingBatches is a feed of a job's training batches, for one device, which asks for one after the other.
 type trainingBatches struct {
 	job    *Job
