@@ -64,7 +64,7 @@ func (f *fitter) findHosts() error {
 		if err != nil {
 			return err
 		}
-		f.hosts = f.Work.Updates(host)
+		f.hosts = f.Work.HasUpdates(host)
 		return nil
 	})
 }
