@@ -111,6 +111,9 @@ func (j *Job) divide() error {
 
 // alone reports whether the job is for one device.
 func (j *Job) alone() bool {
+	if j.Described != nil {
+		return true
+	}
 	items, err := devices.Parse(j.Devices)
 	return j.Processes < 2 && err == nil && len(items) == 1 && items[0].Parts <= 1
 }
