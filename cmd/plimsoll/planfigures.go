@@ -361,7 +361,9 @@ func (f *planFigures) writeCycle(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "chain\t%s\n", f.Chain)
 	fmt.Fprintf(w, "strategy\t%s\n", pipeline.Name(f.Strategy, f.Winner))
-	fmt.Fprintf(w, "peak\t%s\n", units.Precise(f.Peak[0]))
+	if f.modelFigures == nil { // whose arena is that of the executor's layout
+		fmt.Fprintf(w, "peak\t%s\n", units.Precise(f.Peak[0]))
+	}
 	batches := "1 microbatch"
 	if f.Microbatches > 1 {
 		batches = fmt.Sprintf("%d microbatches", f.Microbatches)

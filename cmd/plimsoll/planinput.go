@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -302,6 +303,7 @@ func (f planFiles) writable(chain string) error {
 
 // write writes the plan, its drawing and its timeline, as predicted: all files or none.
 func (p *anyPlan) write(files planFiles) error {
+	p.noteEstimate()
 	var all []atomicfile.Output
 	add := func(path string, write func(io.Writer) error) {
 		if path != "" {
@@ -318,6 +320,17 @@ func (p *anyPlan) write(files planFiles) error {
 		add(files.trace, trace)
 	}
 	return atomicfile.WriteAll(atomicfile.OS{}, all...)
+}
+
+// noteEstimate says in the plan's file that its predicted times rest on an estimated chain.
+func (p *anyPlan) noteEstimate() {
+	if !p.chain.Estimated {
+		return
+	}
+	if p.plan.Extra == nil {
+		p.plan.Extra = map[string]json.RawMessage{}
+	}
+	p.plan.Extra["estimated"] = json.RawMessage("true")
 }
 
 // pictures returns what draws a plan, the memory over time or a pipeline's timeline, and what writes its timeline for Perfetto.

@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -13,11 +14,12 @@ import (
 )
 
 // Chain returns the chain of a workload with estimated times: of every op, of updates on the device and, where the host can make them, on the
-// host, and of the link. What ops, copies and updates take from each other is not estimated. Errors: those of the ops.
+// host, and of the link. What ops, copies and updates take from each other is not estimated. Errors: those of the ops,
+// chain.ErrFormat where times are no numbers.
 func (d *Device) Chain(w *executor.Workload) (*chain.Chain, error) {
 	c := w.Chain()
 	c.Name, c.Device, c.Estimated = fmt.Sprintf("%s (estimated for %s)", c.Name, d.Name), d.Name, true
-	c.HostMemoryBandwidth = d.HostRate
+	c.HostMemoryBandwidth = d.HostRate * d.of(hostUpdate, "", "").Memory
 	update := 0.0
 	for i, programs := range w.Layers {
 		l := &c.Layers[i]
@@ -27,7 +29,7 @@ func (d *Device) Chain(w *executor.Workload) (*chain.Chain, error) {
 		l.Update.DeviceS, l.Update.HostS = d.updates(w.Optimizer, w.UpdatesOf(i+1))
 		update += l.Update.DeviceS
 	}
-	return c, d.addExtras(c, update)
+	return c, cmp.Or(d.addExtras(c, update), c.Validate())
 }
 
 // addExtras adds the link and the update of all layers.
@@ -75,6 +77,9 @@ func (d *Device) call(c kernels.Call) (float64, error) {
 		return 0, err
 	}
 	t := c.Computes()
+	if operations > 0 && d.Rates[t.String()] == 0 {
+		return 0, d.lacks(t)
+	}
 	return d.seconds(d.of(c.Op.Kind(), c.Pass.String(), t.String()), t, operations, bytes), nil
 }
 

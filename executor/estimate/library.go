@@ -42,13 +42,18 @@ func (l library) Name() string { return "none (estimated for " + l.Device.Name +
 // Workspace implements kernels.Library. Errors: *kernels.TypeError where the device has no rate of the call's type.
 func (l library) Workspace(c kernels.Call) (int64, error) {
 	_, operations, err := c.Cost()
-	if t := c.Computes().String(); err == nil && l.Rates[t] == 0 {
-		err = &kernels.TypeError{Needs: fmt.Sprintf("a rate of %s in field \"flop_per_s\" of device %s", t, l.Device.Name)}
+	if t := c.Computes(); err == nil && l.Rates[t.String()] == 0 {
+		err = l.lacks(t)
 	}
 	if err != nil || operations == 0 {
 		return 0, err
 	}
 	return l.Device.Workspace, nil
+}
+
+// lacks says that the device has no rate of a type.
+func (d *Device) lacks(t kernels.DType) error {
+	return &kernels.TypeError{Needs: fmt.Sprintf("a rate of %v in field \"flop_per_s\" of device %s", t, d.Name)}
 }
 
 // Prepare implements kernels.Library.
