@@ -46,21 +46,22 @@ sequence() {
         fetch(n - 1)
         if (has("gradients") && m > 1) op("fetch_gradient", n - 1)
         op("backward", n - 1, m); drop(n - 1)
-        if (has("gradients") && m < batches) op("offload_gradient", n - 1)
+        if (has("gradients")) op("offload_gradient", n - 1)
         for (b = n - 3; b >= 2; b -= 2) {
           if (b == n - 3) { fetch(b); fetch(b + 1); if (has("residual")) op("prefetch", b, m) }
           if (b > 2) { fetch(b - 2); fetch(b - 1); if (has("residual")) op("prefetch", b - 2, m) } else fetch(1)
           if (has("gradients") && m > 1) { op("fetch_gradient", b); op("fetch_gradient", b + 1) }
           if (has("block")) op("forward_all", b, m)
           if (has("block") || has("ffn")) op("forward_all", b + 1, m)
-          for (l = b + 1; l >= b; l--) { op("backward", l, m); drop(l); if (has("gradients") && m < batches) op("offload_gradient", l) }
+          for (l = b + 1; l >= b; l--) { op("backward", l, m); drop(l); if (has("gradients")) op("offload_gradient", l) }
         }
         if (has("gradients") && m > 1) op("fetch_gradient", 1)
         op("backward", 1, m); drop(1)
-        if (has("gradients") && m < batches) op("offload_gradient", 1)
+        if (has("gradients")) op("offload_gradient", 1)
       }
       for (l = 1; l < n; l++) {
         fetch(l); if (has("moments")) op("fetch_state", l)
+        if (has("gradients")) op("fetch_gradient", l)
         op("update", l)
         if (has("weights")) { op("write_weights", l); op("drop_weights", l) }
         if (has("moments")) { op("write_state", l); op("drop_state", l) }
@@ -78,12 +79,12 @@ simulate() {
 # rate FIGURES TOKENS prints tokens per second, and the peak.
 rate() { jq -r --argjson tokens "$2" 'if .makespan_s then "\($tokens / .makespan_s | round) | \(.per_device_peak_bytes[0] / 1e9 * 10 | round / 10) GB" else "none | " end' <<<"${1:-{\}}"; }
 
-# row NAME MODEL DEVICE BATCH MICROBATCHES SHORT CHUNKS SWITCHES PUBLISHED prints a row. SHORT is the microbatches of the step that is searched.
+# row NAME MODEL DEVICE MEMORY BATCH MICROBATCHES SHORT CHUNKS SWITCHES PUBLISHED prints a row. SHORT is the microbatches of the step that is searched.
 row() {
-  local name=$1 model=$2 device=$3 batch=$4 batches=$5 short=$6 chunks=$7 switches=$8 published=$9 n memory whole theirs ours
+  local name=$1 model=$2 device=$3 memory=$4 batch=$5 batches=$6 short=$7 chunks=$8 switches=$9 published=${10} n whole theirs ours
   "$plimsoll" profile -q -m "$model" --length 1024 --classes 152064 --batch "$batch" --dtype bf16 --optimizer adamw --device "$device" -o "$work/all.json" >/dev/null
   jq -c --argjson chunks "$chunks" "$halve" "$work/all.json" >"$work/c.json"
-  n=$(jq '.layers | length' "$work/c.json") memory=$(jq .memory_bytes "executor/estimate/devices/$device.json")
+  n=$(jq '.layers | length' "$work/c.json")
   whole=$(simulate "$n" "$batches" "$switches" "$work/c.json")
   theirs=$(simulate "$n" "$short" "$switches" "$work/c.json")
   ours=$(timeout "$limit" "$plimsoll" plan -q -c "$work/c.json" --memory "$memory" --microbatches "$short" --strategy residency --json || true)
@@ -99,8 +100,10 @@ configuration() {
   if [[ ${only:-$want} == "$want" ]]; then row "$@"; fi
 }
 only=${1:-}
+ada=24743247872    # 24,080 MiB less 483 MiB: a log of LLM.Q on an RTX 4090 (its README)
+hopper=83365315215 # 77.64 GiB: bench/results/gpu-h100.md
 seven=llama-28-3584-28-4-18944 fourteen=llama-48-5120-40-8-13824
-configuration 7b-rtx4090 "7B, RTX 4090" "$seven" rtx4090 16 32 4 16 "weights moments block residual" 2777
-configuration 14b-rtx4090 "14B, RTX 4090" "$fourteen" rtx4090 32 16 4 32 "weights moments block residual gradients" 1348
-configuration 7b-h100 "7B, H100" "$seven" h100 4 128 16 2 "" 13863
-configuration 14b-h100 "14B, H100" "$fourteen" h100 8 64 8 2 "moments ffn residual" 6321
+configuration 7b-rtx4090 "7B, RTX 4090" "$seven" rtx4090 $ada 16 32 4 16 "weights moments block residual" 2777
+configuration 14b-rtx4090 "14B, RTX 4090" "$fourteen" rtx4090 $ada 32 16 4 32 "weights moments block residual gradients" 1348
+configuration 7b-h100 "7B, H100" "$seven" h100 $hopper 2 256 32 2 "" 13863
+configuration 14b-h100 "14B, H100" "$fourteen" h100 $hopper 8 64 8 2 "moments ffn residual" 6321

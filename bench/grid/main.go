@@ -117,7 +117,7 @@ func run(ctx context.Context) error {
 	path, table := flag.String("o", "", "CSV"), flag.String("table", "", "CSV to print a table of")
 	flag.Parse()
 	if *table != "" {
-		return printTable(*table)
+		return printTable(os.Stdout, *table)
 	}
 	d, err := estimate.Open(*device)
 	if err != nil {

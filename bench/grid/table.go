@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"slices"
@@ -57,7 +58,7 @@ func points(path string) (all []*point, err error) {
 }
 
 // printTable prints what residency gains, on the mean and where it gains most, and where it is slower.
-func printTable(path string) error {
+func printTable(w io.Writer, path string) error {
 	all, err := points(path)
 	if err != nil {
 		return err
@@ -77,9 +78,9 @@ func printTable(path string) error {
 			}
 		}
 	}
-	fmt.Printf("%d points. residency is slower than some other strategy, or has no plan where one has, in %d. It alone has a plan in %d.\n", len(all), len(slower), len(alone))
-	fmt.Printf("In the other %d the fastest other plan takes %.3f times as long on the (geometric) mean.\n\n", len(compared), mean(compared, (*point).gain))
-	printStrategies(all)
+	fmt.Fprintf(w, "%d points. residency is slower than some other strategy, or has no plan where one has, in %d. It alone has a plan in %d.\n", len(all), len(slower), len(alone))
+	fmt.Fprintf(w, "In the other %d the fastest other plan takes %.3f times as long on the (geometric) mean.\n\n", len(compared), mean(compared, (*point).gain))
+	printStrategies(w, all)
 	for _, by := range []struct {
 		name string
 		of   func(*point) string
@@ -87,11 +88,11 @@ func printTable(path string) error {
 		{"model", func(p *point) string { return p.model }}, {"tokens of a step (images: a 256th)", func(p *point) string { return p.size }},
 		{"link, GB/s", func(p *point) string { return p.link }}, {"limit, from the smallest to resident", func(p *point) string { return p.limit }},
 	} {
-		printGains(by.name, compared, by.of)
+		printGains(w, by.name, compared, by.of)
 	}
 	slices.SortStableFunc(compared, func(a, b *point) int { return cmp.Compare(b.gain(), a.gain()) })
-	printPoints("It pays most here:", compared[:min(12, len(compared))])
-	printPoints("It is slower here:", slower)
+	printPoints(w, "It pays most here:", compared[:min(12, len(compared))])
+	printPoints(w, "It is slower here:", slower)
 	return nil
 }
 
@@ -105,8 +106,8 @@ func mean(all []*point, of func(*point) float64) float64 {
 }
 
 // printStrategies compares residency with each other strategy where both have a plan.
-func printStrategies(all []*point) {
-	fmt.Print("| strategy | has a plan | residency also | takes times as long, mean | most |\n|---|---:|---:|---:|---:|\n")
+func printStrategies(w io.Writer, all []*point) {
+	fmt.Fprint(w, "| strategy | has a plan | residency also | takes times as long, mean | most |\n|---|---:|---:|---:|---:|\n")
 	for _, s := range residency.Strategies() {
 		if s.Name == residency.Auto {
 			continue
@@ -123,13 +124,13 @@ func printStrategies(all []*point) {
 				most = max(most, ratio(p))
 			}
 		}
-		fmt.Printf("| %s | %d | %d | %.3f | %.2f |\n", s.Name, has, len(both), mean(both, ratio), most)
+		fmt.Fprintf(w, "| %s | %d | %d | %.3f | %.2f |\n", s.Name, has, len(both), mean(both, ratio), most)
 	}
-	fmt.Println()
+	fmt.Fprintln(w)
 }
 
 // printGains prints the mean gain of groups of points.
-func printGains(name string, all []*point, of func(*point) string) {
+func printGains(w io.Writer, name string, all []*point, of func(*point) string) {
 	groups, order := map[string][]*point{}, []string{}
 	for _, p := range all {
 		if groups[of(p)] == nil {
@@ -137,21 +138,21 @@ func printGains(name string, all []*point, of func(*point) string) {
 		}
 		groups[of(p)] = append(groups[of(p)], p)
 	}
-	fmt.Printf("| %s | points | the fastest other plan takes times as long |\n|---|---:|---:|\n", name)
+	fmt.Fprintf(w, "| %s | points | the fastest other plan takes times as long |\n|---|---:|---:|\n", name)
 	for _, key := range order {
-		fmt.Printf("| %s | %d | %.3f |\n", key, len(groups[key]), mean(groups[key], (*point).gain))
+		fmt.Fprintf(w, "| %s | %d | %.3f |\n", key, len(groups[key]), mean(groups[key], (*point).gain))
 	}
-	fmt.Println()
+	fmt.Fprintln(w)
 }
 
-func printPoints(title string, all []*point) {
+func printPoints(w io.Writer, title string, all []*point) {
 	if len(all) == 0 {
 		return
 	}
-	fmt.Printf("%s\n\n| model | tokens | link, GB/s | limit | residency, simulated | fastest other | by | ratio |\n|---|---:|---:|---|---:|---:|---|---:|\n", title)
+	fmt.Fprintf(w, "%s\n\n| model | tokens | link, GB/s | limit | residency, simulated | fastest other | by | ratio |\n|---|---:|---:|---|---:|---:|---|---:|\n", title)
 	for _, p := range all {
 		by, s := p.best()
-		fmt.Printf("| %s | %s | %s | %s | %.4g s | %.4g s | %s | %.3f |\n", p.model, p.size, p.link, p.limit, p.seconds[residency.Auto], s, by, p.gain())
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %.4g s | %.4g s | %s | %.3f |\n", p.model, p.size, p.link, p.limit, p.seconds[residency.Auto], s, by, p.gain())
 	}
-	fmt.Println()
+	fmt.Fprintln(w)
 }
