@@ -1,7 +1,7 @@
 // Command grid plans models on a described device under limits of memory, over links of several bandwidths, with residency and with each
 // strategy of the literature, and simulates all plans. A row of its CSV is a model, a step, a link, a limit and a strategy. Nothing is measured.
 //
-//	go run ./bench/grid -o grid.csv [-models gpt2,llama-1b] [-samples 256,2048] [-links 4,25] [-limits 3]
+//	go run ./bench/grid -o grid.csv [-models gpt2,llama-1b] [-sizes 256,4096] [-links 4,25] [-limits 3]
 //	go run ./bench/grid -table grid.csv
 //
 // Rows that the file has are not planned again, so a run that was ended goes on.
