@@ -12,7 +12,6 @@ import (
 	"plimsoll/internal/stats"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
-	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/runtime"
 )
@@ -57,7 +56,7 @@ type updateClass struct {
 func (w *Workload) updateClasses() (all []*updateClass) {
 	known := map[string]*updateClass{}
 	for l := 1; l <= len(w.Layers); l++ {
-		updates := w.updatesOf(w.Model.Layers[l-1])
+		updates := w.UpdatesOf(l)
 		if len(updates) == 0 {
 			continue
 		}
@@ -85,11 +84,11 @@ func (w *Workload) UnmeasuredUpdates(host func(layer int) bool) *chain.Chain {
 	return c
 }
 
-// Updates reports, by layer from 0, whether a library has the updates of a layer's weights.
-func (w *Workload) Updates(by kernels.Updater) []bool {
+// HasUpdates reports, by layer from 0, whether a library has the updates of a layer's weights.
+func (w *Workload) HasUpdates(by kernels.Updater) []bool {
 	all := make([]bool, len(w.Layers))
-	for i, l := range w.Model.Layers {
-		all[i] = !slices.ContainsFunc(w.updatesOf(l), func(o kernels.UpdateOperands) bool {
+	for i := range all {
+		all[i] = !slices.ContainsFunc(w.UpdatesOf(i+1), func(o kernels.UpdateOperands) bool {
 			_, err := by.UpdateWorkspace(w.Optimizer, o.Matrix)
 			return err != nil
 		})
@@ -97,9 +96,9 @@ func (w *Workload) Updates(by kernels.Updater) []bool {
 	return all
 }
 
-// updatesOf returns the updates of a layer, without memory.
-func (w *Workload) updatesOf(l *models.Layer) (all []kernels.UpdateOperands) {
-	for _, q := range l.Params() {
+// UpdatesOf returns the updates of layer l, from 1, without memory.
+func (w *Workload) UpdatesOf(l int) (all []kernels.UpdateOperands) {
+	for _, q := range w.Model.Layers[l-1].Params() {
 		if !q.Trained {
 			continue
 		}

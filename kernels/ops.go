@@ -98,6 +98,17 @@ const Ignored = -100
 // Cast is X[0] in the other of Float32 and BFloat16, rounded to the nearest, ties to even; its gradient is cast back.
 type Cast struct{ To DType }
 
+// Kinds returns the kinds of all ops.
+func Kinds() (all []string) {
+	for _, op := range []Op{
+		Conv2D{}, BatchNorm{}, ReLU{}, Add{}, Concat{}, MaxPool{}, AvgPool{}, GlobalAvgPool{}, AdaptiveAvgPool{}, Linear{}, Dropout{},
+		SoftmaxCrossEntropy{}, Cast{}, Embedding{}, LayerNorm{}, RMSNorm{}, GELU{}, SiLU{}, Multiply{}, Rotary{}, Attention{}, Pack{}, Slice{}, Upsample{},
+	} {
+		all = append(all, op.Kind())
+	}
+	return all
+}
+
 func (Conv2D) Kind() string              { return "conv2d" }
 func (BatchNorm) Kind() string           { return "batchnorm" }
 func (ReLU) Kind() string                { return "relu" }

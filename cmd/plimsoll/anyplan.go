@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"io"
 	"plimsoll/bench/report"
@@ -21,6 +22,7 @@ type anyPlan struct {
 
 // write writes the plan, its drawing and its timeline, as predicted: all files or none.
 func (p *anyPlan) write(files planFiles) error {
+	p.noteEstimate()
 	var all []atomicfile.Output
 	add := func(path string, write func(io.Writer) error) {
 		if path != "" {
@@ -86,4 +88,15 @@ func (p *anyPlan) size() (ops int, seconds float64) {
 type ranTable struct {
 	*interop.Placed
 	*interop.Run
+}
+
+// noteEstimate says in the plan's file that its predicted times rest on an estimated chain.
+func (p *anyPlan) noteEstimate() {
+	if !p.chain.Estimated {
+		return
+	}
+	if p.plan.Extra == nil {
+		p.plan.Extra = map[string]json.RawMessage{}
+	}
+	p.plan.Extra["estimated"] = json.RawMessage("true")
 }

@@ -36,7 +36,7 @@ func (a *app) fit() *cobra.Command {
 	cmd := command("fit", "Say from a model's graph what memory it needs, and what fits", `Say what memory a model's training step needs with each kind of plan, and how large a batch and a sample fit in a limit.
 
 The model's graph says so alone: nothing is measured, and no step runs. Where the model was measured before, the price of the limit in
-time is said too.`, nil)
+time is said too. --device says it for a device that is not here, estimated.`, nil)
 	setDetails(cmd, `A plan that recomputes forgets activations and computes them again. A plan that offloads moves them to host memory and back.
 
 The smallest limit is that of the arena, with weights, gradients and optimizer state, as --memory of train takes it. Plans that offload
@@ -49,8 +49,10 @@ With several --devices the limit is that of each device, and schedules of pipeli
 touch, so another cut can need less.`)
 	cmd.Example = `  plimsoll fit -m resnet50 --image 224 --batch 256 --memory 8GiB
   plimsoll fit -m densenet121 --image 224 --batch 64 --json
+  plimsoll fit -m gpt2-xl --length 1024 --batch 8 --dtype bf16 --optimizer adamw --device rtx4090
   plimsoll fit -m resnet101 --image 224 --batch 256 --devices "cpu*4" --memory 4GiB`
 	f.job.register(a, cmd)
+	f.job.registerDevice(cmd)
 	f.link.register(cmd)
 	f.how.register(cmd)
 	cmd.Flags().Var(&f.memory, "memory", "memory limit of the arena: 4GiB, 512MB, 123, or a share as 40% (default: what the device has)")
@@ -62,7 +64,7 @@ touch, so another cut can need less.`)
 			return usage(errors.New("--memory is 0: give it, as in --memory 4GiB or --memory 40%"))
 		}
 		n, err := f.job.count()
-		if err != nil {
+		if err = firstOf(err, f.job.checkDevice(cmd)); err != nil {
 			return err
 		}
 		if n > 1 {
@@ -115,6 +117,9 @@ func (a *app) runFit(ctx context.Context, f *fitFlags, devices int) error {
 	if err != nil {
 		return err
 	}
+	if q.Chain != nil && q.Chain.Estimated {
+		fit.Estimated, fit.Device = true, q.Chain.Device
+	}
 	return a.print(fit, func(w io.Writer) { writeFit(w, fit, q.Chain != nil) })
 }
 
@@ -138,7 +143,9 @@ func fitKinds(devices int, w *executor.Workload) (kinds []strategy.Kind, err err
 
 // chain returns the chain that the flags name, or one that is kept; nil when there is none.
 func (f *fitFlags) chain(job *train.Job) (c *chain.Chain, err error) {
-	if f.file != "" {
+	if job.Described != nil {
+		c, err = job.Profile(context.Background(), train.Measure{})
+	} else if f.file != "" {
 		c, err = job.ReadChain(f.file)
 		err = usage(err)
 	} else if measure, failure := f.how.measure(nil); failure != nil {
@@ -159,6 +166,9 @@ func writeFit(out io.Writer, f *train.Fit, measured bool) {
 		on, each, kinds = fmt.Sprintf(" on %d devices", f.Devices), " on each device", "schedule\tmicrobatches"
 	}
 	fmt.Fprintf(w, "model\t%s%s, %d layers with the loss, %d parameters\n", f.Model, on, f.Layers, f.Parameters)
+	if f.Estimated {
+		fmt.Fprintf(w, "device\t%s, from its description: times are estimated\n", f.Device)
+	}
 	fmt.Fprintf(w, "step\t%s\n", f.Samples(f.Batch))
 	writeVocabulary(w, f)
 	if f.StoreAllBytes > 0 {
@@ -173,7 +183,7 @@ func writeFit(out io.Writer, f *train.Fit, measured bool) {
 		fmt.Fprint(w, "\tlargest image")
 	}
 	if measured {
-		fmt.Fprint(w, "\ttime of a step")
+		fmt.Fprint(w, "\t"+estimated("time of a step", f.Estimated))
 	}
 	fmt.Fprintln(w)
 	for _, k := range f.Kinds {

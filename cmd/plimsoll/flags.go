@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"plimsoll/executor/estimate"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
@@ -35,6 +36,7 @@ type jobFlags struct {
 	data         string
 	seed         uint64
 	devices      string
+	described    string // --device
 	deviceMemory units.Size
 	dtype        string
 	threads      int
@@ -61,21 +63,9 @@ type jobFlags struct {
 }
 
 func (f *jobFlags) register(a *app, cmd *cobra.Command) {
-	f.note = func(text string) { a.note("%s", text) }
-	s, o, debug := cmd.Flags(), optionsOf(cmd), debugOf(cmd)
-	f.set = s
-	s.StringVarP(&f.model, "model", "m", "", "model of the zoo (plimsoll models lists them), or an ONNX file, NAME.onnx")
-	s.IntVar(&f.config.Image, "image", 32, "height and width of the images, pixels")
-	s.StringVar(&f.tokenizer, "tokenizer", "", "bytes, or a folder with encoder.json and vocab.bpe (default: bytes)")
-	s.IntVar(&f.length, "length", 64, "tokens of a sample, of language models")
-	f.config.Batch = 32
+	f.registerModel(a, cmd)
+	s, debug := cmd.Flags(), debugOf(cmd)
 	s.Var(&batchFlag{images: &f.config.Batch, max: &f.largest}, "batch", "samples of a step, or max (train): as many as fit")
-	o.IntVar(&f.config.Channels, "data.channels", 3, "")
-	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")
-	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "activations: float32, tf32 (rounded products) or bf16")
-	s.StringVar(&f.data, "data", "", "data set: "+strings.Join(data.Names(), ", ")+" (default: digits; shapes for segmentation; opticks for text)")
-	o.BoolVar(&f.skipBad, "data.skip-bad", false, "")
-	s.Uint64Var(&f.seed, "seed", 1, "seed of weights, dropout and data")
 	s.StringVar(&f.devices, "devices", "cpu", "device: cpu")
 	s.Var(&f.bandwidth, "bandwidth", "slow the cpu's link to host memory to this, as in 1GB/s (default: off)")
 	debug.IntVar(&f.threads, "threads", 0, "")
@@ -85,6 +75,23 @@ func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	debug.BoolVar(&f.noGraph, "no-graph", false, "")
 	debug.BoolVar(&f.reference, "reference", false, "")
 	debug.Uint64Var(&f.chaos, "chaos", 0, "")
+}
+
+// registerModel registers the flags that say what is trained, wherever that is.
+func (f *jobFlags) registerModel(a *app, cmd *cobra.Command) {
+	f.note = func(text string) { a.note("%s", text) }
+	s, o := cmd.Flags(), optionsOf(cmd)
+	f.set, f.config.Batch = s, 32
+	s.StringVarP(&f.model, "model", "m", "", "model of the zoo (plimsoll models lists them), or an ONNX file, NAME.onnx")
+	s.IntVar(&f.config.Image, "image", 32, "height and width of the images, pixels")
+	s.StringVar(&f.tokenizer, "tokenizer", "", "bytes, or a folder with encoder.json and vocab.bpe (default: bytes)")
+	s.IntVar(&f.length, "length", 64, "tokens of a sample, of language models")
+	o.IntVar(&f.config.Channels, "data.channels", 3, "")
+	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")
+	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "activations: float32, tf32 (rounded products) or bf16")
+	s.StringVar(&f.data, "data", "", "data set: "+strings.Join(data.Names(), ", ")+" (default: digits; shapes for segmentation; opticks for text)")
+	o.BoolVar(&f.skipBad, "data.skip-bad", false, "")
+	s.Uint64Var(&f.seed, "seed", 1, "seed of weights, dropout and data")
 	f.optimizerFlags.register(cmd)
 }
 
@@ -127,6 +134,32 @@ func (f *batchFlag) Set(text string) (err error) {
 
 // Type implements pflag.Value.
 func (f *batchFlag) Type() string { return "samples" }
+
+// registerDevice registers the flag of commands that can ask about a device that is not here.
+func (f *jobFlags) registerDevice(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.described, "device", "", "estimate for a device that is not here: a device file, or "+strings.Join(estimate.Names(), ", "))
+}
+
+// checkDevice refuses flags of a device that is here beside --device.
+func (f *jobFlags) checkDevice(cmd *cobra.Command) error {
+	if f.described == "" {
+		return nil
+	}
+	return refuse(cmd, "is for a device that is here, and --device names one that is not: leave one of them out",
+		"devices", "bandwidth", "profile", "threads", "device-memory", "vendor", "vendor-path", "no-graph", "reference", "chaos")
+}
+
+// describe opens the device that --device names; nil where it is not given.
+func (f *jobFlags) describe() (*estimate.Device, error) {
+	if f.described == "" {
+		return nil, nil
+	}
+	d, err := estimate.Open(f.described)
+	if err != nil {
+		err = usage(fmt.Errorf("--device: %w", err))
+	}
+	return d, err
+}
 
 // mostClasses bounds a slip of the finger: ImageNet has 21,841 classes.
 const mostClasses = 1 << 20
@@ -176,8 +209,12 @@ func (f *jobFlags) spec() (s train.Spec, err error) {
 	if f.config.DType, err = kernels.ParseFloat(f.dtype); err != nil {
 		return s, usage(fmt.Errorf("--dtype: %w", err))
 	}
+	described, err := f.describe()
+	if err != nil {
+		return s, err
+	}
 	return train.Spec{
-		Model: f.model, Config: f.config, Data: f.data, Tokenizer: f.tokenizer, Seed: f.seed, Devices: f.devices, Threads: f.threads, Update: update,
+		Model: f.model, Config: f.config, Data: f.data, Tokenizer: f.tokenizer, Seed: f.seed, Devices: f.devices, Described: described, Threads: f.threads, Update: update,
 		Reference: f.reference, NoGraph: f.noGraph, Vendor: f.vendor, VendorPath: f.vendorPath, Note: f.note,
 		Microbatches: f.microbatches, Parts: f.parts, Processes: f.processes,
 		Open: devices.Options{

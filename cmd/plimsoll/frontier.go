@@ -58,6 +58,7 @@ says are planned, more of them where the curve is steep; what they give is made 
 // frontierFigures is what plimsoll frontier prints: seconds and bytes.
 type frontierFigures struct {
 	Chain         string        `json:"chain"`
+	Estimated     bool          `json:"estimated,omitempty"` // the chain's times
 	Strategy      string        `json:"strategy"`
 	Exact         bool          `json:"exact"` // every limit at which the strategy's makespan changes is there
 	Bandwidth     float64       `json:"bandwidth_bytes_per_s,omitempty"`
@@ -103,7 +104,7 @@ func (a *app) runFrontier(ctx context.Context, f *frontierFlags) error {
 		return err
 	}
 	figures := &frontierFigures{
-		Chain: c.Name, Strategy: s.Name, Exact: exact, Bandwidth: link.Bandwidth, Duplex: link.Duplex,
+		Chain: c.Name, Estimated: c.Estimated, Strategy: s.Name, Exact: exact, Bandwidth: link.Bandwidth, Duplex: link.Duplex,
 		StoreAllS: all.Makespan, StoreAllBytes: all.Peak, UnitBytes: unitOf(curve),
 	}
 	if err := figures.add(c, link, curve); err != nil {
@@ -165,7 +166,7 @@ func (f *frontierFigures) write(out io.Writer) {
 	unit := units.Bytes(f.UnitBytes)
 	fmt.Fprintf(out, "%s with %s, %s; store-all takes %s in %s\n", f.Chain, f.Strategy, f.linkText(), units.Seconds(f.StoreAllS), units.Bytes(f.StoreAllBytes))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "memory\tof store-all\tmakespan\tof store-all\tgap\ts/GiB\tnext %s\tby\n", unit)
+	fmt.Fprintf(w, "memory\tof store-all\t%s\tof store-all\tgap\ts/GiB\tnext %s\tby\n", estimated("makespan", f.Estimated), unit)
 	for _, p := range f.Points {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", units.Bytes(p.MemoryBytes), share(float64(p.MemoryBytes), float64(f.StoreAllBytes)),
 			units.Seconds(p.MakespanS), share(p.MakespanS, f.StoreAllS), percent(float64(p.Gap)), slope(float64(p.PerGiB)), percent(-float64(p.UnitGain)), p.By)

@@ -70,7 +70,8 @@ loss is the loss; else one that costs nothing is added.`, nil)
 // chainFigures is what import prints: seconds and bytes.
 type chainFigures struct {
 	Chain         string  `json:"chain"`
-	Layers        int     `json:"layers"` // with the loss
+	Estimated     bool    `json:"estimated,omitempty"` // its times
+	Layers        int     `json:"layers"`              // with the loss
 	ForwardS      float64 `json:"forward_s"`
 	BackwardS     float64 `json:"backward_s"`
 	InputBytes    int64   `json:"input_bytes"`
@@ -91,7 +92,7 @@ func (a *app) runImport(f *importFlags, path string) error {
 		return err
 	}
 	f.complete(c)
-	figures := &chainFigures{Chain: c.Name, Layers: c.Len(), InputBytes: c.InputBytes, Bandwidth: c.Bandwidth}
+	figures := &chainFigures{Chain: c.Name, Estimated: c.Estimated, Layers: c.Len(), InputBytes: c.InputBytes, Bandwidth: c.Bandwidth}
 	for i := range c.Layers {
 		l := &c.Layers[i]
 		figures.ForwardS, figures.BackwardS, figures.WeightBytes = figures.ForwardS+l.ForwardS, figures.BackwardS+l.BackwardS, figures.WeightBytes+l.WeightBytes
@@ -132,7 +133,7 @@ func (f *importFlags) complete(c *chain.Chain) {
 func (f *chainFigures) write(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "chain\t%s, %d layers\n", f.Chain, f.Layers)
-	fmt.Fprintf(w, "step\t%s: forward %s, backward %s\n", units.Seconds(f.ForwardS+f.BackwardS), units.Seconds(f.ForwardS), units.Seconds(f.BackwardS))
+	fmt.Fprintf(w, "%s\t%s: forward %s, backward %s\n", estimated("step", f.Estimated), units.Seconds(f.ForwardS+f.BackwardS), units.Seconds(f.ForwardS), units.Seconds(f.BackwardS))
 	if f.StoreAllBytes > 0 {
 		fmt.Fprintf(w, "memory\t%s when nothing is recomputed, the input of %s included\n", units.Bytes(f.StoreAllBytes), units.Bytes(f.InputBytes))
 	}

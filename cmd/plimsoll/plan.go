@@ -30,13 +30,19 @@ knows them. A share is one of the peak of store-all, the step that recomputes no
 activations to host memory and back. Beside the makespan stands a bound that no plan is below, with the gap to it.
 
 With --devices or --platform the chain is cut into stages on several devices, and the plan is a pipeline. Then the memory is that of
-each device and counts weights too, and --bandwidth is that of the links between devices.`, nil)
+each device and counts weights too, and --bandwidth is that of the links between devices.
+
+With --model and --device the chain is estimated for a device that is not here, and the memory is that of the arena, with weights,
+gradients and optimizer state, as train takes it (default: what the device has). All times are called estimated.`, nil)
 	cmd.Example = `  plimsoll plan -c c.json --memory 4GiB --strategy rotor -o p.json
   plimsoll plan -c c.json --memory 40% --text
   plimsoll plan -c c.json --devices 4 --memory 8GiB --bandwidth 12GB/s --strategy madpipe --svg p.svg
+  plimsoll plan -m gpt2-xl --length 1024 --batch 8 --dtype bf16 --device h100 --memory 20GiB --optimizer adamw
   plimsoll plan --list`
 	s := cmd.Flags()
 	s.StringVarP(&f.chain, "chain", "c", "", "chain file")
+	f.job.registerModel(a, cmd)
+	f.job.registerDevice(cmd)
 	s.Var(&f.memory, "memory", "memory limit: 4GiB, 512MB, 123, or a share as 40%")
 	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy; --list shows them (default of a pipeline: "+defaultPipeline+", with --microbatches or --versions flush "+defaultFlush+")")
 	f.link.register(cmd)
@@ -51,10 +57,16 @@ each device and counts weights too, and --bandwidth is that of the links between
 		if f.list {
 			return a.listStrategies()
 		}
+		f.memoryGiven = cmd.Flags().Changed("memory")
+		if err := f.checkModel(cmd); err != nil {
+			return err
+		}
+		if f.job.model != "" {
+			return a.runPlanModel(cmd.Context(), f)
+		}
 		if err := f.pipe.check(cmd, cyclic(f.strategy)); err != nil {
 			return err
 		}
-		f.memoryGiven = cmd.Flags().Changed("memory")
 		if f.pipe.wanted() && !cmd.Flags().Changed("strategy") {
 			if f.strategy = defaultPipeline; asksFlush(max(f.pipe.microbatches, f.pipe.batch), f.pipe.versions) {
 				f.strategy = defaultFlush

@@ -31,6 +31,7 @@ type planFigures struct {
 	Deadlock bool  `json:"deadlock"`
 	PeakLive []int `json:"peak_live_activations,omitempty"`
 
+	*modelFigures    // of a model on a described device
 	*sequenceFigures // of a plan for one device
 	*cycleFigures    // of one that says where weights and state are
 
@@ -58,6 +59,7 @@ func (f *planFigures) text() string {
 // planShape is what a plan says of itself.
 type planShape struct {
 	Chain        string `json:"chain"`
+	Estimated    bool   `json:"estimated,omitempty"` // its times, from a description of the device
 	Strategy     string `json:"strategy"`
 	Winner       string `json:"winner,omitempty"` // as in pipeline.Plan
 	Kind         string `json:"kind"`             // periodic, flush or cyclic
@@ -173,7 +175,7 @@ func (s replicatedStage) String() string {
 func (p *anyPlan) figures(r *pipeline.Report) (*planFigures, error) {
 	plan := p.plan
 	f := &planFigures{planShape: planShape{
-		Chain: plan.Chain, Strategy: cmp.Or(plan.Strategy, "given"), Winner: plan.Winner, Kind: "periodic",
+		Chain: plan.Chain, Estimated: p.chain.Estimated, Strategy: cmp.Or(plan.Strategy, "given"), Winner: plan.Winner, Kind: "periodic",
 		Devices: p.platform.Devices, Stages: len(plan.Stages), Microbatches: plan.Microbatches, Batch: plan.Batch, Placed: placed(plan),
 	}}
 	if plan.IsFlush() {
@@ -296,6 +298,9 @@ func (f *planFigures) addBounds(c *chain.Chain, l schedule.Limits) error {
 
 // write prints the figures for people.
 func (f *planFigures) write(w io.Writer) {
+	if f.modelFigures != nil {
+		f.modelFigures.write(w)
+	}
 	switch {
 	case f.cycleFigures != nil:
 		f.writeCycle(w)
@@ -323,11 +328,15 @@ func (f *planFigures) writeSequence(out io.Writer) {
 	if f.Strategy == remat.Checkmate {
 		fmt.Fprintln(w, "\tits rounded relaxation is a weak peer beyond 8 layers; rotor-exact is what to compare with")
 	}
-	if f.MemoryBytes > 0 {
-		fmt.Fprintf(w, "limit\t%s, %s of store-all's peak\n", units.Bytes(f.MemoryBytes), share(float64(f.MemoryBytes), float64(f.StoreAllBytes)))
+	of := ""
+	if f.modelFigures != nil {
+		of = " of activations"
 	}
-	fmt.Fprintf(w, "peak\t%s\n", units.Precise(f.PeakBytes))
-	fmt.Fprintf(w, "makespan\t%s, %s of store-all's %s\n", units.Seconds(f.Makespan), share(f.Makespan, f.StoreAllS), units.Seconds(f.StoreAllS))
+	if f.MemoryBytes > 0 {
+		fmt.Fprintf(w, "limit%s\t%s, %s of store-all's peak\n", of, units.Bytes(f.MemoryBytes), share(float64(f.MemoryBytes), float64(f.StoreAllBytes)))
+	}
+	fmt.Fprintf(w, "peak%s\t%s\n", of, units.Precise(f.PeakBytes))
+	fmt.Fprintf(w, "%s\t%s, %s of store-all's %s\n", estimated("makespan", f.Estimated), units.Seconds(f.Makespan), share(f.Makespan, f.StoreAllS), units.Seconds(f.StoreAllS))
 	switch {
 	case f.LowerBound > 0 && f.Gap == 0:
 		fmt.Fprintf(w, "bound\t%s: no plan is faster, this one is optimal\n", units.Seconds(f.LowerBound))
@@ -352,12 +361,14 @@ func (f *planFigures) writeCycle(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "chain\t%s\n", f.Chain)
 	fmt.Fprintf(w, "strategy\t%s\n", pipeline.Name(f.Strategy, f.Winner))
-	fmt.Fprintf(w, "peak\t%s\n", units.Precise(f.Peak[0]))
+	if f.modelFigures == nil { // whose arena is that of the executor's layout
+		fmt.Fprintf(w, "peak\t%s\n", units.Precise(f.Peak[0]))
+	}
 	batches := "1 microbatch"
 	if f.Microbatches > 1 {
 		batches = fmt.Sprintf("%d microbatches", f.Microbatches)
 	}
-	fmt.Fprintf(w, "step\t%s of %s, %s of it computes\n", units.Seconds(f.Makespan), batches, percent(1-f.Bubble))
+	fmt.Fprintf(w, "%s\t%s of %s, %s of it computes\n", estimated("step", f.Estimated), units.Seconds(f.Makespan), batches, percent(1-f.Bubble))
 	if f.LowerBound > 0 {
 		fmt.Fprintf(w, "bound\t%s: no such plan within the limits is faster, the gap is %s\n",
 			units.Seconds(f.LowerBound*float64(f.Microbatches)), percent(max(0, f.PerMinibatch/f.LowerBound-1)))
@@ -406,9 +417,9 @@ func (f *planFigures) writeStages(w io.Writer) {
 	fmt.Fprintln(w)
 	switch {
 	case f.Period > 0:
-		fmt.Fprintf(w, "period %s, %s a minibatch, bubble %s\n", units.Seconds(f.Period), units.Seconds(f.PerMinibatch), percent(f.Bubble))
+		fmt.Fprintf(w, "%s %s, %s a minibatch, bubble %s\n", estimated("period", f.Estimated), units.Seconds(f.Period), units.Seconds(f.PerMinibatch), percent(f.Bubble))
 	case f.Makespan > 0:
-		fmt.Fprintf(w, "makespan %s, %s a microbatch, bubble %s\n", units.Seconds(f.Makespan), units.Seconds(f.PerMinibatch), percent(f.Bubble))
+		fmt.Fprintf(w, "%s %s, %s a microbatch, bubble %s\n", estimated("makespan", f.Estimated), units.Seconds(f.Makespan), units.Seconds(f.PerMinibatch), percent(f.Bubble))
 	}
 	if f.LowerBound > 0 && f.PerMinibatch > 0 {
 		fmt.Fprintf(w, "bound as the plan states it: with one stage on each device, and replicas in turn, no plan takes less than %s a minibatch, at most %s less\n", units.Seconds(f.LowerBound), percent(max(0, 1-f.LowerBound/f.PerMinibatch)))

@@ -67,7 +67,7 @@ func (f *pipelineFlags) register(cmd *cobra.Command) {
 	s.IntVar(&f.devices, "devices", 0, "number of equal devices, each with --memory, linked at --bandwidth")
 	s.StringVar(&f.platform, "platform", "", "platform file, instead of --devices")
 	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a schedule with a flush (default: the strategy's)")
-	s.IntVar(&f.batch, "batch", 0, "samples of a step with a flush: the fastest of the batch sizes that the chain was profiled at is that of its microbatches")
+	s.IntVar(&f.batch, "batch", 0, "samples of a step of --model (default: 32), or of a pipeline with a flush: its microbatches have the fastest of the batch sizes that were profiled")
 	o.IntVar(&f.chunks, "interleaved.chunks", 0, "")
 	o.IntVar(&f.perPeriod, "k-periodic.per-period", 0, "")
 	s.StringVar(&f.versions, "versions", "", "weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
@@ -220,6 +220,7 @@ func zeroOfPlan(n int, plan *pipeline.Plan) error {
 // planFlags are the flags of plimsoll plan.
 type planFlags struct {
 	chain    string
+	job      jobFlags
 	memory   units.Size
 	strategy string
 	link     planLink

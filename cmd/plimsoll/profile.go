@@ -47,17 +47,26 @@ func (a *app) profile() *cobra.Command {
 	f := &profileFlags{}
 	job := &f.job
 	cmd := command("profile", "Measure a model on a device, as a chain file", `Measure a model on a device: a few training steps, of which every op's median time counts. Byte counts come from the
-model's graph and are exact. The chain file is what plan takes.`, nil)
+model's graph and are exact. The chain file is what plan takes.
+
+With --device nothing is measured: times are estimated from the model's graph and a description of the device, and called estimated.`, nil)
 	cmd.Example = `  plimsoll profile -m resnet50 --image 224 --batch 8 -o c.json
-  plimsoll profile -m resnet20 --batch 8,16,32 -o c.json`
+  plimsoll profile -m resnet20 --batch 8,16,32 -o c.json
+  plimsoll profile -m gpt2-xl --length 1024 --batch 8 --dtype bf16 --optimizer adamw --device h100 -o c.json`
 	job.register(a, cmd)
 	batch := cmd.Flags().Lookup("batch")
 	batch.Value.(*batchFlag).more, batch.Usage = &f.more, "samples of a step: images or texts; several numbers, as in 8,16,32, make one chain file"
+	job.registerDevice(cmd)
 	f.how.register(cmd)
 	cmd.Flags().StringVarP(&f.out, "output", "o", "", "write the chain file here")
 	cmd.Flags().BoolVar(&f.how.halves, "halves", false, "measure the two halves of every backward as well, for schedules that split it")
 	cmd.Flags().BoolVar(&f.layers, "layers", false, "print a table of the layers")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runProfile(cmd.Context(), f) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := job.checkDevice(cmd); err != nil {
+			return err
+		}
+		return a.runProfile(cmd.Context(), f)
+	}
 	return cmd
 }
 
@@ -74,6 +83,7 @@ type profileFlags struct {
 type profileFigures struct {
 	Model         string              `json:"model"`
 	Device        string              `json:"device"`
+	Estimated     bool                `json:"estimated,omitempty"` // from a description of the device: nothing was measured
 	Layers        int                 `json:"layers"`
 	Parameters    int64               `json:"parameters"`
 	ForwardS      float64             `json:"forward_s"`
@@ -145,7 +155,7 @@ func profileAt(ctx context.Context, flags jobFlags, measure train.Measure) (*pro
 func profileOf(job *train.Job, c *chain.Chain) (*profileFigures, error) {
 	all, err := job.StoreAllBytes()
 	f := &profileFigures{
-		Model: job.Model, Device: c.Device, Layers: c.Len(), Parameters: job.Work.Model.ParamCount(),
+		Model: job.Model, Device: c.Device, Estimated: c.Estimated, Layers: c.Len(), Parameters: job.Work.Model.ParamCount(),
 		UpdateS: executor.UpdateSeconds(c), StaticBytes: job.Work.StaticBytes(), StoreAllBytes: all,
 		chain: c, OpsBeside: c.Beside(), CopiesBeside: c.CopiesBeside,
 	}
@@ -159,11 +169,11 @@ func profileOf(job *train.Job, c *chain.Chain) (*profileFigures, error) {
 func (f *profileFigures) write(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "model\t%s, %d layers with the loss, %d parameters\n", f.Model, f.Layers, f.Parameters)
-	fmt.Fprintf(w, "device\t%s\n", f.Device)
+	fmt.Fprintf(w, "device\t%s%s\n", f.Device, map[bool]string{true: ", from its description: nothing was measured"}[f.Estimated])
 	if f.Batch > 0 {
 		fmt.Fprintf(w, "batch\t%d\n", f.Batch)
 	}
-	fmt.Fprintf(w, "step\t%s: forward %s, backward %s, update %s\n", units.Seconds(f.ForwardS+f.BackwardS+f.UpdateS),
+	fmt.Fprintf(w, "%s\t%s: forward %s, backward %s, update %s\n", estimated("step", f.Estimated), units.Seconds(f.ForwardS+f.BackwardS+f.UpdateS),
 		units.Seconds(f.ForwardS), units.Seconds(f.BackwardS), units.Seconds(f.UpdateS))
 	if o, k := f.OpsBeside, f.CopiesBeside; o != nil && k != nil {
 		fmt.Fprintf(w, "beside\tcopies to the host ops take %.2f times as long, to the device %.2f, both ways %.2f; copies beside ops %.2f and %.2f\n", o[0], o[1], o[2], k[0], k[1])
@@ -171,6 +181,14 @@ func (f *profileFigures) write(out io.Writer) {
 	fmt.Fprintf(w, "memory\t%s without recomputation, of which %s weights, gradients and optimizer\n",
 		units.Bytes(f.StoreAllBytes), units.Bytes(f.StaticBytes))
 	_ = w.Flush() // of a buffer
+}
+
+// estimated returns the name of a figure, which says so where it is an estimate.
+func estimated(name string, is bool) string {
+	if is {
+		return name + ", estimated"
+	}
+	return name
 }
 
 func writeLayers(out io.Writer, c *chain.Chain) {

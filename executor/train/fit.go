@@ -23,7 +23,10 @@ import (
 type Fit struct {
 	Model   string `json:"model"`
 	Devices int    `json:"devices"`
-	Batch   int    `json:"batch"`
+	// Device is the one whose description the times are estimated from; "" where they are not.
+	Device    string `json:"device,omitempty"`
+	Estimated bool   `json:"estimated,omitempty"`
+	Batch     int    `json:"batch"`
 	models.SampleSize
 	Layers      int   `json:"layers"` // with the loss
 	Parameters  int64 `json:"parameters"`

@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"plimsoll/executor"
-	"plimsoll/kernels/library"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/strategy"
 )
@@ -60,11 +59,11 @@ func (f *fitter) least(ctx context.Context, j *Job, s pipeline.Strategy, host in
 // findHosts finds the layers that the host can update.
 func (f *fitter) findHosts() error {
 	return f.ask(func(target executor.Target) error {
-		host, err := library.OpenHost(target.Device, library.Options{Reference: f.Reference})
+		host, err := f.HostUpdater(target)
 		if err != nil {
 			return err
 		}
-		f.hosts = f.Work.Updates(host)
+		f.hosts = f.Work.HasUpdates(host)
 		return nil
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"plimsoll/executor"
+	"plimsoll/executor/estimate"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
@@ -39,6 +40,8 @@ type Spec struct {
 	Parts int
 	// Processes is how many have devices like these for one pipeline; 0 is 1.
 	Processes int
+	// Described is a device that is not here, in the place of Devices: the job can be estimated and planned, not run.
+	Described *estimate.Device
 	Open      devices.Options
 	Threads   int // of the kernels; 0 for every core
 	// Reference computes with the reference kernels, slow and in every element type, in place of the device's own.
@@ -106,6 +109,9 @@ func (j *Job) divide() error {
 
 // alone reports whether the job is for one device.
 func (j *Job) alone() bool {
+	if j.Described != nil {
+		return true
+	}
 	items, err := devices.Parse(j.Devices)
 	return j.Processes < 2 && err == nil && len(items) == 1 && items[0].Parts <= 1
 }
@@ -217,10 +223,25 @@ func (j *Job) compile() error {
 		if lacks := (*kernels.TypeError)(nil); errors.As(err, &lacks) {
 			why = ": it needs " + lacks.Needs
 		}
-		err = fmt.Errorf("%w: --dtype %v: the kernels of --devices %s, %s, do not compute in it%s; use --dtype float32, or --debug reference, which is slow",
-			ErrSpec, j.Config.DType, j.Devices, j.library, why)
+		err = fmt.Errorf("%w: --dtype %v: %s, do not compute in it%s; use --dtype float32%s", ErrSpec, j.Config.DType, j.kernels(), why, j.otherwise())
 	}
 	return err
+}
+
+// kernels names the kernels of the job's device.
+func (j *Job) kernels() string {
+	if j.Described != nil {
+		return "the kernels of --device, " + j.library
+	}
+	return fmt.Sprintf("the kernels of --devices %s, %s", j.Devices, j.library)
+}
+
+// otherwise names what computes in every type; "" on a device that is only described.
+func (j *Job) otherwise() string {
+	if j.Described != nil {
+		return ""
+	}
+	return ", or --debug reference, which is slow"
 }
 
 // ask lets do use the library of a fresh device, and keeps the choices that the library has made.

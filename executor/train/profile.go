@@ -35,11 +35,17 @@ type Measure struct {
 	Progress        func(done, total int) // may be nil
 }
 
+// ErrEstimated says that a chain file was estimated, and that measured costs are wanted.
+var ErrEstimated = errors.New("the chain is estimated")
+
 // ErrOtherModel says that a chain file was measured on another model, batch or image size than the job's.
 var ErrOtherModel = errors.New("the chain is of another model")
 
-// Profile measures the job's chain on its device, within the measure's limit.
+// Profile measures the job's chain on its device, within the measure's limit. Of a device that is only described it is an estimate.
 func (j *Job) Profile(ctx context.Context, m Measure) (*chain.Chain, error) {
+	if j.Described != nil {
+		return j.Described.Chain(j.Work)
+	}
 	if m.Check != nil {
 		if err := m.Check(); err != nil {
 			return nil, err
@@ -136,8 +142,8 @@ func (j *Job) cachePaths(folder string, m Measure) (paths []string, err error) {
 	return paths, nil
 }
 
-// ReadChain reads a chain file, at the job's batch, and refuses one whose layers or sizes are not this job's. Errors: ErrOtherModel, those
-// of chain.Read.
+// ReadChain reads a chain file, at the job's batch, and refuses one whose layers or sizes are not this job's, or whose times are estimated.
+// Errors: ErrOtherModel, ErrEstimated, those of chain.Read.
 func (j *Job) ReadChain(path string) (*chain.Chain, error) {
 	c, err := chain.Read(path)
 	if err != nil {
@@ -153,7 +159,9 @@ func (j *Job) ChainOf(path string, c *chain.Chain) (*chain.Chain, error) {
 	if of == nil {
 		return nil, fmt.Errorf("%s: %w: it was not measured at a batch of %d", path, ErrOtherModel, j.Config.Batch)
 	}
-	c = of
+	if c = of; c.Estimated {
+		return nil, fmt.Errorf("%s: %w for %s: give one that plimsoll profile measured, or leave it out", path, ErrEstimated, c.Device)
+	}
 	if err := sameSizes(c, j.Work.Chain()); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrOtherModel, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"plimsoll/executor"
+	"plimsoll/kernels"
 	"plimsoll/kernels/library"
 	"plimsoll/runtime/devices"
 )
@@ -35,6 +36,10 @@ func (j *Job) Unbounded() (*Job, error) {
 
 // Targets opens all devices afresh, each with its kernel library.
 func (s *Spec) Targets() (all []executor.Target, err error) {
+	if s.Described != nil {
+		target, err := s.Described.Target()
+		return []executor.Target{target}, err
+	}
 	opened, err := devices.Open(s.Devices, s.Open)
 	if err != nil {
 		return nil, err
@@ -52,6 +57,14 @@ func (s *Spec) Targets() (all []executor.Target, err error) {
 		return nil, errors.Join(err, closeTargets(all))
 	}
 	return all, nil
+}
+
+// HostUpdater opens what updates the host memory of a target. Errors: library.ErrNone.
+func (s *Spec) HostUpdater(target executor.Target) (kernels.Updater, error) {
+	if target.Host != nil {
+		return target.Host, nil
+	}
+	return library.OpenHost(target.Device, library.Options{Reference: s.Reference})
 }
 
 func closeTargets(all []executor.Target) (err error) {

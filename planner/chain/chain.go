@@ -24,6 +24,7 @@ type Chain struct {
 	Device              string
 	DType               string
 	Batch               int
+	Estimated           bool // times and bandwidths were computed from a description of the device, and nothing was measured
 	// CopiesBeside is how much slower copies are beside computation; nil: not at all.
 	CopiesBeside *CopiesBeside
 	// HostUpdatesBeside is how much slower updates on the host are beside copies, and CopiesBesideHostUpdates the reverse; nil: not at all.

@@ -36,6 +36,7 @@ func (l Layer) MarshalJSON() ([]byte, error) { return l.list().MarshalJSON() }
 
 func (c *Chain) list() fields.List {
 	out := fields.List{{Name: "format", Value: Format}, {Name: "name", Value: c.Name}}
+	out = fields.Unless(out, false, "estimated", c.Estimated)
 	out = fields.Unless(out, "", "device", c.Device)
 	out = fields.Unless(out, "", "dtype", c.DType)
 	out = fields.Unless(out, 0, "batch", c.Batch)
@@ -129,6 +130,7 @@ func take(o *fields.Object) (*Chain, error) {
 		Device:     o.String("device", ""),
 		DType:      o.String("dtype", ""),
 		Batch:      int(o.Int("batch", 0)),
+		Estimated:  o.Bool("estimated", false),
 		Branches:   takeBranches(o),
 
 		CopiesBeside:        takeCopiesBeside(o, "copies_beside"),

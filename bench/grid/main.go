@@ -1,0 +1,234 @@
+// Command grid plans models on a described device under limits of memory, over links of several bandwidths, with residency and with each
+// strategy of the literature, and simulates all plans. A row of its CSV is a model, a step, a link, a limit and a strategy. Nothing is measured.
+//
+//	go run ./bench/grid -o grid.csv [-models gpt2,llama-1b] [-sizes 256,4096] [-links 4,25] [-limits 3]
+//	go run ./bench/grid -table grid.csv
+//
+// Rows that the file has are not planned again, so a run that was ended goes on.
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+
+	"plimsoll/executor"
+	"plimsoll/executor/estimate"
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/planner/chain"
+	"plimsoll/planner/cycle"
+	"plimsoll/planner/residency"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "grid:", err)
+		os.Exit(1)
+	}
+}
+
+// subject is a model of the grid. A step of text has so many tokens, in samples of 1024 at most; one of images has a 256th of the number.
+type subject struct {
+	name, model    string
+	image, classes int // image 0: text
+}
+
+var subjects = []subject{
+	{"gpt2", "gpt2", 0, 50257}, {"gpt2-medium", "gpt2-medium", 0, 50257}, {"gpt2-large", "gpt2-large", 0, 50257}, {"gpt2-xl", "gpt2-xl", 0, 50257},
+	{"llama-1b", "llama-16-2048-32-8-8192", 0, 128256}, {"llama-8b", "llama3-8b", 0, 128256}, {"llama-70b", "llama-80-8192-64-8-28672", 0, 128256},
+	{"resnet152", "resnet152", 224, 1000}, {"unet", "unet-5-64", 192, 10},
+}
+
+const longest = 1024 // tokens of a sample
+
+// chain returns the estimated chain of a step.
+func (s *subject) chain(d *estimate.Device, size int) (*chain.Chain, error) {
+	c := models.Config{Batch: max(size/256, 1), Image: s.image, Channels: 3, Classes: s.classes, DType: kernels.BFloat16}
+	if s.image == 0 {
+		c.Image = min(size, longest)
+		c.Batch = size / c.Image
+	}
+	m, err := models.New(s.model, c)
+	if err != nil {
+		return nil, err
+	}
+	target, err := d.Target()
+	if err != nil {
+		return nil, err
+	}
+	w, err := executor.CompileUnsplit(m, target.Library, kernels.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8})
+	if err != nil {
+		return nil, err
+	}
+	return d.Chain(w)
+}
+
+// over returns the device with a link of so many bytes per second each way, and a request for a chain on it.
+func over(d *estimate.Device, c *chain.Chain, link float64) residency.Request {
+	return residency.Request{
+		Chain: c, Microbatches: 1, Link: cycle.Link{ToDevice: link, ToHost: link, Duplex: d.Duplex}, Limits: cycle.Limits{Memory: cycle.NoLimit, Host: cycle.NoLimit},
+	}
+}
+
+// limits returns so many limits from the smallest to that of the plan in which everything stays, in equal steps.
+func limits(ctx context.Context, r residency.Request, n int) ([]int64, error) {
+	_, least, err := residency.Least(ctx, r, residency.AllAway)
+	if err != nil {
+		return nil, err
+	}
+	r.Strategy = "resident"
+	all, err := residency.Solve(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	var list []int64
+	for i := range n {
+		list = append(list, least+(all.Result.InOrderPeak-least)*int64(i)/int64(max(n-1, 1)))
+	}
+	return list, nil
+}
+
+// grid is what is planned, and where rows go.
+type grid struct {
+	device *estimate.Device
+	models []string
+	sizes  []int
+	links  []float64
+	limits int
+	known  map[string]bool // points that the file has
+	out    *csv.Writer
+}
+
+func run(ctx context.Context) error {
+	device := flag.String("device", "h100", "")
+	names, sizes := flag.String("models", "", "of the grid; all without"), flag.String("sizes", "256,1024,4096,16384", "tokens of a step; images have a 256th")
+	links, n := flag.String("links", "4,12,25,55,400", "GB/s each way"), flag.Int("limits", 5, "from the smallest to resident")
+	path, table := flag.String("o", "", "CSV"), flag.String("table", "", "CSV to print a table of")
+	flag.Parse()
+	if *table != "" {
+		return printTable(os.Stdout, *table)
+	}
+	d, err := estimate.Open(*device)
+	if err != nil {
+		return err
+	}
+	g := grid{device: d, limits: *n, known: map[string]bool{}}
+	if *names != "" {
+		g.models = strings.Split(*names, ",")
+	}
+	g.sizes, err = numbers[int](*sizes, strconv.Atoi)
+	more, failure := numbers(*links, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
+	if err := errors.Join(err, failure); err != nil {
+		return err
+	}
+	g.links = more
+	return g.write(ctx, *path)
+}
+
+// numbers reads a list.
+func numbers[T any](text string, parse func(string) (T, error)) (all []T, err error) {
+	for one := range strings.SplitSeq(text, ",") {
+		n, err := parse(one)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+// write appends to a file the rows that it lacks.
+func (g *grid) write(ctx context.Context, path string) error {
+	rows, err := read(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for _, r := range rows {
+		g.known[strings.Join(r[:4], ",")] = true
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	g.out = csv.NewWriter(f)
+	for _, s := range subjects {
+		for _, size := range g.sizes {
+			if len(g.models) > 0 && !slices.Contains(g.models, s.name) {
+				continue
+			}
+			if err := g.step(ctx, &s, size); err != nil {
+				return fmt.Errorf("%s, %d: %w", s.name, size, err)
+			}
+		}
+	}
+	return nil
+}
+
+// step plans a model's step over all links.
+func (g *grid) step(ctx context.Context, s *subject, size int) error {
+	c, err := s.chain(g.device, size)
+	if err != nil {
+		return err
+	}
+	for _, link := range g.links {
+		r := over(g.device, c, link*1e9)
+		list, err := limits(ctx, r, g.limits)
+		if err != nil {
+			return err
+		}
+		for i, limit := range list {
+			point := []string{s.name, strconv.Itoa(size), strconv.FormatFloat(link, 'g', -1, 64), fmt.Sprintf("%d of %d", i+1, len(list))}
+			if g.known[strings.Join(point, ",")] {
+				continue
+			}
+			r.Limits.Memory = limit
+			if err := g.point(ctx, r, point); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// point plans with all strategies and writes a row for each; a time of 0 is none.
+func (g *grid) point(ctx context.Context, r residency.Request, point []string) error {
+	for _, s := range residency.Strategies() {
+		r.Strategy = s.Name
+		seconds := 0.0
+		p, err := residency.Solve(ctx, r)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil {
+			seconds = p.Result.Period
+		}
+		if err := g.out.Write(append(slices.Clone(point), strconv.FormatInt(r.Limits.Memory, 10), s.Name, strconv.FormatFloat(seconds, 'g', 8, 64))); err != nil {
+			return err
+		}
+	}
+	g.out.Flush()
+	return g.out.Error()
+}
+
+func read(path string) ([][]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	in := csv.NewReader(f)
+	in.FieldsPerRecord = 7
+	return in.ReadAll()
+}
