@@ -582,32 +582,71 @@ func TestAutoBesideBruteForce(t *testing.T) {
 	if s := os.Getenv("PLIMSOLL_STATES"); s != "" {
 		cases, _ = strconv.Atoi(s)
 	}
-	random := rand.New(rand.NewPCG(7, 7))
-	var equal, done, skipped, infeasible int
-	sum, worst := 0.0, 1.0
-	for done < cases {
-		r := smallCase(random, layers)
+	tables := map[[2]int]*comparison{}
+	all := &comparison{}
+	for number := uint64(0); all.cases < cases; number++ {
+		r := smallCase(rand.New(rand.NewPCG(7, number)), layers)
+		key := [2]int{r.Chain.Len(), weightedLayers(r.Chain)}
+		if tables[key] == nil {
+			tables[key] = &comparison{}
+		}
 		ratio, known := besideBrute(t, r, most)
-		switch {
-		case !known:
-			skipped++
-			continue
-		case ratio == 0:
-			infeasible++
-			continue
+		for _, k := range []*comparison{tables[key], all} {
+			k.add(ratio, known)
 		}
-		done++
-		sum, worst = sum+ratio, max(worst, ratio)
+		if known && ratio > 0 && all.cases%25 == 0 {
+			t.Logf("after %d chains: %v", number+1, all)
+		}
+	}
+	for n := 2; n <= layers; n++ {
+		for w := 1; w <= 2; w++ {
+			if k := tables[[2]int{n, w}]; k != nil {
+				t.Logf("| %d | %d %v", n, w, k)
+			}
+		}
+	}
+	t.Logf("| all | %v", all)
+	if 20*all.equal < 19*all.cases || all.mean() > 1.01 {
+		t.Errorf("auto is as fast as brute force in %d of %d cases, mean ratio %.4f; want 95 %% and 1.01", all.equal, all.cases, all.mean())
+	}
+}
+
+func weightedLayers(c *chain.Chain) (n int) {
+	for _, l := range c.Layers {
+		if l.WeightBytes > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// comparison counts cases.
+type comparison struct {
+	cases, equal, unfit, large int
+	sum, worst                 float64
+}
+
+// add counts a case by the ratio of auto's period to the least; 0: nothing fits; not known: the space is too large.
+func (k *comparison) add(ratio float64, known bool) {
+	switch {
+	case !known:
+		k.large++
+	case ratio == 0:
+		k.unfit++
+	default:
+		k.cases++
+		k.sum, k.worst = k.sum+ratio, max(k.worst, ratio)
 		if ratio <= 1+1e-9 {
-			equal++
+			k.equal++
 		}
 	}
-	t.Logf("%d cases: %d as fast as brute force, mean ratio %.4f, worst %.4f; %d more do not fit, %d were too large",
-		done, equal, sum/float64(done), worst, infeasible, skipped)
-	if 20*equal < 19*done || sum/float64(done) > 1.01 {
-		t.Errorf("auto is as fast as brute force in %d of %d cases, mean ratio %.4f; want 95 %% and 1.01",
-			equal, done, sum/float64(done))
-	}
+}
+
+func (k *comparison) mean() float64 { return k.sum / float64(max(k.cases, 1)) }
+
+// String returns cells of a table: cases, as fast as brute force, mean and worst ratio, chains that nothing fits and with too large spaces.
+func (k *comparison) String() string {
+	return fmt.Sprintf("| %d | %d | %.4f | %.4f | %d | %d |", k.cases, k.equal, k.mean(), k.worst, k.unfit, k.large)
 }
 
 // besideBrute returns auto's period over the least; 0: nothing fits; false: the space is too large.
