@@ -132,7 +132,7 @@ func (p *profile) link(ctx context.Context, exercises []*Exercise, c *chain.Chai
 			return err
 		}
 		if e.step.extent+2*probe.device > e.opt.Limit { // copies would write over what the step computes with
-			for range linkSteps {
+			for range linkSteps + hostUpdateSteps {
 				p.step()
 			}
 			return nil
@@ -143,7 +143,7 @@ func (p *profile) link(ctx context.Context, exercises []*Exercise, c *chain.Chai
 		}
 		link.Slowdown = b.slowdown()
 		b.contend(c, &link)
-		return nil
+		return m.besideUpdates(ctx, p, c)
 	})
 	return link, err
 }

@@ -14,7 +14,7 @@ const (
 )
 
 // Contention is what a chain says that ops, copies and updates on the host take from each other, as it is over a link. Its methods return how
-// many times as long something takes beside what runs. Where several slow it, their factors are multiplied.
+// many times as long something takes beside what runs. Where several slow it, what each adds to its time is added up.
 type Contention struct {
 	forward, backward           []Beside // by layer, from 0
 	update, hostUpdate          Beside
@@ -37,7 +37,7 @@ func (c *Chain) ContentionOver(toHost, toDevice float64) *Contention {
 	k.update, k.hostUpdate = c.besideOver(c.Beside(), link), c.besideOver(c.HostUpdatesBeside, link)
 	for way := range k.copies {
 		for r := range Running(len(k.copies[way])) {
-			times := c.CopiesBeside.factor(way, r&RunningOp) * c.CopiesBesideHostUpdates.factor(way, r&RunningHostUpdate)
+			times := c.CopiesBeside.factor(way, r&RunningOp) + c.CopiesBesideHostUpdates.factor(way, r&RunningHostUpdate) - 1
 			if k.copies[way][r] = 1; times > 1 {
 				k.copies[way][r] = c.CopyBeside(times, link[way])
 			}
@@ -90,7 +90,7 @@ func (k *Contention) op(b *Beside, r Running) float64 {
 	if r&RunningHostUpdate == 0 {
 		return b.during(r)
 	}
-	return b.during(r) * k.opsBesideHost
+	return b.during(r) + k.opsBesideHost - 1
 }
 
 // Forward is of a layer's forward, of any kind.
@@ -107,7 +107,7 @@ func (k *Contention) HostUpdate(r Running) float64 {
 	if r&RunningOp == 0 {
 		return k.hostUpdate.during(r)
 	}
-	return k.hostUpdate.during(r) * k.hostBesideOp
+	return k.hostUpdate.during(r) + k.hostBesideOp - 1
 }
 
 // Copy is of a copy, ToHost or ToDevice.

@@ -180,20 +180,20 @@ func (p *slow) slower(i int, all []int) float64 {
 	layer := p.c.Layer(p.op(i).Layer)
 	switch kind := p.op(i).Kind; kind {
 	case schedule.ForwardAll, schedule.ForwardCheckpoint, schedule.ForwardDiscard:
-		return beside(layer.ForwardBeside) * times(host, p.c.OpsBesideHostUpdates)
+		return beside(layer.ForwardBeside) - 1 + times(host, p.c.OpsBesideHostUpdates)
 	case schedule.Backward:
-		return beside(layer.BackwardBeside) * times(host, p.c.OpsBesideHostUpdates)
+		return beside(layer.BackwardBeside) - 1 + times(host, p.c.OpsBesideHostUpdates)
 	case schedule.Update:
-		return beside(p.c.Beside()) * times(host, p.c.OpsBesideHostUpdates)
+		return beside(p.c.Beside()) - 1 + times(host, p.c.OpsBesideHostUpdates)
 	case schedule.HostUpdate:
-		return beside(p.c.HostUpdatesBeside) * times(op, p.c.HostUpdatesBesideOps)
+		return beside(p.c.HostUpdatesBeside) - 1 + times(op, p.c.HostUpdatesBesideOps)
 	default:
 		f := 1.0
 		if b := p.c.CopiesBeside; b != nil && op {
-			f *= b[way(kind)]
+			f += b[way(kind)] - 1
 		}
 		if b := p.c.CopiesBesideHostUpdates; b != nil && host {
-			f *= b[way(kind)]
+			f += b[way(kind)] - 1
 		}
 		bandwidth := [...]float64{p.link.ToHost, p.link.ToDevice}[way(kind)]
 		return max(1, f*min(1, bandwidth/p.c.Bandwidth))
