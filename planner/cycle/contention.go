@@ -67,7 +67,7 @@ func (p *player) latest(q *queue) Op { return p.ledger.seq[p.starts[q.played].po
 
 // runningOf returns what an op is for the others.
 func runningOf(k schedule.Kind) chain.Running {
-	switch s, _ := streamOf(k); s {
+	switch s, _ := StreamOf(k); s {
 	case Compute:
 		return chain.RunningOp
 	case Host:

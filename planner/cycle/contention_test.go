@@ -40,7 +40,7 @@ func playSlowly(c *chain.Chain, s *Simulator, limit int64, steps int) *slow {
 func (p *slow) op(i int) Op { return p.l.seq[i%p.n] }
 
 func (p *slow) stream(i int) int {
-	s, runs := streamOf(p.op(i).Kind)
+	s, runs := StreamOf(p.op(i).Kind)
 	switch {
 	case !runs:
 		return -1

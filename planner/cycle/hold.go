@@ -170,7 +170,7 @@ func (h *holder) replay(step int) {
 		} else {
 			h.ofMicrobatch(op, step, at)
 		}
-		if s, runs := streamOf(op.Kind); !runs || s != Compute {
+		if s, runs := StreamOf(op.Kind); !runs || s != Compute {
 			continue
 		}
 		for _, f := range h.rules {

@@ -191,7 +191,7 @@ func (p *player) repetition() (first, last *snapshot) {
 // busy returns the ticks in which ops of each kind run between two instants.
 func (p *player) busy(from, to int64) (ticks [streams]int64) {
 	for _, x := range p.starts {
-		s, _ := streamOf(p.ledger.seq[x.position].Kind)
+		s, _ := StreamOf(p.ledger.seq[x.position].Kind)
 		ticks[s] += max(0, min(x.end, to)-max(x.at, from))
 	}
 	return ticks

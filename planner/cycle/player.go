@@ -101,7 +101,7 @@ func (p *player) load(l *ledger, k *chain.Contention, duplex bool, limits Limits
 	for i := range l.tasks {
 		total += l.tasks[i].ticks
 		e := entry{task: &l.tasks[i], before: int32(len(p.queues[Compute].ops))}
-		if s, runs := streamOf(l.seq[i].Kind); runs {
+		if s, runs := StreamOf(l.seq[i].Kind); runs {
 			if !duplex && s == ToHost {
 				s = ToDevice
 			}
