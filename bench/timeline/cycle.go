@@ -140,7 +140,9 @@ func (c *Cycle) lanes(all []ran) (lanes []report.Lane, tracks []trace.Track) {
 			}
 			op := c.Plan.Cycle[x.position]
 			layer := fmt.Sprintf("%d %s", op.Layer, c.Chain.Layer(op.Layer).Name)
-			lane.Bars = append(lane.Bars, report.Bar{Kind: workOfKind(op.Kind), Start: x.start, End: x.end, Label: op.String(), Name: op.String() + " of layer " + layer})
+			lane.Bars = append(lane.Bars, report.Bar{
+				Kind: workOfKind(op.Kind), Start: x.start, End: x.end, Label: op.String(), Name: op.String() + " of layer " + layer,
+			})
 			track.Slices = append(track.Slices, trace.Slice{
 				Name: op.String(), Category: op.Kind.String(), Start: x.start, End: x.end, Args: map[string]any{"layer": layer, "step": x.step},
 			})

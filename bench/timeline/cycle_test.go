@@ -70,7 +70,8 @@ func TestCyclicPictures(t *testing.T) {
 				if seconds += b.End - b.Start; b.Start < end {
 					t.Errorf("%s: %s overlaps the bar before", text, b.Name)
 				}
-				if end = b.End; (b.Kind == report.Update) != strings.ContainsAny(b.Label[:1], "UH") || strings.HasPrefix(b.Label, "H") != (l.Name == "host updates") {
+				end = b.End
+				if (b.Kind == report.Update) != strings.ContainsAny(b.Label[:1], "UH") || strings.HasPrefix(b.Label, "H") != (l.Name == "host updates") {
 					t.Errorf("%s: %s is of kind %v on %s", text, b.Name, b.Kind, l.Name)
 				}
 			}

@@ -91,7 +91,10 @@ func (f *planFigures) writeCycle(out io.Writer) {
 }
 
 // movingKinds are the kinds of ops that a cyclic plan counts, in the order in which they are shown.
-var movingKinds = []string{"forward", "backward", "fetch_weights", "write_weights", "fetch_state", "write_state", "offload_gradient", "fetch_gradient", "update", "host_update", "offload", "prefetch"}
+var movingKinds = []string{
+	"forward", "backward", "fetch_weights", "write_weights", "fetch_state", "write_state", "offload_gradient", "fetch_gradient", "update", "host_update",
+	"offload", "prefetch",
+}
 
 // countOps counts the ops of a cyclic plan by kind.
 func countOps(seq cycle.Sequence) map[string]int {

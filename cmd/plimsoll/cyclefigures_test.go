@@ -8,16 +8,18 @@ import (
 
 // stateful is a chain of two layers whose weights and state do not fit beside each other.
 const stateful = `{"format": "plimsoll.chain/v1", "name": "two", "input_bytes": 10, "bandwidth_bytes_per_s": 100, "layers": [
- {"name": "a", "forward_s": 1, "backward_s": 2, "output_bytes": 10, "saved_bytes": 20, "weight_bytes": 100, "state_bytes": 200, "update_s": 0.5, "host_update_s": 1},
- {"name": "b", "forward_s": 1, "backward_s": 2, "output_bytes": 10, "saved_bytes": 20, "weight_bytes": 100, "state_bytes": 200, "update_s": 0.5, "host_update_s": 1}]}`
+ {"name": "a", "forward_s": 1, "backward_s": 2, "output_bytes": 10, "saved_bytes": 20,
+  "weight_bytes": 100, "state_bytes": 200, "update_s": 0.5, "host_update_s": 1},
+ {"name": "b", "forward_s": 1, "backward_s": 2, "output_bytes": 10, "saved_bytes": 20,
+  "weight_bytes": 100, "state_bytes": 200, "update_s": 0.5, "host_update_s": 1}]}`
 
 // plan and check say what the peak of a cyclic plan is made of, and its bound; plan and trace draw it.
 func TestCyclicPlansAreShown(t *testing.T) {
 	t.Parallel()
 	at := inFolder(t)
 	write(t, at("c.json"), stateful)
-	planned := object(t, "plan", "-c", at("c.json"), "--memory", "450", "--duplex", "--strategy", "residency", "-o", at("p.json"), "--svg", at("plan.svg"),
-		"--trace", at("plan.trace"))
+	planned := object(t, "plan", "-c", at("c.json"), "--memory", "450", "--duplex", "--strategy", "residency", "-o", at("p.json"),
+		"--svg", at("plan.svg"), "--trace", at("plan.trace"))
 	checked := object(t, "check", "-c", at("c.json"), "-p", at("p.json"))
 	for _, got := range []map[string]any{planned, checked} {
 		sum := 0.0
@@ -28,7 +30,8 @@ func TestCyclicPlansAreShown(t *testing.T) {
 			t.Errorf("parts of %v bytes: %v", sum, got)
 		}
 	}
-	if r := works(t, "check", "-c", at("c.json"), "-p", at("p.json")); !strings.Contains(r.out, " of weights\n") || !strings.Contains(r.out, "no such plan within the limits is faster") {
+	r := works(t, "check", "-c", at("c.json"), "-p", at("p.json"))
+	if !strings.Contains(r.out, " of weights\n") || !strings.Contains(r.out, "no such plan within the limits is faster") {
 		t.Error(r.out)
 	}
 	works(t, "trace", "-c", at("c.json"), "-p", at("p.json"), "-o", at("t.json"), "--svg", at("t.svg"))
