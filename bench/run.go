@@ -45,6 +45,13 @@ func RunTrace(r *train.Run, o *train.Outcome) (*trace.Trace, error) {
 	if !r.Plan.IsPipeline() {
 		return runStep(r, o).Trace(r.Job.Device.Name)
 	}
+	if r.Plan.IsCycle() {
+		c, err := runCycle(r, o)
+		if err != nil {
+			return nil, err
+		}
+		return c.Trace(r.Job.Devices), nil
+	}
 	c, err := runPipeline(r, o)
 	if err != nil {
 		return nil, err
@@ -54,6 +61,11 @@ func RunTrace(r *train.Run, o *train.Outcome) (*trace.Trace, error) {
 		t.Meta[Processors] = s.String()
 	}
 	return t, err
+}
+
+// runCycle is how a finished run went along its cyclic plan.
+func runCycle(r *train.Run, o *train.Outcome) (*timeline.Cycle, error) {
+	return timeline.NewCycle(r.Plan.Costs.Chain, r.Plan.Plan, r.Plan.Costs.Platform, o.Tasks)
 }
 
 // runStep is the step of a finished run.
@@ -112,7 +124,11 @@ func addDevices(page *report.Page, r *train.Run, o *train.Outcome) error {
 	}
 	page.Sections = []report.Section{{Title: "Devices", Note: "Bytes as they are laid out; the peak is everything but holes.", Table: memoryTable(o.Pipe)}}
 	if r.Plan.IsCycle() {
-		page.Notes = append(page.Notes, "The times of a plan that moves weights and state are not drawn yet.")
+		c, err := runCycle(r, o)
+		if err != nil {
+			return err
+		}
+		page.Timelines = []report.Timeline{*c.Picture()}
 		return nil
 	}
 	p, err := runPipeline(r, o)

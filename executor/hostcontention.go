@@ -16,7 +16,7 @@ import (
 // and copies of every way alone; and the time of a copy, so that many run meanwhile.
 const (
 	hostBesideRounds = 4
-	hostBesideFor    = 5 * time.Millisecond
+	hostBesideFor    = 20 * time.Millisecond
 	hostBesideCopy   = time.Millisecond
 )
 

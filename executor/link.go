@@ -131,7 +131,7 @@ func (p *profile) link(ctx context.Context, exercises []*Exercise, c *chain.Chai
 			return err
 		}
 		if t.step.extent+2*probe.device > t.limit { // copies would write over what the step computes with
-			for range linkSteps {
+			for range linkSteps + hostUpdateSteps {
 				p.step()
 			}
 			return nil
@@ -142,7 +142,7 @@ func (p *profile) link(ctx context.Context, exercises []*Exercise, c *chain.Chai
 		}
 		link.Slowdown = b.slowdown()
 		b.contend(c, &link)
-		return nil
+		return m.besideUpdates(ctx, p, c)
 	})
 	return link, err
 }

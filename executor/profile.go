@@ -48,7 +48,7 @@ func Profile(ctx context.Context, w *Workload, open func() (Target, error), limi
 		return nil, err
 	}
 	classes := w.updateClasses()
-	p.steps = len(exercises)*(opt.Warmup+opt.Repeats) + len(classes) + linkSteps
+	p.steps = len(exercises)*(opt.Warmup+opt.Repeats) + len(classes) + linkSteps + hostUpdateSteps
 	for _, x := range exercises {
 		if err := p.measure(ctx, x); err != nil {
 			return nil, fmt.Errorf("measuring: %w", err)

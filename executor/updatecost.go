@@ -148,8 +148,7 @@ func (p *profile) updates(ctx context.Context, classes []*updateClass, c *chain.
 	if m.onHost == nil || len(classes) == 0 {
 		return nil
 	}
-	largest := slices.MaxFunc(classes, func(a, b *updateClass) int { return cmp.Compare(elements(a.updates), elements(b.updates)) })
-	return m.contend(ctx, largest, c)
+	return m.contend(ctx, largestClass(classes), c)
 }
 
 // updateBytes returns what an update goes through: a parameter, its gradient and its states.

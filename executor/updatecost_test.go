@@ -44,6 +44,9 @@ func TestProfilesHaveUpdates(t *testing.T) {
 	if b, k := c.HostUpdatesBeside, c.CopiesBesideHostUpdates; b == nil || k == nil || slices.Min(append(b[:], k[:]...)) < 1 {
 		t.Errorf("updates on the host are slower by %v beside copies, copies beside them by %v", b, k)
 	}
+	if ops, updates := c.OpsBesideHostUpdates, c.HostUpdatesBesideOps; ops == nil || updates == nil || min(*ops, *updates) < 1 {
+		t.Error("nobody knows what ops and updates on the host take from each other")
+	}
 	times := map[int64][2]float64{}
 	for l := 1; l <= c.Len(); l++ {
 		layer, state := c.Layer(l), int64(0)
@@ -214,6 +217,16 @@ func TestHostContentionIsWritten(t *testing.T) {
 	b.write(c)
 	if *c.HostUpdatesBeside != (chain.Beside{1.5, 1, 4}) || *c.CopiesBesideHostUpdates != (chain.CopiesBeside{1.5, 1}) {
 		t.Errorf("updates %v, copies %v", *c.HostUpdatesBeside, *c.CopiesBesideHostUpdates)
+	}
+}
+
+// Factors of steps and updates are of medians, and never below 1.
+func TestOpContentionIsWritten(t *testing.T) {
+	t.Parallel()
+	b := &opBesides{steps: [2][]float64{{2, 2, 9}, {3}}, updates: [2][]float64{{5}, {4}}}
+	c := &chain.Chain{}
+	if b.write(c); *c.OpsBesideHostUpdates != 1.5 || *c.HostUpdatesBesideOps != 1 {
+		t.Errorf("ops %v, updates %v", *c.OpsBesideHostUpdates, *c.HostUpdatesBesideOps)
 	}
 }
 

@@ -1,11 +1,13 @@
 package report
 
 import (
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"html/template"
 	"io"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -48,8 +50,11 @@ type Chart struct {
 	Y        Axis     `json:"y"`
 	Series   []Series `json:"series"`
 	Marks    []Mark   `json:"marks,omitempty"`
-	Wide     bool     `json:"wide,omitempty"` // as wide as the page rather than a card
-	Peak     *Peak    `json:"peak,omitempty"` // of memory: what the highest point is made of
+	Wide     bool     `json:"wide,omitempty"`    // as wide as the page rather than a card
+	Stacked  bool     `json:"stacked,omitempty"` // filled, each on the ones before; their points are at equal X
+	Peak     *Peak    `json:"peak,omitempty"`    // of memory: what the highest point is made of
+
+	plotLeft float64 // in pixels; 0: as that of all charts
 }
 
 // palette is the number of colors; the style sheet defines classes c0 to c7.
@@ -69,6 +74,7 @@ func (c *Chart) frame() frame {
 	if c.Wide {
 		f = frame{width: pageWidth, height: 380, left: 64, right: 1064, top: 34, bottom: 330}
 	}
+	f.left = cmp.Or(c.plotLeft, f.left)
 	if places := c.legendPlaces(f.left, f.right); len(places) > 0 { // further lines of the legend push the plot down
 		more := places[len(places)-1].Y * legendLine
 		f.height, f.top, f.bottom = f.height+more, f.top+more, f.bottom+more
@@ -126,13 +132,14 @@ func (c *Chart) draw(begin string) string {
 	f := c.frame()
 	d := &drawing{Chart: c, frame: f}
 	d.printf(`%s role="img" aria-label="%s">`, begin, escape(c.Title))
-	if lo, hi, any := c.bounds(); any {
+	shown := c.stack()
+	if lo, hi, any := shown.bounds(); any {
 		d.x = c.X.fit(lo.X, hi.X, f.left, f.right, c.margin(), int(f.right-f.left)/80)
 		d.y = c.Y.fit(lo.Y, hi.Y, f.bottom, f.top, 0.08, int(f.bottom-f.top)/38)
 		d.grid()
 		d.marks()
-		for i := range c.Series {
-			d.series(&c.Series[i])
+		for i := range shown.Series {
+			d.series(&shown.Series[i])
 		}
 		d.legend()
 		d.hover()
@@ -141,6 +148,27 @@ func (c *Chart) draw(begin string) string {
 	}
 	d.printf(`</svg>`)
 	return d.b.String()
+}
+
+// stack returns a stacked chart with sums of the values, the highest curve first, which the others are drawn over.
+func (c *Chart) stack() *Chart {
+	if !c.Stacked {
+		return c
+	}
+	out := *c
+	out.Series = slices.Clone(c.Series)
+	for i := range out.Series {
+		s := &out.Series[i]
+		s.Points = slices.Clone(s.Points)
+		for k := range s.Points {
+			for j := range i {
+				y, _ := c.Series[j].at(s.Points[k].X)
+				s.Points[k].Y += y
+			}
+		}
+	}
+	slices.Reverse(out.Series)
+	return &out
 }
 
 // margin is the share of the width kept free beside dots.
@@ -248,7 +276,11 @@ func (d *drawing) series(s *Series) {
 	if len(points) == 0 {
 		return
 	}
-	d.printf(`<path class="%s" d="`, s.class())
+	class := s.class()
+	if d.Stacked {
+		class = fmt.Sprintf("band r%d", s.color())
+	}
+	d.printf(`<path class="%s" d="`, class)
 	for i, p := range points {
 		switch {
 		case i == 0:
@@ -258,6 +290,9 @@ func (d *drawing) series(s *Series) {
 		default:
 			d.printf("L%.1f %.1f", p.X, p.Y)
 		}
+	}
+	if d.Stacked {
+		d.printf("V%.1fH%.1fZ", d.bottom, points[0].X)
 	}
 	d.printf(`"><title>%s</title></path>`, escape(s.Name))
 	if s.Shape == Dots {
@@ -341,7 +376,11 @@ func (d *drawing) legend() {
 			continue
 		}
 		y := d.top - 16 - legendLine*(places[len(places)-1].Y-at.Y)
-		d.printf(`<path class="%s" d="M%.1f %.1fh18"/>`, s.class(), at.X, y)
+		if d.Stacked {
+			d.printf(`<rect class="r%d" x="%.1f" y="%.1f" width="18" height="12" rx="2"/>`, s.color(), at.X, y-6)
+		} else {
+			d.printf(`<path class="%s" d="M%.1f %.1fh18"/>`, s.class(), at.X, y)
+		}
 		if s.Shape == Dots {
 			d.glyph(s, at.X+9, y, "")
 		}

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -258,6 +259,20 @@ func (c *comparison) timelines() (all []Timeline) {
 
 // comparedMemory is the title of the memory of several runs.
 const comparedMemory = "Memory over one step, measured"
+
+// MemoryPicture returns what writes the memory over a step as a picture: that of MemoryChart, or else what runs when with the memory of each
+// device below. nil without any.
+func (p *Page) MemoryPicture() func(io.Writer) error {
+	if c := p.MemoryChart(); c != nil {
+		return c.WriteSVG
+	}
+	for i := range p.Timelines {
+		if len(p.Timelines[i].Charts) > 0 {
+			return p.Timelines[i].WriteSVG
+		}
+	}
+	return nil
+}
 
 // MemoryChart returns the memory over a step, of the page's first row that has one or of all that are compared, as a picture of its
 // own; nil without any.

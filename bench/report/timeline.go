@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"strings"
 
 	"plimsoll/internal/units"
 )
@@ -49,10 +50,13 @@ const (
 	SendGradient
 	Update
 	Synchronization
+	CopyWeights
+	CopyState
 	works
 )
 
-var workNames = [works]string{"forward", "backward", "backward, weights", "activation sent", "gradient sent", "update", "replicas added up"}
+var workNames = [works]string{"forward", "backward", "backward, weights", "activation sent", "gradient sent", "update", "replicas added up",
+	"weights copied", "optimizer state copied"}
 
 // String returns the kind as the legend has it.
 func (w Work) String() string { return workNames[w] }
@@ -81,9 +85,31 @@ func (t *Timeline) SVG() template.HTML {
 	return template.HTML(t.draw(fmt.Sprintf(`<svg viewBox="0 0 %d %d"`, pageWidth, t.height()))) //nolint:gosec // every text in it went through escape
 }
 
-// WriteSVG writes the timeline as a picture of its own.
+// WriteSVG writes the timeline as a picture of its own, its charts below, on the same axis of time.
 func (t *Timeline) WriteSVG(w io.Writer) error {
-	return writePicture(w, t.Title, laneLeft, pageWidth, float64(t.height()), t.draw)
+	height := float64(t.height())
+	for i := range t.Charts {
+		height += t.Charts[i].below().frame().height
+	}
+	return writePicture(w, t.Title, laneLeft, pageWidth, height, t.drawAll)
+}
+
+// drawAll draws the timeline with its charts.
+func (t *Timeline) drawAll(begin string) string {
+	picture, y := strings.TrimSuffix(t.draw(begin), "</svg>"), float64(t.height())
+	for i := range t.Charts {
+		c := t.Charts[i].below()
+		picture += strings.TrimSuffix(c.draw(fmt.Sprintf(`<g transform="translate(0 %g)"`, y)), "</svg>") + "</g>"
+		y += c.frame().height
+	}
+	return picture + "</svg>"
+}
+
+// below returns the chart as wide as a timeline, with the same axis.
+func (c *Chart) below() *Chart {
+	out := *c
+	out.Wide, out.plotLeft = true, laneLeft
+	return &out
 }
 
 func (t *Timeline) height() int {

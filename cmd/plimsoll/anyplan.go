@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"io"
 	"plimsoll/bench/report"
 	"plimsoll/bench/timeline"
@@ -45,7 +44,11 @@ func (p *anyPlan) write(files planFiles) error {
 func (p *anyPlan) pictures() (svg, trace func(io.Writer) error, err error) {
 	switch {
 	case p.plan.IsCycle():
-		return nil, nil, errors.New("a plan that moves weights and state is not drawn yet: leave --svg and --trace out")
+		c, err := timeline.NewCycle(p.chain, p.plan, p.platform, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		return c.Picture().WriteSVG, c.Trace(p.chain.Name).Write, nil
 	case !p.plan.IsSequence():
 		t, err := p.timeline()
 		if err != nil {
@@ -78,6 +81,9 @@ func (p *anyPlan) timeline() (*pipeline.Timeline, error) {
 
 // size returns how many ops, or tasks, a plan has, and how long its step or its period takes.
 func (p *anyPlan) size() (ops int, seconds float64) {
+	if p.plan.IsCycle() {
+		return len(p.plan.Cycle), p.plan.Predicted.Makespan
+	}
 	if p.plan.IsSequence() {
 		return len(p.plan.Sequence()), p.plan.Predicted.Makespan
 	}

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/planner/bound"
 	"plimsoll/planner/chain"
-	"plimsoll/planner/cycle"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/remat"
@@ -40,12 +38,6 @@ type planFigures struct {
 	Noise *noiseFigures `json:"noise,omitempty"`
 
 	stale []string // for people: of stages with replicas
-}
-
-// cycleFigures is a plan that says where weights, gradients and optimizer state are.
-type cycleFigures struct {
-	Cycle  string         `json:"cycle"`     // its text form
-	Counts map[string]int `json:"op_counts"` // of its ops, by kind; forwards are one kind
 }
 
 // text returns the text form of a plan for one device.
@@ -194,8 +186,8 @@ func (p *anyPlan) figures(r *pipeline.Report) (*planFigures, error) {
 	}
 	switch {
 	case plan.IsCycle():
-		f.Kind, f.cycleFigures = "cyclic", &cycleFigures{plan.Cycle.String(), countOps(plan.Cycle)}
-		return f, nil
+		f.Kind, f.cycleFigures = "cyclic", newCycleFigures(p, r.CyclePeak)
+		return f, f.addCycleBound(p)
 	case !plan.IsSequence():
 		return f, nil
 	}
@@ -354,49 +346,6 @@ func (f *planFigures) writeSequence(out io.Writer) {
 	if f.peakAt != "" {
 		fmt.Fprintln(out, f.peakAt)
 	}
-}
-
-// writeCycle prints what a plan costs that says where weights and state of one device are.
-func (f *planFigures) writeCycle(out io.Writer) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "chain\t%s\n", f.Chain)
-	fmt.Fprintf(w, "strategy\t%s\n", pipeline.Name(f.Strategy, f.Winner))
-	if f.modelFigures == nil { // whose arena is that of the executor's layout
-		fmt.Fprintf(w, "peak\t%s\n", units.Precise(f.Peak[0]))
-	}
-	batches := "1 microbatch"
-	if f.Microbatches > 1 {
-		batches = fmt.Sprintf("%d microbatches", f.Microbatches)
-	}
-	fmt.Fprintf(w, "%s\t%s of %s, %s of it computes\n", estimated("step", f.Estimated), units.Seconds(f.Makespan), batches, percent(1-f.Bubble))
-	if f.LowerBound > 0 {
-		fmt.Fprintf(w, "bound\t%s: no such plan within the limits is faster, the gap is %s\n",
-			units.Seconds(f.LowerBound*float64(f.Microbatches)), percent(max(0, f.PerMinibatch/f.LowerBound-1)))
-	}
-	var moves []string
-	for _, k := range movingKinds {
-		if n := f.Counts[k]; n > 0 {
-			moves = append(moves, fmt.Sprintf("%d %s", n, k))
-		}
-	}
-	fmt.Fprintf(w, "ops\t%s\n", strings.Join(moves, ", "))
-	_ = w.Flush() // of a buffer
-}
-
-// movingKinds are the kinds of ops that a cyclic plan counts, in the order in which they are shown.
-var movingKinds = []string{"forward", "backward", "fetch_weights", "write_weights", "fetch_state", "write_state", "offload_gradient", "fetch_gradient", "update", "host_update", "offload", "prefetch"}
-
-// countOps counts the ops of a cyclic plan by kind.
-func countOps(seq cycle.Sequence) map[string]int {
-	all := map[string]int{}
-	for _, o := range seq {
-		name := o.Kind.String()
-		if strings.HasPrefix(name, "forward") {
-			name = "forward"
-		}
-		all[name]++
-	}
-	return all
 }
 
 // writeStages prints where stages are, and what they cost.

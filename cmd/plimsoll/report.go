@@ -117,11 +117,11 @@ func (f *reportFlags) write(page *report.Page) error {
 		all = append(all, atomicfile.Output{Path: f.out, Write: page.Write})
 	}
 	if f.svg != "" {
-		memory := page.MemoryChart()
+		memory := page.MemoryPicture()
 		if memory == nil {
 			return usage(errors.New("--svg draws the memory over a step, and there is none in this report"))
 		}
-		all = append(all, atomicfile.Output{Path: f.svg, Write: memory.WriteSVG})
+		all = append(all, atomicfile.Output{Path: f.svg, Write: memory})
 	}
 	return atomicfile.WriteAll(atomicfile.OS{}, all...)
 }

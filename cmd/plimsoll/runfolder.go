@@ -393,9 +393,6 @@ func (f *runFolder) writeRun(r *train.Run, o *train.Outcome) error {
 	if err := page.WriteIn(f.Dir, reportFile); err != nil {
 		return err
 	}
-	if r.Plan.IsCycle() { // which is not drawn yet, as the report says
-		return nil
-	}
 	t, err := bench.RunTrace(r, o)
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ func (a *app) trace() *cobra.Command {
 	f := &traceFlags{}
 	cmd := command("trace", "Write and draw the timeline of a plan", `Write the step of a plan, as predicted, as a timeline: a track for each stream, and the memory over time, of a pipeline a process for
 each device and link. It opens in Perfetto (https://ui.perfetto.dev). With --svg the plan is drawn, too: the memory over time, of a
-pipeline the timeline.
+pipeline the timeline, of a plan that moves weights and state both.
 
 The plan is whatever plimsoll check reads. The timelines of steps that ran, measured beside predicted, are written by train --out and
 validate --out.`, nil)

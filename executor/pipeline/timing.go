@@ -22,7 +22,7 @@ type Timing struct {
 	Peer      int // likewise, the device that receives
 	Minibatch int // of an update: with whose end it was due
 	// Op is the number of an op in its stage's sequence, from 1; 0: it is the whole task; TheBatch. A stage without ops of its own has each
-	// layer's forward and then each one's backward. Those of W come behind.
+	// layer's forward and then each one's backward. Those of W come behind. Of an op of a cyclic plan (pipeline.CycleOp) it is the position, from 1.
 	Op         int
 	Start, End float64
 }
@@ -184,6 +184,9 @@ func (e *Executor) Timings() (all []Timing, err error) {
 // timing returns when a stamp of a device was; start counts where the stamp has none of its own.
 func (s *stamp) timing(e *Executor, d *driver, start float64) (Timing, error) {
 	t := Timing{Device: d.device, Kind: s.kind, Stage: s.stage, To: s.far, Minibatch: s.minibatch, Op: s.op, Start: start}
+	if s.kind == pipeline.CycleOp {
+		t.Op = s.place.Moment() + 1
+	}
 	if s.synchronized() {
 		t.Layer, t.Peer = s.layer, s.to
 	}

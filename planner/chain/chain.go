@@ -30,6 +30,8 @@ type Chain struct {
 	// HostUpdatesBeside is how much slower updates on the host are beside copies, and CopiesBesideHostUpdates the reverse; nil: not at all.
 	HostUpdatesBeside       *Beside
 	CopiesBesideHostUpdates *CopiesBeside
+	// OpsBesideHostUpdates is how many times as long ops take while the host updates, and HostUpdatesBesideOps the reverse; nil: once.
+	OpsBesideHostUpdates, HostUpdatesBesideOps *float64
 	// Branches are the layers of each branch of a model whose branches meet in one loss, nil for a chain. Layers lists the
 	// branches one after the other, then the layers behind them; every branch has an input of InputBytes. See Wiring.
 	Branches []int

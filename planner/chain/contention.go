@@ -59,6 +59,7 @@ func (c *Chain) BandwidthBeside(bandwidth float64) float64 {
 // ForgetContention leaves out what ops, updates on the host and copies take from each other.
 func (c *Chain) ForgetContention() {
 	c.CopiesBeside, c.HostUpdatesBeside, c.CopiesBesideHostUpdates = nil, nil, nil
+	c.OpsBesideHostUpdates, c.HostUpdatesBesideOps = nil, nil
 	for i := range c.Layers {
 		c.Layers[i].ForwardBeside, c.Layers[i].BackwardBeside = nil, nil
 	}
@@ -67,6 +68,7 @@ func (c *Chain) ForgetContention() {
 // CopyContention takes from another chain of as many layers what ops, updates on the host and copies take from each other.
 func (c *Chain) CopyContention(from *Chain) {
 	c.CopiesBeside, c.HostUpdatesBeside, c.CopiesBesideHostUpdates = from.CopiesBeside, from.HostUpdatesBeside, from.CopiesBesideHostUpdates
+	c.OpsBesideHostUpdates, c.HostUpdatesBesideOps = from.OpsBesideHostUpdates, from.HostUpdatesBesideOps
 	for i := range c.Layers {
 		c.Layers[i].ForwardBeside, c.Layers[i].BackwardBeside = from.Layers[i].ForwardBeside, from.Layers[i].BackwardBeside
 	}
@@ -86,6 +88,12 @@ func (t *totals) beside(field string, factors []float64) {
 func (t *totals) optionalBeside(field string, b *Beside) {
 	if b != nil {
 		t.beside(field, b[:])
+	}
+}
+
+func (t *totals) optionalFactor(field string, x *float64) {
+	if x != nil {
+		t.beside(field, []float64{*x})
 	}
 }
 

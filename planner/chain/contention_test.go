@@ -9,7 +9,7 @@ import (
 )
 
 const contending = `{"format":"plimsoll.chain/v1","name":"c","copies_beside":[1.5,2],"host_updates_beside":[1,2,3],` +
-	`"copies_beside_host_updates":[1,4],"input_bytes":1,"layers":[` +
+	`"copies_beside_host_updates":[1,4],"ops_beside_host_updates":1.25,"host_updates_beside_ops":3,"input_bytes":1,"layers":[` +
 	`{"name":"a","forward_s":1,"backward_s":3,"output_bytes":1,"forward_beside":[1,1.25,2],"backward_beside":[3,1,1]},` +
 	`{"name":"b","forward_s":3,"backward_s":1,"output_bytes":1,"backward_beside":[1,1,5]},{"name":"loss","forward_s":0,"backward_s":0,"output_bytes":1}]}`
 
@@ -21,7 +21,7 @@ func TestContentionInFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !c.Contends() || *c.CopiesBeside != (CopiesBeside{1.5, 2}) || *c.Layers[0].ForwardBeside != (Beside{1, 1.25, 2}) || c.Layers[1].ForwardBeside != nil ||
-		*c.HostUpdatesBeside != (Beside{1, 2, 3}) || *c.CopiesBesideHostUpdates != (CopiesBeside{1, 4}) {
+		*c.HostUpdatesBeside != (Beside{1, 2, 3}) || *c.CopiesBesideHostUpdates != (CopiesBeside{1, 4}) || *c.OpsBesideHostUpdates != 1.25 || *c.HostUpdatesBesideOps != 3 {
 		t.Errorf("read %+v", c)
 	}
 	line, err := json.Marshal(*c)
@@ -49,6 +49,8 @@ func TestBadContentionIsNamed(t *testing.T) {
 	for _, k := range []struct{ good, bad, want string }{
 		{`"host_updates_beside":[1,2,3]`, `"host_updates_beside":[1.5,2]`, `field "host_updates_beside" is [1.5,2], which is not 3 numbers`},
 		{`"copies_beside_host_updates":[1,4]`, `"copies_beside_host_updates":[1,0]`, `field "copies_beside_host_updates" is 0, which is not from 1 to 1e6`},
+		{`"ops_beside_host_updates":1.25`, `"ops_beside_host_updates":0.5`, `field "ops_beside_host_updates" is 0.5, which is not from 1 to 1e6`},
+		{`"host_updates_beside_ops":3`, `"host_updates_beside_ops":1e7`, `field "host_updates_beside_ops" is 1e+07, which is not from 1 to 1e6`},
 		{`"copies_beside":[1.5,2]`, `"copies_beside":[1.5]`, `field "copies_beside" is [1.5], which is not 2 numbers`},
 		{`"copies_beside":[1.5,2]`, `"copies_beside":[0.5,2]`, `field "copies_beside" is 0.5, which is not from 1 to 1e6`},
 		{`"copies_beside":[1.5,2]`, `"copies_beside":[1,"2"]`, `field "copies_beside" is [1,"2"], which is not 2 numbers`},

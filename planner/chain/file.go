@@ -45,6 +45,8 @@ func (c *Chain) list() fields.List {
 	out = fields.Optional(out, "copies_beside", c.CopiesBeside)
 	out = fields.Optional(out, "host_updates_beside", c.HostUpdatesBeside)
 	out = fields.Optional(out, "copies_beside_host_updates", c.CopiesBesideHostUpdates)
+	out = fields.Optional(out, "ops_beside_host_updates", c.OpsBesideHostUpdates)
+	out = fields.Optional(out, "host_updates_beside_ops", c.HostUpdatesBesideOps)
 	out = append(out, fields.Field{Name: "input_bytes", Value: c.InputBytes})
 	if len(c.Branches) > 0 {
 		out = append(out, fields.Field{Name: "branches", Value: c.Branches})
@@ -138,6 +140,8 @@ func take(o *fields.Object) (*Chain, error) {
 
 		HostUpdatesBeside:       takeBeside(o, "host_updates_beside"),
 		CopiesBesideHostUpdates: takeCopiesBeside(o, "copies_beside_host_updates"),
+		OpsBesideHostUpdates:    o.OptionalFloat("ops_beside_host_updates"),
+		HostUpdatesBesideOps:    o.OptionalFloat("host_updates_beside_ops"),
 	}
 	layers := o.Array("layers")
 	if err := o.Err(); err != nil {

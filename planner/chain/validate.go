@@ -36,6 +36,8 @@ func (c *Chain) validate() error {
 	sum.copiesBeside("copies_beside", c.CopiesBeside)
 	sum.optionalBeside("host_updates_beside", c.HostUpdatesBeside)
 	sum.copiesBeside("copies_beside_host_updates", c.CopiesBesideHostUpdates)
+	sum.optionalFactor("ops_beside_host_updates", c.OpsBesideHostUpdates)
+	sum.optionalFactor("host_updates_beside_ops", c.HostUpdatesBesideOps)
 	if sum.err != nil {
 		return sum.err
 	}

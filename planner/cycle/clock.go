@@ -35,9 +35,32 @@ func newClock(durations []*big.Rat) clock {
 	exact, _ := new(big.Float).SetInt(common).Float64()
 	rate := new(big.Rat).SetInt(common)
 	if exact*total > mostTicks {
-		_, exponent := math.Frexp(total) // total < 2^exponent
-		rate.SetFloat64(math.Ldexp(mostTicks, -exponent))
+		return roundedClock(total, mostTicks)
 	}
+	f, _ := rate.Float64()
+	return clock{rate, f}
+}
+
+// contendedTicks bounds the sum of all durations where ops slow each other: by a thousand times, in a thousand steps, it is a number too.
+const contendedTicks = 1 << 41
+
+// fineClock makes a clock whose ticks are the shortest power of two of a second with which the sum of some durations, in seconds, is at most
+// contendedTicks.
+func fineClock(durations []*big.Rat) clock {
+	total := 0.0
+	for _, d := range durations {
+		if d != nil {
+			x, _ := d.Float64()
+			total += x
+		}
+	}
+	return roundedClock(total, contendedTicks)
+}
+
+// roundedClock makes the clock of durations that add up to a total, in seconds, of at most so many ticks.
+func roundedClock(total, ticks float64) clock {
+	_, exponent := math.Frexp(total) // total < 2^exponent
+	rate := new(big.Rat).SetFloat64(math.Ldexp(ticks, -exponent))
 	f, _ := rate.Float64()
 	return clock{rate, f}
 }

@@ -9,9 +9,10 @@ import (
 
 // costs is the durations of a chain's ops over a link, in ticks.
 type costs struct {
-	c      *chain.Chain
-	clock  clock
-	layers []layerTicks // layers[l] is layer l's; layers[0] has copies of the input alone
+	c          *chain.Chain
+	contention *chain.Contention // nil: nothing slows anything
+	clock      clock
+	layers     []layerTicks // layers[l] is layer l's; layers[0] has copies of the input alone
 }
 
 // layerTicks is the durations of one layer; never: no such op is possible.
@@ -27,7 +28,7 @@ const never = -1
 // newCosts measures everything in exact seconds first, then in the ticks that follow.
 func newCosts(c *chain.Chain, link Link) *costs {
 	r := recorder{link: link}
-	k := &costs{c: c, layers: make([]layerTicks, c.Len()+1)}
+	k := &costs{c: c, contention: c.ContentionOver(link.ToHost, link.ToDevice), layers: make([]layerTicks, c.Len()+1)}
 	for i := range k.layers {
 		t := &k.layers[i]
 		r.copies(&t.plain, c.Activation(i))
@@ -40,6 +41,9 @@ func newCosts(c *chain.Chain, link Link) *costs {
 		}
 	}
 	k.clock = newClock(r.seconds)
+	if k.contention != nil {
+		k.clock = fineClock(r.seconds)
+	}
 	for i, d := range r.seconds {
 		*r.into[i] = never
 		if d != nil {

@@ -21,8 +21,9 @@
 // item's copies have ended. At one instant ops end, then memory is freed, then ops start, the first in the sequence first.
 //
 // Steps run on until their state repeats: what runs, how long it still takes, and the bytes in use. The period is the mean over the steps of
-// one repetition. Times are whole ticks, so that states are equal or not (see clock). What ops, copies and host updates take from each other
-// when they run side by side (chain.Beside, chain.CopiesBeside, the host's memory bandwidth) is left out.
+// one repetition. Times are whole ticks, so that states are equal or not (see clock). Where the chain says what ops, copies and host updates
+// take from each other, what runs beside something else is slower meanwhile (chain.Contention); then states that differ by less than a
+// millionth of a step are equal.
 package cycle
 
 import (
@@ -82,7 +83,7 @@ func (s *Simulator) Run(seq Sequence, limits Limits) (*Result, error) {
 		return nil, err
 	}
 	p := &s.player
-	p.load(l, s.link.Duplex, limits)
+	p.load(l, s.costs.contention, s.link.Duplex, limits)
 	if err := p.play(); err != nil {
 		return nil, err
 	}

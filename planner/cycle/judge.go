@@ -92,7 +92,7 @@ func (l *ledger) op(t *task, op Op) (reason string) {
 	default:
 		reason = l.ofState(t, op)
 	}
-	if _, runs := streamOf(op.Kind); runs {
+	if _, runs := StreamOf(op.Kind); runs {
 		t.ticks += l.costs.of(op, t.takes+t.hostTakes) // what a transfer of an activation moves, it takes on one side
 	}
 	return reason

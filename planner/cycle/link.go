@@ -23,8 +23,8 @@ const (
 	streams = int(iota)
 )
 
-// streamOf returns the stream on which ops of a kind run; false: they run on none.
-func streamOf(k schedule.Kind) (Stream, bool) {
+// StreamOf returns the stream on which ops of a kind run; false: they run on none.
+func StreamOf(k schedule.Kind) (Stream, bool) {
 	switch k {
 	case schedule.HostUpdate:
 		return Host, true

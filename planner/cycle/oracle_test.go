@@ -197,7 +197,7 @@ func sameBusy(s *Simulator, seq Sequence, v verdict) error {
 	}
 	sum := map[string]*big.Rat{}
 	for i, task := range s.ledger.tasks {
-		if stream, runs := streamOf(seq[i].Kind); runs {
+		if stream, runs := StreamOf(seq[i].Kind); runs {
 			if sum[names[stream]] == nil {
 				sum[names[stream]] = new(big.Rat)
 			}

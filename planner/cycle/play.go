@@ -20,11 +20,12 @@ func (p *player) play() error {
 				return ErrNoSteadyState
 			}
 		}
+		p.contend()
 		next, runs := p.nextEnd()
 		switch {
 		case !runs:
 			return p.stuck()
-		case next > p.now && p.repeats():
+		case next > p.now+p.together && p.repeats():
 			return nil
 		case next > 1<<61:
 			return ErrNoSteadyState
@@ -47,7 +48,7 @@ func (p *player) nextEnd() (at int64, runs bool) {
 func (p *player) endAll() {
 	for s := range p.queues {
 		q := &p.queues[s]
-		if q.running == idle || q.running > p.now {
+		if q.running == idle || q.running > p.now+p.together {
 			continue
 		}
 		position := q.ops[q.ended%len(q.ops)]
@@ -131,6 +132,7 @@ func (p *player) start(q *queue) {
 		p.begun = q.step
 	}
 	q.running = p.now + t.ticks
+	q.pace = pace{float64(t.ticks), p.now, 1, len(p.starts)}
 	p.starts = append(p.starts, played{instance{q.step, position}, p.now, q.running, p.used})
 	q.started++
 	if q.rank++; q.rank == len(q.ops) {
@@ -147,19 +149,19 @@ func (p *player) repeats() bool {
 	s.key[0], s.key[1] = p.used, p.hostUsed
 	for i := range p.queues {
 		q := &p.queues[i]
-		s.key[2+2*i] = int64(q.started - p.begun*len(q.ops))
-		if s.key[3+2*i] = idle; q.running != idle {
-			s.key[3+2*i] = q.running - p.now
+		s.key[2+i] = int64(q.started - p.begun*len(q.ops))
+		if s.left[i] = idle; q.running != idle {
+			s.left[i] = q.running - p.now
 		}
 	}
 	p.states = append(p.states, s)
-	return p.firstLike(s.key) < len(p.states)-1
+	return p.firstLike(&s) < len(p.states)-1
 }
 
-// firstLike returns the first of the states with a key.
-func (p *player) firstLike(key [2 + 2*streams]int64) int {
+// firstLike returns the first of the states that is equal to one.
+func (p *player) firstLike(s *snapshot) int {
 	for i := range p.states {
-		if p.states[i].key == key {
+		if p.like(&p.states[i], s) {
 			return i
 		}
 	}
@@ -180,22 +182,30 @@ func (p *player) stuck() error {
 	return &MemoryError{position, q.step, p.ledger.seq[position], p.used, p.used + p.tasks[position].takes, p.limit}
 }
 
+// repetition returns the states at the ends of the first repetition of a run that repeats.
+func (p *player) repetition() (first, last *snapshot) {
+	last = &p.states[len(p.states)-1]
+	return &p.states[p.firstLike(last)], last
+}
+
+// busy returns the ticks in which ops of each kind run between two instants.
+func (p *player) busy(from, to int64) (ticks [streams]int64) {
+	for _, x := range p.starts {
+		s, _ := StreamOf(p.ledger.seq[x.position].Kind)
+		ticks[s] += max(0, min(x.end, to)-max(x.at, from))
+	}
+	return ticks
+}
+
 // finish returns the figures of a run that repeats.
 func (p *player) finish(k clock) *Result {
-	last := p.states[len(p.states)-1]
-	first := p.states[p.firstLike(last.key)]
+	first, last := p.repetition()
 	r := &p.result
 	*r = Result{WarmUp: first.step, Repeats: last.step - first.step, Peak: p.peak, PeakStep: p.peakAt.step, PeakOp: p.peakAt.position,
 		Resident: p.resident, Starts: r.Starts[:0]}
 	r.Period, _ = k.exact(last.now-first.now, r.Repeats).Float64()
-	var busy [streams]int64
-	for i, t := range p.ledger.tasks {
-		if s, runs := streamOf(p.ledger.seq[i].Kind); runs {
-			busy[s] += t.ticks
-		}
-	}
-	for s := range busy {
-		r.Busy[s] = k.seconds(busy[s])
+	for s, ticks := range p.busy(first.now, last.now) {
+		r.Busy[s] = k.seconds(ticks / int64(r.Repeats))
 	}
 	for _, s := range p.starts {
 		r.Starts = append(r.Starts, Start{s.step, s.position, k.seconds(s.at), k.seconds(s.end), s.used})
@@ -205,7 +215,6 @@ func (p *player) finish(k clock) *Result {
 
 // period returns the exact period of a run that repeats, in seconds.
 func (p *player) period(k clock) *big.Rat {
-	last := p.states[len(p.states)-1]
-	first := p.states[p.firstLike(last.key)]
+	first, last := p.repetition()
 	return k.exact(last.now-first.now, last.step-first.step)
 }

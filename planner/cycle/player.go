@@ -1,13 +1,20 @@
 package cycle
 
-import "cmp"
+import (
+	"cmp"
+
+	"plimsoll/planner/chain"
+)
 
 // player plays steps of a judged sequence until the state repeats.
 type player struct {
-	ledger    *ledger
-	duplex    bool
-	limit     int64
-	mostSteps int
+	ledger     *ledger
+	contention *chain.Contention // nil: nothing slows anything
+	duplex     bool
+	limit      int64
+	mostSteps  int
+
+	together, equal int64 // ticks: see tolerate
 
 	tasks  []entry
 	waits  []dependency
@@ -41,6 +48,7 @@ type queue struct {
 	step, rank     int     // of the next op to start
 	started, ended int     // in all steps
 	running        int64   // when the op that runs ends; idle: none runs
+	pace
 }
 
 const idle = -1
@@ -72,23 +80,28 @@ type played struct {
 	at, end, used int64
 }
 
-// snapshot is everything that the rest of a run depends on, when the first compute op of a step has started.
+// snapshot is everything that the rest of a run depends on, when the first compute op of a step has started. How long something still takes says
+// how much of it is left, as what runs beside it says how fast it goes on.
 type snapshot struct {
-	key  [2 + 2*streams]int64
+	key  [2 + streams]int64 // bytes in use, and ops that were started beside those of the step
+	left [streams]int64     // ticks until what runs ends; idle: none runs
 	step int
 	now  int64
 }
 
 // load prepares the ops of a judged sequence.
-func (p *player) load(l *ledger, duplex bool, limits Limits) {
+func (p *player) load(l *ledger, k *chain.Contention, duplex bool, limits Limits) {
+	p.contention = k
 	p.ledger, p.duplex, p.limit, p.mostSteps = l, duplex, limits.Memory, cmp.Or(limits.Steps, mostSteps)
 	for s := range p.queues {
 		p.queues[s] = queue{ops: p.queues[s].ops[:0], running: idle}
 	}
 	p.tasks = p.tasks[:0]
+	total := int64(0)
 	for i := range l.tasks {
+		total += l.tasks[i].ticks
 		e := entry{task: &l.tasks[i], before: int32(len(p.queues[Compute].ops))}
-		if s, runs := streamOf(l.seq[i].Kind); runs {
+		if s, runs := StreamOf(l.seq[i].Kind); runs {
 			if !duplex && s == ToHost {
 				s = ToDevice
 			}
@@ -98,6 +111,7 @@ func (p *player) load(l *ledger, duplex bool, limits Limits) {
 		}
 		p.tasks = append(p.tasks, e)
 	}
+	p.tolerate(total)
 	p.waits = p.waits[:0]
 	for _, r := range l.waits {
 		p.waits = append(p.waits, p.resolve(r))

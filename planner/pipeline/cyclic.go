@@ -39,7 +39,7 @@ func PlanCycle(c *chain.Chain, strategy string, seq cycle.Sequence, p *Platform)
 
 // PredictCycle simulates a cyclic plan on its platform and writes into it what it costs. Errors: those of cycle.Simulate.
 func (p *Plan) PredictCycle(c *chain.Chain) error {
-	r, err := p.playCycle(c, p.Platform)
+	_, r, err := p.PlayCycle(c, p.Platform)
 	if err != nil {
 		return err
 	}
@@ -56,23 +56,33 @@ func (p *Platform) CycleLimits() (cycle.Link, cycle.Limits) {
 	return cycle.Link{ToDevice: p.Host, ToHost: p.Host, Duplex: p.Duplex}, limits
 }
 
-// playCycle judges and plays a cyclic plan. Errors: those of cycle.Simulate.
-func (p *Plan) playCycle(c *chain.Chain, on *Platform) (*cycle.Result, error) {
+// PlayCycle judges and plays a cyclic plan. The simulator says what the device held meanwhile. Errors: those of cycle.Simulate, ErrPlan.
+func (p *Plan) PlayCycle(c *chain.Chain, on *Platform) (*cycle.Simulator, *cycle.Result, error) {
 	link, limits := on.CycleLimits()
 	limits.UpdatesLast = p.UpdatesLast
-	r, err := cycle.Simulate(c, p.Cycle, link, limits)
+	s, err := cycle.NewSimulator(c, link)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	r, err := s.Run(p.Cycle, limits)
+	if err != nil {
+		return nil, nil, err
 	}
 	if r.InOrderPeak > limits.Memory {
-		return nil, fmt.Errorf("%w: in the order of its ops it needs %s of memory, the limit is %s", ErrPlan, units.Precise(r.InOrderPeak), units.Precise(limits.Memory))
+		return nil, nil, fmt.Errorf("%w: in the order of its ops it needs %s of memory, the limit is %s", ErrPlan, units.Precise(r.InOrderPeak), units.Precise(limits.Memory))
 	}
-	return r, nil
+	return s, r, nil
+}
+
+// CyclePeak is what the device holds when a cyclic plan needs most of it.
+type CyclePeak struct {
+	Op    int // position of the op that starts then; -1: none does
+	Parts []cycle.Hold
 }
 
 // checkCycle judges a cyclic plan.
 func checkCycle(c *chain.Chain, p *Platform, plan *Plan) (*Report, error) {
-	run, err := plan.playCycle(c, p)
+	sim, run, err := plan.PlayCycle(c, p)
 	if err != nil {
 		return nil, err
 	}
@@ -82,10 +92,12 @@ func checkCycle(c *chain.Chain, p *Platform, plan *Plan) (*Report, error) {
 		bubble = 1 - busy/run.Period
 	}
 	r := &Report{
-		Makespan: run.Period, PerMinibatch: run.Period / float64(plan.Microbatches), NCA: []int{1}, Bubble: bubble,
+		CyclePeak: &CyclePeak{},
+		Makespan:  run.Period, PerMinibatch: run.Period / float64(plan.Microbatches), NCA: []int{1}, Bubble: bubble,
 		PerDevicePeak: only(p, peak), PerDeviceWeights: only(p, int64(0)), PerDeviceBuffers: only(p, int64(0)),
 		PerDeviceBusy: only(p, busy), PerDeviceBubble: only(p, bubble),
 	}
+	r.CyclePeak.Op, r.CyclePeak.Parts = sim.AtPeak()
 	if said := plan.Peak(); said != 0 && said != peak {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the plan predicts a peak of %s, its simulation gives %s", units.Precise(said), units.Precise(peak)))
 	}

@@ -32,6 +32,8 @@ type Report struct {
 
 	Sequence *schedule.Result // of a plan for one device: when its ops run, and its memory over time
 
+	CyclePeak *CyclePeak // of a cyclic plan
+
 	Warnings []string // what the plan says about itself and is otherwise: peaks, makespan, bound
 }
 

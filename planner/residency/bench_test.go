@@ -65,6 +65,28 @@ func BenchmarkAuto(b *testing.B) {
 	}
 }
 
+// BenchmarkContended plans 100 layers with 8 microbatches, of a chain whose ops, copies and updates on the host slow each other.
+func BenchmarkContended(b *testing.B) {
+	c := decoder(98, 200e6, 2048, 4096)
+	ops, updates := 1.2, 1.5
+	c.Bandwidth, c.OpsBesideHostUpdates, c.HostUpdatesBesideOps = 55e9, &ops, &updates
+	c.CopiesBeside, c.HostUpdatesBeside, c.CopiesBesideHostUpdates = &chain.CopiesBeside{1.1, 1.1}, &chain.Beside{1.2, 1.3, 1.5}, &chain.CopiesBeside{1.3, 1.2}
+	for i := range c.Layers {
+		c.Layers[i].ForwardBeside, c.Layers[i].BackwardBeside = &chain.Beside{1.05, 1.1, 1.15}, &chain.Beside{1.05, 1.1, 1.15}
+	}
+	r := Request{Chain: c, Link: cycle.Link{ToDevice: 55e9, ToHost: 55e9, Duplex: true}, Limits: cycle.Limits{Memory: 16e9, Host: cycle.NoLimit}, Microbatches: 8}
+	start := processorTime(b)
+	for b.Loop() {
+		plan, err := Solve(context.Background(), r)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(plan.Result.Period, "s/period")
+		b.ReportMetric(float64(plan.Evaluated), "sequences")
+	}
+	b.ReportMetric((processorTime(b)-start).Seconds()/float64(b.N), "cpu-s")
+}
+
 // processorTime returns the time that the process has computed, which depends little on what else the machine does.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()

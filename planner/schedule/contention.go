@@ -34,26 +34,24 @@ func (s *Simulator) contend() {
 
 // slower returns how many times as long what stream k runs takes beside what the others run.
 func (s *Simulator) slower(k int) float64 {
-	if k != 0 {
-		if s.streams[0].running == none {
-			return 1
-		}
-		return s.beside.copies[way(s.seq[s.streams[k].running].Kind)]
-	}
-	which := none
-	for _, link := range s.streams[1:] {
-		switch {
-		case link.running == none:
-		case which != none:
-			which = chain.BothWays
+	var beside chain.Running
+	for i := range s.streams {
+		switch running := s.streams[i].running; {
+		case running == none || i == k:
+		case i == 0:
+			beside |= chain.RunningOp
 		default:
-			which = way(s.seq[link.running].Kind)
+			beside |= 1 << way(s.seq[running].Kind)
 		}
 	}
-	if which == none {
-		return 1
+	switch op := s.seq[s.streams[k].running]; {
+	case k != 0:
+		return s.beside.Copy(way(op.Kind), beside)
+	case op.Kind == Backward:
+		return s.beside.Backward(op.Layer, beside)
+	default:
+		return s.beside.Forward(op.Layer, beside)
 	}
-	return s.beside.of(s.seq[s.streams[0].running])[which]
 }
 
 // way returns where a transfer goes.
@@ -62,60 +60,4 @@ func way(k Kind) int {
 		return chain.ToHost
 	}
 	return chain.ToDevice
-}
-
-// besides is what a chain says that ops and copies take from each other, as it is over a link.
-type besides struct {
-	c                 *chain.Chain
-	bandwidth         float64        // of the link
-	forward, backward []chain.Beside // by layer, from 0
-	copies            chain.CopiesBeside
-}
-
-// newBesides returns them over the link that the chain was measured with, nil where it says nothing.
-func newBesides(c *chain.Chain) *besides {
-	if !c.Contends() {
-		return nil
-	}
-	b := &besides{c: c, forward: make([]chain.Beside, c.Len()), backward: make([]chain.Beside, c.Len())}
-	b.scale(c.Bandwidth)
-	return b
-}
-
-// over makes them those over a link, once for all runs over it.
-func (b *besides) over(bandwidth float64) {
-	if bandwidth != b.bandwidth {
-		b.scale(bandwidth)
-	}
-}
-
-func (b *besides) scale(bandwidth float64) {
-	b.bandwidth, b.copies = bandwidth, chain.CopiesBeside{1, 1}
-	if of := b.c.CopiesBeside; of != nil {
-		for way, times := range of {
-			b.copies[way] = b.c.CopyBeside(times, bandwidth)
-		}
-	}
-	for i := range b.c.Layers {
-		b.ops(&b.forward[i], b.c.Layers[i].ForwardBeside)
-		b.ops(&b.backward[i], b.c.Layers[i].BackwardBeside)
-	}
-}
-
-// ops sets the factors of an op by those of the chain, which may have none.
-func (b *besides) ops(to, of *chain.Beside) {
-	if *to = (chain.Beside{1, 1, 1}); of == nil {
-		return
-	}
-	for way, times := range of {
-		to[way] = b.c.OpBeside(times, b.bandwidth)
-	}
-}
-
-// of returns the factors of a compute op.
-func (b *besides) of(op Op) *chain.Beside {
-	if op.Kind == Backward {
-		return &b.backward[op.Layer-1]
-	}
-	return &b.forward[op.Layer-1]
 }

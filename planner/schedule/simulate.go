@@ -64,7 +64,8 @@ type Simulator struct {
 	Stretch func(position int) float64
 
 	c       *chain.Chain
-	beside  *besides // what ops and copies take from each other; nil: nothing
+	over    float64           // bandwidth of the link of beside
+	beside  *chain.Contention // nil: nothing slows anything
 	limits  Limits
 	streams []stream
 	now     float64
@@ -90,7 +91,7 @@ func NewSimulator(c *chain.Chain) (*Simulator, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	return &Simulator{c: c, beside: newBesides(c)}, nil
+	return &Simulator{c: c, over: c.Bandwidth, beside: c.ContentionOver(c.Bandwidth, c.Bandwidth)}, nil
 }
 
 // Run is Simulate. The result is valid until the next call of Run.
@@ -124,8 +125,8 @@ func (s *Simulator) Run(seq Sequence, limits Limits) (*Result, error) {
 
 func (s *Simulator) begin(seq Sequence, limits Limits) {
 	s.seq, s.limits = seq, limits
-	if s.beside != nil {
-		s.beside.over(limits.Link.Bandwidth)
+	if b := limits.Link.Bandwidth; s.beside != nil && b != s.over {
+		s.over, s.beside = b, s.c.ContentionOver(b, b)
 	}
 	// Far above any memory; keeps sums of bytes from overflowing when nothing waits for memory.
 	s.limits.Memory = min(limits.Memory, 1<<62)

@@ -1,0 +1,137 @@
+package executor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"plimsoll/internal/stats"
+	"plimsoll/kernels"
+	"plimsoll/planner/chain"
+	"plimsoll/runtime"
+)
+
+// hostUpdateSteps is the most steps that are measured beside updates on the host: of each round one alone and one beside them.
+const hostUpdateSteps = 2 * besideRounds
+
+// opBesides are the seconds of steps, alone and beside updates on the host, and of these updates, alone and beside steps.
+type opBesides struct {
+	steps, updates [2][]float64
+}
+
+// besideUpdates measures what the ops of steps and updates of the largest class on the host take from each other, in turns, and writes it into
+// the chain. The updates go through the host's windows of the link. Nothing is written where the host cannot update them. step is called
+// hostUpdateSteps times.
+func (m *prober) besideUpdates(ctx context.Context, p *profile, c *chain.Chain) error {
+	for range hostUpdateSteps {
+		defer p.step()
+	}
+	launches, err := m.hostUpdates(p)
+	if err != nil || len(launches) == 0 {
+		return err
+	}
+	b, begun := &opBesides{}, time.Now()
+	for round := range besideRounds {
+		took := time.Since(begun)
+		if round > 0 && p.opt.Enough > 0 && took >= p.opt.Enough || round >= enoughRounds && took >= besideFor {
+			break
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := m.stepBesideUpdates(b, launches); err != nil {
+			return err
+		}
+	}
+	b.write(c)
+	return nil
+}
+
+// hostUpdates prepares updates of the largest class in the host's windows of the link; none: nothing updates them there.
+func (m *prober) hostUpdates(p *profile) ([]runtime.Launch, error) {
+	classes := p.updateClasses()
+	if p.opt.OpenHost == nil || len(classes) == 0 {
+		return nil, nil
+	}
+	onHost, err := p.opt.OpenHost(m.device)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := m.device.HostBytes(m.host.probe)
+	if err != nil {
+		return nil, err
+	}
+	for i := range memory {
+		memory[i] = 0x3f // as the memory of updateMeter
+	}
+	kernels.Scalars{GradScale: 1, Update: 1}.Put(memory[:kernels.ScalarsBytes])
+	room, err := newUpdateRoom(onHost, p.Optimizer, m.host.probe, largestClass(classes).updates)
+	if errors.Is(err, kernels.ErrNoKernel) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return room.prepare(onHost, p.Optimizer)
+}
+
+// largestClass returns the class whose updates have the most elements.
+func largestClass(classes []*updateClass) *updateClass {
+	return slices.MaxFunc(classes, func(a, b *updateClass) int { return cmp.Compare(elements(a.updates), elements(b.updates)) })
+}
+
+// stepBesideUpdates measures a step and updates, each alone and then both side by side.
+func (m *prober) stepBesideUpdates(b *opBesides, launches []runtime.Launch) error {
+	alone, err := m.Step()
+	if err != nil {
+		return err
+	}
+	b.steps[0] = append(b.steps[0], alone.Sequence)
+	seconds, err := whileUpdating(launches, func() error { time.Sleep(hostBesideFor); return nil })
+	if err != nil {
+		return err
+	}
+	b.updates[0] = append(b.updates[0], seconds)
+	seconds, err = whileUpdating(launches, func() error {
+		beside, err := m.Step()
+		if err == nil {
+			b.steps[1] = append(b.steps[1], beside.Sequence)
+		}
+		return err
+	})
+	b.updates[1] = append(b.updates[1], seconds)
+	return err
+}
+
+// whileUpdating runs do while updates run on the host, and returns the seconds of one update.
+func whileUpdating(launches []runtime.Launch, do func() error) (seconds float64, err error) {
+	stop, failed := make(chan struct{}), make(chan error, 1)
+	go func() {
+		begun := time.Now()
+		for runs := 1; ; runs++ {
+			if err := launches[runs%len(launches)].(interface{ Run() error }).Run(); err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case <-stop:
+				seconds = time.Since(begun).Seconds() / float64(runs)
+				failed <- nil
+				return
+			default:
+			}
+		}
+	}()
+	err = do()
+	close(stop)
+	return seconds, errors.Join(err, <-failed)
+}
+
+// write writes the factors of the medians into a chain.
+func (b *opBesides) write(c *chain.Chain) {
+	ops := factor(stats.Median(b.steps[1]), stats.Median(b.steps[0]))
+	updates := factor(stats.Median(b.updates[1]), stats.Median(b.updates[0]))
+	c.OpsBesideHostUpdates, c.HostUpdatesBesideOps = &ops, &updates
+}
