@@ -77,8 +77,8 @@ func (c Call) Computes() DType {
 	return Float32
 }
 
-// UpdateCost returns what the update of a parameter cannot do without, as Call.Cost: each operand read or written once, and
-// the operations of the products of an orthogonalized matrix.
+// UpdateCost returns the least bytes and operations of the update of a parameter, as Call.Cost does. Each operand is read or written once.
+// Operations are those of the products of an orthogonalized matrix.
 func UpdateCost(u Update, o UpdateOperands) (bytes, operations int64) {
 	o.States = make([]runtime.Span, StatesOf(u, o.Matrix))
 	for _, use := range o.tensors() {

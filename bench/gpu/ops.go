@@ -212,7 +212,7 @@ func (r *rig) timeOps(ctx context.Context, p *part, s opSizes, d kernels.DType, 
 
 func (r *rig) timeOp(c *call, s opSizes, d kernels.DType, top *ceilings) (row opRow, err error) {
 	row = opRow{DType: d.String(), Op: c.Op.Kind(), Pass: c.Pass.String(), Shape: shape(c), Count: c.count, Bound: "memory"}
-	if row.Bytes, row.Operations, err = c.Call.Cost(); err != nil {
+	if row.Bytes, row.Operations, err = c.Cost(); err != nil {
 		return row, err
 	}
 	row.Floor = float64(row.Bytes) / top.Bandwidth

@@ -161,8 +161,12 @@ func (g *grid) write(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
 	g.out = csv.NewWriter(f)
+	return errors.Join(g.steps(ctx, subjects), f.Close())
+}
+
+// steps plans the steps of all models that are asked for.
+func (g *grid) steps(ctx context.Context, subjects []subject) error {
 	for _, s := range subjects {
 		for _, size := range g.sizes {
 			if len(g.models) > 0 && !slices.Contains(g.models, s.name) {
@@ -227,8 +231,8 @@ func read(path string) ([][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
 	in := csv.NewReader(f)
 	in.FieldsPerRecord = 7
-	return in.ReadAll()
+	rows, err := in.ReadAll()
+	return rows, errors.Join(err, f.Close())
 }

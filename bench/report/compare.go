@@ -260,8 +260,8 @@ func (c *comparison) timelines() (all []Timeline) {
 // comparedMemory is the title of the memory of several runs.
 const comparedMemory = "Memory over one step, measured"
 
-// MemoryPicture returns what writes the memory over a step as a picture: that of MemoryChart, or else what runs when with the memory of each
-// device below. nil without any.
+// MemoryPicture returns the writer of a picture of the memory over a step: that of MemoryChart, or else a timeline with the memory of each
+// device below. It is nil without any.
 func (p *Page) MemoryPicture() func(io.Writer) error {
 	if c := p.MemoryChart(); c != nil {
 		return c.WriteSVG

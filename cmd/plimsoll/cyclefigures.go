@@ -16,7 +16,7 @@ import (
 type cycleFigures struct {
 	Cycle  string         `json:"cycle"`     // its text form
 	Counts map[string]int `json:"op_counts"` // of its ops, by kind; forwards are one kind
-	// AtPeak is what the device holds when it holds most.
+	// AtPeak lists the bytes on the device when it holds most.
 	AtPeak []heldFigures `json:"at_peak"`
 
 	at string // for people: the op of the peak, and its layer
@@ -68,9 +68,9 @@ func (f *planFigures) writeCycle(out io.Writer) {
 	fmt.Fprintf(w, "chain\t%s\n", f.Chain)
 	fmt.Fprintf(w, "strategy\t%s\n", pipeline.Name(f.Strategy, f.Winner))
 	if f.modelFigures == nil { // whose arena is that of the executor's layout
-		fmt.Fprintf(w, "peak\t%s, %s\n", units.Precise(f.Peak[0]), f.cycleFigures.at)
+		fmt.Fprintf(w, "peak\t%s, %s\n", units.Precise(f.Peak[0]), f.at)
 	} else {
-		fmt.Fprintf(w, "plan's peak\t%s\n", f.cycleFigures.at)
+		fmt.Fprintf(w, "plan's peak\t%s\n", f.at)
 	}
 	for _, held := range f.AtPeak {
 		fmt.Fprintf(w, "\t%s of %s\n", units.Bytes(held.Bytes), held.What)

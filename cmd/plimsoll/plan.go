@@ -32,7 +32,7 @@ activations to host memory and back. Beside the makespan stands a bound that no 
 With --devices or --platform the chain is cut into stages on several devices, and the plan is a pipeline. Then the memory is that of
 each device and counts weights too, and --bandwidth is that of the links between devices.
 
-With --model and --device the chain is estimated for a device that is not here, and the memory is that of the arena, with weights,
+With --model and --device the chain is estimated for a device that is not here. The memory is then that of the arena, with weights,
 gradients and optimizer state, as train takes it (default: what the device has). All times are called estimated.`, nil)
 	cmd.Example = `  plimsoll plan -c c.json --memory 4GiB --strategy rotor -o p.json
   plimsoll plan -c c.json --memory 40% --text

@@ -13,8 +13,8 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// Chain returns the chain of a workload with estimated times: of every op, of updates on the device and, where the host can make them, on the
-// host, and of the link. What ops, copies and updates take from each other is not estimated. Errors: those of the ops,
+// Chain returns the chain of a workload with estimated times of every op, of updates and of the link. Where the host can make updates, their
+// time there is estimated, too. Contention between ops, copies and updates is not estimated. Errors: those of the ops,
 // chain.ErrFormat where times are no numbers.
 func (d *Device) Chain(w *executor.Workload) (*chain.Chain, error) {
 	c := w.Chain()

@@ -17,8 +17,8 @@ const Format = "plimsoll.device/v1"
 // Device describes a device and the host beside it. Rates are those of the maker's data sheet, and efficiencies the shares of them that
 // kernels and copies reach. Bandwidths are bytes per second, times seconds.
 //
-// Invariants (checked by UnmarshalJSON): every rate, size and share is finite and above 0, a share is at most 1; a launch takes no negative
-// time; types and ops are known ones; the rows name an efficiency of everything (Efficiency of no op, pass and type).
+// Invariants (checked by UnmarshalJSON): every rate, size and share is finite and above 0, and a share is at most 1. A launch takes no negative
+// time. Types and ops are known ones. The rows name an efficiency of everything (Efficiency of no op, pass and type).
 type Device struct {
 	Name      string
 	Rates     map[string]float64 // floating-point operations per second, by element type

@@ -36,7 +36,7 @@ type recordedOpening struct {
 
 // OpLaunches knows what launches of ops are for, by their numbers.
 type OpLaunches interface {
-	// Use returns what a launch has in common with those of the same op that work elsewhere, and where it works; false: it is not of an op.
+	// Use returns the template that a launch shares with those of the same op elsewhere, and its own operands. false: it is not of an op.
 	Use(id int) (template any, operands []int64, isOp bool)
 	// Again returns the launch of the same op that works elsewhere.
 	Again(id int, operands []int64) (prepared, error)

@@ -41,7 +41,7 @@ var ErrEstimated = errors.New("the chain is estimated")
 // ErrOtherModel says that a chain file was measured on another model, batch or image size than the job's.
 var ErrOtherModel = errors.New("the chain is of another model")
 
-// Profile measures the job's chain on its device, within the measure's limit. Of a device that is only described it is an estimate.
+// Profile measures the job's chain on its device, within the measure's limit. For a device that is only described the chain is an estimate.
 func (j *Job) Profile(ctx context.Context, m Measure) (*chain.Chain, error) {
 	if j.Described != nil {
 		return j.Described.Chain(j.Work)

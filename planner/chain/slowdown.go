@@ -3,7 +3,7 @@ package chain
 // Running is a set of what runs side by side.
 type Running uint8
 
-// What can run. A copy of a way is 1 << way.
+// The members of the set. A copy of a way is 1 << way.
 const (
 	RunningToHost   Running = 1 << ToHost
 	RunningToDevice Running = 1 << ToDevice
@@ -13,7 +13,7 @@ const (
 	runningCopies = RunningToHost | RunningToDevice
 )
 
-// Contention is what a chain says that ops, copies and updates on the host take from each other, as it is over a link. Its methods return how
+// Contention says, for a link, how much ops, copies and updates on the host take from each other. Its methods return how
 // many times as long something takes beside what runs. Where several slow it, what each adds to its time is added up.
 type Contention struct {
 	forward, backward           []Beside // by layer, from 0

@@ -8,7 +8,7 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// Item is what bytes of the device are for.
+// Item tells the uses of a device's bytes apart.
 type Item uint8
 
 // The items.
@@ -34,7 +34,7 @@ type Hold struct {
 	From, Until       float64 // seconds from the start of the first step; +Inf: to the end of the run and beyond
 }
 
-// Holds returns what the device held in the run that was simulated last. At every instant all of it together is what is in use.
+// Holds lists the bytes on the device in the latest run of the simulator. At every instant they add up to the bytes in use.
 func (s *Simulator) Holds() []Hold {
 	h := &holder{l: &s.ledger}
 	k, n := s.costs.clock, len(h.l.seq)

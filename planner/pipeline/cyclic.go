@@ -74,7 +74,7 @@ func (p *Plan) PlayCycle(c *chain.Chain, on *Platform) (*cycle.Simulator, *cycle
 	return s, r, nil
 }
 
-// CyclePeak is what the device holds when a cyclic plan needs most of it.
+// CyclePeak lists the bytes on the device when a cyclic plan needs most of it.
 type CyclePeak struct {
 	Op    int // position of the op that starts then; -1: none does
 	Parts []cycle.Hold

@@ -156,8 +156,8 @@ type Plan struct {
 	Stages   []Stage   // in the order of the chain
 	// Cycle are the ops of a step of a cyclic plan, which also move weights, gradients and optimizer state; nil of all others.
 	Cycle cycle.Sequence
-	// UpdatesLast says that no update of a cyclic plan starts before the last backward of its step has ended: so gradients can be clipped by
-	// their norm, and a step that is not finite skipped.
+	// UpdatesLast says that no update of a cyclic plan starts before the last backward of its step has ended. So
+	// gradients can be clipped by their norm, and a step that is not finite skipped.
 	UpdatesLast bool
 	// Portals are the ways of skips straight from one stage to another. The chain's activations count skips wherever they
 	// would pass: the messages of the boundaries between are so much shorter. Each portal has communications of its own.
