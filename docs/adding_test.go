@@ -59,7 +59,7 @@ var anOp = []step{
 	{says: "In `kernels/cuda`, `float slope;` at the end of `struct map_args` of `src/args.h`", file: "kernels/cuda/src/args.h", place: "\tfloat most; // of a ReLU, 0: any\n", text: "\tfloat slope;\n"},
 	{says: "the kernels at the end of `src/map.cu`", file: "kernels/cuda/src/map.cu"},
 	{says: "the launcher at the end of `map.go`:", file: "kernels/cuda/map.go"},
-	{says: "its case in `buildAs` of `cuda.go`, ahead of `default`:", file: "kernels/cuda/cuda.go", place: "\tdefault:\n\t\tb.fail(\"%w\", kernels.NoKernel", ahead: true},
+	{says: "its case in `buildAs` of `build.go`, ahead of `default`:", file: "kernels/cuda/build.go", place: "\tdefault:\n\t\tb.fail(\"%w\", kernels.NoKernel", ahead: true},
 	{says: "At the end of `models/builder.go`:", file: "models/builder.go"},
 	{says: "At the end of `everyOp` of `kernels/infer_test.go`:", file: "kernels/infer_test.go", place: "\tRotary{Heads: 4, Dim: 4}, Attention{Heads: 4, KVHeads: 2},\n"},
 	{says: "of `ops` of `kernels/ref/ref_test.go`:", file: "kernels/ref/ref_test.go", place: "\t{kernels.Attention{Heads: 4, KVHeads: 2}, []kernels.Desc{kernels.F32(2, 5, 8*3)}},\n"},

@@ -2,9 +2,9 @@ package kernels
 
 import "plimsoll/runtime"
 
-// Cost returns what a call cannot do without: the bytes of its operands, each read or written once as the call reads or
-// writes it, and, for products, their floating-point operations, two for each multiplication and addition. Time beside
-// bytes/bandwidth and operations/rate says how far a kernel is from its floor.
+// Cost returns the least work of a call. Bytes are those of its operands, each read or written once as the call reads or writes it.
+// Operations are the floating-point operations of products, two for each multiplication and addition. Time beside bytes/bandwidth and
+// operations/rate says how far a kernel is from its floor.
 func (c Call) Cost() (bytes, operations int64, err error) {
 	if err := c.Check(); err != nil {
 		return 0, 0, err

@@ -25,7 +25,7 @@ var groups = []struct {
 		"host-bandwidth",
 	}},
 	{"Several processes", []string{"world", "transport", "pairs"}},
-	{"Device", []string{"devices", "bandwidth", "debug"}},
+	{"Device", []string{"devices", "device", "bandwidth", "debug"}},
 	{"Measuring the model", []string{"profile", "halves", "layers", "audit"}},
 	{"Output", []string{"out", "output", "text", "svg", "trace", "checkpoint-every", "resume", "force", "metrics", "verbose", "help"}},
 }

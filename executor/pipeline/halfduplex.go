@@ -52,8 +52,8 @@ func (b *halfDuplex) reset() {
 
 // Changes reports whether the link changes its direction between a message and the one before it (step -1) or behind it (step 1)
 // in a segment. New weights take no turns with what comes before and after them: they leave when all gradients of the step have come, and
-// the next step begins when they have. The other end may be in another segment: it has then sent all that this one takes in the segment before, and the
-// link is as free as at the beginning of a run.
+// the next step begins when they have. The other end may be in another segment. It has then sent all that this one takes in the segment before,
+// and the link is as free as at the beginning of a run.
 func (b *halfDuplex) Changes(in *bound, v instance, step int) bool {
 	n, r := len(b.instructions), b.order.repeats
 	least, most := shifts(b.instructions)

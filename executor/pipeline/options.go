@@ -60,8 +60,8 @@ type Options struct {
 	// of the device while training goes on. A device has page-locked memory for one state: where its next one comes before
 	// Save is done with it, the device waits. It may be nil.
 	Save func(*Snapshot)
-	// Done is called for every minibatch when its loss is known, one call at a time, in the order in which the last stage
-	// works, or each of its devices; it may be nil.
+	// Done is called for every minibatch when its loss is known, one call at a time. Calls come in the order in which the last stage
+	// works, or each of its devices. It may be nil.
 	Done func(Result)
 	// Patience ends a run with a *StuckError when nothing has happened on any device for so long; 0: never. Of a device
 	// that does not tell what its streams do (Dump), only what is issued is seen.
