@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// oneStep is a step that two engines play: that of one device, and that of pipelines on one device.
+// oneStep is a step with two plans: a sequence of one device, and a schedule of pipelines on one device.
 type oneStep struct {
 	name string
 	args []string
@@ -47,7 +47,7 @@ func (s oneStep) lines(more ...string) (alone, flush []string) {
 	return alone, flush
 }
 
-// Fields of a summary, and lines of the text for people, that only one of the two engines has today.
+// Fields of a summary, and lines of the text for people, that only one of the two plans has today.
 var (
 	aloneFields, flushFields = []string{"drift", "idle", "receipt"}, []string{"pipeline"}
 	aloneLines, flushLines   = []string{"drift", "idle", "limit", "peak", "strategy"}, []string{"cpu", "schedule"}
@@ -55,7 +55,7 @@ var (
 
 // A schedule with a flush on one device trains the bits of store-all, and of its accumulated gradients, at the same peak and under the
 // same limits.
-// Only this test finds that the peak or the smallest limit of one device depends on which of the two engines plays the step.
+// Only this test finds that the peak or the smallest limit of one device depends on which of the two plans the step has.
 func TestFlushOnOneDeviceIsStoreAll(t *testing.T) {
 	t.Parallel()
 	for _, s := range oneSteps[:atSize(len(oneSteps), 4)] {
@@ -100,7 +100,7 @@ func (s oneStep) refused(t *testing.T, line []string, smallest int64) string {
 	return failure.Error
 }
 
-// The two engines tell the same of a step, up to a known list.
+// Runs along the two plans tell the same of a step, up to a known list.
 func TestFlushOnOneDeviceTellsTheSame(t *testing.T) {
 	t.Parallel()
 	line, flushLine := oneSteps[1].lines()

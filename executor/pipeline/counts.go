@@ -37,9 +37,9 @@ func (o *order) most(device int, change func(instance) int) (most int) {
 	return most
 }
 
-// sendSlots returns how many slots of a send buffer a device needs for what the tasks of a kind, F or B, of a stage send to
-// other devices: as many as its driver fills before it issues their communications, and as the plan has at one time from the
-// start of the task until the communication has ended, so that no task waits for one.
+// sendSlots returns how many slots a device needs in a send buffer, for the messages of a stage's tasks of a kind, F or B. The driver fills
+// some before it issues their communications. The plan has others in use at one time, from the start of a task until its communication
+// has ended. The larger number is returned, so that no task waits for a slot.
 func (o *order) sendSlots(kind pipeline.Kind, s, device int) int {
 	carries, boundary, skips := pipeline.CF, s, o.leavingBy(s)
 	if kind == pipeline.B {

@@ -11,8 +11,8 @@ import (
 	cuda "plimsoll/runtime/cuda/driver"
 )
 
-// On a GPU, plans that move weights, gradients and state clip as a plan that keeps everything on the device, to the last bit: with updates on
-// the host and on the device, in the same step and in the next one, as graphs and call by call.
+// On a GPU, plans that move weights, gradients and state clip to the bits of a plan that keeps everything on the device. Updates are on the
+// host and on the device, in the same step and in the next one, as graphs and call by call.
 func TestGPUsClipCyclicPlans(t *testing.T) {
 	if status := cuda.Load(); status.Err != nil {
 		t.Skip(status.Err)

@@ -180,8 +180,8 @@ type stamp struct {
 // Every device of a stage measures the stage's gradients when its replicas have added them up, and the first of them sends the
 // partial sums, 8 bytes for kernels.GuardChunk gradients, to all devices that do not have the stage. With a shard of them a device measures
 // its own, and sends those to all other devices. Each device puts those of all
-// stages together in the order of the layers, and judges them alone: these are the sums of a device that has all layers, in its
-// order, so that the norm, the scale and the verdict are the same bits on all devices, however many there are.
+// stages together in the order of the layers, and judges them alone. A device with all layers would add the same sums in the same order.
+// So the norm, the scale and the verdict are the same bits on all devices, however many there are.
 //
 // All that a device owes to others it has sent before it waits for what they send: none waits for another in a circle.
 type guard struct {

@@ -269,18 +269,18 @@ type deferral struct {
 	moves        []prepared
 }
 
-// discrepancy is a stage's part of PipeMare's second technique, T2 (Yang et al. 2021, section 3.2). A backward uses not the
-// latest weights w but an estimate of those that its forward saw:
+// discrepancy is a stage's part of PipeMare's second technique, T2 (Yang et al. 2021, section 3.2). In place of the
+// latest weights w, a backward uses an estimate u of those that its forward saw.
 //
 //	u = w - τ δ,  δ' = γ δ + (1-γ)(w' - w),  γ = D^{1/τ}
 //
-// with δ, the decaying mean of what updates change, from 0 in every run, and the forward's delay τ in updates, the backward's
-// being 0. A copy of the weights holds u; δ is (w-u)/τ. An update of w to w' makes of u, before and after,
+// δ is the decaying mean of the changes by updates, and begins at 0 in every run. τ is the forward's delay in updates; the backward's is 0.
+// A copy of the weights holds u, so δ is (w-u)/τ. When an update turns w into w', one step comes before it and one behind it.
 //
 //	v  = γ/τ (w-u) - (1-γ) w
 //	u' = w' - τ (v + (1-γ) w')
 //
-// each a sum of a multiple of the weights and one of u: what a step of plain SGD is.
+// Each step is a sum of a multiple of the weights and one of u, as a step of plain SGD is.
 type discrepancy struct {
 	tau, decay float64 // τ and D; τ is 0 where nothing is corrected
 	scalars    [2]runtime.Span
@@ -290,10 +290,10 @@ type discrepancy struct {
 // ring is a stage with ops of its own, in a plan that repeats a period, on its device: what is issued in a period, one step after
 // the other, and memory in which minibatches follow each other round and round.
 //
-// A step belongs to one minibatch and one stream. Each step of each minibatch has a position in the order in which all of them
-// are issued, and what a minibatch holds lives from the position of the first step that touches it up to that of the first one
-// that the plan has behind the end of all that do. Minibatch m has the memory of slot m mod slots: lifetimes repeat every slots
-// periods, and are packed around that circle, in the arena and, what is offloaded, in page-locked memory.
+// A step belongs to one minibatch and one stream. Each step of each minibatch has a position in the order of issue. A
+// minibatch's memory lives from the first step that touches it to the first one that the plan has behind the end of all that do.
+// Minibatch m has the memory of slot m mod slots, so lifetimes repeat every slots periods. They are packed around that circle: in the
+// arena, and for offloaded activations in page-locked memory.
 //
 // Invariants: two blocks that share bytes are never alive at one position; a step waits, for each other stream, for the latest
 // step there that touches bytes of its own, of which one of the two writes. So the plan's times decide how long streams wait for
@@ -478,9 +478,9 @@ type stepRef struct{ step, slot int }
 
 // remote is a channel between two processes, and its end in this one, if it has one.
 //
-// The receiver has a stream of its own for the channel, and lets the next message come into a block as soon as it would grant that
-// to a sender here: so what is sent always has a place, whatever the order in which the messages of several channels are sent and
-// used. Which message comes next it knows from the plan.
+// The receiver has a stream of its own for the channel. It lets the next message come into a block as soon as it would grant the block to a
+// sender here. So every message has a place, in whatever order the messages of several channels are sent and used. The plan says which
+// message comes next.
 type remote struct {
 	way      int
 	prepare  func(way int, span runtime.Span) (runtime.Launch, error)

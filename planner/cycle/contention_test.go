@@ -245,16 +245,8 @@ func TestContentionAgainstDefinitions(t *testing.T) {
 	for range total {
 		k := randomTrial(rng)
 		contend(rng, k.Chain)
-		seq, err := Parse(k.Seq)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := NewSimulator(k.Chain, k.link())
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := s.Run(seq, k.limits())
-		if err != nil {
+		_, s, r := k.play(t)
+		if r == nil {
 			continue
 		}
 		const steps = 12

@@ -18,16 +18,8 @@ func TestHoldsAddUp(t *testing.T) {
 	compared := 0
 	for range total {
 		k := randomTrial(rng)
-		seq, err := Parse(k.Seq)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := NewSimulator(k.Chain, k.link())
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := s.Run(seq, k.limits())
-		if err != nil {
+		seq, s, r := k.play(t)
+		if r == nil {
 			continue
 		}
 		holds := s.Holds()
@@ -63,16 +55,8 @@ func TestWhatIsHeldAtThePeak(t *testing.T) {
 	inOrder, timed := 0, 0
 	for range 1500 {
 		k := randomTrial(rng)
-		seq, err := Parse(k.Seq)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := NewSimulator(k.Chain, k.link())
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := s.Run(seq, k.limits())
-		if err != nil {
+		seq, s, r := k.play(t)
+		if r == nil {
 			continue
 		}
 		if r.Peak > r.InOrderPeak {

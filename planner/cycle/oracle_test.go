@@ -273,3 +273,19 @@ func TestOracleAgrees(t *testing.T) {
 		}
 	}
 }
+
+// play parses and runs the sequence of a trial. The result is nil where the simulator refuses it.
+func (k *trial) play(t *testing.T) (seq Sequence, s *Simulator, r *Result) {
+	t.Helper()
+	seq, err := Parse(k.Seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err = NewSimulator(k.Chain, k.link()); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = s.Run(seq, k.limits()); err != nil {
+		return seq, s, nil
+	}
+	return seq, s, r
+}

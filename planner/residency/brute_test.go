@@ -268,8 +268,8 @@ func (b *brute) options(turns []cycle.Op, o int) (list []setting) {
 	return list
 }
 
-// circle returns seconds in which ops that wait for each other go round: the turns of the layer, which compute one after the other in all the
-// turns between, with the copies and the update in the gaps in which the weights are away.
+// circle returns the seconds of a layer's circle of waits. Its turns compute one after the other, with all the turns between. Copies and
+// the update lie in the gaps in which the weights are away.
 func (b *brute) circle(turns []cycle.Op, x *setting) (seconds float64) {
 	layer := b.c.Layer(x.owner)
 	_, last, _ := span(turns, x.owner)
