@@ -459,3 +459,23 @@ func TestPeerBandwidth(t *testing.T) {
 		}
 	}
 }
+
+// A throttled link never seems faster than it is, however late its streams wake up.
+func TestCopiesAreNeverFasterThanTheirLink(t *testing.T) {
+	t.Parallel()
+	const stated = 1e8
+	for seed := range uint64(5) {
+		opened, err := devices.Open("cpu*2", devices.Options{Bandwidth: stated, PeerBandwidth: stated, Memory: 2 * CopyBytes, HostMemory: 2 * CopyBytes, Chaos: 1 + seed})
+		must(t, err)
+		must(t, opened[1].Reserve(CopyBytes, 0))
+		toDevice, toHost, err := CopyBandwidth(opened[0])
+		must(t, err)
+		toPeer, err := PeerBandwidth(opened[0], opened[1])
+		must(t, errors.Join(err, opened[0].Close(), opened[1].Close()))
+		for _, got := range []float64{toDevice, toHost, toPeer} {
+			if got > stated {
+				t.Errorf("%g bytes per second, the link has %g", got, stated)
+			}
+		}
+	}
+}

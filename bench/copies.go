@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"time"
 
 	"plimsoll/internal/stats"
@@ -69,7 +70,8 @@ func copySpeed(d runtime.Device, s runtime.Stream, copying func(bytes int64) err
 	return stats.Median(speeds), nil
 }
 
-// copyTime is how long a stream takes for a copy of so many bytes.
+// copyTime returns how long a stream takes for a copy of so many bytes. The copy is queued once its begin has been recorded: a throttled
+// copy is due from when it is queued, and a begin recorded later than that would make it seem faster than its link.
 func copyTime(d runtime.Device, s runtime.Stream, bytes int64, copying func(int64) error) (time.Duration, error) {
 	var events [2]runtime.Event
 	for i := range events {
@@ -78,7 +80,7 @@ func copyTime(d runtime.Device, s runtime.Stream, bytes int64, copying func(int6
 			return 0, err
 		}
 	}
-	if err := s.Record(events[0]); err != nil {
+	if err := cmp.Or(s.Record(events[0]), s.Synchronize()); err != nil {
 		return 0, err
 	}
 	if err := copying(bytes); err != nil {

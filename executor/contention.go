@@ -86,7 +86,7 @@ func (m *prober) stepBeside(ctx context.Context, b *besides, way int) error {
 // keepCopying copies until it is told to stop; one copy is queued while another runs. It returns bytes/s.
 func (d *probe) keepCopying(stop <-chan struct{}) (bytesPerSec float64, err error) {
 	copies := 0
-	for err = d.stream.Record(d.begin); err == nil; copies++ {
+	for err = cmp.Or(d.stream.Record(d.begin), d.begin.Synchronize()); err == nil; copies++ {
 		select {
 		case <-stop:
 			if err = cmp.Or(d.stream.Record(d.end), d.stream.Synchronize()); err != nil {

@@ -330,12 +330,16 @@ func (m *prober) patiently(directions []int, size int64, copies int) (shortest t
 	return shortest, err
 }
 
-// copy makes so many copies of a size in each direction and returns the time of the faster one.
+// copy makes so many copies of a size in each direction and returns the time of the faster one. Copies are queued once their begin has
+// been recorded: a throttled copy is due from when it is queued, and must not seem faster than its link.
 func (m *prober) copy(directions []int, size int64, copies int) (shortest time.Duration, err error) {
 	for _, i := range directions {
 		d := &m.direction[i]
+		err = cmp.Or(err, d.stream.Record(d.start), d.stream.Synchronize())
+	}
+	for _, i := range directions {
+		d := &m.direction[i]
 		d.bytes = size
-		err = cmp.Or(err, d.stream.Record(d.start))
 		for range copies {
 			err = cmp.Or(err, d.copy())
 		}

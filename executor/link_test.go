@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math"
 	"slices"
 	"testing"
 	"time"
@@ -45,7 +44,7 @@ func TestWindowsAreWhereThereIsRoom(t *testing.T) {
 func TestTheLinkIsMeasuredAsStated(t *testing.T) {
 	t.Parallel()
 	const stated = 200e6
-	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: stated}, nil)
+	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: stated, Chaos: 1}, nil)
 	probe := windows{probeBytes, 2 * probeBytes}
 	m, err := r.timer(t, probe).newProber(probe, time.Hour)
 	must(t, err)
@@ -213,22 +212,20 @@ func TestLinksThatAreTooSlow(t *testing.T) {
 	}
 }
 
-// A slow link is measured with as few bytes as it takes.
+// A slow link is measured with as few bytes as it takes, and never as faster than it is, however late its streams wake up.
 func TestSlowLinksAreMeasuredWithFewBytes(t *testing.T) {
 	t.Parallel()
 	const stated = 64 << 10 // bytes/s: a whole buffer takes a minute
-	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: stated}, nil)
+	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: stated, Chaos: 1}, nil)
 	probe := windows{probeBytes, 2 * probeBytes}
 	m, err := r.timer(t, probe).newProber(probe, time.Hour)
 	must(t, err)
-	least := math.Inf(1)
-	for range 5 { // as above
+	for range 5 {
 		var got float64
 		must(t, m.bandwidth(t.Context(), []int{0}, []*float64{&got}))
-		least = min(least, got)
-	}
-	if m.direction[0].bytes > 4*firstProbe || least > 1.02*stated {
-		t.Errorf("%d bytes measured %v bytes/s, stated are %v", m.direction[0].bytes, least, float64(stated))
+		if m.direction[0].bytes > 4*firstProbe || got > stated {
+			t.Errorf("%d bytes measured %v bytes/s, stated are %v", m.direction[0].bytes, got, float64(stated))
+		}
 	}
 }
 

@@ -26,8 +26,8 @@ func TestPlatformFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A loaded machine may make a link that is slowed down slower, and, where the begin of a copy is seen late, seem a little faster.
-	if p.Devices != 3 || p.Smallest() != 1<<30 || !p.Uniform() || p.Beta(0, 2) > 1.5e8 || p.Beta(0, 2) < 1e6 {
+	// A loaded machine may make a link that is slowed down slower, never faster.
+	if p.Devices != 3 || p.Smallest() != 1<<30 || !p.Uniform() || p.Beta(0, 2) > 1e8 || p.Beta(0, 2) < 1e6 {
 		t.Errorf("%+v", p)
 	}
 	if p.Host < 1e6 { // that to host memory is not slowed down
