@@ -5,7 +5,9 @@ import (
 	"slices"
 
 	"plimsoll/executor/internal/canary"
+	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/pack"
+	"plimsoll/executor/internal/table"
 	"plimsoll/runtime"
 )
 
@@ -35,14 +37,14 @@ const auditedSteps = 2
 
 // openAudit makes the auditor of a device, and all that lives throughout 0.
 func (d *driver) openAudit() error {
-	if !d.e.order.plan.IsFlush() {
-		return fmt.Errorf("%w: a step is audited, and without a flush there is none", ErrPlan)
+	if !d.e.order.Plan.IsFlush() {
+		return fmt.Errorf("%w: a step is audited, and without a flush there is none", order.ErrPlan)
 	}
-	mem, ok := d.dev.(runtime.Inspector)
+	mem, ok := d.Dev.(runtime.Inspector)
 	if !ok {
 		return ErrNotInspectable
 	}
-	m := d.e.memory[d.device]
+	m := d.e.memory[d.Number]
 	a := &auditor{fixed: m.Peak - m.Working - m.InFlight}
 	var items []pack.Item
 	if t := d.cyclicStage(); t != nil {
@@ -54,12 +56,12 @@ func (d *driver) openAudit() error {
 	for i := range items {
 		items[i].Offset -= a.fixed
 	}
-	beyond := runtime.Span{Offset: a.fixed, Bytes: max(d.e.limit(d.device), m.Extent) - a.fixed}
+	beyond := runtime.Span{Offset: a.fixed, Bytes: max(d.e.limit(d.Number), m.Extent) - a.fixed}
 	a.held, d.auditor = canary.New("arena", mem, beyond, items, a.count), a
 	if l := d.step; l.moves() {
 		a.away = canary.New("host memory", mem, runtime.Span{Space: runtime.Host, Offset: l.base, Bytes: l.locked}, l.host, a.count)
 	}
-	a.audited = Audited{Device: d.device, PeakBytes: a.fixed, CopiesBytes: m.Offloaded}
+	a.audited = Audited{Device: d.Number, PeakBytes: a.fixed, CopiesBytes: m.Offloaded}
 	if a.position = d.step.positions(); a.position != nil {
 		a.audited.Live = make([]int64, len(a.position))
 	}
@@ -103,9 +105,9 @@ func (a *auditor) before() error {
 }
 
 // auditOp comes behind an op: what that was the last to hold is nobody's, and behind the last one everything is.
-func (d *driver) auditOp(v *instance) error {
+func (d *driver) auditOp(v *order.Instance) error {
 	a := d.auditor
-	if a == nil || a.done != nil || a.cycle != nil && a.cycle.turn(v, d.e.order.repeats) != a.next {
+	if a == nil || a.done != nil || a.cycle != nil && a.cycle.turn(v, d.e.order.Repeats) != a.next {
 		return nil
 	}
 	if err := d.finish(); err != nil {
@@ -136,7 +138,7 @@ func (a *auditor) pass() error {
 // noteAudit notes that an op has ended, for an audit.
 func (d *compiler) noteAudit() {
 	if d.e.opt.Audit {
-		_ = d.note(command{verb: doAudit})
+		_ = d.note(table.Command{Verb: table.DoAudit})
 	}
 }
 

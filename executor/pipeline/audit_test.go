@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"plimsoll/executor/internal/canary"
+	"plimsoll/executor/internal/order"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
@@ -105,7 +106,7 @@ func TestAuditsThatCannotBe(t *testing.T) {
 		want   error
 		device func(runtime.Device) runtime.Device
 	}{
-		{"1f1b*", ErrPlan, func(d runtime.Device) runtime.Device { return d }},
+		{"1f1b*", order.ErrPlan, func(d runtime.Device) runtime.Device { return d }},
 		{"1f1b-flush", ErrNotInspectable, func(d runtime.Device) runtime.Device { return struct{ runtime.Device }{d} }},
 	} {
 		plan := planFor(t, x.name, c, pipeline.Options{Microbatches: 4})

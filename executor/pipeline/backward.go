@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/stageops"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
 )
 
 // backward issues B, or W: the minibatch gives back what it held when it was its last task.
-func (d taskCompiler) backward(ctx context.Context, t *localStage, v instance) error {
+func (d taskCompiler) backward(ctx context.Context, t *localStage, v order.Instance) error {
 	f, err := d.beginBackward(ctx, t, v)
 	if err != nil {
 		return err
@@ -22,12 +24,12 @@ func (d taskCompiler) backward(ctx context.Context, t *localStage, v instance) e
 }
 
 // beginBackward does what B, or W, does before its ops.
-func (d taskCompiler) beginBackward(ctx context.Context, t *localStage, v instance) (*inFlight, error) {
-	f := t.find(v.minibatch)
+func (d taskCompiler) beginBackward(ctx context.Context, t *localStage, v order.Instance) (*inFlight, error) {
+	f := t.find(v.Minibatch)
 	sb := &t.slabs[f.slab]
 	at := frame{input: f.entry, scalars: sb.scalars, labels: sb.labels}
 	var err error
-	if at.slot, err = t.stash.see(v.minibatch); err != nil {
+	if at.slot, err = t.stash.See(v.Minibatch); err != nil {
 		return nil, err
 	}
 	if err := d.sum(t, v, sb, &at); err != nil {
@@ -36,7 +38,7 @@ func (d taskCompiler) beginBackward(ctx context.Context, t *localStage, v instan
 	if t.discrepancy.corrects() {
 		at.slot = t.estimate()
 	}
-	if v.kind == pipeline.B {
+	if v.Kind == pipeline.B {
 		if d.waitsAtOnce(t, f) {
 			if err := d.delta(ctx, t, f); err != nil {
 				return nil, err
@@ -52,8 +54,8 @@ func (d taskCompiler) beginBackward(ctx context.Context, t *localStage, v instan
 }
 
 // endBackward does what B, or W, does behind its ops.
-func (d taskCompiler) endBackward(t *localStage, v instance, f *inFlight) error {
-	if v.kind == pipeline.B {
+func (d taskCompiler) endBackward(t *localStage, v order.Instance, f *inFlight) error {
+	if v.Kind == pipeline.B {
 		if err := t.deltas.seal(d.compute, f.minibatch); err != nil {
 			return err
 		}
@@ -61,31 +63,31 @@ func (d taskCompiler) endBackward(t *localStage, v instance, f *inFlight) error 
 			return err
 		}
 	}
-	if d.e.order.last(v.instruction) || v.kind == pipeline.B && !d.e.order.late[t.stage] {
+	if d.e.order.Last(v.Instruction) || v.Kind == pipeline.B && !d.e.order.Late[t.stage] {
 		if err := d.spent(t, f); err != nil {
 			return err
 		}
 	}
-	if !d.e.order.last(v.instruction) {
+	if !d.e.order.Last(v.Instruction) {
 		return nil
 	}
 	return d.end(t, f)
 }
 
 // sum finds where the gradients of a task are summed. Without a flush the first task of an update brings its scalars.
-func (d taskCompiler) sum(t *localStage, v instance, sb *slab, at *frame) error {
-	if !t.opsOf(v.minibatch).writes(v.kind) {
+func (d taskCompiler) sum(t *localStage, v order.Instance, sb *slab, at *frame) error {
+	if !t.opsOf(v.Minibatch).Writes(v.Kind) {
 		return nil
 	}
-	slot, fresh := t.stash.sum(v.minibatch / t.stash.group)
+	slot, fresh := t.stash.Sum(v.Minibatch / t.stash.Group)
 	if slot >= len(t.grads) {
-		return fmt.Errorf("%w: stage %d needs %d sums of gradients at one time, planned are %d", ErrPlan, t.stage, slot+1, len(t.grads))
+		return fmt.Errorf("%w: stage %d needs %d sums of gradients at one time, planned are %d", order.ErrPlan, t.stage, slot+1, len(t.grads))
 	}
-	at.sum, at.add = slot, t.stash.sums[slot].adds(v.kind)
-	if d.e.order.plan.IsFlush() {
+	at.sum, at.add = slot, t.stash.Sums[slot].Adds(v.Kind)
+	if d.e.order.Plan.IsFlush() {
 		return nil
 	}
-	return d.compute.copyIf(fresh, t.scalars[slot], sb.scalars.Part(kernels.ScalarsBytes, kernels.ScalarsBytes))
+	return d.compute.CopyIf(fresh, t.scalars[slot], sb.scalars.Part(kernels.ScalarsBytes, kernels.ScalarsBytes))
 }
 
 // waitsAtOnce reports whether a backward begins with an op that reads δ of the stage's output. In simulated time it waits at
@@ -94,9 +96,9 @@ func (d taskCompiler) waitsAtOnce(t *localStage, f *inFlight) bool {
 	if d.paced != nil {
 		return t.stage < len(d.stages)-1
 	}
-	list := t.opsOf(f.minibatch).tasks[pipeline.B]
-	i := slices.IndexFunc(list, func(o op) bool { return o.program != nil })
-	return list[i].gradOutput.in == inOutputGradient
+	list := t.opsOf(f.minibatch).Tasks[pipeline.B]
+	i := slices.IndexFunc(list, func(o stageops.Op) bool { return o.Program != nil })
+	return list[i].GradOutput.In == stageops.InOutputGradient
 }
 
 // target finds where δ of the stage's input goes: to the stage before on this device, or to the send buffer.
@@ -107,7 +109,7 @@ func (d taskCompiler) target(t *localStage, f *inFlight, at *frame) error {
 	if err := d.targets(t, f); err != nil {
 		return err
 	}
-	if d.e.order.on[t.stage-1][d.e.order.residue(f.minibatch)] == d.device {
+	if d.e.order.On[t.stage-1][d.e.order.Residue(f.minibatch)] == d.Number {
 		before := d.stages[t.stage-1]
 		g := before.find(f.minibatch)
 		g.returned = pop(&before.freeReturns)
@@ -146,7 +148,7 @@ func (d taskCompiler) end(t *localStage, f *inFlight) error {
 			return err
 		}
 	}
-	t.stash.leave(f.minibatch)
+	t.stash.Leave(f.minibatch)
 	d.leave(t, f)
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"plimsoll/executor/internal/hazard"
+	"plimsoll/executor/internal/stageops"
+	"plimsoll/executor/internal/table"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/runtime"
@@ -19,10 +21,10 @@ type key struct {
 	first, add                                                           bool
 }
 
-func keyOf(o *op, f *frame) key {
+func keyOf(o *stageops.Op, f *frame) key {
 	return key{
-		o.program, f.input.Offset, f.output.Offset, f.gradOutput.Offset, f.gradInput.Offset, f.scratch.Offset, f.kept.Offset,
-		f.scalars.Offset, f.labels.Offset, f.slot, f.sum, f.row, f.portals, f.weights.Offset, f.tied.Offset, f.gradients.Offset, f.tiedGradients.Offset, o.first, f.add,
+		o.Program, f.input.Offset, f.output.Offset, f.gradOutput.Offset, f.gradInput.Offset, f.scratch.Offset, f.kept.Offset,
+		f.scalars.Offset, f.labels.Offset, f.slot, f.sum, f.row, f.portals, f.weights.Offset, f.tied.Offset, f.gradients.Offset, f.tiedGradients.Offset, o.First, f.add,
 	}
 }
 
@@ -33,11 +35,11 @@ type binder struct {
 	onHost    kernels.Updater // of a cyclic plan that updates on the host; else nil
 	optimizer kernels.Update
 	device    int
-	ops       map[key][]prepared
-	updates   map[updateKey]prepared
-	guards    map[updateKey][2]prepared
-	sums      map[sumKey]prepared
-	ties      map[updateKey][]prepared
+	ops       map[key][]table.Prepared
+	updates   map[updateKey]table.Prepared
+	guards    map[updateKey][2]table.Prepared
+	sums      map[sumKey]table.Prepared
+	ties      map[updateKey][]table.Prepared
 	folds     map[fold]int  // of the places of portals
 	number    int           // of the latest launch
 	uses      map[int]opUse // by number of a launch of an op, as long as tables are made
@@ -53,7 +55,7 @@ type opUse struct {
 // opTemplate is a step of an op, wherever that works.
 type opTemplate struct {
 	stage *localStage
-	op    *op
+	op    *stageops.Op
 	step  int
 }
 
@@ -63,39 +65,39 @@ type updateKey struct {
 }
 
 func newBinder(device int, lib kernels.Library, optimizer kernels.Update) *binder {
-	return &binder{device: device, lib: lib, optimizer: optimizer, ops: map[key][]prepared{}, updates: map[updateKey]prepared{}, guards: map[updateKey][2]prepared{}, sums: map[sumKey]prepared{}, ties: map[updateKey][]prepared{}, folds: map[fold]int{}, uses: map[int]opUse{}}
+	return &binder{device: device, lib: lib, optimizer: optimizer, ops: map[key][]table.Prepared{}, updates: map[updateKey]table.Prepared{}, guards: map[updateKey][2]table.Prepared{}, sums: map[sumKey]table.Prepared{}, ties: map[updateKey][]table.Prepared{}, folds: map[fold]int{}, uses: map[int]opUse{}}
 }
 
 // ready numbers a launch that is prepared.
-func (b *binder) ready(l runtime.Launch, accesses []hazard.Access) prepared {
+func (b *binder) ready(l runtime.Launch, accesses []hazard.Access) table.Prepared {
 	b.number++
-	return prepared{l, b.number, accesses}
+	return table.Prepared{Launch: l, ID: b.number, Accesses: accesses}
 }
 
 // call prepares a call.
-func (b *binder) call(c kernels.Call, o kernels.Operands) (prepared, error) {
+func (b *binder) call(c kernels.Call, o kernels.Operands) (table.Prepared, error) {
 	launch, err := b.lib.Prepare(c, o)
 	return b.ready(launch, hazard.Uses(b.device, c.Uses(o, o.Workspace.Bytes))), err
 }
 
 // op returns the launches of an op.
-func (b *binder) op(s *localStage, o *op, f *frame) ([]prepared, error) {
+func (b *binder) op(s *localStage, o *stageops.Op, f *frame) ([]table.Prepared, error) {
 	k := keyOf(o, f)
 	if list, ok := b.ops[k]; ok {
 		return list, nil
 	}
-	list := make([]prepared, 0, len(o.program.Steps))
-	for _, step := range o.program.Steps {
+	list := make([]table.Prepared, 0, len(o.Program.Steps))
+	for _, step := range o.Program.Steps {
 		call := step.Call
 		if f.add {
 			call = step.Accumulating()
 		}
-		call.UpdateStats = call.Train && o.first
+		call.UpdateStats = call.Train && o.First
 		operands := s.operands(o, f, step.Refs)
 		s.redirect(&call, &operands, f.row)
 		launch, err := b.call(call, operands)
 		if err != nil {
-			return nil, fmt.Errorf("layer %d, op %s: %w", o.layer, step.Name, err)
+			return nil, fmt.Errorf("layer %d, op %s: %w", o.Layer, step.Name, err)
 		}
 		list = append(list, launch)
 	}
@@ -105,14 +107,14 @@ func (b *binder) op(s *localStage, o *op, f *frame) ([]prepared, error) {
 }
 
 // noteUse notes what the launches of an op are for, as long as tables are made.
-func (b *binder) noteUse(s *localStage, o *op, f frame, list []prepared) {
+func (b *binder) noteUse(s *localStage, o *stageops.Op, f frame, list []table.Prepared) {
 	if b.uses == nil {
 		return
 	}
 	f.skips, f.deltas = slices.Clone(f.skips), slices.Clone(f.deltas)
 	operands := f.operands()
 	for i, l := range list {
-		b.uses[l.id] = opUse{opTemplate{s, o, i}, &f, operands}
+		b.uses[l.ID] = opUse{opTemplate{s, o, i}, &f, operands}
 	}
 }
 
@@ -123,7 +125,7 @@ func (b *binder) Use(id int) (template any, operands []int64, isOp bool) {
 }
 
 // Again implements OpLaunches.
-func (b *binder) Again(id int, operands []int64) (prepared, error) {
+func (b *binder) Again(id int, operands []int64) (table.Prepared, error) {
 	use := b.uses[id]
 	f := *use.frame
 	f.skips, f.deltas = slices.Clone(f.skips), slices.Clone(f.deltas)
@@ -131,7 +133,7 @@ func (b *binder) Again(id int, operands []int64) (prepared, error) {
 	f.portals = b.portals(&f)
 	list, err := b.op(use.stage, use.op, &f)
 	if err != nil {
-		return prepared{}, err
+		return table.Prepared{}, err
 	}
 	return list[use.step], nil
 }
@@ -170,7 +172,7 @@ func (f *frame) move(operands []int64) {
 }
 
 // operands resolves the blocks of a step to spans.
-func (s *localStage) operands(o *op, f *frame, r models.Refs) kernels.Operands {
+func (s *localStage) operands(o *stageops.Op, f *frame, r models.Refs) kernels.Operands {
 	at := func(ref models.Ref) runtime.Span { return s.resolve(o, f, ref) }
 	all := func(refs []models.Ref) []runtime.Span {
 		spans := make([]runtime.Span, len(refs))
@@ -185,11 +187,11 @@ func (s *localStage) operands(o *op, f *frame, r models.Refs) kernels.Operands {
 	}
 }
 
-func (s *localStage) resolve(o *op, f *frame, ref models.Ref) runtime.Span {
+func (s *localStage) resolve(o *stageops.Op, f *frame, ref models.Ref) runtime.Span {
 	if ref.Bytes == 0 {
 		return runtime.Span{}
 	}
-	l := &s.layers[o.layer-s.spec.First]
+	l := &s.layers[o.Layer-s.spec.First]
 	var of runtime.Span
 	switch ref.Block {
 	case models.Input:
@@ -226,14 +228,14 @@ func (s *localStage) resolve(o *op, f *frame, ref models.Ref) runtime.Span {
 		of = f.scalars
 	}
 	if ref.Offset+ref.Bytes > of.Bytes {
-		panic(fmt.Sprintf("BUG: an op of layer %d refers to bytes %d to %d of block %d, which has %d", o.layer, ref.Offset, ref.Offset+ref.Bytes, ref.Block, of.Bytes))
+		panic(fmt.Sprintf("BUG: an op of layer %d refers to bytes %d to %d of block %d, which has %d", o.Layer, ref.Offset, ref.Offset+ref.Bytes, ref.Block, of.Bytes))
 	}
 	return of.Part(ref.Offset, ref.Bytes)
 }
 
 // sumTied returns the launches that add, to the gradients of parameters, those of layers that have them from another one, in the order of
 // the layers.
-func (b *binder) sumTied(s *localStage, sum int) (all []prepared, err error) {
+func (b *binder) sumTied(s *localStage, sum int) (all []table.Prepared, err error) {
 	k := updateKey{stage: s, sum: sum}
 	if all, ok := b.ties[k]; ok {
 		return all, nil
@@ -255,7 +257,7 @@ func (b *binder) sumTied(s *localStage, sum int) (all []prepared, err error) {
 }
 
 // update returns the launch that updates the weights in a slot by the gradients in one of theirs; nothing where nothing is trained.
-func (b *binder) update(s *localStage, slot, sum int) (prepared, error) {
+func (b *binder) update(s *localStage, slot, sum int) (table.Prepared, error) {
 	k := updateKey{s, slot, sum}
 	if launch, ok := b.updates[k]; ok {
 		return launch, nil
@@ -280,7 +282,7 @@ func (b *binder) update(s *localStage, slot, sum int) (prepared, error) {
 			}
 		}
 	}
-	var u prepared
+	var u table.Prepared
 	var err error
 	if len(all) > 0 {
 		u, err = b.change(b.optimizer, all...)
@@ -290,7 +292,7 @@ func (b *binder) update(s *localStage, slot, sum int) (prepared, error) {
 }
 
 // lookups returns the launches that make numbers of the images of all branches.
-func (b *binder) lookups(l kernels.Lookup, table runtime.Span, from, to []runtime.Span) (all []prepared, err error) {
+func (b *binder) lookups(l kernels.Lookup, table runtime.Span, from, to []runtime.Span) (all []table.Prepared, err error) {
 	for k := range from {
 		o := kernels.LookupOperands{X: from[k], Table: table, Y: to[k].Part(0, l.Elements*kernels.Float32.Size())}
 		launch, err := b.lib.PrepareLookup(l, o)
@@ -303,12 +305,12 @@ func (b *binder) lookups(l kernels.Lookup, table runtime.Span, from, to []runtim
 }
 
 // change prepares an update by a rule.
-func (b *binder) change(rule kernels.Update, all ...kernels.UpdateOperands) (prepared, error) {
+func (b *binder) change(rule kernels.Update, all ...kernels.UpdateOperands) (table.Prepared, error) {
 	return b.changeBy(b.lib, rule, all...)
 }
 
 // changeBy prepares an update by a rule, made by a library or by what updates host memory.
-func (b *binder) changeBy(by kernels.Updater, rule kernels.Update, all ...kernels.UpdateOperands) (prepared, error) {
+func (b *binder) changeBy(by kernels.Updater, rule kernels.Update, all ...kernels.UpdateOperands) (table.Prepared, error) {
 	launch, err := by.PrepareUpdate(rule, all...)
 	var uses []kernels.Use
 	for _, o := range all {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"plimsoll/executor/internal/order"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -22,18 +23,18 @@ func TestBound(t *testing.T) {
 	for _, x := range []struct{ n, group, known, want int }{
 		{12, 1, 0, 0}, {12, 4, 0, 0}, {12, 1, 5, 5}, {12, 4, 1, 4}, {12, 4, 4, 4}, {12, 4, 5, 8}, {12, 4, 11, 12}, {12, 4, 12, 12}, {12, 12, 1, 12},
 	} {
-		b := newBound(x.n)
+		b := order.NewBound(x.n)
 		for m := range x.known {
-			if !b.in(m) {
+			if !b.In(m) {
 				t.Errorf("%+v: minibatch %d is out", x, m)
 			}
 		}
-		b.lower(x.group)
-		if b.end() != x.want || x.want > 0 && !b.in(x.want-1) || b.in(x.want) {
-			t.Errorf("%+v: %d minibatches", x, b.end())
+		b.Lower(x.group)
+		if b.End() != x.want || x.want > 0 && !b.In(x.want-1) || b.In(x.want) {
+			t.Errorf("%+v: %d minibatches", x, b.End())
 		}
-		if b.lower(x.group); b.end() != x.want {
-			t.Errorf("%+v: %d minibatches when lowered again", x, b.end())
+		if b.Lower(x.group); b.End() != x.want {
+			t.Errorf("%+v: %d minibatches when lowered again", x, b.End())
 		}
 	}
 }
@@ -42,16 +43,16 @@ func TestBound(t *testing.T) {
 func TestBoundHasOneAnswer(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
-		b := newBound(60)
+		b := order.NewBound(60)
 		var all sync.WaitGroup
 		answers := make([][]bool, 4)
 		for i := range answers {
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
 			all.Go(func() {
 				for m := range 60 {
-					answers[i] = append(answers[i], b.in(max(0, m-r.IntN(3))))
+					answers[i] = append(answers[i], b.In(max(0, m-r.IntN(3))))
 					if i == 0 && m == int(seed%60) {
-						b.lower(5)
+						b.Lower(5)
 					}
 				}
 			})
@@ -60,8 +61,8 @@ func TestBoundHasOneAnswer(t *testing.T) {
 		for i, list := range answers {
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
 			for m, in := range list {
-				if at := max(0, m-r.IntN(3)); in != (at < b.end()) {
-					t.Fatalf("seed %d: minibatch %d was in: %v; the run has %d", seed, at, in, b.end())
+				if at := max(0, m-r.IntN(3)); in != (at < b.End()) {
+					t.Fatalf("seed %d: minibatch %d was in: %v; the run has %d", seed, at, in, b.End())
 				}
 			}
 		}
@@ -70,18 +71,18 @@ func TestBoundHasOneAnswer(t *testing.T) {
 
 // followed is what a device does in a run, and for its messages whether it acquires the link and whether it releases it.
 type followed struct {
-	instance
+	order.Instance
 	need, pass bool
 }
 
 // follow lets the drivers of a plan take their turns in a random order, and lowers the bound at a random instant. It returns
 // what each did, and the last bound.
-func follow(o *order, halfDuplex map[[2]int]*halfDuplex, n, group, at int, r *rand.Rand) (all [][]followed, end int) {
-	run := newBound(n)
-	queues := make([][]instance, len(o.instructions)) // of the run that nobody ends
+func follow(o *order.Order, halfDuplex map[[2]int]*halfDuplex, n, group, at int, r *rand.Rand) (all [][]followed, end int) {
+	run := order.NewBound(n)
+	queues := make([][]order.Instance, len(o.Instructions)) // of the run that nobody ends
 	left := 0
 	for d := range queues {
-		_ = o.instances(d, n, func(v instance) error {
+		_ = o.Instances(d, n, func(v order.Instance) error {
 			queues[d] = append(queues[d], v)
 			left++
 			return nil
@@ -91,7 +92,7 @@ func follow(o *order, halfDuplex map[[2]int]*halfDuplex, n, group, at int, r *ra
 	for step := 0; left > 0; step++ {
 		d := r.IntN(len(queues))
 		if step == at {
-			run.lower(group)
+			run.Lower(group)
 		}
 		if len(queues[d]) == 0 {
 			continue
@@ -99,16 +100,16 @@ func follow(o *order, halfDuplex map[[2]int]*halfDuplex, n, group, at int, r *ra
 		v := queues[d][0]
 		queues[d] = queues[d][1:]
 		left--
-		if !run.in(v.minibatch) {
+		if !run.In(v.Minibatch) {
 			continue
 		}
-		x := followed{instance: v}
-		if b := halfDuplex[[2]int{min(d, v.to), max(d, v.to)}]; b != nil && v.kind.Communication() {
+		x := followed{Instance: v}
+		if b := halfDuplex[[2]int{min(d, v.To), max(d, v.To)}]; b != nil && v.Kind.Communication() {
 			x.need, x.pass = b.Changes(run, v, -1), b.Changes(run, v, 1)
 		}
 		all[d] = append(all[d], x)
 	}
-	return all, run.end()
+	return all, run.End()
 }
 
 // Whatever the order in which drivers come to their tasks, and whenever the bound falls, each does what it does in the run that

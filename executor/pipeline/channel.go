@@ -3,6 +3,7 @@ package pipeline
 import (
 	"fmt"
 
+	"plimsoll/executor/internal/order"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
@@ -54,14 +55,14 @@ func (l *channel) delivers(block int, x delivery) {
 
 // channelsOf returns the channels of a plan, with as many blocks as the plan has messages at one time: from the start of the
 // communication until the receiver has done with them.
-func channelsOf(o *order) []*channel {
+func channelsOf(o *order.Order) []*channel {
 	var all []*channel
-	for s := range len(o.on) - 1 {
+	for s := range len(o.On) - 1 {
 		for _, kind := range []pipeline.Kind{pipeline.CF, pipeline.CB} {
 			all = append(all, boundaryChannels(o, kind, s)...)
 		}
 	}
-	for _, p := range o.plan.Portals {
+	for _, p := range o.Plan.Portals {
 		for _, kind := range []pipeline.Kind{pipeline.CF, pipeline.CB} {
 			all = append(all, portalChannels(o, kind, p)...)
 		}
@@ -69,28 +70,28 @@ func channelsOf(o *order) []*channel {
 	return all
 }
 
-func boundaryChannels(o *order, kind pipeline.Kind, s int) (all []*channel) {
+func boundaryChannels(o *order.Order, kind pipeline.Kind, s int) (all []*channel) {
 	times := map[[2]int][]pipeline.Interval{}
-	for r := range o.repeats {
-		from, to := o.ends(kind, s, r)
+	for r := range o.Repeats {
+		from, to := o.Ends(kind, s, r)
 		if from == to {
 			continue
 		}
-		end := o.work.During(o.reads(s), s, 0, r).To
+		end := o.Work.During(o.Reads(s), s, 0, r).To
 		if kind == pipeline.CF {
-			end = o.work.During(o.leaves(s+1), s+1, 0, r).To
-			if o.offloadsInput(s + 1) {
-				end = o.work.Ops[s+1].Held
+			end = o.Work.During(o.Leaves(s+1), s+1, 0, r).To
+			if o.OffloadsInput(s + 1) {
+				end = o.Work.Ops[s+1].Held
 			}
 		}
 		pair := [2]int{from, to}
 		if times[pair] == nil {
 			all = append(all, newChannel(kind, s, from, to, 0))
 		}
-		times[pair] = append(times[pair], pipeline.Interval{From: o.work.During(kind, s, 0, r).From, To: end})
+		times[pair] = append(times[pair], pipeline.Interval{From: o.Work.During(kind, s, 0, r).From, To: end})
 	}
 	for _, l := range all {
-		l.size(o.work.Most(times[[2]int{l.from, l.to}]))
+		l.size(o.Work.Most(times[[2]int{l.from, l.to}]))
 	}
 	return all
 }
@@ -107,17 +108,17 @@ func (l *channel) String() string {
 }
 
 // portalChannels returns the channels of a portal, with as many blocks as the plan has messages in them at one time.
-func portalChannels(o *order, kind pipeline.Kind, p pipeline.Portal) (all []*channel) {
+func portalChannels(o *order.Order, kind pipeline.Kind, p pipeline.Portal) (all []*channel) {
 	times := map[[2]int][]pipeline.Interval{}
-	for r := range o.repeats {
-		g := portalTask{kind, p.From, p.To, r}
-		from, to := o.through(g)
+	for r := range o.Repeats {
+		g := order.PortalTask{Kind: kind, From: p.From, To: p.To, Residue: r}
+		from, to := o.Through(g)
 		if from == to {
 			continue
 		}
-		end := o.work.During(o.reads(p.From), p.From, 0, r).To
+		end := o.Work.During(o.Reads(p.From), p.From, 0, r).To
 		if kind == pipeline.CF {
-			end = o.work.During(o.leaves(p.To), p.To, 0, r).To
+			end = o.Work.During(o.Leaves(p.To), p.To, 0, r).To
 		}
 		pair := [2]int{from, to}
 		if times[pair] == nil {
@@ -125,10 +126,10 @@ func portalChannels(o *order, kind pipeline.Kind, p pipeline.Portal) (all []*cha
 			l.far, l.bytes = p.To, p.Bytes
 			all = append(all, l)
 		}
-		times[pair] = append(times[pair], pipeline.Interval{From: o.work.During(kind, p.From, p.To, r).From, To: end})
+		times[pair] = append(times[pair], pipeline.Interval{From: o.Work.During(kind, p.From, p.To, r).From, To: end})
 	}
 	for _, l := range all {
-		l.size(o.work.Most(times[[2]int{l.from, l.to}]))
+		l.size(o.Work.Most(times[[2]int{l.from, l.to}]))
 	}
 	return all
 }

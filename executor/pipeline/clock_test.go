@@ -1,13 +1,16 @@
 package pipeline
 
-import "plimsoll/planner/pipeline"
+import (
+	"plimsoll/executor/internal/order"
+	"plimsoll/planner/pipeline"
+)
 
 // clock says when, by the plan, the tasks of the minibatch whose number is a residue start and end, in seconds. Tests judge orders by it.
 type clock struct {
 	period  float64 // 0 for a flush plan
 	eps     float64 // what rounding may change
 	repeats int
-	at      map[taskKey]pipeline.Span
+	at      map[order.TaskKey]pipeline.Span
 	sums    []pipeline.Span // of messages between replicas, in the order of the plan
 }
 
@@ -17,7 +20,7 @@ func newClock(c Costs, p *pipeline.Plan) (*clock, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &clock{repeats: p.Repeats(), at: map[taskKey]pipeline.Span{}, sums: make([]pipeline.Span, len(p.Synchronization))}
+	k := &clock{repeats: p.Repeats(), at: map[order.TaskKey]pipeline.Span{}, sums: make([]pipeline.Span, len(p.Synchronization))}
 	if !p.IsFlush() {
 		k.period = p.Period
 	}
@@ -27,7 +30,7 @@ func newClock(c Costs, p *pipeline.Plan) (*clock, error) {
 			continue
 		}
 		if t := p.Tasks[s.Task]; t.To == 0 {
-			k.at[taskKey{t.Kind, t.Stage, s.Minibatch}] = s
+			k.at[order.TaskKey{Kind: t.Kind, Stage: t.Stage, Residue: s.Minibatch}] = s
 		}
 		k.eps = max(k.eps, 1e-9*max(s.End, k.period))
 	}
@@ -44,17 +47,17 @@ func (k *clock) message(m *pipeline.Synchronization, s pipeline.Span) pipeline.S
 
 // since returns a time of the period in which a shift is that of a minibatch, counted from the period in which its residue is.
 func (k *clock) since(at float64, shift int) float64 {
-	return at - float64(floorDiv(shift, k.repeats))*k.period
+	return at - float64(order.FloorDiv(shift, k.repeats))*k.period
 }
 
 // span returns the time of a task; communications that the plan leaves out take none, behind the task before them.
 func (k *clock) span(kind pipeline.Kind, stage, residue int) pipeline.Span {
-	if s, ok := k.at[taskKey{kind, stage, residue}]; ok {
+	if s, ok := k.at[order.TaskKey{Kind: kind, Stage: stage, Residue: residue}]; ok {
 		return s
 	}
-	before := k.at[taskKey{pipeline.F, stage, residue}]
+	before := k.at[order.TaskKey{Kind: pipeline.F, Stage: stage, Residue: residue}]
 	if kind == pipeline.CB {
-		before = k.at[taskKey{pipeline.B, stage + 1, residue}]
+		before = k.at[order.TaskKey{Kind: pipeline.B, Stage: stage + 1, Residue: residue}]
 	}
 	return pipeline.Span{Start: before.End, End: before.End}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"plimsoll/executor/internal/hazard"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
@@ -21,16 +23,16 @@ type joint struct {
 
 // newCollectives finds the stages whose gradients a library adds up: those whose replicas are in different processes. Errors: ErrPlan.
 func (e *Executor) newCollectives(c *chain.Chain) error {
-	e.collectives = make([]*collective, len(e.order.on))
+	e.collectives = make([]*collective, len(e.order.On))
 	if !e.opt.AllReduce {
 		return nil
 	}
-	if e.opt.World == nil || e.order.plan.Zero != pipeline.ZeroNothing {
-		return fmt.Errorf("%w: its sums cannot be made by a library: that is for several processes, of plans without \"zero\"", ErrPlan)
+	if e.opt.World == nil || e.order.Plan.Zero != pipeline.ZeroNothing {
+		return fmt.Errorf("%w: its sums cannot be made by a library: that is for several processes, of plans without \"zero\"", order.ErrPlan)
 	}
 	count := 0
-	for s := range e.order.on {
-		line, processes := e.order.hosts(s), map[int]bool{}
+	for s := range e.order.On {
+		line, processes := e.order.Hosts(s), map[int]bool{}
 		for _, d := range line {
 			processes[e.opt.World.Ranks[d]] = true
 		}
@@ -39,19 +41,19 @@ func (e *Executor) newCollectives(c *chain.Chain) error {
 			continue
 		case len(line):
 		default:
-			return fmt.Errorf("%w: of the devices %v of stage %d some are in one process and some are not, and a library that adds up their gradients needs a process for each: start one for each device, or let Plimsoll add them up (--option world.allreduce=ordered)", ErrPlan, line, s)
+			return fmt.Errorf("%w: of the devices %v of stage %d some are in one process and some are not, and a library that adds up their gradients needs a process for each: start one for each device, or let Plimsoll add them up (--option world.allreduce=ordered)", order.ErrPlan, line, s)
 		}
 		e.collectives[s] = newCollective(line, count)
 		count++
-		if x := e.order.sums[s]; x != nil {
-			e.order.sumAtOnce(s, x.madeBehind(e.order.plan.Stages[s], c, e.order.split[s]))
+		if x := e.order.Sums[s]; x != nil {
+			e.order.SumAtOnce(s, x.MadeBehind(e.order.Plan.Stages[s], c, e.order.Split[s]))
 		}
 	}
 	return nil
 }
 
 func newCollective(line []int, number int) *collective {
-	c := &collective{line: line, number: number, launches: map[[3]int]prepared{}}
+	c := &collective{line: line, number: number, launches: map[[3]int]table.Prepared{}}
 	for range line {
 		c.come, c.gone = append(c.come, make(chan int, 1)), append(c.gone, make(chan int, 1))
 		for i := range c.turns {
@@ -67,29 +69,29 @@ func (e *Executor) SumsAtOnce() bool {
 }
 
 // sumBuckets adds up the buckets of an instruction.
-func (d sumCompiler) sumBuckets(ctx context.Context, t *localStage, v instance) error {
-	x, n := t.sums, len(t.sums.buckets)
-	slot, fresh := t.stash.sum(v.minibatch / t.stash.group)
+func (d sumCompiler) sumBuckets(ctx context.Context, t *localStage, v order.Instance) error {
+	x, n := t.sums, len(t.sums.Buckets)
+	slot, fresh := t.stash.Sum(v.Minibatch / t.stash.Group)
 	if fresh {
-		return fmt.Errorf("BUG: %v of minibatch %d comes before its gradients", v.instruction, v.minibatch)
+		return fmt.Errorf("BUG: %v of minibatch %d comes before its gradients", v.Instruction, v.Minibatch)
 	}
-	j := joint{slot, x.number(v), x.together[arrivalOf{d.e.order.residue(v.minibatch), v.bucket, none}]}
+	j := joint{slot, x.Number(v), x.Together[order.ArrivalOf{Residue: d.e.order.Residue(v.Minibatch), Bucket: v.Bucket, Device: none}]}
 	for _, b := range j.buckets {
-		if err := d.adding.wait(x.made[slot*n+b]); err != nil {
+		if err := d.adding.Wait(x.made[slot*n+b]); err != nil {
 			return err
 		}
 	}
-	return d.sumAtOnce(ctx, t, j, x.added[slot*n+v.bucket])
+	return d.sumAtOnce(ctx, t, j, x.added[slot*n+v.Bucket])
 }
 
 // collectSums waits for the sums of an update of which a minibatch is the last.
 func (d sumCompiler) collectSums(t *localStage, minibatch, slot int) error {
-	x, r := t.sums, d.e.order.residue(minibatch)
-	for b := range x.buckets {
-		if x.together[arrivalOf{r, b, none}] == nil {
+	x, r := t.sums, d.e.order.Residue(minibatch)
+	for b := range x.Buckets {
+		if x.Together[order.ArrivalOf{Residue: r, Bucket: b, Device: none}] == nil {
 			continue
 		}
-		if err := d.compute.wait(x.added[slot*len(x.buckets)+b]); err != nil {
+		if err := d.compute.Wait(x.added[slot*len(x.Buckets)+b]); err != nil {
 			return err
 		}
 	}
@@ -98,17 +100,17 @@ func (d sumCompiler) collectSums(t *localStage, minibatch, slot int) error {
 
 // sumAll adds up all gradients in a slot, of a plan that does not say when, behind what has been issued to the compute stream.
 func (d sumCompiler) sumAll(ctx context.Context, t *localStage, slot int) error {
-	if err := d.compute.record(t.summed); err != nil {
+	if err := d.compute.Record(t.summed); err != nil {
 		return err
 	}
-	if err := d.adding.wait(t.summed); err != nil {
+	if err := d.adding.Wait(t.summed); err != nil {
 		return err
 	}
 	if err := d.sumAtOnce(ctx, t, joint{slot: slot, number: t.rounds}, t.summedAll); err != nil {
 		return err
 	}
 	t.rounds++
-	return d.compute.wait(t.summedAll)
+	return d.compute.Wait(t.summedAll)
 }
 
 // sumAtOnce issues this device's part of a sum to the stream of sums, and records an event behind it.
@@ -117,15 +119,15 @@ func (d sumCompiler) sumAtOnce(ctx context.Context, t *localStage, j joint, done
 	if err := d.meet(ctx, c, t.stage, j.number); err != nil {
 		return err
 	}
-	if err := d.adding.launch(d.jointLaunch(c, t, j)); err != nil {
+	if err := d.adding.Launch(d.jointLaunch(c, t, j)); err != nil {
 		return err
 	}
-	return d.adding.record(done)
+	return d.adding.Record(done)
 }
 
 // jointLaunch returns the launch of a sum: one that stands for it until the lines are open.
-func (d sumCompiler) jointLaunch(c *collective, t *localStage, j joint) prepared {
-	key := [3]int{d.device, j.slot, none}
+func (d sumCompiler) jointLaunch(c *collective, t *localStage, j joint) table.Prepared {
+	key := [3]int{d.Number, j.slot, none}
 	if len(j.buckets) > 0 {
 		key[2] = j.buckets[0]
 	}
@@ -141,9 +143,9 @@ func (d sumCompiler) jointLaunch(c *collective, t *localStage, j joint) prepared
 			u.parts = append(u.parts, p)
 		}
 	}
-	l := prepared{Launch: u}
+	l := table.Prepared{Launch: u}
 	for _, p := range u.parts {
-		l.accesses = append(l.accesses, hazard.Access{Device: d.device, Span: p, Write: true})
+		l.Accesses = append(l.Accesses, hazard.Access{Device: d.Number, Span: p, Write: true})
 	}
 	c.launches[key] = l
 	return l
@@ -173,7 +175,7 @@ func (e *Executor) openSums() error {
 		l := world.Line{Name: fmt.Sprintf("gradients of stage %d", s)}
 		for _, d := range c.line {
 			if l.Ranks = append(l.Ranks, e.opt.World.Ranks[d]); e.here(d) {
-				l.Device = e.driver(d).dev
+				l.Device = e.driver(d).Dev
 			}
 		}
 		lines = append(lines, l)
@@ -186,12 +188,12 @@ func (e *Executor) openSums() error {
 
 // meet lets a driver go on, in a dry run, when all others of a line are about to issue their parts of the same sum, too.
 func (d sumCompiler) meet(ctx context.Context, c *collective, stage, number int) error {
-	at := slices.Index(c.line, d.device)
+	at := slices.Index(c.line, d.Number)
 	if at > 0 {
 		c.come[at] <- number
-		d.noteTurn(doGive, c.turns[0][at])
+		d.noteTurn(table.DoGive, c.turns[0][at])
 		_, err := receive(ctx, c.gone[at])
-		d.noteTurn(doTake, c.turns[1][at])
+		d.noteTurn(table.DoTake, c.turns[1][at])
 		return err
 	}
 	for i := 1; i < len(c.line); i++ {
@@ -199,13 +201,13 @@ func (d sumCompiler) meet(ctx context.Context, c *collective, stage, number int)
 		if err != nil {
 			return err
 		}
-		if d.noteTurn(doTake, c.turns[0][i]); other != number {
-			return fmt.Errorf("%w: devices %d and %d add up other gradients of stage %d at one time", ErrPlan, c.line[0], c.line[i], stage)
+		if d.noteTurn(table.DoTake, c.turns[0][i]); other != number {
+			return fmt.Errorf("%w: devices %d and %d add up other gradients of stage %d at one time", order.ErrPlan, c.line[0], c.line[i], stage)
 		}
 	}
 	for i := 1; i < len(c.line); i++ {
 		c.gone[i] <- number
-		d.noteTurn(doGive, c.turns[1][i])
+		d.noteTurn(table.DoGive, c.turns[1][i])
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"plimsoll/executor/internal/order"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
@@ -128,7 +129,7 @@ func TestSumsInGroups(t *testing.T) {
 	}
 	e := sumsByLibrary(t, w, costs, summing(t, costs, dataParallel(costs, 6), 100))
 	var sizes []int
-	for _, buckets := range e.order.sums[0].together {
+	for _, buckets := range e.order.Sums[0].Together {
 		sizes = append(sizes, len(buckets))
 	}
 	slices.Sort(sizes)
@@ -149,11 +150,11 @@ func sumsByLibrary(t *testing.T, w *Workload, costs Costs, plan *pipeline.Plan) 
 	same(t, want, y.trained(n))
 	e, expected := y.all[0], int64(0)
 	for s, c := range e.collectives {
-		if line := e.order.hosts(s); (c != nil) != (len(line) > 1) {
+		if line := e.order.Hosts(s); (c != nil) != (len(line) > 1) {
 			t.Errorf("stage %d on devices %v: %v", s, line, c)
 		}
 		if c != nil {
-			expected += int64(2*n/e.rules[s].group) * e.driver(c.line[0]).stages[s].grads[0].Bytes
+			expected += int64(2*n/e.rules[s].Group) * e.driver(c.line[0]).stages[s].grads[0].Bytes
 		}
 	}
 	if y.sums.bytes != expected {
@@ -182,7 +183,7 @@ func TestSumsThatNoLibraryMakes(t *testing.T) {
 			costs = Costs{costs.Chain, costs.Platform}
 			p = planFor(t, "chimera", costs, pipeline.Options{Microbatches: 4, Zero: pipeline.ZeroShards})
 		}
-		if _, err := Needs(w, costs, p, o); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), name) {
+		if _, err := Needs(w, costs, p, o); !errors.Is(err, order.ErrPlan) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -194,19 +195,19 @@ func TestSumsInAnotherOrder(t *testing.T) {
 	w := workload(t, testModel(t))
 	costs, plan := synchronizedPlan(t, w, "chimera", "", 2)
 	plan = summing(t, costs, plan, 3)
-	for name, spoil := range map[string]func(own []instruction, joins []int){
-		"at one time": func(own []instruction, joins []int) { // another bucket, of the same stage
-			own[joins[0]].bucket, own[joins[1]].bucket = own[joins[1]].bucket, own[joins[0]].bucket
+	for name, spoil := range map[string]func(own []order.Instruction, joins []int){
+		"at one time": func(own []order.Instruction, joins []int) { // another bucket, of the same stage
+			own[joins[0]].Bucket, own[joins[1]].Bucket = own[joins[1]].Bucket, own[joins[0]].Bucket
 		},
-		"wait for each other": func(own []instruction, joins []int) { // another stage first
+		"wait for each other": func(own []order.Instruction, joins []int) { // another stage first
 			own[joins[0]], own[joins[len(joins)-1]] = own[joins[len(joins)-1]], own[joins[0]]
 		},
 	} {
 		e := &Executor{Workload: w, opt: Options{Feed: feedOf(w.Model), AllReduce: true, World: &World{Ranks: []int{0, 1}}}}
 		must(t, e.layOut(costs, plan, 2))
-		own, joins := e.order.instructions[1], []int{}
+		own, joins := e.order.Instructions[1], []int{}
 		for i, v := range own {
-			if v.kind == pipeline.Joining {
+			if v.Kind == pipeline.Joining {
 				joins = append(joins, i)
 			}
 		}
@@ -214,11 +215,11 @@ func TestSumsInAnotherOrder(t *testing.T) {
 		on, err := e.places(cpus(t, host.Config{})(1), 2)
 		must(t, err)
 		for _, d := range e.drivers {
-			d.dev, d.binder = on[d.device].Device, newBinder(d.device, on[d.device].Library, w.Optimizer)
-			must(t, d.open(e.limit(d.device), e.memory[d.device]))
+			d.Dev, d.binder = on[d.Number].Device, newBinder(d.Number, on[d.Number].Library, w.Optimizer)
+			must(t, d.open(e.limit(d.Number), e.memory[d.Number]))
 		}
 		must(t, e.openChannels())
-		if err := e.compile(); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), name) {
+		if err := e.compile(); !errors.Is(err, order.ErrPlan) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 
 	"plimsoll/executor/internal/cycle"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/planner/pipeline"
 )
 
 // openBooks empties the books before a dry run.
-func (d *compiler) openBooks(in *bound) {
+func (d *compiler) openBooks(in *order.Bound) {
 	d.begin()
 	d.bound = in
 	for s, t := range d.stages {
@@ -16,9 +18,9 @@ func (d *compiler) openBooks(in *bound) {
 			continue
 		}
 		t.rounds, t.shared, d.staging[s].uploads, d.staging[s].arrivals = 0, 0, 0, 0
-		t.stash.forget()
-		t.stash.begin(in)
-		d.recording.slots[s] = append(d.recording.slots[s], 0)
+		t.stash.Forget()
+		t.stash.Begin(in)
+		d.Recording.Slots[s] = append(d.Recording.Slots[s], 0)
 		t.sums.begin()
 		d.unused = append(d.unused, t.inFlight...)
 		t.inFlight = t.inFlight[:0]
@@ -30,11 +32,11 @@ func (d *compiler) openBooks(in *bound) {
 }
 
 // record notes all that the driver does in a run.
-func (d *compiler) record(ctx context.Context, run *bound) error {
+func (d *compiler) record(ctx context.Context, run *order.Bound) error {
 	rows, t := d.instructions(), d.ringed()
-	d.recording = newRecording(d.binder, d.e.order.plan.IsFlush(), len(rows), len(d.stages))
+	d.Recording = table.NewRecording(d.binder, d.e.order.Plan.IsFlush(), len(rows), len(d.stages))
 	d.openBooks(run)
-	d.recording.at = &d.recording.before
+	d.Recording.At = &d.Recording.Before
 	if err := d.forget(); err != nil {
 		return err
 	}
@@ -45,24 +47,24 @@ func (d *compiler) record(ctx context.Context, run *bound) error {
 		return err
 	}
 	t = d.ringed()
-	repeats := d.e.order.repeats
-	least, most := shifts(rows)
-	for j := floorDiv(-most, repeats); len(rows) > 0 && j*repeats+least < run.end(); j++ {
+	repeats := d.e.order.Repeats
+	least, most := order.Shifts(rows)
+	for j := order.FloorDiv(-most, repeats); len(rows) > 0 && j*repeats+least < run.End(); j++ {
 		for i, r := range rows {
-			v := instance{r, j*repeats + r.shift}
-			d.recording.row(i, floorDiv(v.minibatch, repeats))
+			v := order.Instance{Instruction: r, Minibatch: j*repeats + r.Shift}
+			d.Recording.Row(i, order.FloorDiv(v.Minibatch, repeats))
 			if err := d.recordTask(ctx, t, i, v, run); err != nil {
 				return d.failed(v, err)
 			}
 		}
 	}
-	d.recording.close()
+	d.Recording.Close()
 	return d.shareAll(ctx)
 }
 
 // recordTask notes what a task does for a minibatch.
-func (d *compiler) recordTask(ctx context.Context, t *localStage, i int, v instance, run *bound) error {
-	in := v.minibatch >= 0 && run.in(v.minibatch) && !d.e.order.idle(v.instruction, v.minibatch)
+func (d *compiler) recordTask(ctx context.Context, t *localStage, i int, v order.Instance, run *order.Bound) error {
+	in := v.Minibatch >= 0 && run.In(v.Minibatch) && !d.e.order.Idle(v.Instruction, v.Minibatch)
 	if in {
 		d.starts(v)
 		defer d.progress.end()
@@ -70,7 +72,7 @@ func (d *compiler) recordTask(ctx context.Context, t *localStage, i int, v insta
 	if t != nil {
 		return d.ring().step(ctx, t, &t.ring.steps[i], v, in)
 	}
-	if v.kind == pipeline.CycleOp {
+	if v.Kind == pipeline.CycleOp {
 		return d.cyclic().op(ctx, v, in)
 	}
 	if !in {
@@ -85,68 +87,68 @@ func (d *compiler) shareAll(ctx context.Context) error {
 		if t != nil && t.cyclic != nil {
 			return d.joinBehind(t)
 		}
-		if t == nil || d.e.order.plan.IsFlush() || d.e.reducers[t.stage] == nil {
+		if t == nil || d.e.order.Plan.IsFlush() || d.e.reducers[t.stage] == nil {
 			continue
 		}
-		d.recording.at = &d.recording.behind[t.stage]
-		_ = d.note(command{verb: doBegin})
+		d.Recording.At = &d.Recording.Behind[t.stage]
+		_ = d.note(table.Command{Verb: table.DoBegin})
 		if err := d.sums().share(ctx, t); err != nil {
 			return err
 		}
-		_ = d.note(command{verb: doEnd, on: d.compute})
+		_ = d.note(table.Command{Verb: table.DoEnd, On: d.compute})
 	}
 	return nil
 }
 
 // joinBehind notes that all streams wait for each other behind a segment of a cyclic plan: what is saved then is whole.
 func (d *compiler) joinBehind(t *localStage) error {
-	d.recording.at = &d.recording.behind[t.stage]
-	_ = d.note(command{verb: doBegin})
+	d.Recording.At = &d.Recording.Behind[t.stage]
+	_ = d.note(table.Command{Verb: table.DoBegin})
 	if err := d.ring().join(t); err != nil {
 		return err
 	}
-	return d.note(command{verb: doEnd, on: d.compute})
+	return d.note(table.Command{Verb: table.DoEnd, On: d.compute})
 }
 
 // seen is how many periods of a recording are as in any longer run: those before the end of a run may differ.
 func (e *Executor) seen(minibatches int) int {
-	if e.order.plan.IsFlush() {
+	if e.order.Plan.IsFlush() {
 		return 1
 	}
-	return (minibatches-2*e.order.filling()-2*e.group)/e.order.repeats - 1
+	return (minibatches-2*e.order.Filling()-2*e.group)/e.order.Repeats - 1
 }
 
 // fold makes the driver's table of its recording of so many periods; false: some row does not repeat itself in them. Errors: ErrPlan.
 func (d *compiler) fold(periods int) (ok bool, err error) {
-	r, t := d.recording, &table{repeats: d.e.order.repeats}
-	flush := d.e.order.plan.IsFlush()
+	r, t := d.Recording, &table.Table{Repeats: d.e.order.Repeats}
+	flush := d.e.order.Plan.IsFlush()
 	for i, x := range d.instructions() {
-		w, ok, err := r.foldRow(x, r.done[i][:min(periods, len(r.done[i]))], flush)
+		w, ok, err := r.FoldRow(x, r.Done[i][:min(periods, len(r.Done[i]))], flush)
 		if err != nil || !ok {
 			return false, err
 		}
-		t.rows = append(t.rows, w)
+		t.Rows = append(t.Rows, w)
 	}
-	t.before = r.list(r.before)
-	for _, o := range r.opens {
-		t.opens = append(t.opens, opening{o.instance, r.list(o.list)})
+	t.Before = r.List(r.Before)
+	for _, o := range r.Opens {
+		t.Opens = append(t.Opens, table.Opening{Instance: o.Instance, List: r.List(o.List)})
 	}
 	for s, x := range d.stages {
 		if x == nil {
 			continue
 		}
-		v := ending{stage: s, shares: r.list(r.behind[s]), group: x.stash.group, moves: make([][]*command, max(1, len(x.weights)))}
+		v := table.Ending{Stage: s, Shares: r.List(r.Behind[s]), Group: x.stash.Group, Moves: make([][]*table.Command, max(1, len(x.weights)))}
 		for slot := 1; slot < len(x.weights); slot++ {
-			v.moves[slot] = []*command{{verb: doBegin}, {verb: doCopy, on: d.compute, to: d.tableDevice, dst: x.weights[0], src: x.weights[slot]}, {verb: doEnd, on: d.compute}}
+			v.Moves[slot] = []*table.Command{{Verb: table.DoBegin}, {Verb: table.DoCopy, On: d.compute, To: d.Device, Dst: x.weights[0], Src: x.weights[slot]}, {Verb: table.DoEnd, On: d.compute}}
 		}
 		var ok bool
-		if v.Cycle, ok = cycle.Fold(r.slots[s][:min(len(r.slots[s]), max(1, periods*t.repeats/v.group))]); flush {
+		if v.Cycle, ok = cycle.Fold(r.Slots[s][:min(len(r.Slots[s]), max(1, periods*t.Repeats/v.Group))]); flush {
 			v.Cycle, ok = cycle.Always(0), true
 		}
 		if !ok {
 			return false, nil
 		}
-		t.ends = append(t.ends, v)
+		t.Ends = append(t.Ends, v)
 	}
 	d.table = t
 	return true, nil

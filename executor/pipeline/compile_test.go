@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"plimsoll/executor/internal/cycle"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
@@ -32,9 +34,9 @@ func TestCyclesThatMeetLate(t *testing.T) {
 					most = max(most, len(s.slabs))
 				}
 			}
-			for i := range d.table.rows {
+			for i := range d.table.Rows {
 				one := 1
-				for _, a := range d.table.rows[i].axes {
+				for _, a := range d.table.Rows[i].Axes {
 					one = cycle.Together(one, len(a.Round))
 				}
 				together = max(together, one)
@@ -58,7 +60,7 @@ func madeUpOperands(r *rand.Rand, group int) (all []madeUpOperand, together int)
 	together = 1
 	for range 2 + r.IntN(4) {
 		n, shift, late := 1+r.IntN(13), r.IntN(13), r.IntN(20)
-		together = together / gcd(together, n) * n
+		together = together / order.GCD(together, n) * n
 		all = append(all, func(k int) int {
 			if k < late {
 				return (k * 5) % n
@@ -69,7 +71,7 @@ func madeUpOperands(r *rand.Rand, group int) (all []madeUpOperand, together int)
 	for range 2 {
 		versions, shift := 1+r.IntN(4), r.IntN(group)
 		n := versions * group
-		together = together / gcd(together, n) * n
+		together = together / order.GCD(together, n) * n
 		all = append(all, func(k int) int { return max(0, (k+shift)/group-1) % versions })
 	}
 	return all, together
@@ -82,13 +84,13 @@ type madeUpCell struct {
 	first    int // it is played where the period is a multiple of this
 }
 
-func (c *madeUpCell) command(k int) command {
+func (c *madeUpCell) command(k int) table.Command {
 	span := func(part int, of madeUpOperand) runtime.Span {
 		return runtime.Span{Offset: int64(part+2*c.number)<<20 + 64*int64(of(k)), Bytes: 64}
 	}
-	x := command{verb: doCopy, on: queue{number: 1}, dst: span(0, c.dst), src: span(1, c.src)}
+	x := table.Command{Verb: table.DoCopy, On: table.Queue{Number: 1}, Dst: span(0, c.dst), Src: span(1, c.src)}
 	if k%c.first != 0 {
-		x.played = never
+		x.Played = table.Never
 	}
 	return x
 }
@@ -117,7 +119,7 @@ func TestEachOperandGoesRoundByItself(t *testing.T) {
 			versions := operands[len(operands)-2:]
 			last = append(last, madeUpCell{100 + i, versions[r.IntN(2)], versions[r.IntN(2)], 1})
 		}
-		does := func(k int) (all []command) {
+		does := func(k int) (all []table.Command) {
 			for i := range steady {
 				all = append(all, steady[i].command(k))
 			}
@@ -128,39 +130,39 @@ func TestEachOperandGoesRoundByItself(t *testing.T) {
 			}
 			return all
 		}
-		rec := newRecording(newBinder(0, nil, nil), false, 1, 0)
-		var w row
+		rec := table.NewRecording(newBinder(0, nil, nil), false, 1, 0)
+		var w table.Row
 		for n, ok := max(firstDryRun, firstUpdates*group), false; !ok; n *= 2 {
 			if n > max(longestDryRun, longestUpdates*group) {
 				t.Fatalf("case %d: updates of %d periods: refused", seed, group)
 			}
-			for k := len(rec.done[0]); k < n; k++ {
-				rec.row(0, k)
+			for k := len(rec.Done[0]); k < n; k++ {
+				rec.Row(0, k)
 				for _, c := range does(k) {
-					*rec.at = append(*rec.at, rec.number(c))
+					*rec.At = append(*rec.At, rec.Number(c))
 				}
 			}
-			rec.close()
+			rec.Close()
 			var err error
-			w, ok, err = rec.foldRow(instruction{}, rec.done[0], false)
+			w, ok, err = rec.FoldRow(order.Instruction{}, rec.Done[0], false)
 			must(t, err)
 		}
 		if cycle.TimesSeen*together > longestDryRun {
 			long++
 		}
-		now := make([]int32, len(w.axes))
+		now := make([]int32, len(w.Axes))
 		for i := range 200 {
-			k := r.IntN(len(rec.done[0]))
+			k := r.IntN(len(rec.Done[0]))
 			if i > 20 {
 				k = r.IntN(1 << 22)
 			}
-			want, cells := does(k), w.list(k, now)
-			got := make([]command, len(cells))
+			want, cells := does(k), w.List(k, now)
+			got := make([]table.Command, len(cells))
 			for i := range cells {
-				got[i] = *cells[i].command(now)
+				got[i] = *cells[i].Command(now)
 			}
-			if !slices.EqualFunc(got, want, func(a, b command) bool { return a.key() == b.key() }) {
-				t.Fatalf("case %d, period %d of which %d were seen: %s", seed, k, len(rec.done[0]), fmt.Sprint(got, want))
+			if !slices.EqualFunc(got, want, func(a, b table.Command) bool { return a.Key() == b.Key() }) {
+				t.Fatalf("case %d, period %d of which %d were seen: %s", seed, k, len(rec.Done[0]), fmt.Sprint(got, want))
 			}
 		}
 	}

@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/planner/pipeline"
 )
 
@@ -18,67 +20,69 @@ func (d *compiler) tasks() taskCompiler { return taskCompiler{d.sums()} }
 func (d *compiler) ring() ringCompiler { return ringCompiler{d.tasks()} }
 
 // note adds a command to what the driver does.
-func (d *compiler) note(c command) error { return d.recording.note(c) }
+func (d *compiler) note(c table.Command) error { return d.Recording.Note(c) }
 
 // noteTurn notes that the driver gives a turn to another one, or takes one.
-func (d *compiler) noteTurn(v verb, turn chan struct{}) { _ = d.note(command{verb: v, turn: turn}) }
+func (d *compiler) noteTurn(v table.Verb, turn chan struct{}) {
+	_ = d.note(table.Command{Verb: v, Turn: turn})
+}
 
 // host lets the host work for a stage, or for what is issued to a queue.
-func (d *compiler) host(c command) error {
-	c.verb = doWork
-	if c.on.of == nil {
-		c.on = d.compute
+func (d *compiler) host(c table.Command) error {
+	c.Verb = table.DoWork
+	if c.On.Of == nil {
+		c.On = d.compute
 	}
 	return d.note(c)
 }
 
 // instructions returns what the driver does in a period, in order.
-func (d *driver) instructions() []instruction {
+func (d *driver) instructions() []order.Instruction {
 	t := d.ringed()
 	if t == nil {
-		return d.e.order.instructions[d.device]
+		return d.e.order.Instructions[d.Number]
 	}
-	all := make([]instruction, len(t.ring.steps))
+	all := make([]order.Instruction, len(t.ring.steps))
 	for i := range t.ring.steps {
-		all[i] = t.ring.steps[i].instruction
+		all[i] = t.ring.steps[i].Instruction
 	}
 	return all
 }
 
 // queueFor returns the stream at whose end a task ends.
-func (d *driver) queueFor(v instance) queue {
+func (d *driver) queueFor(v order.Instance) table.Queue {
 	switch {
-	case v.kind == pipeline.F && v.layer > 0:
+	case v.Kind == pipeline.F && v.Layer > 0:
 		return d.toHost
-	case v.kind == pipeline.B && v.layer > 0:
+	case v.Kind == pipeline.B && v.Layer > 0:
 		return d.fromHost
-	case v.message():
-		return d.links[v.to]
-	case v.kind == pipeline.Joining:
+	case v.Message():
+		return d.links[v.To]
+	case v.Kind == pipeline.Joining:
 		return d.adding
 	}
 	return d.compute
 }
 
 // put issues a command to its stream.
-func (d *driver) put(c *command) error {
-	switch c.verb {
-	case doLaunch, doSend, doReceive:
-		return c.on.s.Launch(c.Launch)
-	case doRecord:
-		return c.on.s.Record(c.event)
-	case doWait:
-		return c.on.s.Wait(c.event)
+func (d *driver) put(c *table.Command) error {
+	switch c.Verb {
+	case table.DoLaunch, table.DoSend, table.DoReceive:
+		return c.On.S.Launch(c.Launch)
+	case table.DoRecord:
+		return c.On.S.Record(c.Event)
+	case table.DoWait:
+		return c.On.S.Wait(c.Event)
 	}
-	if c.to != d.tableDevice {
-		return c.on.s.CopyPeer(c.to.dev, c.dst, c.src)
+	if c.To != d.Device {
+		return c.On.S.CopyPeer(c.To.Dev, c.Dst, c.Src)
 	}
-	return c.on.s.Copy(c.dst, c.src)
+	return c.On.S.Copy(c.Dst, c.Src)
 }
 
-func (d *compiler) launch(list []prepared) error {
+func (d *compiler) launch(list []table.Prepared) error {
 	for _, l := range list {
-		if err := d.compute.launch(l); err != nil {
+		if err := d.compute.Launch(l); err != nil {
 			return err
 		}
 	}

@@ -94,8 +94,8 @@ func TestGPUsTrainAsOne(t *testing.T) {
 // followingCalls counts the calls of tables that could be one with the call before them.
 func followingCalls(e *Executor) (n int) {
 	for _, d := range e.drivers {
-		for i := range d.table.rows {
-			list := slices.Collect(d.table.rows[i].commands())
+		for i := range d.table.Rows {
+			list := slices.Collect(d.table.Rows[i].Commands())
 			for k := range list {
 				n += max(capturer{driver: d}.together(list[k:])-1, 0)
 			}

@@ -5,7 +5,9 @@ import (
 	"slices"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/pack"
+	"plimsoll/executor/internal/stageops"
 	"plimsoll/kernels"
 	"plimsoll/kernels/library"
 	"plimsoll/models"
@@ -47,20 +49,20 @@ func (c *cyclicStage) compileMicrobatch(e *Executor, t *localStage, plan *pipeli
 	order := numbers(nil, len(seq))
 	st := t.spec
 	st.Ops = seq
-	ops, err := compileStage(e.Layers, st, stageContext{Wiring: e.Model.Wiring(), inputBytes: e.InputBytes(), time: &executor.Timeline{Order: order, Start: order, End: order}})
+	ops, err := stageops.Compile(e.Layers, st, stageops.StageContext{Wiring: e.Model.Wiring(), InputBytes: e.InputBytes(), Time: &executor.Timeline{Order: order, Start: order, End: order}})
 	if err != nil {
 		return fmt.Errorf("microbatch %d: %w", m+1, err)
 	}
 	c.microbatches = append(c.microbatches, ops)
-	list := [2][]op{ops.tasks[pipeline.F], ops.tasks[pipeline.B]}
+	list := [2][]stageops.Op{ops.Tasks[pipeline.F], ops.Tasks[pipeline.B]}
 	for i, p := range at {
 		x := &c.ops[p]
-		if i < ops.cut {
+		if i < ops.Cut {
 			x.op = &list[0][i]
 		} else {
-			x.op = &list[1][i-ops.cut]
+			x.op = &list[1][i-ops.Cut]
 		}
-		x.begins, x.loss, x.ends = i == 0, i == ops.cut-1, i == len(at)-1
+		x.begins, x.loss, x.ends = i == 0, i == ops.Cut-1, i == len(at)-1
 	}
 	return nil
 }
@@ -73,12 +75,12 @@ func (c *cyclicStage) checkStatistics(e *Executor) error {
 		latest := none
 		for i := range c.ops {
 			o := &c.ops[i]
-			if !buffers || o.Layer != l+1 || o.op == nil || !o.op.first {
+			if !buffers || o.Layer != l+1 || o.op == nil || !o.op.First {
 				continue
 			}
 			if o.microbatch < latest {
 				return fmt.Errorf("%w: op %d, %v: running statistics of layer %s would move by microbatch %d before microbatch %d: forward its microbatches in order",
-					ErrPlan, i, o.Op, layer.Name, latest+1, o.microbatch+1)
+					order.ErrPlan, i, o.Op, layer.Name, latest+1, o.microbatch+1)
 			}
 			latest = o.microbatch
 		}
@@ -177,7 +179,7 @@ func (c *cyclicStage) layLayer(e *Executor, l *stageLayer, s *layerState, g *all
 			c.device.addAll(x.bytes, x.of)
 		}
 	}
-	if !e.order.plan.UpdatesLast && (len(of(schedule.Update)) > 0 || s.ties) {
+	if !e.order.Plan.UpdatesLast && (len(of(schedule.Update)) > 0 || s.ties) {
 		s.scalars = g.alloc(kernels.ScalarsBytes)
 	}
 	c.host.addAll(s.gradBytes, s.onHost)
@@ -237,7 +239,7 @@ func (c *cyclicStage) layMicrobatch(e *Executor, t *localStage, plan *pipeline.P
 	last := at[len(at)-1]
 	images := at[0]
 	for _, p := range at {
-		if c.ops[p].op.input.in == inStageInput {
+		if c.ops[p].op.Input.In == stageops.InStageInput {
 			images = p
 		}
 	}
@@ -246,11 +248,11 @@ func (c *cyclicStage) layMicrobatch(e *Executor, t *localStage, plan *pipeline.P
 	}
 	c.device.add(sb.labels.Bytes, at[0], last, &sb.labels)
 	c.device.add(sb.scalars.Bytes, at[0], last, &sb.scalars)
-	sb.items, sb.hostCopies = make([]runtime.Span, len(ops.items)), make([]runtime.Span, len(ops.host))
-	for i, it := range ops.items {
+	sb.items, sb.hostCopies = make([]runtime.Span, len(ops.Items)), make([]runtime.Span, len(ops.Host))
+	for i, it := range ops.Items {
 		c.device.add(it.Bytes, at[it.First], at[max(it.First, it.Last)], &sb.items[i])
 	}
-	for i, it := range ops.host {
+	for i, it := range ops.Host {
 		c.host.add(it.Bytes, at[it.First], at[max(it.First, it.Last)], &sb.hostCopies[i])
 	}
 }
@@ -354,8 +356,8 @@ func (c *cyclicStage) activations(t *localStage, position int, add func(write bo
 	o, x := &c.ops[position], c.ops[position].op
 	s, sb := &c.layers[o.Layer-1], &t.slabs[o.microbatch]
 	at := &frame{}
-	if x.program == nil {
-		add(o.Kind == schedule.Offload, sb.hostCopies[x.host])
+	if x.Program == nil {
+		add(o.Kind == schedule.Offload, sb.hostCopies[x.Host])
 		if o.begins { // compute brings the batch, and is behind this op's stream then
 			add(false, append(slices.Clone(sb.images), sb.scalars, sb.labels)...)
 		}
@@ -367,15 +369,15 @@ func (c *cyclicStage) activations(t *localStage, position int, add func(write bo
 		for _, q := range t.layers[o.Layer-1].ties {
 			add(false, c.layers[q.Of.Layer-1].weights.at(position))
 		}
-		if x.gradients {
+		if x.Gradients {
 			add(true, s.gradient.at(position))
 		}
 		if o.Kind == schedule.Backward {
 			c.guardAccesses(t, position, add)
 		}
 	}
-	add(false, span(&x.input, sb, at))
-	for _, b := range []*block{&x.output, &x.gradOutput, &x.gradInput, &x.scratch, &x.kept} {
+	add(false, span(&x.Input, sb, at))
+	for _, b := range []*stageops.Block{&x.Output, &x.GradOutput, &x.GradInput, &x.Scratch, &x.Kept} {
 		add(true, span(b, sb, at))
 	}
 }
@@ -416,7 +418,7 @@ func (c *cyclicStage) unrolled(steps int) (items []pack.Item, turns int) {
 	n := before[len(c.ops)]
 	// last returns the turn of the last op that works up to a position.
 	last := func(position int) int {
-		return floorDiv(position, len(c.ops))*n + before[mod(position, len(c.ops))+1] - 1
+		return order.FloorDiv(position, len(c.ops))*n + before[mod(position, len(c.ops))+1] - 1
 	}
 	turns = steps * n
 	for i, it := range c.device.items {
@@ -431,18 +433,18 @@ func (c *cyclicStage) unrolled(steps int) (items []pack.Item, turns int) {
 }
 
 // turn returns which turn an op has in the order of all steps.
-func (c *cyclicStage) turn(v *instance, microbatches int) int {
+func (c *cyclicStage) turn(v *order.Instance, microbatches int) int {
 	works := 0
 	n := 0
 	for i := range c.ops {
 		if !c.ops[i].works() {
 			continue
 		}
-		if n++; i < v.place.Moment() {
+		if n++; i < v.Place.Moment() {
 			works++
 		}
 	}
-	return floorDiv(v.minibatch-v.shift, microbatches)*n + works
+	return order.FloorDiv(v.Minibatch-v.Shift, microbatches)*n + works
 }
 
 // updatesOnHost reports whether some layer is updated on the host.
@@ -466,7 +468,7 @@ func (c *cyclicStage) open(d *driver) (err error) {
 	if d.updating, err = d.newQueue("updates on the host"); err != nil {
 		return err
 	}
-	b, err := d.dev.HostBytes(c.sumScalars)
+	b, err := d.Dev.HostBytes(c.sumScalars)
 	if err != nil {
 		return err
 	}
@@ -485,7 +487,7 @@ func (c *cyclicStage) open(d *driver) (err error) {
 	}
 	events = append(events, c.guard.events()...)
 	d.joined = make([]runtime.Event, len(d.queues()))
-	return makeEvents(d.dev, append(events, each(d.joined)...)...)
+	return makeEvents(d.Dev, append(events, each(d.joined)...)...)
 }
 
 // copied returns from where to where the op of state at a position copies.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/executor/internal/order"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -274,7 +275,7 @@ func TestCyclicStatisticsMoveInOrder(t *testing.T) {
 	p := &pipeline.Platform{Devices: 1, Memory: []int64{pipeline.NoLimit}, HostMemory: 1 << 40}
 	plan, err := pipeline.PlanCycle(c, "swapped", seq, p)
 	must(t, err)
-	if _, err := Needs(w, Costs{c, p}, plan, Options{}); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), "op 1, Fall1.1: running statistics of layer") {
+	if _, err := Needs(w, Costs{c, p}, plan, Options{}); !errors.Is(err, order.ErrPlan) || !strings.Contains(err.Error(), "op 1, Fall1.1: running statistics of layer") {
 		t.Error(err)
 	}
 }

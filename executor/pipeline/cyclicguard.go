@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/executor/internal/order"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
@@ -13,7 +14,7 @@ import (
 // layCyclicGuard places the guard of a device with a cyclic plan. Error: ErrPlan, where gradients do not meet.
 func (e *Executor) layCyclicGuard(d *driver, t *localStage, plan *pipeline.Plan, alloc *allocator) error {
 	if e.opt.MaxNorm > 0 && !plan.UpdatesLast {
-		return fmt.Errorf("%w: clipping to a norm of %v needs all gradients before the first update: plan for it (field \"updates_last\")", ErrPlan, e.opt.MaxNorm)
+		return fmt.Errorf("%w: clipping to a norm of %v needs all gradients before the first update: plan for it (field \"updates_last\")", order.ErrPlan, e.opt.MaxNorm)
 	}
 	bytes := e.squares[t.stage].place.Bytes
 	if !plan.UpdatesLast || bytes == 0 {
@@ -64,7 +65,7 @@ func (c *cyclicStage) lastBackward(t *localStage, layer int) (position int, err 
 	for _, l := range users {
 		if c.layers[l-1].gradBytes > 0 && c.layers[l-1].gradient.covering(position) == nil {
 			return 0, fmt.Errorf("%w: op %d, %v: layers %v share weights, and the gradient of layer %d is not on the device: to measure them together keep all of them until there",
-				ErrPlan, position, c.ops[position].Op, users, l)
+				order.ErrPlan, position, c.ops[position].Op, users, l)
 		}
 	}
 	return position, nil

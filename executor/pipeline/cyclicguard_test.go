@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner"
@@ -220,7 +222,7 @@ func TestCyclicPlansThatCannotClip(t *testing.T) {
 	p := &pipeline.Platform{Devices: 1, Memory: []int64{pipeline.NoLimit}, Host: 4e10, HostMemory: 1 << 40}
 	early := pipeline.NewCycle(c.Name, "early", cyclicPlans["resident"].byLayer(c, 1), p)
 	_, err = Needs(w, Costs{c, p}, early, Options{MaxNorm: 1})
-	if !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), "clipping to a norm of 1 needs all gradients before the first update") {
+	if !errors.Is(err, order.ErrPlan) || !strings.Contains(err.Error(), "clipping to a norm of 1 needs all gradients before the first update") {
 		t.Errorf("not said: %v", err)
 	}
 	early.UpdatesLast = true
@@ -230,7 +232,7 @@ func TestCyclicPlansThatCannotClip(t *testing.T) {
 	}
 	apart := guardedPlans["early"].plan(t, c, p, "apart", 1, true)
 	_, err = Needs(w, Costs{c, p}, apart, Options{MaxNorm: 1})
-	if !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), "B1: layers [1 ") {
+	if !errors.Is(err, order.ErrPlan) || !strings.Contains(err.Error(), "B1: layers [1 ") {
 		t.Errorf("apart: %v", err)
 	}
 }
@@ -290,30 +292,30 @@ func TestUpdatesOnTheHostWaitForTheNorm(t *testing.T) {
 	must(t, err)
 	cyclic := e.drivers[0].stages[0].cyclic
 	judges := &cyclic.ops[cyclic.guard.judges]
-	refuse := func(r *row, changed []cell, named ...string) {
+	refuse := func(r *table.Row, changed []table.Cell, named ...string) {
 		t.Helper()
-		list := r.lists[0]
-		r.lists[0] = changed
+		list := r.Lists[0]
+		r.Lists[0] = changed
 		err := e.prove()
-		r.lists[0] = list
+		r.Lists[0] = list
 		race, ok := errors.AsType[*OrderError](err)
 		for _, name := range named {
 			ok = ok && strings.Contains(err.Error(), name)
 		}
 		if !ok {
-			t.Errorf("%v: %v, %v", r.op, race, err)
+			t.Errorf("%v: %v, %v", r.Op, race, err)
 		}
 	}
 	waits, verdicts := 0, 0
-	for i := range e.drivers[0].table.rows {
-		r := &e.drivers[0].table.rows[i]
-		for k, x := range r.lists[0] {
-			switch c := x.variants[0]; {
-			case r.op.Kind == schedule.HostUpdate && c.verb == doWait && c.event == judges.end:
-				refuse(r, other(r.lists[0], k, 0, func(c *command) { c.played = never }), "adamw in H")
+	for i := range e.drivers[0].table.Rows {
+		r := &e.drivers[0].table.Rows[i]
+		for k, x := range r.Lists[0] {
+			switch c := x.Variants[0]; {
+			case r.Op.Kind == schedule.HostUpdate && c.Verb == table.DoWait && c.Event == judges.end:
+				refuse(r, other(r.Lists[0], k, 0, func(c *table.Command) { c.Played = table.Never }), "adamw in H")
 				waits++
-			case r.op == judges.Op && c.verb == doCopy && c.dst == cyclic.guard.verdict:
-				refuse(r, moved(r.lists[0], k, len(r.lists[0])-1), "adamw in H", "a copy in "+judges.String())
+			case r.Op == judges.Op && c.Verb == table.DoCopy && c.Dst == cyclic.guard.verdict:
+				refuse(r, moved(r.Lists[0], k, len(r.Lists[0])-1), "adamw in H", "a copy in "+judges.String())
 				verdicts++
 			}
 		}

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"plimsoll/executor/internal/table"
 	"plimsoll/kernels"
 	"plimsoll/runtime"
 )
@@ -52,7 +53,7 @@ func (d cyclicCompiler) measureLayer(t *localStage, layer, position int, scalars
 	if err != nil {
 		return err
 	}
-	if err := d.compute.launch(measure); err != nil {
+	if err := d.compute.Launch(measure); err != nil {
 		return err
 	}
 	return d.putTogether([]runtime.Span{{Offset: x.offset, Bytes: x.bytes}}, o.Partials)
@@ -67,12 +68,12 @@ func (d cyclicCompiler) judgeStep(t *localStage) error {
 	}
 	return inOrder(
 		func() error {
-			return d.host(command{work: fillUpdate, stage: t.stage, event: g.free, pages: []runtime.Span{g.filled}, writes: true})
+			return d.host(table.Command{Work: table.FillUpdate, Stage: t.stage, Event: g.free, Pages: []runtime.Span{g.filled}, Writes: true})
 		},
-		func() error { return d.compute.copy(g.scalars, g.filled) },
-		func() error { return d.compute.record(g.free) },
-		func() error { return d.compute.launch(judge) },
-		func() error { return d.compute.copy(g.verdict, g.scalars) },
+		func() error { return d.compute.Copy(g.scalars, g.filled) },
+		func() error { return d.compute.Record(g.free) },
+		func() error { return d.compute.Launch(judge) },
+		func() error { return d.compute.Copy(g.verdict, g.scalars) },
 		d.returnNorm,
 	)
 }

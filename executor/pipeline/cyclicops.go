@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/kernels"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
@@ -15,12 +17,12 @@ type cyclicCompiler struct{ ringCompiler }
 func (d *compiler) cyclic() cyclicCompiler { return cyclicCompiler{d.ring()} }
 
 // op notes an op. Where its microbatch is not in the run, the op does nothing, but waits and is waited for like all others.
-func (d cyclicCompiler) op(ctx context.Context, v instance, in bool) error {
-	t := d.stages[v.stage]
-	o := &t.cyclic.ops[v.place.Moment()]
+func (d cyclicCompiler) op(ctx context.Context, v order.Instance, in bool) error {
+	t := d.stages[v.Stage]
+	o := &t.cyclic.ops[v.Place.Moment()]
 	q := d.queueOn(o.on)
 	for _, w := range o.waits {
-		if err := d.note(command{verb: doWait, on: q, event: t.cyclic.ops[w].end, played: always}); err != nil {
+		if err := d.note(table.Command{Verb: table.DoWait, On: q, Event: t.cyclic.ops[w].end, Played: table.Always}); err != nil {
 			return err
 		}
 	}
@@ -30,21 +32,21 @@ func (d cyclicCompiler) op(ctx context.Context, v instance, in bool) error {
 		}
 	}
 	if d.e.opt.Audit { // an op with a prime passes its turn in the first step
-		_ = d.note(command{verb: doAudit, played: always})
+		_ = d.note(table.Command{Verb: table.DoAudit, Played: table.Always})
 	}
 	if o.end == nil {
 		return nil
 	}
-	return d.note(command{verb: doRecord, on: q, event: o.end, played: always})
+	return d.note(table.Command{Verb: table.DoRecord, On: q, Event: o.end, Played: table.Always})
 }
 
 // issueOp notes what an op does, and an event behind it.
-func (d cyclicCompiler) issueOp(ctx context.Context, t *localStage, o *cyclicOp, q queue, v instance) error {
-	played, ahead := inRun, 0
+func (d cyclicCompiler) issueOp(ctx context.Context, t *localStage, o *cyclicOp, q table.Queue, v order.Instance) error {
+	played, ahead := table.InRun, 0
 	if t.cyclic.epilogue && !o.Prime && o.copies() {
-		played, ahead = orBehind, d.e.group
+		played, ahead = table.OrBehind, d.e.group
 	}
-	_ = d.note(command{verb: doBegin, played: played, ahead: ahead})
+	_ = d.note(table.Command{Verb: table.DoBegin, Played: played, Ahead: ahead})
 	if err := d.watch.start(q); err != nil {
 		return err
 	}
@@ -53,10 +55,10 @@ func (d cyclicCompiler) issueOp(ctx context.Context, t *localStage, o *cyclicOp,
 	case o.op != nil:
 		err = d.activation(ctx, t, o, q, v)
 	case o.Kind == schedule.Update || o.Kind == schedule.HostUpdate:
-		err = d.updateLayer(t, o, q, v.place.Moment())
+		err = d.updateLayer(t, o, q, v.Place.Moment())
 	default:
-		dst, src := t.cyclic.copied(o, v.place.Moment())
-		err = d.note(command{verb: doCopy, on: q, to: d.tableDevice, dst: dst, src: src, played: played, ahead: ahead})
+		dst, src := t.cyclic.copied(o, v.Place.Moment())
+		err = d.note(table.Command{Verb: table.DoCopy, On: q, To: d.Device, Dst: dst, Src: src, Played: played, Ahead: ahead})
 	}
 	if err != nil {
 		return err
@@ -64,27 +66,27 @@ func (d cyclicCompiler) issueOp(ctx context.Context, t *localStage, o *cyclicOp,
 	if err := d.watch.end(q); err != nil {
 		return err
 	}
-	return d.note(command{verb: doEnd, on: q, played: played, ahead: ahead})
+	return d.note(table.Command{Verb: table.DoEnd, On: q, Played: played, Ahead: ahead})
 }
 
 // activation notes an op of a microbatch. With the first one its batch comes, behind the first loss that goes to the host.
-func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclicOp, q queue, v instance) error {
+func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclicOp, q table.Queue, v order.Instance) error {
 	if o.begins {
-		f := d.enter(t, v.minibatch)
+		f := d.enter(t, v.Minibatch)
 		sb := &t.slabs[f.slab]
 		if err := d.bring(t, o, q, sb, v); err != nil {
 			return err
 		}
 		f.entry = sb.images[0]
-		f.at = frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, row: t.deferred.row(v.minibatch)}
+		f.at = frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, row: t.deferred.row(v.Minibatch)}
 	}
-	f := t.find(v.minibatch)
-	if o.op.program == nil {
+	f := t.find(v.Minibatch)
+	if o.op.Program == nil {
 		if err := copyActivation(q, o.op, &t.slabs[f.slab], &f.at); err != nil {
 			return err
 		}
 	} else {
-		t.cyclic.see(t, o, v.place.Moment(), &f.at)
+		t.cyclic.see(t, o, v.Place.Moment(), &f.at)
 		if err := d.taskCompiler.op(ctx, t, o.op, f); err != nil {
 			return err
 		}
@@ -105,31 +107,31 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 
 // behindBackward notes what follows the last backward of a layer: what the guard does, or else the update of the own parameters of a layer that
 // has others of another layer, as these never move.
-func (d cyclicCompiler) behindBackward(t *localStage, o *cyclicOp, v instance, scalars runtime.Span) error {
+func (d cyclicCompiler) behindBackward(t *localStage, o *cyclicOp, v order.Instance, scalars runtime.Span) error {
 	s := &t.cyclic.layers[o.Layer-1]
 	switch {
 	case !o.updatesOwn:
 		return nil
 	case t.cyclic.guard != nil:
-		return d.guardBehind(t, v.place.Moment(), scalars)
+		return d.guardBehind(t, v.Place.Moment(), scalars)
 	case s.ties && t.layers[o.Layer-1].own > 0:
-		return d.updateOnDevice(t, o.Layer, v.place.Moment(), []runtime.Span{s.ownGradient})
+		return d.updateOnDevice(t, o.Layer, v.Place.Moment(), []runtime.Span{s.ownGradient})
 	}
 	return nil
 }
 
 // bring notes the copies of a batch, on compute. Where the microbatch begins with an op of another stream, the copies are behind what that
 // has waited for, and the op behind the copies.
-func (d cyclicCompiler) bring(t *localStage, o *cyclicOp, q queue, sb *slab, v instance) error {
+func (d cyclicCompiler) bring(t *localStage, o *cyclicOp, q table.Queue, sb *slab, v order.Instance) error {
 	if o.on == onCompute {
 		return d.upload(t, sb, v)
 	}
 	return inOrder(
-		func() error { return q.record(o.end) },
-		func() error { return d.compute.wait(o.end) },
+		func() error { return q.Record(o.end) },
+		func() error { return d.compute.Wait(o.end) },
 		func() error { return d.upload(t, sb, v) },
-		func() error { return d.compute.record(o.end) },
-		func() error { return q.wait(o.end) },
+		func() error { return d.compute.Record(o.end) },
+		func() error { return q.Wait(o.end) },
 	)
 }
 
@@ -144,7 +146,7 @@ func (c *cyclicStage) see(t *localStage, o *cyclicOp, position int, at *frame) {
 		at.tied = c.layers[q.Of.Layer-1].weights.at(position)
 	}
 	switch {
-	case !o.op.gradients:
+	case !o.op.Gradients:
 	case s.ties:
 		at.gradients, at.tiedGradients = s.ownGradient, s.gradient.at(position)
 	default:
@@ -153,7 +155,7 @@ func (c *cyclicStage) see(t *localStage, o *cyclicOp, position int, at *frame) {
 }
 
 // updateLayer notes the update of a layer, on the device or on the host.
-func (d cyclicCompiler) updateLayer(t *localStage, o *cyclicOp, q queue, position int) error {
+func (d cyclicCompiler) updateLayer(t *localStage, o *cyclicOp, q table.Queue, position int) error {
 	c := t.cyclic
 	if o.Kind == schedule.Update {
 		return d.updateOnDevice(t, o.Layer, position, c.gradientsAt(t, position))
@@ -189,27 +191,27 @@ func (d cyclicCompiler) bringScalars(t *localStage, layer int) error {
 		return err
 	}
 	s := &t.cyclic.layers[layer-1]
-	return d.compute.copy(s.scalars, s.hostScalars)
+	return d.compute.Copy(s.scalars, s.hostScalars)
 }
 
 // fillsScalars lets the host write the scalars of a layer's update, which the update of the step before has read.
-func (d cyclicCompiler) fillsScalars(t *localStage, layer int, q queue) error {
+func (d cyclicCompiler) fillsScalars(t *localStage, layer int, q table.Queue) error {
 	s := &t.cyclic.layers[layer-1]
-	return d.host(command{work: fillUpdate, on: q, stage: t.stage, event: s.free, pages: []runtime.Span{s.hostScalars}, writes: true})
+	return d.host(table.Command{Work: table.FillUpdate, On: q, Stage: t.stage, Event: s.free, Pages: []runtime.Span{s.hostScalars}, Writes: true})
 }
 
 // applyUpdate notes the launches of an update.
-func (d cyclicCompiler) applyUpdate(t *localStage, layer int, q queue, at *layerUpdate) error {
+func (d cyclicCompiler) applyUpdate(t *localStage, layer int, q table.Queue, at *layerUpdate) error {
 	launches, err := d.binder.updateLayer(t, layer, at)
 	if err != nil {
 		return fmt.Errorf("update of layer %d: %w", layer, err)
 	}
 	for _, l := range launches {
-		if err := q.launch(l); err != nil {
+		if err := q.Launch(l); err != nil {
 			return err
 		}
 	}
-	return q.record(t.cyclic.layers[layer-1].free)
+	return q.Record(t.cyclic.layers[layer-1].free)
 }
 
 // layerUpdate is where an update of a layer works.
@@ -220,7 +222,7 @@ type layerUpdate struct {
 }
 
 // sumUsers returns the launches that add the gradients of layers with a layer's parameters to its own.
-func (b *binder) sumUsers(t *localStage, layer int, at *layerUpdate) (list []prepared, err error) {
+func (b *binder) sumUsers(t *localStage, layer int, at *layerUpdate) (list []table.Prepared, err error) {
 	own, next := at.gradients[0], 1
 	for i := range t.layers {
 		tied := false
@@ -245,7 +247,7 @@ func (b *binder) sumUsers(t *localStage, layer int, at *layerUpdate) (list []pre
 }
 
 // updateLayer returns the launches that update a layer, whose gradients a guard has added, or else the first of them do.
-func (b *binder) updateLayer(t *localStage, layer int, at *layerUpdate) (list []prepared, err error) {
+func (b *binder) updateLayer(t *localStage, layer int, at *layerUpdate) (list []table.Prepared, err error) {
 	if t.cyclic.guard == nil {
 		if list, err = b.sumUsers(t, layer, at); err != nil {
 			return nil, err
@@ -279,7 +281,7 @@ func (b *binder) updateLayer(t *localStage, layer int, at *layerUpdate) (list []
 }
 
 // addTo prepares a sum of gradients. On the host it is an update of plain gradient descent: whole - (-1)·part, to the bit.
-func (b *binder) addTo(whole, part runtime.Span, of kernels.Desc, at *layerUpdate, scalars runtime.Span) (prepared, error) {
+func (b *binder) addTo(whole, part runtime.Span, of kernels.Desc, at *layerUpdate, scalars runtime.Span) (table.Prepared, error) {
 	if at.onHost {
 		return b.changeBy(b.onHost, kernels.SGD{}, kernels.UpdateOperands{Elements: of.Elements(), Param: whole, Grad: part, Scalars: scalars})
 	}
@@ -288,15 +290,15 @@ func (b *binder) addTo(whole, part runtime.Span, of kernels.Desc, at *layerUpdat
 }
 
 // fillScalars puts the scalars of updates into page-locked memory, when those that are there have been read.
-func (d *driver) fillScalars(c *command, minibatch int) error {
-	if err := c.event.Synchronize(); err != nil {
+func (d *driver) fillScalars(c *table.Command, minibatch int) error {
+	if err := c.Event.Synchronize(); err != nil {
 		return err
 	}
-	b, err := d.dev.HostBytes(c.pages[0])
+	b, err := d.Dev.HostBytes(c.Pages[0])
 	if err != nil {
 		return err
 	}
 	m := d.done + minibatch
-	putScalars(b, d.e.scalars(m), d.updateScalars(d.stages[c.stage], m), d.e.order.plan)
+	putScalars(b, d.e.scalars(m), d.updateScalars(d.stages[c.Stage], m), d.e.order.Plan)
 	return nil
 }

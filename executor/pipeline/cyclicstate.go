@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"plimsoll/executor/internal/pack"
+	"plimsoll/executor/internal/stageops"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/runtime"
@@ -63,7 +64,7 @@ func (e *Executor) layCyclicEvaluation(d *driver, t *localStage, m *Memory) int6
 	x := &evaluation{stage: t, driver: d, inputs: make([]runtime.Span, 1)}
 	for l := 1; l < len(e.Layers); l++ {
 		p := e.Layers[l-1]
-		x.ops = append(x.ops, op{layer: l, program: &p.Eval})
+		x.ops = append(x.ops, stageops.Op{Layer: l, Program: &p.Eval})
 		x.frames = append(x.frames, frame{output: runtime.Span{Bytes: p.OutputBytes}, scratch: runtime.Span{Bytes: p.Eval.Scratch}})
 	}
 	e.evaluations = append(e.evaluations, x)
@@ -91,7 +92,7 @@ func (e *Executor) layCyclicEvaluation(d *driver, t *localStage, m *Memory) int6
 		f := &x.frames[i]
 		add(f.output.Bytes, i, i+1, &f.output)
 		add(f.scratch.Bytes, i, i, &f.scratch)
-		l := &t.layers[x.ops[i].layer-1]
+		l := &t.layers[x.ops[i].Layer-1]
 		f.weights = x.weightsOf(t, l.number, i, add)
 		for _, q := range l.ties {
 			f.tied = x.weightsOf(t, q.Of.Layer, i, add)
@@ -135,7 +136,7 @@ func (x *evaluation) bind(t *localStage, scalars runtime.Span) {
 		if i > 0 {
 			f.input = x.frames[i-1].output
 		}
-		l := &t.layers[x.ops[i].layer-1]
+		l := &t.layers[x.ops[i].Layer-1]
 		take(l.number, &f.weights)
 		for _, q := range l.ties {
 			take(q.Of.Layer, &f.tied)
@@ -150,7 +151,7 @@ func (x *evaluation) fetch(op int) error {
 		if l.op != op {
 			continue
 		}
-		if err := x.driver.compute.s.Copy(l.dst, x.stage.cyclic.layers[x.loadedFrom[i]-1].weightHome); err != nil {
+		if err := x.driver.compute.S.Copy(l.dst, x.stage.cyclic.layers[x.loadedFrom[i]-1].weightHome); err != nil {
 			return err
 		}
 	}

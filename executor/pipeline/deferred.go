@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"plimsoll/executor/internal/hazard"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/pipeline"
@@ -13,9 +15,9 @@ import (
 
 // checkDeferral refuses, with ErrPlan, plans without steps.
 func (e *Executor) checkDeferral() error {
-	if e.opt.DeferredBatchNorm && !e.order.plan.IsFlush() {
+	if e.opt.DeferredBatchNorm && !e.order.Plan.IsFlush() {
 		return fmt.Errorf("%w: deferred batch normalization needs steps of several microbatches, and the plan's weight versions are %q",
-			ErrPlan, e.order.plan.Versions)
+			order.ErrPlan, e.order.Plan.Versions)
 	}
 	return nil
 }
@@ -23,15 +25,15 @@ func (e *Executor) checkDeferral() error {
 // deferred returns the deferral of a stage, without memory.
 func (e *Executor) deferred(s int) (f deferral) {
 	f.inTurn = !e.opt.DeferredBatchNorm
-	if e.opt.DeferredBatchNorm || e.order.plan.IsFlush() && len(e.order.hosts(s)) > 1 {
-		f.microbatches = e.order.repeats
+	if e.opt.DeferredBatchNorm || e.order.Plan.IsFlush() && len(e.order.Hosts(s)) > 1 {
+		f.microbatches = e.order.Repeats
 	}
 	return f
 }
 
 // laterBytes returns what the rows of a stage take.
 func (e *Executor) laterBytes(s int) int64 {
-	st, f := e.order.plan.Stages[s], e.deferred(s)
+	st, f := e.order.Plan.Stages[s], e.deferred(s)
 	return f.bytes(bufferBytes(e.Model.Layers[st.First-1 : st.Last]))
 }
 
@@ -56,15 +58,15 @@ func bufferBytes(layers []*models.Layer) (bytes int64) {
 }
 
 // moves returns the launches that move the running statistics of a stage at the end of a step.
-func (b *binder) moves(s *localStage) ([]prepared, error) {
+func (b *binder) moves(s *localStage) ([]table.Prepared, error) {
 	if s.deferred.microbatches == 0 || s.deferred.moves != nil {
 		return s.deferred.moves, nil
 	}
-	list := []prepared{}
-	for i := range s.ops[0].tasks[pipeline.F] {
-		o := &s.ops[0].tasks[pipeline.F][i]
-		for _, step := range o.program.Steps {
-			if _, norm := step.Call.Op.(kernels.BatchNorm); !norm || !o.first {
+	list := []table.Prepared{}
+	for i := range s.ops[0].Tasks[pipeline.F] {
+		o := &s.ops[0].Tasks[pipeline.F][i]
+		for _, step := range o.Program.Steps {
+			if _, norm := step.Call.Op.(kernels.BatchNorm); !norm || !o.First {
 				continue
 			}
 			params := make([]runtime.Span, len(step.Refs.Params))
@@ -75,7 +77,7 @@ func (b *binder) moves(s *localStage) ([]prepared, error) {
 			for _, at := range s.deferred.turns(&m, kernels.MomentsOperands{Moments: rows, Mean: params[2], Variance: params[3]}) {
 				launch, err := b.lib.PrepareMoments(m, at)
 				if err != nil {
-					return nil, fmt.Errorf("statistics of layer %d, op %s: %w", o.layer, step.Name, err)
+					return nil, fmt.Errorf("statistics of layer %d, op %s: %w", o.Layer, step.Name, err)
 				}
 				list = append(list, b.ready(launch, hazard.Uses(b.device, at.Uses(m))))
 			}
@@ -113,4 +115,4 @@ func (d *compiler) moveStatistics(ctx context.Context, t *localStage) error {
 }
 
 // divided reports whether replicas have parts of the sum of the stage's gradients, not all of it.
-func (s *localStage) divided() bool { return s.sums != nil && s.sums.divided() }
+func (s *localStage) divided() bool { return s.sums != nil && s.sums.Divided() }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"plimsoll/executor/internal/order"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -79,7 +80,7 @@ func watched(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, n int) (*E
 	e, err := New(w, on, c, plan, Options{Feed: feedOf(w.Model), Seed: 7, Rate: rate, DeferredBatchNorm: true})
 	must(t, err)
 	for _, d := range e.drivers {
-		libraries[d.device].driver = d
+		libraries[d.Number].driver = d
 	}
 	must(t, e.Run(t.Context(), n))
 	return e, seen
@@ -252,7 +253,7 @@ func TestDeferredStatisticsNeedSteps(t *testing.T) {
 	w := workload(t, testModel(t))
 	c := costs(w, 2, 1)
 	plan := planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash})
-	if _, err := Needs(w, c, plan, Options{DeferredBatchNorm: true}); !errors.Is(err, ErrPlan) {
+	if _, err := Needs(w, c, plan, Options{DeferredBatchNorm: true}); !errors.Is(err, order.ErrPlan) {
 		t.Errorf("error %v, want ErrPlan", err)
 	}
 }

@@ -27,7 +27,7 @@ func (r *ringBuilder) depend() {
 	for j := range rounds * r.slots {
 		for i := range r.steps {
 			s := &r.steps[i]
-			slot := mod(j+s.shift, r.slots)
+			slot := mod(j+s.Shift, r.slots)
 			s.waits[slot] = h.add(stepRef{i, slot}, s.on, accessed, false)
 		}
 	}
@@ -126,7 +126,7 @@ func (r *ringBuilder) accesses(s *step, slot int) (all []memoryAccess) {
 		if u.item != none {
 			span = runtime.Span{Offset: r.places[slot][u.item], Bytes: r.items[u.item]}
 		} else {
-			span.Offset, span.Bytes = r.hostCopies[slot][u.hostCopy], r.ops.swaps[u.hostCopy].bytes
+			span.Offset, span.Bytes = r.hostCopies[slot][u.hostCopy], r.ops.Swaps[u.hostCopy].Bytes
 		}
 		all = append(all, memoryAccess{span, u.write})
 	}

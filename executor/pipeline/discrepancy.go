@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/kernels"
 )
 
@@ -15,7 +17,7 @@ func (e *Executor) newDiscrepancies() error {
 		return nil
 	}
 	if !(p.Decay > 0 && p.Decay < 1) {
-		return fmt.Errorf("%w: PipeMare with Decay %v: want a number between 0 and 1, or 0 for no correction of the weights", ErrPlan, p.Decay)
+		return fmt.Errorf("%w: PipeMare with Decay %v: want a number between 0 and 1, or 0 for no correction of the weights", order.ErrPlan, p.Decay)
 	}
 	for s, tau := range e.delays {
 		e.discrepancies[s] = discrepancy{tau: tau, decay: p.Decay}
@@ -49,7 +51,7 @@ func (c *discrepancy) rules() (rules [2]kernels.SGD, scalars [2]kernels.Scalars)
 func (s *localStage) estimate() int { return len(s.weights) - 1 }
 
 // corrections returns the launches that correct the weights of a stage around an update; none where it corrects nothing.
-func (b *binder) corrections(s *localStage) (steps [2]prepared, err error) {
+func (b *binder) corrections(s *localStage) (steps [2]table.Prepared, err error) {
 	c := &s.discrepancy
 	if !c.corrects() || c.steps[0].Launch != nil || s.weights[0].Bytes == 0 {
 		return c.steps, nil
@@ -68,11 +70,11 @@ func (b *binder) corrections(s *localStage) (steps [2]prepared, err error) {
 }
 
 // perform launches what there is to do, if there is anything.
-func (d *compiler) perform(step prepared) error {
+func (d *compiler) perform(step table.Prepared) error {
 	if step.Launch == nil {
 		return nil
 	}
-	return d.compute.launch(step)
+	return d.compute.Launch(step)
 }
 
 // forget begins a run: nothing has changed so far.
@@ -81,7 +83,7 @@ func (d *compiler) forget() error {
 		if t == nil || !t.discrepancy.corrects() {
 			continue
 		}
-		if err := d.compute.copy(t.weights[t.estimate()], t.weights[0]); err != nil {
+		if err := d.compute.Copy(t.weights[t.estimate()], t.weights[0]); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"plimsoll/executor/internal/order"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels/cpu"
 	"plimsoll/planner/pipeline"
@@ -143,7 +144,7 @@ func TestCorrectionsTakeOneCopy(t *testing.T) {
 		}
 	}
 	for _, decay := range []float64{-1, 1, math.NaN()} {
-		if _, err := Needs(w, c, plan, Options{PipeMare: &PipeMare{Anneal: 3, Decay: decay}}); !errors.Is(err, ErrPlan) {
+		if _, err := Needs(w, c, plan, Options{PipeMare: &PipeMare{Anneal: 3, Decay: decay}}); !errors.Is(err, order.ErrPlan) {
 			t.Errorf("a decay of %v: error %v", decay, err)
 		}
 	}

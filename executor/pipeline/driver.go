@@ -10,45 +10,47 @@ import (
 	"unsafe"
 
 	"plimsoll/executor/internal/canary"
+	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/pack"
+	"plimsoll/executor/internal/table"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
 
 // driver plays the table of one device.
 type driver struct {
-	*tableDevice
+	*table.Device
 	e       *Executor
 	binder  *binder
 	stages  []*localStage // by stage; nil where the device has no part of it
-	compute queue
-	links   map[int]queue // by receiver
-	adding  queue         // of gradients of other replicas
+	compute table.Queue
+	links   map[int]table.Queue // by receiver
+	adding  table.Queue         // of gradients of other replicas
 
-	toHost, fromHost queue           // of a stage with transfers
-	batches          queue           // of images that come ahead
-	incoming         []queue         // of messages from other processes
+	toHost, fromHost table.Queue     // of a stage with transfers
+	batches          table.Queue     // of images that come ahead
+	incoming         []table.Queue   // of messages from other processes
 	joined           []runtime.Event // by stream, of a stage with transfers
-	updating         queue           // of updates in host memory
+	updating         table.Queue     // of updates in host memory
 
 	staging    []staging // by stage
 	hostBytes  int64     // of page-locked memory
 	chunk      runtime.Span
 	halfDuplex map[int]*halfDuplex // by peer, of links that carry one message at a time
 	watch      *stopwatch
-	paced      map[taskKey]runtime.Launch // in place of kernels, in simulated time; nil else
-	done       int                        // minibatches of all runs and segments before the one that it is in
-	saver      *saver                     // nil when nothing is saved
-	guard      *guard                     // nil without a flush
-	step       *stepLayout                // of a plan with a flush
-	auditor    *auditor                   // of a step; nil: nothing is audited
-	observer   *observer                  // of every step; nil: nothing is observed
-	recorder   recorder                   // of what it issued
-	current    *record                    // of the task that it is in
-	compiler   *compiler                  // that makes the table
-	table      *table                     // of a period
-	now        instance                   // what it issues
-	progress   progress                   // likewise, for whoever watches
+	paced      map[order.TaskKey]runtime.Launch // in place of kernels, in simulated time; nil else
+	done       int                              // minibatches of all runs and segments before the one that it is in
+	saver      *saver                           // nil when nothing is saved
+	guard      *guard                           // nil without a flush
+	step       *stepLayout                      // of a plan with a flush
+	auditor    *auditor                         // of a step; nil: nothing is audited
+	observer   *observer                        // of every step; nil: nothing is observed
+	recorder   recorder                         // of what it issued
+	current    *record                          // of the task that it is in
+	compiler   *compiler                        // that makes the table
+	table      *table.Table                     // of a period
+	now        order.Instance                   // what it issues
+	progress   progress                         // likewise, for whoever watches
 }
 
 // each returns where the events of a list go.
@@ -107,11 +109,11 @@ func (d *driver) cyclicStage() *localStage {
 	return nil
 }
 
-func (d *driver) failed(v instance, err error) error {
+func (d *driver) failed(v order.Instance, err error) error {
 	if te := (*TaskError)(nil); errors.As(err, &te) {
 		return err
 	}
-	return &TaskError{Device: d.device, Task: v.name(), Minibatch: d.done + v.minibatch, Err: err}
+	return &TaskError{Device: d.Number, Task: v.Name(), Minibatch: d.done + v.Minibatch, Err: err}
 }
 
 // finish waits for everything but the batch of the next run, whose failure is that run's.
@@ -120,7 +122,7 @@ func (d *driver) finish() error {
 		if q == d.batches && d.step != nil {
 			continue
 		}
-		if err := q.s.Synchronize(); err != nil {
+		if err := q.S.Synchronize(); err != nil {
 			return err
 		}
 	}
@@ -128,13 +130,13 @@ func (d *driver) finish() error {
 }
 
 // queues returns all streams, the one of compute first.
-func (d *driver) queues() []queue {
-	all := []queue{d.compute}
+func (d *driver) queues() []table.Queue {
+	all := []table.Queue{d.compute}
 	for _, to := range slices.Sorted(maps.Keys(d.links)) {
 		all = append(all, d.links[to])
 	}
-	for _, q := range []queue{d.toHost, d.fromHost, d.batches, d.adding, d.updating} {
-		if q.s != nil {
+	for _, q := range []table.Queue{d.toHost, d.fromHost, d.batches, d.adding, d.updating} {
+		if q.S != nil {
 			all = append(all, q)
 		}
 	}
@@ -142,17 +144,17 @@ func (d *driver) queues() []queue {
 }
 
 // newQueue makes a stream.
-func (d *driver) newQueue(name string) (q queue, err error) {
-	q = queue{of: d.tableDevice, number: d.e.streams}
+func (d *driver) newQueue(name string) (q table.Queue, err error) {
+	q = table.Queue{Of: d.Device, Number: d.e.streams}
 	d.e.streams++
-	q.s, err = d.dev.NewStream(name)
+	q.S, err = d.Dev.NewStream(name)
 	return q, err
 }
 
 // stopwatch records when the tasks of a device run; nil records nothing. It makes events until it has as many as it keeps.
 type stopwatch struct {
 	dev     runtime.Device
-	compute queue
+	compute table.Queue
 	origin  runtime.Event
 	first   runtime.Event // the origin of the first run
 	begun   time.Time     // when that was
@@ -168,7 +170,7 @@ type stopwatch struct {
 
 // stamp is a task, or an op of it, between two events.
 type stamp struct {
-	instance
+	order.Instance
 	op         int
 	onCompute  bool
 	start, end runtime.Event // start is nil of an op on the compute stream that begins when the one before it there has ended
@@ -219,14 +221,14 @@ type region struct{ dev, host runtime.Span }
 // another device is the first to notice: the events tell which task it was.
 type recorder struct {
 	marks []record
-	next  int       // of the ring
-	begun *instance // a task that is being issued step by step; nil: none is
-	task  instance  // of begun
+	next  int             // of the ring
+	begun *order.Instance // a task that is being issued step by step; nil: none is
+	task  order.Instance  // of begun
 }
 
 // record is a task, of a minibatch counted through all runs, and the event behind it.
 type record struct {
-	instance
+	order.Instance
 	set    bool
 	issued bool // all of it; else its device failed before
 	end    runtime.Event
@@ -283,8 +285,8 @@ type pendingResult struct {
 // one that the plan has before it, also when that goes the other way.
 type halfDuplex struct {
 	ends         [2]int
-	order        *order
-	instructions []instruction // of the link, in the order of the plan, for one period
+	order        *order.Order
+	instructions []order.Instruction // of the link, in the order of the plan, for one period
 	passed       [2]chan struct{}
 	event        [2]runtime.Event // by end: its latest message before it released the link
 	remote       [2]*remote       // by end, of a link between two processes: what the end passes on, sent or received here; else nil
@@ -294,7 +296,7 @@ type halfDuplex struct {
 // minibatches in flight, and which blocks of memory they have, lives in a dry run alone.
 type compiler struct {
 	*driver
-	bound  *bound
+	bound  *order.Bound
 	unused []*inFlight // that are not in use
 }
 
@@ -311,7 +313,7 @@ type progress struct {
 // device are on one stream, and no copy reads or writes what has been left: so each item lies where nothing lies that lives
 // during the same ops.
 type stepLayout struct {
-	order  *order
+	order  *order.Order
 	w      *Workload
 	device int
 	stages map[int]*localStage
@@ -333,7 +335,7 @@ type stepKey struct {
 
 // stepTask is a task of the device and its ops, from the first up to the one behind the last.
 type stepTask struct {
-	instance
+	order.Instance
 	from, to int
 }
 
@@ -371,7 +373,7 @@ type arriving struct {
 // measured is a stage whose gradients are measured, and the update that follows the verdict.
 type measured struct {
 	t    *localStage
-	move move
+	move order.Move
 }
 
 // Snapshot is the state of one stage behind Done minibatches of all runs, copied to page-locked memory: weights, statistics and

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"plimsoll/executor/internal/order"
 	"slices"
 )
 
@@ -15,7 +16,7 @@ import (
 // So a run does the same in whatever order its drivers go on. Streams cannot be stuck then: a wait is issued behind the record
 // that it waits for, whose driver has said so.
 func (e *Executor) dryRun(minibatches int) error {
-	run := newBound(minibatches)
+	run := order.NewBound(minibatches)
 	e.reset()
 	var parts []*dryRunDriver
 	for _, d := range e.drivers {
@@ -35,7 +36,7 @@ func (e *Executor) dryRun(minibatches int) error {
 			moved = moved || !p.on || p.moves > before
 		}
 		if !moved {
-			return fmt.Errorf("%w: its devices wait for each other:\n%s", ErrPlan, statuses(parts))
+			return fmt.Errorf("%w: its devices wait for each other:\n%s", order.ErrPlan, statuses(parts))
 		}
 		parts = slices.DeleteFunc(parts, func(p *dryRunDriver) bool { return !p.on })
 	}
@@ -46,9 +47,9 @@ func (e *Executor) dryRun(minibatches int) error {
 // process plays its own.
 func (e *Executor) forgetDryRuns() error {
 	for _, d := range e.drivers {
-		d.compiler.recording = nil
-		if !e.here(d.device) {
-			d.table, d.compiler.unused, d.binder = nil, nil, newBinder(d.device, d.binder.lib, d.binder.optimizer)
+		d.compiler.Recording = nil
+		if !e.here(d.Number) {
+			d.table, d.compiler.unused, d.binder = nil, nil, newBinder(d.Number, d.binder.lib, d.binder.optimizer)
 		}
 		d.binder.uses = nil
 	}
@@ -56,7 +57,7 @@ func (e *Executor) forgetDryRuns() error {
 }
 
 // read is what a driver does in a run. It yields where it waits.
-func (p *dryRunDriver) read(run *bound) iter.Seq[struct{}] {
+func (p *dryRunDriver) read(run *order.Bound) iter.Seq[struct{}] {
 	return func(yield func(struct{}) bool) {
 		p.pause = func() bool { return yield(struct{}{}) }
 		p.moves++

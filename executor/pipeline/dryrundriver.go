@@ -21,7 +21,7 @@ type dryRunDriver struct {
 func statuses(parts []*dryRunDriver) string {
 	var all []string
 	for _, p := range parts {
-		all = append(all, fmt.Sprintf("device %d: %s", p.device, p.status()))
+		all = append(all, fmt.Sprintf("device %d: %s", p.Number, p.status()))
 	}
 	return strings.Join(all, "\n")
 }

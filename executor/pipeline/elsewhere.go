@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/order"
 	"plimsoll/kernels"
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
@@ -19,7 +20,7 @@ func (e *Executor) places(on []executor.Target, devices int) ([]executor.Target,
 	for d := range all {
 		switch {
 		case e.here(d) && len(on) == 0:
-			return nil, fmt.Errorf("%w: this process has device %d of it, and is given too few", ErrPlan, d)
+			return nil, fmt.Errorf("%w: this process has device %d of it, and is given too few", order.ErrPlan, d)
 		case e.here(d):
 			all[d], on = on[0], on[1:]
 		}

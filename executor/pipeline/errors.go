@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"plimsoll/executor/internal/hazard"
+	"plimsoll/executor/internal/order"
 	"plimsoll/internal/units"
 )
 
@@ -12,6 +13,8 @@ import (
 const none = -1
 
 var (
+	// ErrPlan says that a plan cannot be run here; the message names what.
+	ErrPlan = order.ErrPlan
 	// ErrTied: a layer has parameters of a layer of another stage, or of its own stage on several devices.
 	ErrTied = errors.New("stages of a pipeline share no weights")
 	// ErrStopped is returned by every call after one that failed.

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"plimsoll/executor/internal/pack"
+	"plimsoll/executor/internal/stageops"
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/runtime"
@@ -17,7 +18,7 @@ import (
 func (d *driver) newEvaluation(t *localStage, scalars runtime.Span, g *allocator) *evaluation {
 	x := &evaluation{stage: t, driver: d}
 	for l := t.spec.First; l <= min(t.spec.Last, len(d.e.Layers)-1); l++ {
-		x.ops = append(x.ops, op{layer: l, program: &d.e.carried()[l-1].Eval})
+		x.ops = append(x.ops, stageops.Op{Layer: l, Program: &d.e.carried()[l-1].Eval})
 	}
 	if len(x.ops) == 0 {
 		return nil
@@ -31,8 +32,8 @@ func (x *evaluation) layOut(scalars runtime.Span, g *allocator) {
 	wiring := x.driver.e.Model.Wiring()
 	at, scratch := x.place(wiring, g)
 	for i, o := range x.ops {
-		f := frame{output: at[o.layer], scratch: scratch[i], scalars: scalars}
-		for k, a := range wiring.Reads(o.layer) {
+		f := frame{output: at[o.Layer], scratch: scratch[i], scalars: scalars}
+		for k, a := range wiring.Reads(o.Layer) {
 			if k == 0 {
 				f.input = at[a]
 			} else {
@@ -48,12 +49,12 @@ func (x *evaluation) layOut(scalars runtime.Span, g *allocator) {
 }
 
 // alone reports whether no other stage works beside this one.
-func (x *evaluation) alone() bool { return len(x.driver.e.order.on) == 1 }
+func (x *evaluation) alone() bool { return len(x.driver.e.order.On) == 1 }
 
 // entries returns the activations that come into the stage.
 func (x *evaluation) entries(w chain.Wiring) (all []int) {
 	if x.stage.stage > 0 {
-		return []int{x.ops[0].layer - 1}
+		return []int{x.ops[0].Layer - 1}
 	}
 	for k := range w.Inputs() {
 		all = append(all, w.Input(k))
@@ -66,13 +67,13 @@ func (x *evaluation) entries(w chain.Wiring) (all []int) {
 func (x *evaluation) lastReads(w chain.Wiring) map[int]int {
 	last := map[int]int{}
 	for i, o := range x.ops {
-		last[o.layer] = len(x.ops)
-		for _, a := range w.Reads(o.layer) {
+		last[o.Layer] = len(x.ops)
+		for _, a := range w.Reads(o.Layer) {
 			last[a] = i
 		}
 	}
 	if x.stage.stage > 0 {
-		last[x.ops[0].layer-1] = len(x.ops)
+		last[x.ops[0].Layer-1] = len(x.ops)
 	}
 	return last
 }
@@ -88,7 +89,7 @@ func (x *evaluation) place(w chain.Wiring, g *allocator) (at map[int]runtime.Spa
 		items, places = append(items, pack.Item{Bytes: kernels.Align(bytes), First: first + 1, Last: last + 1}), append(places, place)
 	}
 	if before := e.evaluationOf(s - 1); s > 0 && before.driver == x.driver {
-		at[x.ops[0].layer-1] = before.output
+		at[x.ops[0].Layer-1] = before.output
 	} else {
 		for _, a := range x.entries(w) {
 			add(e.entryBytes(s), -1, last[a], func(span runtime.Span) { at[a] = span })
@@ -98,8 +99,8 @@ func (x *evaluation) place(w chain.Wiring, g *allocator) (at map[int]runtime.Spa
 		add(imageBytes(e.Workload), -1, -1, func(span runtime.Span) { x.pixels = append(x.pixels, span) })
 	}
 	for i, o := range x.ops {
-		add(e.carried()[o.layer-1].OutputBytes, i, last[o.layer], func(span runtime.Span) { at[o.layer] = span })
-		add(o.program.Scratch, i, i, func(span runtime.Span) { scratch = append(scratch, span) })
+		add(e.carried()[o.Layer-1].OutputBytes, i, last[o.Layer], func(span runtime.Span) { at[o.Layer] = span })
+		add(o.Program.Scratch, i, i, func(span runtime.Span) { scratch = append(scratch, span) })
 	}
 	base := g.end
 	g.alloc(pack.Pack(items, len(x.ops)+2))
@@ -148,7 +149,7 @@ func (e *Executor) evaluationOf(s int) *evaluation {
 
 // entryBytes returns the size of the input of a stage.
 func (e *Executor) entryBytes(s int) int64 {
-	if first := e.order.plan.Stages[s].First; first > 1 {
+	if first := e.order.Plan.Stages[s].First; first > 1 {
 		return e.carried()[first-2].OutputBytes
 	}
 	return e.InputBytes()
@@ -195,14 +196,14 @@ func (e *Executor) evaluate(ctx context.Context, feed Feed, n int, each func(bat
 			return r.drain(err)
 		}
 		for s := len(all) - 1; s >= 0; s-- {
-			if batch := t - s; batch >= 0 && batch < n && e.here(all[s].driver.device) {
+			if batch := t - s; batch >= 0 && batch < n && e.here(all[s].driver.Number) {
 				if err := r.issue(all[s], batch); err != nil {
 					return r.stop(all[s], batch, err)
 				}
 			}
 		}
 		batch := t - len(all) + 1
-		if batch < 0 || !e.here(last.driver.device) {
+		if batch < 0 || !e.here(last.driver.Number) {
 			continue
 		}
 		if err := r.read(last); err != nil {
@@ -218,7 +219,7 @@ func (e *Executor) evaluate(ctx context.Context, feed Feed, n int, each func(bat
 // openEvaluations returns the evaluations in the order of the stages, with streams and events.
 func (e *Executor) openEvaluations() ([]*evaluation, error) {
 	var all []*evaluation
-	for s := range e.order.on {
+	for s := range e.order.On {
 		if x := e.evaluationOf(s); x.stage != nil {
 			all = append(all, x)
 		}
@@ -231,14 +232,14 @@ func (e *Executor) openEvaluations() ([]*evaluation, error) {
 			x.next, x.crosses = all[i+1], all[i+1].driver != x.driver
 		}
 		if err := x.open(); err != nil {
-			return nil, &TaskError{Device: x.driver.device, Task: x.String(), Err: err}
+			return nil, &TaskError{Device: x.driver.Number, Task: x.String(), Err: err}
 		}
 	}
 	return all, nil
 }
 
 func (x *evaluation) open() (err error) {
-	dev, e := x.driver.dev, x.driver.e
+	dev, e := x.driver.Dev, x.driver.e
 	if len(x.pixels) > 0 {
 		if x.numbers, err = x.driver.binder.lookups(lookup(e.Workload), x.stage.waiting.table, x.pixels, x.inputs); err != nil {
 			return err
@@ -250,7 +251,7 @@ func (x *evaluation) open() (err error) {
 	if x.link, err = dev.NewStream("evaluation of stage " + fmt.Sprint(x.stage.stage)); err != nil {
 		return err
 	}
-	return errors.Join(makeEvents(dev, &x.sent), makeEvents(x.driver.dev, &x.done))
+	return errors.Join(makeEvents(dev, &x.sent), makeEvents(x.driver.Dev, &x.done))
 }
 
 func (x *evaluation) String() string { return fmt.Sprintf("evaluation of stage %d", x.stage.stage) }
@@ -267,7 +268,7 @@ type evaluator struct {
 func (r *evaluator) issue(x *evaluation, batch int) error {
 	x.driver.progress.tasks.Add(1)
 	if x.crosses {
-		if err := x.driver.compute.s.Wait(x.sent); err != nil {
+		if err := x.driver.compute.S.Wait(x.sent); err != nil {
 			return err
 		}
 	}
@@ -283,12 +284,12 @@ func (r *evaluator) issue(x *evaluation, batch int) error {
 			return err
 		}
 		for _, l := range list {
-			if err := x.driver.compute.s.Launch(l.Launch); err != nil {
+			if err := x.driver.compute.S.Launch(l.Launch); err != nil {
 				return err
 			}
 		}
 	}
-	if err := x.driver.compute.s.Record(x.done); err != nil || !x.crosses {
+	if err := x.driver.compute.S.Record(x.done); err != nil || !x.crosses {
 		return err
 	}
 	return x.send()
@@ -305,7 +306,7 @@ func (r *evaluator) receive(x *evaluation, batch int) error {
 			}
 		}
 		if before.crosses {
-			return d.compute.s.Wait(before.sent)
+			return d.compute.S.Wait(before.sent)
 		}
 		return nil
 	}
@@ -324,7 +325,7 @@ func (r *evaluator) show(x *evaluation, batch int) error {
 	if err := p.uploaded[i].Synchronize(); err != nil {
 		return err
 	}
-	images, err := d.dev.HostBytes(p.images[i])
+	images, err := d.Dev.HostBytes(p.images[i])
 	if err != nil {
 		return err
 	}
@@ -332,16 +333,16 @@ func (r *evaluator) show(x *evaluation, batch int) error {
 		return err
 	}
 	for _, c := range imageCopies(r.e.Workload, to, p.images[i]) {
-		if err := d.compute.s.Copy(c[0], c[1]); err != nil {
+		if err := d.compute.S.Copy(c[0], c[1]); err != nil {
 			return err
 		}
 	}
 	for _, l := range x.numbers {
-		if err := d.compute.s.Launch(l.Launch); err != nil {
+		if err := d.compute.S.Launch(l.Launch); err != nil {
 			return err
 		}
 	}
-	return d.compute.s.Record(p.uploaded[i])
+	return d.compute.S.Record(p.uploaded[i])
 }
 
 // send copies the output of a stage to the next one, behind what that has done so far.
@@ -356,7 +357,7 @@ func (x *evaluation) send() error {
 		return err
 	}
 	to := x.next.inputs[0]
-	if err := x.link.CopyPeer(x.next.driver.dev, to, x.output.Part(0, to.Bytes)); err != nil {
+	if err := x.link.CopyPeer(x.next.driver.Dev, to, x.output.Part(0, to.Bytes)); err != nil {
 		return err
 	}
 	return x.link.Record(x.sent)
@@ -397,7 +398,7 @@ func (r *evaluator) read(x *evaluation) error {
 // drain waits for what was issued, so that the next run has the memory to itself.
 func (r *evaluator) drain(err error) error {
 	for _, x := range r.stages {
-		for _, s := range []runtime.Stream{x.driver.compute.s, x.link} {
+		for _, s := range []runtime.Stream{x.driver.compute.S, x.link} {
 			if failure := s.Synchronize(); failure != nil && err == nil {
 				return r.stop(x, r.e.done, failure)
 			}
@@ -409,5 +410,5 @@ func (r *evaluator) drain(err error) error {
 func (r *evaluator) stop(x *evaluation, batch int, err error) error {
 	r.e.stopped = true
 	r.e.fail(err)
-	return &TaskError{Device: x.driver.device, Task: x.String(), Minibatch: batch, Err: err}
+	return &TaskError{Device: x.driver.Number, Task: x.String(), Minibatch: batch, Err: err}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
@@ -150,17 +152,17 @@ func TestTheEndOfASegmentIsNamed(t *testing.T) {
 			e, err := New(w, targets(t, 3, host.Config{}), c, plan, Options{Feed: still{}, Rate: rate, First: first})
 			must(t, err)
 			n, after := updates*e.Group(), 0
-			end := &e.drivers[device].table.ends[0]
-			list := end.settle(n)
+			end := &e.drivers[device].table.Ends[0]
+			list := end.Settle(n)
 			if len(list) == 0 {
 				continue
 			}
 			moved++
-			list[1].on.s = failing{list[1].on.s, &after, broken}
+			list[1].On.S = failing{list[1].On.S, &after, broken}
 			if err = e.Run(t.Context(), n); !errors.Is(err, broken) {
 				t.Errorf("%v", err)
 			}
-			wantTask(t, e, err, device, fmt.Sprintf("update %d", end.stage), first+n-1)
+			wantTask(t, e, err, device, fmt.Sprintf("update %d", end.Stage), first+n-1)
 		}
 	}
 	if moved < 4 {
@@ -171,10 +173,10 @@ func TestTheEndOfASegmentIsNamed(t *testing.T) {
 	must(t, err)
 	n, shared := 2*e.Group(), 0
 	for _, d := range e.drivers {
-		for _, x := range d.table.ends {
-			must(t, x.play(x.shares, n, func(_ *command, v *instance) error {
-				if shared++; v.kind != pipeline.Update || v.stage != x.stage || v.minibatch != n-1 {
-					t.Errorf("statistics of stage %d are shared in %s of minibatch %d", x.stage, v.name(), v.minibatch)
+		for _, x := range d.table.Ends {
+			must(t, x.Play(x.Shares, n, func(_ *table.Command, v *order.Instance) error {
+				if shared++; v.Kind != pipeline.Update || v.Stage != x.Stage || v.Minibatch != n-1 {
+					t.Errorf("statistics of stage %d are shared in %s of minibatch %d", x.Stage, v.Name(), v.Minibatch)
 				}
 				return nil
 			}))
@@ -319,16 +321,16 @@ func TestStatuses(t *testing.T) {
 	if got := d.status(); got != "has issued no task" {
 		t.Errorf("%q", got)
 	}
-	for want, instruction := range map[string]instruction{
-		"issues F1 of minibatch 3, which needs CF0 from device 0":         {kind: pipeline.F, stage: 1},
-		"issues B1 of minibatch 3, which needs CB1 from device 2":         {kind: pipeline.B, stage: 1},
-		"issues CF1 of minibatch 3, which needs a free block of device 2": {kind: pipeline.CF, stage: 1},
-		"issues CB0 of minibatch 3, which needs a free block of device 0": {kind: pipeline.CB, stage: 0},
-		"issues F0 of minibatch 3":                                        {kind: pipeline.F, stage: 0},
-		"issues B2 of minibatch 3":                                        {kind: pipeline.B, stage: 2},
-		"issues update 1 of minibatch 3":                                  {kind: pipeline.Update, stage: 1},
+	for want, instruction := range map[string]order.Instruction{
+		"issues F1 of minibatch 3, which needs CF0 from device 0":         {Kind: pipeline.F, Stage: 1},
+		"issues B1 of minibatch 3, which needs CB1 from device 2":         {Kind: pipeline.B, Stage: 1},
+		"issues CF1 of minibatch 3, which needs a free block of device 2": {Kind: pipeline.CF, Stage: 1},
+		"issues CB0 of minibatch 3, which needs a free block of device 0": {Kind: pipeline.CB, Stage: 0},
+		"issues F0 of minibatch 3":                                        {Kind: pipeline.F, Stage: 0},
+		"issues B2 of minibatch 3":                                        {Kind: pipeline.B, Stage: 2},
+		"issues update 1 of minibatch 3":                                  {Kind: pipeline.Update, Stage: 1},
 	} {
-		d.progress.begin(instance{instruction, 3})
+		d.progress.begin(order.Instance{Instruction: instruction, Minibatch: 3})
 		if got := d.status(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/order"
 	"plimsoll/kernels"
 	"plimsoll/runtime"
 )
@@ -29,7 +30,7 @@ type PixelFeed interface {
 // checkFeed refuses, with ErrPlan, a feed without bytes for a workload whose next batch waits on the device.
 func checkFeed(w *executor.Workload, feed Feed) error {
 	if _, ok := feed.(PixelFeed); w.StagedBytes() > 0 && !ok {
-		return fmt.Errorf("%w: the next batch waits on the device as bytes, and the feed has no Pixels: give one that has, or leave Workload.Stage out", ErrPlan)
+		return fmt.Errorf("%w: the next batch waits on the device as bytes, and the feed has no Pixels: give one that has, or leave Workload.Stage out", order.ErrPlan)
 	}
 	return nil
 }

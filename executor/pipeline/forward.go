@@ -2,11 +2,13 @@ package pipeline
 
 import (
 	"context"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/stageops"
 	"slices"
 )
 
 // forward issues F: the minibatch takes a slab and a version of the weights, its input is there or arrives.
-func (d taskCompiler) forward(ctx context.Context, t *localStage, v instance) error {
+func (d taskCompiler) forward(ctx context.Context, t *localStage, v order.Instance) error {
 	f, err := d.beginForward(ctx, t, v)
 	if err != nil {
 		return err
@@ -18,10 +20,10 @@ func (d taskCompiler) forward(ctx context.Context, t *localStage, v instance) er
 }
 
 // beginForward does what F does before its ops.
-func (d taskCompiler) beginForward(ctx context.Context, t *localStage, v instance) (*inFlight, error) {
-	f := d.enter(t, v.minibatch)
+func (d taskCompiler) beginForward(ctx context.Context, t *localStage, v order.Instance) (*inFlight, error) {
+	f := d.enter(t, v.Minibatch)
 	sb := &t.slabs[f.slab]
-	if err := d.watch.op(d.compute, stamp{instance: v, op: TheBatch}, false, func() error { return d.upload(t, sb, v) }); err != nil {
+	if err := d.watch.op(d.compute, stamp{Instance: v, op: TheBatch}, false, func() error { return d.upload(t, sb, v) }); err != nil {
 		return nil, err
 	}
 	if err := d.entry(ctx, t, f, sb); err != nil {
@@ -30,13 +32,13 @@ func (d taskCompiler) beginForward(ctx context.Context, t *localStage, v instanc
 	if err := d.skips(ctx, t, f); err != nil {
 		return nil, err
 	}
-	slot, err := t.stash.enter(v.minibatch)
+	slot, err := t.stash.Enter(v.Minibatch)
 	if err != nil {
 		return nil, err
 	}
-	f.at = frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, slot: slot, row: t.deferred.row(v.minibatch)}
-	if t.opsOf(v.minibatch).out.in == inSentOutput {
-		f.at.output, err = t.outputs.take(d.compute, v.minibatch)
+	f.at = frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, slot: slot, row: t.deferred.row(v.Minibatch)}
+	if t.opsOf(v.Minibatch).Out.In == stageops.InSentOutput {
+		f.at.output, err = t.outputs.take(d.compute, v.Minibatch)
 	}
 	return f, err
 }
@@ -50,7 +52,7 @@ func (d taskCompiler) endForward(t *localStage, f *inFlight) error {
 	if err := t.outputs.seal(d.compute, f.minibatch); err != nil {
 		return err
 	}
-	return d.compute.record(sb.forward)
+	return d.compute.Record(sb.forward)
 }
 
 // enter books a minibatch into a stage.
@@ -60,14 +62,14 @@ func (d taskCompiler) enter(t *localStage, m int) *inFlight {
 	}
 	f := d.unused[len(d.unused)-1]
 	d.unused = d.unused[:len(d.unused)-1]
-	*f = inFlight{minibatch: m, lent: f.lent[:0], block: none, backBlock: none, returned: none, slab: m % d.e.order.repeats, skips: f.skips[:0], deltas: f.deltas[:0]}
+	*f = inFlight{minibatch: m, lent: f.lent[:0], block: none, backBlock: none, returned: none, slab: m % d.e.order.Repeats, skips: f.skips[:0], deltas: f.deltas[:0]}
 	for range t.portalOutputs {
 		f.deltas = append(f.deltas, skipTensor{block: none, returned: none})
 	}
 	switch {
 	case t.ring != nil:
 		f.slab = t.ring.slot(m)
-	case !d.e.order.plan.IsFlush():
+	case !d.e.order.Plan.IsFlush():
 		f.slab = pop(&t.free)
 	}
 	t.inFlight = append(t.inFlight, f)
@@ -78,7 +80,7 @@ func (d taskCompiler) enter(t *localStage, m int) *inFlight {
 func (d taskCompiler) leave(t *localStage, f *inFlight) {
 	t.inFlight = slices.DeleteFunc(t.inFlight, func(g *inFlight) bool { return g == f })
 	d.unused = append(d.unused, f)
-	if d.e.order.plan.IsFlush() || t.ring != nil {
+	if d.e.order.Plan.IsFlush() || t.ring != nil {
 		return
 	}
 	d.vacate(loan{t, f.slab}, f.minibatch)
@@ -90,7 +92,7 @@ func (d taskCompiler) leave(t *localStage, f *inFlight) {
 // vacate frees a slab, unless the second half of another stage's backward on this device still reads an output there: then it is
 // lent to that.
 func (d taskCompiler) vacate(l loan, minibatch int) {
-	for _, s := range d.e.order.readers[l.of.stage] {
+	for _, s := range d.e.order.Readers[l.of.stage] {
 		if d.stages[s] == nil {
 			continue
 		}
@@ -108,8 +110,8 @@ func (d taskCompiler) entry(ctx context.Context, t *localStage, f *inFlight, sb 
 		f.entry = sb.images[0]
 		return nil
 	}
-	from := d.e.order.on[t.stage-1][d.e.order.residue(f.minibatch)]
-	if from == d.device {
+	from := d.e.order.On[t.stage-1][d.e.order.Residue(f.minibatch)]
+	if from == d.Number {
 		before := d.stages[t.stage-1]
 		f.entry = before.output(before.find(f.minibatch))
 		return nil

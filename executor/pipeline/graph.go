@@ -3,6 +3,7 @@ package pipeline
 import (
 	"slices"
 
+	"plimsoll/executor/internal/table"
 	"plimsoll/runtime"
 )
 
@@ -10,8 +11,8 @@ import (
 // messages stand between graphs: streams that carry messages must not be held up by the rest of a task.
 func (e *Executor) capture() error {
 	for _, d := range e.own() {
-		device, able := d.dev.(runtime.Grapher)
-		if !able || e.opt.NoGraph || e.opt.Pace != nil || !e.order.plan.IsFlush() {
+		device, able := d.Dev.(runtime.Grapher)
+		if !able || e.opt.NoGraph || e.opt.Pace != nil || !e.order.Plan.IsFlush() {
 			continue
 		}
 		if err := (capturer{d, device}).table(); err != nil {
@@ -29,26 +30,26 @@ type capturer struct {
 
 // table puts graphs into the table of the driver.
 func (d capturer) table() error {
-	for i := range d.driver.table.rows {
-		r := &d.driver.table.rows[i]
-		captured, err := d.list(slices.Collect(r.commands()))
+	for i := range d.driver.table.Rows {
+		r := &d.driver.table.Rows[i]
+		captured, err := d.list(slices.Collect(r.Commands()))
 		if err != nil {
 			return err
 		}
-		r.lists = [][]cell{fixed(captured)}
+		r.Lists = [][]table.Cell{table.Fixed(captured)}
 	}
 	return nil
 }
 
 // list returns commands in which those that follow each other on the compute stream are one.
-func (d capturer) list(list []*command) (all []*command, err error) {
+func (d capturer) list(list []*table.Command) (all []*table.Command, err error) {
 	for len(list) > 0 {
 		n := d.together(list)
 		if n < 2 {
 			all, list = append(all, list[0]), list[1:]
 			continue
 		}
-		graph, err := d.device.Capture(d.compute.s, func() error {
+		graph, err := d.device.Capture(d.compute.S, func() error {
 			for _, c := range list[:n] {
 				if err := d.put(c); err != nil {
 					return err
@@ -59,20 +60,20 @@ func (d capturer) list(list []*command) (all []*command, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all, list = append(all, &command{verb: doLaunch, on: d.compute, prepared: prepared{Launch: graph}}), list[n:]
+		all, list = append(all, &table.Command{Verb: table.DoLaunch, On: d.compute, Prepared: table.Prepared{Launch: graph}}), list[n:]
 	}
 	return all, nil
 }
 
 // together returns how many commands at the head of a list can be one launch.
-func (d capturer) together(list []*command) (n int) {
-	for n < len(list) && list[n].on == d.compute && list[n].ahead == 0 && d.capturable(list[n]) {
+func (d capturer) together(list []*table.Command) (n int) {
+	for n < len(list) && list[n].On == d.compute && list[n].Ahead == 0 && d.capturable(list[n]) {
 		n++
 	}
 	return n
 }
 
 // capturable reports whether a graph can have a command: a launch, a copy within the device, or a record that tells the time.
-func (d capturer) capturable(c *command) bool {
-	return c.verb == doLaunch || c.verb == doCopy && c.to == d.tableDevice || c.verb == doRecord && c.timed
+func (d capturer) capturable(c *table.Command) bool {
+	return c.Verb == table.DoLaunch || c.Verb == table.DoCopy && c.To == d.Device || c.Verb == table.DoRecord && c.Timed
 }

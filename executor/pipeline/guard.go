@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"plimsoll/executor/internal/hazard"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/kernels"
 	"plimsoll/runtime"
 )
@@ -30,16 +32,16 @@ func (x *squares) of(device int) (bytes int64) {
 
 // newSquares lays out the partial sums of all layers, of a plan with a flush. Errors: ErrPlan when gradients are to be clipped without one.
 func (e *Executor) newSquares() error {
-	e.squares = make([]squares, len(e.order.on))
-	if !e.order.plan.IsFlush() {
+	e.squares = make([]squares, len(e.order.On))
+	if !e.order.Plan.IsFlush() {
 		if e.opt.MaxNorm > 0 {
 			return fmt.Errorf("%w: clipping to a norm of %v needs the gradients of all stages at one time: without a flush there is none, the plan's weight versions are %q",
-				ErrPlan, e.opt.MaxNorm, e.order.plan.Versions)
+				order.ErrPlan, e.opt.MaxNorm, e.order.Plan.Versions)
 		}
 		return nil
 	}
 	at := int64(0)
-	for s, st := range e.order.plan.Stages {
+	for s, st := range e.order.Plan.Stages {
 		place := runtime.Span{Offset: at}
 		for _, l := range e.Model.Layers[st.First-1 : st.Last] {
 			for _, q := range l.Params() {
@@ -60,8 +62,8 @@ func (e *Executor) newSquares() error {
 // all.
 func (e *Executor) partials(s int, at int64) map[int][]runtime.Span {
 	parts := map[int][]runtime.Span{}
-	for _, d := range e.order.hosts(s) {
-		h, t := e.shardOf(s, d), &localStage{spec: e.order.plan.Stages[s]}
+	for _, d := range e.order.Hosts(s) {
+		h, t := e.shardOf(s, d), &localStage{spec: e.order.Plan.Stages[s]}
 		if h == nil {
 			return nil
 		}
@@ -94,12 +96,12 @@ func joined(all []runtime.Span, next runtime.Span) []runtime.Span {
 // tellers returns the channels by which devices of a stage send what they measure to those that do not: with shards each of them, else
 // the first one.
 func (e *Executor) tellers(s int, x *squares) (all []*channel) {
-	hosts := e.order.hosts(s)
+	hosts := e.order.Hosts(s)
 	for i, from := range hosts {
 		if i > 0 && x.parts == nil {
 			break
 		}
-		for d, instructions := range e.order.instructions {
+		for d, instructions := range e.order.Instructions {
 			bytes, has := x.of(from), slices.Contains(hosts, d)
 			if bytes == 0 || len(instructions) == 0 || has && x.parts == nil || d == from {
 				continue
@@ -121,7 +123,7 @@ func (e *Executor) layGuard(d *driver, stages []*localStage, g *allocator) {
 	d.guard = &guard{partials: g.alloc(bytes), norm: g.alloc(normBytes), stages: len(stages), awaited: none}
 	for s, x := range e.squares {
 		for _, l := range x.tell {
-			if l.to != d.device {
+			if l.to != d.Number {
 				continue
 			}
 			if x.parts == nil {
@@ -140,10 +142,10 @@ func (e *Executor) layGuard(d *driver, stages []*localStage, g *allocator) {
 // measured returns where a device measures a stage's gradients: at their place among those of all layers, if that is one piece at a
 // multiple of kernels.Alignment.
 func (x *squares) measured(d *driver, g *allocator) runtime.Span {
-	if places := x.measures(d.device); len(places) == 1 && places[0].Offset%kernels.Alignment == 0 {
+	if places := x.measures(d.Number); len(places) == 1 && places[0].Offset%kernels.Alignment == 0 {
 		return d.guard.partials.Part(places[0].Offset, places[0].Bytes)
 	}
-	return g.alloc(x.of(d.device))
+	return g.alloc(x.of(d.Number))
 }
 
 // normBytes is the size of a norm, a float32.
@@ -180,25 +182,25 @@ func (g *guard) forget() {
 }
 
 // measure measures the gradients of a stage whose update is due, and tells the devices that do not have it.
-func (d *compiler) measure(ctx context.Context, t *localStage, m move) error {
+func (d *compiler) measure(ctx context.Context, t *localStage, m order.Move) error {
 	g, x := d.guard, &d.e.squares[t.stage]
 	g.measured = append(g.measured, measured{t, m})
 	if t.squares.Bytes == 0 {
 		return nil
 	}
-	launches, err := d.binder.guard(g, t, m.sum, d.e.opt.MaxNorm)
+	launches, err := d.binder.guard(g, t, m.Sum, d.e.opt.MaxNorm)
 	if err != nil {
 		return err
 	}
-	if err := d.compute.launch(launches[0]); err != nil {
+	if err := d.compute.Launch(launches[0]); err != nil {
 		return err
 	}
-	if err := d.putTogether(x.measures(d.device), t.squares); err != nil {
+	if err := d.putTogether(x.measures(d.Number), t.squares); err != nil {
 		return err
 	}
 	var tell []*channel
 	for _, l := range x.tell {
-		if l.from == d.device {
+		if l.from == d.Number {
 			tell = append(tell, l)
 		}
 	}
@@ -214,7 +216,7 @@ func (d *compiler) putTogether(places []runtime.Span, from runtime.Span) error {
 	for _, p := range places {
 		to := d.guard.partials.Part(p.Offset, p.Bytes)
 		if to != from {
-			if err := d.compute.copy(to, from.Part(at, p.Bytes)); err != nil {
+			if err := d.compute.Copy(to, from.Part(at, p.Bytes)); err != nil {
 				return err
 			}
 		}
@@ -237,11 +239,11 @@ func (d *compiler) judge(ctx context.Context) error {
 		}
 	}
 	for _, x := range g.measured {
-		launches, err := d.binder.guard(g, x.t, x.move.sum, d.e.opt.MaxNorm)
+		launches, err := d.binder.guard(g, x.t, x.move.Sum, d.e.opt.MaxNorm)
 		if err != nil {
 			return err
 		}
-		if err := d.compute.launch(launches[1]); err != nil {
+		if err := d.compute.Launch(launches[1]); err != nil {
 			return err
 		}
 	}
@@ -265,13 +267,13 @@ func (d *compiler) judge(ctx context.Context) error {
 
 // returnNorm lets the norm go to the host.
 func (d *compiler) returnNorm() error {
-	if err := d.host(command{work: awaitNorm, event: d.guard.returned, pages: d.guard.page}); err != nil {
+	if err := d.host(table.Command{Work: table.AwaitNorm, Event: d.guard.returned, Pages: d.guard.page}); err != nil {
 		return err
 	}
-	if err := d.compute.copy(d.guard.host, d.guard.norm); err != nil {
+	if err := d.compute.Copy(d.guard.host, d.guard.norm); err != nil {
 		return err
 	}
-	return d.compute.record(d.guard.returned)
+	return d.compute.Record(d.guard.returned)
 }
 
 // settleNorm waits for the norm of the step before, if it is on its way. It is told with the step's last minibatch; an update that
@@ -284,7 +286,7 @@ func (d *driver) settleNorm() error {
 	if err := g.returned.Synchronize(); err != nil {
 		return err
 	}
-	b, err := d.dev.HostBytes(g.host)
+	b, err := d.Dev.HostBytes(g.host)
 	if err != nil {
 		return err
 	}
@@ -311,7 +313,7 @@ func (d *driver) skipped() int {
 }
 
 // guard returns the launches that measure the gradients in a slot of a stage, and that judge those of all stages for its update.
-func (b *binder) guard(g *guard, s *localStage, sum int, most float32) (launches [2]prepared, err error) {
+func (b *binder) guard(g *guard, s *localStage, sum int, most float32) (launches [2]table.Prepared, err error) {
 	k := updateKey{stage: s, sum: sum}
 	if launches, ok := b.guards[k]; ok {
 		return launches, nil
@@ -333,7 +335,7 @@ func (b *binder) guard(g *guard, s *localStage, sum int, most float32) (launches
 }
 
 // prepareGuard returns the launch of a guard.
-func (b *binder) prepareGuard(most float32, o kernels.GuardOperands) (prepared, error) {
+func (b *binder) prepareGuard(most float32, o kernels.GuardOperands) (table.Prepared, error) {
 	launch, err := b.lib.PrepareGuard(kernels.Guard{MaxNorm: most}, o)
 	return b.ready(launch, hazard.Uses(b.device, o.Uses())), err
 }

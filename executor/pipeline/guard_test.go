@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/order"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -260,7 +261,7 @@ func TestOnlyFlushesClip(t *testing.T) {
 	for _, versions := range asynchronous {
 		plan := planFor(t, "1f1b*", c, pipeline.Options{Versions: versions, WeightCopies: []float64{6}})
 		_, err := Needs(w, c, plan, Options{MaxNorm: 1})
-		if !errors.Is(err, ErrPlan) {
+		if !errors.Is(err, order.ErrPlan) {
 			t.Errorf("%s: %v", versions, err)
 		}
 	}

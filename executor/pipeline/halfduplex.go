@@ -5,21 +5,23 @@ import (
 	"maps"
 	"slices"
 
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/planner/pipeline"
 )
 
 // newHalfDuplex returns those of the links that carry messages both ways, by the two ends in ascending order.
-func newHalfDuplex(o *order, p *pipeline.Platform) map[[2]int]*halfDuplex {
+func newHalfDuplex(o *order.Order, p *pipeline.Platform) map[[2]int]*halfDuplex {
 	all := map[[2]int]*halfDuplex{}
 	if p.Duplex {
 		return all
 	}
-	for from, instructions := range o.instructions {
+	for from, instructions := range o.Instructions {
 		for _, t := range instructions {
-			if !t.message() || p.Beta(from, t.to) == pipeline.Free() {
+			if !t.Message() || p.Beta(from, t.To) == pipeline.Free() {
 				continue
 			}
-			ends := [2]int{min(from, t.to), max(from, t.to)}
+			ends := [2]int{min(from, t.To), max(from, t.To)}
 			if all[ends] == nil {
 				all[ends] = &halfDuplex{ends: ends, order: o, passed: [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}}
 			}
@@ -27,7 +29,7 @@ func newHalfDuplex(o *order, p *pipeline.Platform) map[[2]int]*halfDuplex {
 		}
 	}
 	for _, b := range all {
-		o.sort(b.instructions)
+		order.Sort(b.instructions)
 	}
 	return all
 }
@@ -54,60 +56,60 @@ func (b *halfDuplex) reset() {
 // in a segment. New weights take no turns with what comes before and after them: they leave when all gradients of the step have come, and
 // the next step begins when they have. The other end may be in another segment. It has then sent all that this one takes in the segment before,
 // and the link is as free as at the beginning of a run.
-func (b *halfDuplex) Changes(in *bound, v instance, step int) bool {
-	n, r := len(b.instructions), b.order.repeats
-	least, most := shifts(b.instructions)
-	at := slices.Index(b.instructions, v.instruction)
-	for i := floorDiv(v.minibatch-v.shift, r)*n + at + step; ; i += step {
-		j := floorDiv(i, n)
-		if j*r+most < 0 || j*r+least >= in.end() {
+func (b *halfDuplex) Changes(in *order.Bound, v order.Instance, step int) bool {
+	n, r := len(b.instructions), b.order.Repeats
+	least, most := order.Shifts(b.instructions)
+	at := slices.Index(b.instructions, v.Instruction)
+	for i := order.FloorDiv(v.Minibatch-v.Shift, r)*n + at + step; ; i += step {
+		j := order.FloorDiv(i, n)
+		if j*r+most < 0 || j*r+least >= in.End() {
 			return false
 		}
 		t := b.instructions[i-j*n]
-		if m := j*r + t.shift; m >= 0 && in.in(m) && !b.order.idle(t, m) {
-			return t.to != v.to && t.renews() == v.renews()
+		if m := j*r + t.Shift; m >= 0 && in.In(m) && !b.order.Idle(t, m) {
+			return t.To != v.To && t.Renews() == v.Renews()
 		}
 	}
 }
 
 // acquire waits for the link, if a message needs it.
-func (b *halfDuplex) acquire(ctx context.Context, in *bound, v instance, q queue) error {
+func (b *halfDuplex) acquire(ctx context.Context, in *order.Bound, v order.Instance, q table.Queue) error {
 	if b == nil {
 		return nil
 	}
 	changes := b.Changes(in, v, -1)
-	other := b.end(v.to)
+	other := b.end(v.To)
 	if changes {
 		if _, err := receive(ctx, b.passed[other]); err != nil {
 			return err
 		}
 	}
-	return b.note(q, changes, -1, command{verb: doTake, turn: b.passed[other]}, command{verb: doWait, on: q, event: b.event[other]})
+	return b.note(q, changes, -1, table.Command{Verb: table.DoTake, Turn: b.passed[other]}, table.Command{Verb: table.DoWait, On: q, Event: b.event[other]})
 }
 
 // release lets the other end have the link behind a message, if the next one is the other's.
-func (b *halfDuplex) release(in *bound, v instance, q queue) error {
+func (b *halfDuplex) release(in *order.Bound, v order.Instance, q table.Queue) error {
 	if b == nil {
 		return nil
 	}
 	changes := b.Changes(in, v, 1)
-	e := 1 - b.end(v.to)
+	e := 1 - b.end(v.To)
 	if changes {
 		b.passed[e] <- struct{}{}
 	}
-	return b.note(q, changes, 1, command{verb: doRecord, on: q, event: b.event[e]}, command{verb: doGive, turn: b.passed[e]})
+	return b.note(q, changes, 1, table.Command{Verb: table.DoRecord, On: q, Event: b.event[e]}, table.Command{Verb: table.DoGive, Turn: b.passed[e]})
 }
 
 // note notes what a driver does when the link changes its direction. Which of a run's messages is the first and which the last is known
 // when it is played; a step with a flush has always the same.
-func (b *halfDuplex) note(q queue, changes bool, step int, list ...command) error {
+func (b *halfDuplex) note(q table.Queue, changes bool, step int, list ...table.Command) error {
 	for _, c := range list {
-		if !b.order.plan.IsFlush() {
-			c.link, c.step = b, step
+		if !b.order.Plan.IsFlush() {
+			c.Link, c.Step = b, step
 		} else if !changes {
 			return nil
 		}
-		if err := q.of.recording.note(c); err != nil {
+		if err := q.Of.Recording.Note(c); err != nil {
 			return err
 		}
 	}

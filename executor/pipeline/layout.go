@@ -6,6 +6,9 @@ import (
 	"slices"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/stageops"
+	"plimsoll/executor/internal/table"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
@@ -25,24 +28,24 @@ const mostMinibatches = 1 << 12
 
 // layOut places everything on so many devices.
 func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err error) {
-	if e.order, err = newOrder(costs.Chain, costs.Platform, plan, devices, e.batchSeconds(costs)); err != nil {
+	if e.order, err = order.New(costs.Chain, costs.Platform, plan, devices, e.batchSeconds(costs)); err != nil {
 		return err
 	}
 	e.dropEmpty()
 	if plan.Platform != nil && plan.Platform.Devices > devices {
-		return fmt.Errorf("%w: it is for %d devices, there are %d", ErrPlan, plan.Platform.Devices, devices)
+		return fmt.Errorf("%w: it is for %d devices, there are %d", order.ErrPlan, plan.Platform.Devices, devices)
 	}
 	for s, st := range plan.Stages {
-		e.order.late = append(e.order.late, late(e.Layers, st, e.order.split[s]))
+		e.order.Late = append(e.order.Late, stageops.Late(e.Layers, st, e.order.Split[s]))
 	}
-	if n := e.order.long(); n > mostMinibatches && !plan.IsFlush() {
-		return fmt.Errorf("%w: %d minibatches pass before it repeats itself, %d may: give its tasks smaller shifts", ErrPlan, n, mostMinibatches)
+	if n := e.order.Long(); n > mostMinibatches && !plan.IsFlush() {
+		return fmt.Errorf("%w: %d minibatches pass before it repeats itself, %d may: give its tasks smaller shifts", order.ErrPlan, n, mostMinibatches)
 	}
 	if err := e.newCollectives(costs.Chain); err != nil {
 		return err
 	}
 	newRules := func() (err error) {
-		e.rules, e.group, err = e.order.newRules(e.opt.Group)
+		e.rules, e.group, err = e.order.NewRules(e.opt.Group)
 		return err
 	}
 	tied := func() error { return checkTied(e.order, e.Model) }
@@ -61,7 +64,7 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 	e.halfDuplex = newHalfDuplex(e.order, costs.Platform)
 	e.memory, e.holds = make([]Memory, devices), make([][]Hold, devices)
 	for d := range devices {
-		if len(e.order.instructions[d]) == 0 {
+		if len(e.order.Instructions[d]) == 0 {
 			continue
 		}
 		if err := e.layDevice(costs, plan, d); err != nil {
@@ -72,11 +75,11 @@ func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 }
 
 // checkTied refuses, with ErrTied, weights that layers of two stages, or devices of one, would share.
-func checkTied(o *order, m *models.Model) error {
+func checkTied(o *order.Order, m *models.Model) error {
 	for _, q := range m.Tied() {
-		for s, st := range o.plan.Stages {
+		for s, st := range o.Plan.Stages {
 			here, there := st.First <= q.Layer && q.Layer <= st.Last, st.First <= q.Of.Layer && q.Of.Layer <= st.Last
-			if here != there || here && len(o.hosts(s)) > 1 {
+			if here != there || here && len(o.Hosts(s)) > 1 {
 				return Tied(m, q)
 			}
 		}
@@ -91,16 +94,16 @@ func Tied(m *models.Model, q models.Parameter) error {
 
 // newReducers makes the reducers of stages on several devices.
 func (e *Executor) newReducers() {
-	for s, st := range e.order.plan.Stages {
+	for s, st := range e.order.Plan.Stages {
 		var bytes int64
 		for l := st.First; l <= st.Last; l++ {
 			bytes += kernels.Align(e.Layers[l-1].GradBytes)
 		}
 		bytes += e.laterBytes(s)
-		hosts, sums := e.order.hosts(s), e.order.sums[s]
+		hosts, sums := e.order.Hosts(s), e.order.Sums[s]
 		source := hosts[0]
-		if sums != nil && sums.divided() {
-			source = sums.owner(lastPlace(e.bucketPlaces(s)))
+		if sums != nil && sums.Divided() {
+			source = sums.Owner(lastPlace(e.bucketPlaces(s)))
 		}
 		r := newReducer(s, hosts, source, bytes, sums != nil || e.collectives[s] != nil)
 		e.reducers = append(e.reducers, r)
@@ -110,23 +113,23 @@ func (e *Executor) newReducers() {
 
 // layDevice places the stages of a device.
 func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error {
-	d := &driver{tableDevice: &tableDevice{device: device, process: e.process(device)}, e: e, stages: make([]*localStage, len(e.order.on))}
+	d := &driver{Device: &table.Device{Number: device, Process: e.process(device)}, e: e, stages: make([]*localStage, len(e.order.On))}
 	g, m := &allocator{}, &e.memory[device]
 	var stages []*localStage
-	for s, st := range e.order.plan.Stages {
-		if !slices.Contains(e.order.on[s], device) {
+	for s, st := range e.order.Plan.Stages {
+		if !slices.Contains(e.order.On[s], device) {
 			continue
 		}
 		t := &localStage{deferred: e.deferred(s), discrepancy: e.discrepancies[s], stage: s, device: device, spec: st}
 		if plan.IsCycle() {
 			if e.StagedBytes() > 0 || e.Model.Wiring().Joins() {
-				return fmt.Errorf("%w: it moves weights and state, which is for models without branches whose batches come when they are needed", ErrPlan)
+				return fmt.Errorf("%w: it moves weights and state, which is for models without branches whose batches come when they are needed", order.ErrPlan)
 			}
-			t.repeats, d.stages[s] = e.order.repeats, t
+			t.repeats, d.stages[s] = e.order.Repeats, t
 			if err := e.layCyclic(d, t, plan, g, m); err != nil {
 				return err
 			}
-			t.stash = newWeightStash(e.rules[s], e.order.here(s, device), 1, 1)
+			t.stash = order.NewWeightStash(e.rules[s], e.order.Here(s, device), 1, 1)
 			for i := range t.layers {
 				t.layers[i].earlier = e.earlier(s, t.layers[i].number)
 			}
@@ -147,11 +150,11 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 		}
 		t.shard = e.shardOf(s, device)
 		t.layStatic(e.Workload, copies, sums, plan.IsFlush(), g, m)
-		t.waiting.layOut(e.Workload, s == 0, s == len(e.order.on)-1, g)
+		t.waiting.layOut(e.Workload, s == 0, s == len(e.order.On)-1, g)
 		for i := range t.layers {
 			t.layers[i].earlier = e.earlier(s, t.layers[i].number)
 		}
-		t.stash = newWeightStash(e.rules[s], e.order.here(s, device), copies, sums)
+		t.stash = order.NewWeightStash(e.rules[s], e.order.Here(s, device), copies, sums)
 		m.Snapshot += t.savedBytes(!e.placedBefore(s))
 		d.stages[s] = t
 		stages = append(stages, t)
@@ -168,7 +171,7 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 	m.Messages = g.end - start
 	fixed := g.end
 	switch {
-	case e.order.rings(stages[0].stage): // it has the device for itself
+	case e.order.Rings(stages[0].stage): // it has the device for itself
 		if err := e.layRing(stages[0], costs, g, m); err != nil {
 			return err
 		}
@@ -189,9 +192,9 @@ func timeline(w *Workload, c *chain.Chain, plan *pipeline.Plan, limit int64) (*e
 	case !plan.IsFlush() || !plan.Offloads():
 		return nil, nil
 	case !plan.RunsSequence():
-		return nil, fmt.Errorf("%w: its stages offload, and with a flush that is for a sequence on one device", ErrPlan)
+		return nil, fmt.Errorf("%w: its stages offload, and with a flush that is for a sequence on one device", order.ErrPlan)
 	case w.Model.Wiring().Joins():
-		return nil, fmt.Errorf("%w: it offloads, and the model joins branches", ErrPlan)
+		return nil, fmt.Errorf("%w: it offloads, and the model joins branches", order.ErrPlan)
 	}
 	memory := int64(pipeline.NoLimit)
 	if limit > 0 {
@@ -217,14 +220,14 @@ func (e *Executor) layMessages(t *localStage, g *allocator) {
 			t.away[l.to] = l
 		}
 	}
-	for range e.order.localReturns(t.stage, t.device) {
+	for range e.order.LocalReturns(t.stage, t.device) {
 		t.returns = append(t.returns, g.alloc(e.Layers[t.spec.Last-1].GradientBytes))
 	}
 	if t.spec.First > 1 {
-		t.deltas.layOut(g, e.order.sendSlots(pipeline.B, t.stage, t.device), e.Layers[t.spec.First-2].GradientBytes, 1)
+		t.deltas.layOut(g, e.order.SendSlots(pipeline.B, t.stage, t.device), e.Layers[t.spec.First-2].GradientBytes, 1)
 	}
-	if t.ops[0].out.in == inSentOutput || t.ops[1].out.in == inSentOutput {
-		t.outputs.layOut(g, e.order.sendSlots(pipeline.F, t.stage, t.device), e.Layers[t.spec.Last-1].OutputBytes, 1+len(e.order.leavingBy(t.stage)))
+	if t.ops[0].Out.In == stageops.InSentOutput || t.ops[1].Out.In == stageops.InSentOutput {
+		t.outputs.layOut(g, e.order.SendSlots(pipeline.F, t.stage, t.device), e.Layers[t.spec.Last-1].OutputBytes, 1+len(e.order.LeavingBy(t.stage)))
 	}
 }
 
@@ -232,7 +235,7 @@ func (e *Executor) layMessages(t *localStage, g *allocator) {
 func (e *Executor) openChannels() (err error) {
 	by := map[int]*driver{}
 	for _, d := range e.drivers {
-		by[d.device] = d
+		by[d.Number] = d
 	}
 	for ends, b := range e.halfDuplex {
 		for i, device := range ends {
@@ -241,7 +244,7 @@ func (e *Executor) openChannels() (err error) {
 				d.halfDuplex = map[int]*halfDuplex{}
 			}
 			d.halfDuplex[ends[1-i]] = b
-			if b.event[i], err = d.dev.NewEvent(); err != nil {
+			if b.event[i], err = d.Dev.NewEvent(); err != nil {
 				return err
 			}
 		}
@@ -249,10 +252,10 @@ func (e *Executor) openChannels() (err error) {
 	for _, l := range e.channels {
 		n := len(l.blocks)
 		l.arrived, l.freed = make([]runtime.Event, n), make([]runtime.Event, n)
-		if l.kind == pipeline.CF && l.far == 0 && e.order.offloadsInput(l.boundary+1) {
+		if l.kind == pipeline.CF && l.far == 0 && e.order.OffloadsInput(l.boundary+1) {
 			l.copied = make([]runtime.Event, n)
 		}
-		from, to := by[l.from].dev, by[l.to].dev
+		from, to := by[l.from].Dev, by[l.to].Dev
 		if e.parted(l.from, l.to) && e.here(l.to) { // it comes from nobody who records events here
 			from = to
 		}

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"plimsoll/executor/commands"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
@@ -46,22 +48,22 @@ func newLister(e *Executor) *lister {
 }
 
 func (l *lister) table(d *driver) commands.Table {
-	t := commands.Table{Device: fmt.Sprintf("device %d, %s", d.device, d.dev.Info().Name), Period: "a step"}
-	if !d.e.order.plan.IsFlush() {
-		t.Period = minibatches(d.table.repeats)
+	t := commands.Table{Device: fmt.Sprintf("device %d, %s", d.Number, d.Dev.Info().Name), Period: "a step"}
+	if !d.e.order.Plan.IsFlush() {
+		t.Period = minibatches(d.table.Repeats)
 	}
-	if len(d.table.before) > 0 {
-		t.Rows = append(t.Rows, commands.Constant("before a run", l.list(d.table.before)))
+	if len(d.table.Before) > 0 {
+		t.Rows = append(t.Rows, commands.Constant("before a run", l.list(d.table.Before)))
 	}
-	for _, o := range d.table.opens {
-		t.Rows = append(t.Rows, commands.Constant("before a run, and behind it, batch of "+o.name(), l.list(o.list)))
+	for _, o := range d.table.Opens {
+		t.Rows = append(t.Rows, commands.Constant("before a run, and behind it, batch of "+o.Name(), l.list(o.List)))
 	}
-	for i := range d.table.rows {
-		t.Rows = append(t.Rows, l.row(&d.table.rows[i], d.table.repeats))
+	for i := range d.table.Rows {
+		t.Rows = append(t.Rows, l.row(&d.table.Rows[i], d.table.Repeats))
 	}
-	for _, x := range d.table.ends {
-		if len(x.shares) > 0 {
-			t.Rows = append(t.Rows, commands.Constant(fmt.Sprintf("end of a run of stage %d", x.stage), l.list(x.shares)))
+	for _, x := range d.table.Ends {
+		if len(x.Shares) > 0 {
+			t.Rows = append(t.Rows, commands.Constant(fmt.Sprintf("end of a run of stage %d", x.Stage), l.list(x.Shares)))
 		}
 	}
 	return t
@@ -71,23 +73,23 @@ func (l *lister) table(d *driver) commands.Table {
 // common multiple of their cycles.
 const mostListed = 256
 
-func (l *lister) row(r *row, repeats int) commands.Row {
-	out := commands.Row{Task: r.String(), Ahead: floorDiv(r.shift, repeats)}
-	if r.kind == pipeline.Update {
-		out.Task = r.name()
+func (l *lister) row(r *table.Row, repeats int) commands.Row {
+	out := commands.Row{Task: r.String(), Ahead: order.FloorDiv(r.Shift, repeats)}
+	if r.Kind == pipeline.Update {
+		out.Task = r.Name()
 	}
-	begins, round := r.lengths()
+	begins, round := r.Lengths()
 	if begins+round > mostListed {
 		out.Task = fmt.Sprintf("%s, the first %d of %d periods", out.Task, mostListed, begins+round)
 		begins, round = 0, mostListed
 	}
 	numbers := map[string]int{}
-	now := make([]int32, len(r.axes))
+	now := make([]int32, len(r.Axes))
 	for k := range begins + round {
-		var list []*command
+		var list []*table.Command
 		var key strings.Builder // of places in memory: equal commands are one
-		for i, cells := 0, r.list(k, now); i < len(cells); i++ {
-			list = append(list, cells[i].command(now))
+		for i, cells := 0, r.List(k, now); i < len(cells); i++ {
+			list = append(list, cells[i].Command(now))
 			fmt.Fprintf(&key, "%p ", list[i])
 		}
 		n, known := numbers[key.String()]
@@ -112,12 +114,12 @@ func minibatches(n int) string {
 }
 
 // list lists the commands that are played, without those by which drivers say where they are.
-func (l *lister) list(list []*command) (all []commands.Command) {
+func (l *lister) list(list []*table.Command) (all []commands.Command) {
 	for _, c := range list {
-		switch c.verb {
-		case doBegin, doStart, doAudit, doObserve:
+		switch c.Verb {
+		case table.DoBegin, table.DoStart, table.DoAudit, table.DoObserve:
 		default:
-			if c.played != never {
+			if c.Played != table.Never {
 				all = append(all, l.command(c))
 			}
 		}
@@ -125,44 +127,44 @@ func (l *lister) list(list []*command) (all []commands.Command) {
 	return all
 }
 
-func (l *lister) command(c *command) commands.Command {
-	out := commands.Command{Verb: listed[c.verb], Stream: commands.Driver, When: when(c)}
-	switch c.verb {
-	case doGive, doTake:
-		out.What = l.turn(c.turn)
+func (l *lister) command(c *table.Command) commands.Command {
+	out := commands.Command{Verb: listed[c.Verb], Stream: commands.Driver, When: when(c)}
+	switch c.Verb {
+	case table.DoGive, table.DoTake:
+		out.What = l.turn(c.Turn)
 		return out
-	case doWork:
-		out.What = hostTasks[c.work]
-		if c.work >= stampStart {
+	case table.DoWork:
+		out.What = hostTasks[c.Work]
+		if c.Work >= table.StampStart {
 			out.Verb = commands.Note
 		}
 		return out
-	case doEnd, doFinish:
+	case table.DoEnd, table.DoFinish:
 		out.What = "end of the task"
-	case doRecord, doWait:
-		if out.What = l.event(c.event); c.timed {
+	case table.DoRecord, table.DoWait:
+		if out.What = l.event(c.Event); c.Timed {
 			out.Verb = commands.Note
 		}
-	case doCopy:
-		out.What, out.Bytes, out.Reads = fmt.Sprintf("%v to %v", c.src.Space, c.dst.Space), c.dst.Bytes, c.src
-		if c.channel != nil {
-			out.What = c.channel.String()
+	case table.DoCopy:
+		out.What, out.Bytes, out.Reads = fmt.Sprintf("%v to %v", c.Src.Space, c.Dst.Space), c.Dst.Bytes, c.Src
+		if c.Channel != nil {
+			out.What = c.Channel.String()
 		}
 	default:
 		out.What = c.Kernel()
 	}
-	out.Stream, out.Writes = c.on.s.Name(), writes(c)
+	out.Stream, out.Writes = c.On.S.Name(), writes(c)
 	return out
 }
 
 // when returns under which condition a command is played.
-func when(c *command) string {
+func when(c *table.Command) string {
 	switch {
-	case c.played == always:
+	case c.Played == table.Always:
 		return "the minibatch is outside the run, too"
-	case c.ahead != 0:
-		return fmt.Sprintf("the run has %s more", minibatches(c.ahead))
-	case c.link != nil:
+	case c.Ahead != 0:
+		return fmt.Sprintf("the run has %s more", minibatches(c.Ahead))
+	case c.Link != nil:
 		return "the link changes its direction"
 	}
 	return ""
@@ -170,13 +172,13 @@ func when(c *command) string {
 
 // listed are the verbs as they are listed.
 var listed = [...]commands.Verb{
-	doLaunch: commands.Launch, doCopy: commands.Copy, doSend: commands.Send, doReceive: commands.Receive, doRecord: commands.Record, doWait: commands.Wait,
-	doGive: commands.Give, doTake: commands.Take, doWork: commands.Work, doEnd: commands.Note, doFinish: commands.Note,
+	table.DoLaunch: commands.Launch, table.DoCopy: commands.Copy, table.DoSend: commands.Send, table.DoReceive: commands.Receive, table.DoRecord: commands.Record, table.DoWait: commands.Wait,
+	table.DoGive: commands.Give, table.DoTake: commands.Take, table.DoWork: commands.Work, table.DoEnd: commands.Note, table.DoFinish: commands.Note,
 }
 
 // hostTasks name what the host does.
 var hostTasks = [...]string{
-	fillBatch: "fill a batch", awaitResult: "await the result", awaitNorm: "await the norm", stampStart: "the start", stampEnd: "the end",
+	table.FillBatch: "fill a batch", table.AwaitResult: "await the result", table.AwaitNorm: "await the norm", table.StampStart: "the start", table.StampEnd: "the end",
 }
 
 func (l *lister) turn(turn chan struct{}) string {
@@ -194,8 +196,8 @@ func (l *lister) event(ev runtime.Event) string {
 }
 
 // writes returns the memory that a command writes.
-func writes(c *command) (all []runtime.Span) {
-	for _, a := range c.touches() {
+func writes(c *table.Command) (all []runtime.Span) {
+	for _, a := range c.Touches() {
 		if a.Write {
 			all = append(all, a.Span)
 		}

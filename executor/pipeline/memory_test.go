@@ -32,16 +32,16 @@ func TestRunsTouchExactlyThePredictedMemory(t *testing.T) {
 		e, err := New(w, on, c, plan, opt)
 		must(t, err)
 		for _, d := range e.drivers {
-			static := e.memory[d.device].Static
-			must(t, on[d.device].Device.(runtime.Inspector).Fill(runtime.Span{Offset: static, Bytes: opt.Limits[d.device] - static}, 0xFF))
+			static := e.memory[d.Number].Static
+			must(t, on[d.Number].Device.(runtime.Inspector).Fill(runtime.Span{Offset: static, Bytes: opt.Limits[d.Number] - static}, 0xFF))
 		}
 		must(t, e.Run(context.Background(), 12))
 		for _, d := range e.drivers {
-			look := make([]byte, opt.Limits[d.device])
-			must(t, on[d.device].Device.(runtime.Inspector).Peek(runtime.Span{Bytes: int64(len(look))}, look))
+			look := make([]byte, opt.Limits[d.Number])
+			must(t, on[d.Number].Device.(runtime.Inspector).Peek(runtime.Span{Bytes: int64(len(look))}, look))
 			end := int64(len(bytes.TrimRight(look, "\xff")))
-			if need := needs[d.device]; end > need.Extent || end <= need.Extent-2*kernels.Alignment || need.Peak > need.Extent {
-				t.Errorf("%s, device %d: wrote up to byte %d, predicted %+v", name, d.device, end, need)
+			if need := needs[d.Number]; end > need.Extent || end <= need.Extent-2*kernels.Alignment || need.Peak > need.Extent {
+				t.Errorf("%s, device %d: wrote up to byte %d, predicted %+v", name, d.Number, end, need)
 			}
 			devices++
 		}

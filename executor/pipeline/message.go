@@ -4,21 +4,24 @@ import (
 	"context"
 	"slices"
 
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/stageops"
+	"plimsoll/executor/internal/table"
 	"plimsoll/runtime"
 )
 
 // message issues a communication of the plan, in its turn on the link. An event is recorded when it has left, unless that is nil: before
 // the other end has the link, which it takes when it needs it.
-func (d *compiler) message(ctx context.Context, l *channel, v instance, ready runtime.Event, src runtime.Span, left runtime.Event) error {
+func (d *compiler) message(ctx context.Context, l *channel, v order.Instance, ready runtime.Event, src runtime.Span, left runtime.Event) error {
 	q, b := d.links[l.to], d.halfDuplex[l.to]
 	if err := b.acquire(ctx, d.bound, v, q); err != nil {
 		return err
 	}
-	if err := d.send(ctx, l, &v, d.e.order.number(v), ready, src); err != nil {
+	if err := d.send(ctx, l, &v, d.e.order.Number(v), ready, src); err != nil {
 		return err
 	}
 	if left != nil {
-		if err := q.record(left); err != nil {
+		if err := q.Record(left); err != nil {
 			return err
 		}
 	}
@@ -27,7 +30,7 @@ func (d *compiler) message(ctx context.Context, l *channel, v instance, ready ru
 
 // send sends: the receiver grants a block, the copy waits for what it reads and for the block. It is timed as a task of the plan,
 // unless that is nil.
-func (d *compiler) send(ctx context.Context, l *channel, v *instance, number int, ready runtime.Event, src runtime.Span) error {
+func (d *compiler) send(ctx context.Context, l *channel, v *order.Instance, number int, ready runtime.Event, src runtime.Span) error {
 	q, watch := d.links[l.to], d.watch
 	if v == nil {
 		watch = nil
@@ -36,14 +39,14 @@ func (d *compiler) send(ctx context.Context, l *channel, v *instance, number int
 	if err != nil {
 		return err
 	}
-	if err := q.wait(ready); err != nil {
+	if err := q.Wait(ready); err != nil {
 		return err
 	}
-	if err := q.wait(l.freed[block]); err != nil {
+	if err := q.Wait(l.freed[block]); err != nil {
 		return err
 	}
 	if l.copied != nil {
-		if err := q.wait(l.copied[block]); err != nil {
+		if err := q.Wait(l.copied[block]); err != nil {
 			return err
 		}
 	}
@@ -51,14 +54,14 @@ func (d *compiler) send(ctx context.Context, l *channel, v *instance, number int
 		return err
 	}
 	dst := l.blocks[block].Part(0, src.Bytes)
-	l.delivers(block, delivery{d.now.minibatch + d.recording.ahead, dst})
-	if err := d.note(command{verb: doCopy, on: q, to: d.e.driver(l.to).tableDevice, channel: l, dst: dst, src: src}); err != nil {
+	l.delivers(block, delivery{d.now.Minibatch + d.Recording.Ahead, dst})
+	if err := d.note(table.Command{Verb: table.DoCopy, On: q, To: d.e.driver(l.to).Device, Channel: l, Dst: dst, Src: src}); err != nil {
 		return err
 	}
 	if err := watch.end(q); err != nil {
 		return err
 	}
-	if err := q.record(l.arrived[block]); err != nil {
+	if err := q.Record(l.arrived[block]); err != nil {
 		return err
 	}
 	l.latest = block
@@ -71,38 +74,38 @@ func (d *compiler) received(ctx context.Context, l *channel, number int) (block 
 	if block, err = d.take(ctx, l, number); err != nil {
 		return block, span, err
 	}
-	return block, l.blocks[block], d.compute.wait(l.arrived[block])
+	return block, l.blocks[block], d.compute.Wait(l.arrived[block])
 }
 
 // release grants a block again, behind what the device has issued so far.
 func (d *compiler) release(l *channel, block int) error {
-	if err := d.compute.record(l.freed[block]); err != nil {
+	if err := d.compute.Record(l.freed[block]); err != nil {
 		return err
 	}
 	return d.grant(l, block)
 }
 
 // sendOutput issues CF: the output of a stage leaves for the stage behind it.
-func (d taskCompiler) sendOutput(ctx context.Context, t *localStage, v instance) error {
-	l, out := t.out[v.to], t.opsOf(v.minibatch).out
-	if out.in == inSentOutput {
+func (d taskCompiler) sendOutput(ctx context.Context, t *localStage, v order.Instance) error {
+	l, out := t.out[v.To], t.opsOf(v.Minibatch).Out
+	if out.In == stageops.InSentOutput {
 		return d.sendFrom(ctx, &t.outputs, l, v, 0, 0)
 	}
-	f := t.find(v.minibatch)
+	f := t.find(v.Minibatch)
 	return d.message(ctx, l, v, t.slabs[f.slab].forward, t.output(f).Part(0, l.bytes), nil)
 }
 
 // grant gives a block back to the sender.
 func (d *compiler) grant(l *channel, block int) error {
 	l.grants <- block
-	d.noteTurn(doGive, l.free[block])
+	d.noteTurn(table.DoGive, l.free[block])
 	return nil
 }
 
 // granted returns a block to send to, when the receiver has granted one.
 func (d *compiler) granted(ctx context.Context, l *channel) (block int, err error) {
 	if block, err = receive(ctx, l.grants); err == nil {
-		d.noteTurn(doTake, l.free[block])
+		d.noteTurn(table.DoTake, l.free[block])
 	}
 	return block, err
 }
@@ -110,7 +113,7 @@ func (d *compiler) granted(ctx context.Context, l *channel) (block int, err erro
 // arrives tells the receiver in which block a message is.
 func (d *compiler) arrives(l *channel, a arrival) {
 	l.arrivals <- a
-	d.noteTurn(doGive, l.sent[a.block])
+	d.noteTurn(table.DoGive, l.sent[a.block])
 }
 
 // take returns the block in which the message of a minibatch arrives, when the sender has issued it.
@@ -118,7 +121,7 @@ func (d *compiler) take(ctx context.Context, l *channel, minibatch int) (block i
 	for i, a := range l.early {
 		if a.minibatch == minibatch {
 			l.early = slices.Delete(l.early, i, i+1)
-			d.noteTurn(doTake, l.sent[a.block])
+			d.noteTurn(table.DoTake, l.sent[a.block])
 			return a.block, nil
 		}
 	}
@@ -128,7 +131,7 @@ func (d *compiler) take(ctx context.Context, l *channel, minibatch int) (block i
 			return none, err
 		}
 		if a.minibatch == minibatch {
-			d.noteTurn(doTake, l.sent[a.block])
+			d.noteTurn(table.DoTake, l.sent[a.block])
 			return a.block, nil
 		}
 		l.early = append(l.early, a)
@@ -136,8 +139,8 @@ func (d *compiler) take(ctx context.Context, l *channel, minibatch int) (block i
 }
 
 // sendFrom issues a communication of what lies in a send buffer, one of the messages of its slots: what is from an offset on.
-func (d taskCompiler) sendFrom(ctx context.Context, b *sendBuffer, l *channel, v instance, message int, offset int64) error {
-	i := b.find(v.minibatch)
+func (d taskCompiler) sendFrom(ctx context.Context, b *sendBuffer, l *channel, v order.Instance, message int, offset int64) error {
+	i := b.find(v.Minibatch)
 	n := b.unsent[i].slot
 	x := &b.slots[n]
 	if err := d.message(ctx, l, v, x.ready, x.span.Part(offset, l.bytes), x.sent[message]); err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/order"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
@@ -67,7 +68,7 @@ func TestMuonIsNotDivided(t *testing.T) {
 	divided, whole := sharing(t, c, dataParallel(c, 4))
 	for plan, refused := range map[*pipeline.Plan]bool{divided: true, whole: false} {
 		_, err := Needs(w, c, plan, Options{})
-		if errors.Is(err, ErrPlan) != refused || refused && !strings.Contains(fmt.Sprint(err), "muon") {
+		if errors.Is(err, order.ErrPlan) != refused || refused && !strings.Contains(fmt.Sprint(err), "muon") {
 			t.Errorf("with \"zero\" of %v: %v", plan.Zero, err)
 		}
 	}

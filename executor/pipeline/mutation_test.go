@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"plimsoll/executor/internal/hazard"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
@@ -17,77 +19,79 @@ import (
 // tableSlip is a mistake in a table: change makes it at a variant of a cell of a row, if it can be made there.
 type tableSlip struct {
 	name   string
-	change func(e *Executor, list []cell, i, variant int) (changed []cell, ok bool)
+	change func(e *Executor, list []table.Cell, i, variant int) (changed []table.Cell, ok bool)
 }
 
 // moved returns cells of which one stands elsewhere.
-func moved(list []cell, from, to int) []cell {
+func moved(list []table.Cell, from, to int) []table.Cell {
 	x := list[from]
 	return slices.Insert(slices.Delete(slices.Clone(list), from, from+1), to, x)
 }
 
 // other returns cells of which a variant of one is another command.
-func other(list []cell, i, variant int, change func(c *command)) []cell {
+func other(list []table.Cell, i, variant int, change func(c *table.Command)) []table.Cell {
 	list = slices.Clone(list)
-	list[i].variants = slices.Clone(list[i].variants)
-	c := *list[i].variants[variant]
+	list[i].Variants = slices.Clone(list[i].Variants)
+	c := *list[i].Variants[variant]
 	change(&c)
-	list[i].variants[variant] = &c
+	list[i].Variants[variant] = &c
 	return list
 }
 
-func works(c *command) bool { return c.played != never && len(c.touches()) > 0 && c.verb != doWork }
+func works(c *table.Command) bool {
+	return c.Played != table.Never && len(c.Touches()) > 0 && c.Verb != table.DoWork
+}
 
 var tableSlips = []tableSlip{
-	{"a wait is dropped", func(_ *Executor, list []cell, i, variant int) ([]cell, bool) {
-		return other(list, i, variant, func(c *command) { c.played = never }), list[i].variants[variant].verb == doWait
+	{"a wait is dropped", func(_ *Executor, list []table.Cell, i, variant int) ([]table.Cell, bool) {
+		return other(list, i, variant, func(c *table.Command) { c.Played = table.Never }), list[i].Variants[variant].Verb == table.DoWait
 	}},
-	{"two commands are swapped", func(_ *Executor, list []cell, i, variant int) ([]cell, bool) {
-		c := list[i].variants[variant]
-		if i == 0 || c.verb != doRecord {
+	{"two commands are swapped", func(_ *Executor, list []table.Cell, i, variant int) ([]table.Cell, bool) {
+		c := list[i].Variants[variant]
+		if i == 0 || c.Verb != table.DoRecord {
 			return nil, false
 		}
-		before := list[i-1].variants[0]
-		return moved(list, i, i-1), works(before) && before.on == c.on
+		before := list[i-1].Variants[0]
+		return moved(list, i, i-1), works(before) && before.On == c.On
 	}},
-	{"a buffer is shifted", func(_ *Executor, list []cell, i, variant int) ([]cell, bool) {
-		c := list[i].variants[variant]
+	{"a buffer is shifted", func(_ *Executor, list []table.Cell, i, variant int) ([]table.Cell, bool) {
+		c := list[i].Variants[variant]
 		switch {
-		case c.verb == doCopy && c.channel != nil && c.dst.Offset >= c.dst.Bytes:
-			return other(list, i, variant, func(c *command) { c.dst.Offset -= c.dst.Bytes }), true
-		case c.verb == doReceive && len(c.accesses) > 0 && c.dst.Offset >= c.dst.Bytes:
-			return other(list, i, variant, func(c *command) {
-				c.accesses = slices.Clone(c.accesses)
-				c.accesses[0].Span.Offset -= c.dst.Bytes
+		case c.Verb == table.DoCopy && c.Channel != nil && c.Dst.Offset >= c.Dst.Bytes:
+			return other(list, i, variant, func(c *table.Command) { c.Dst.Offset -= c.Dst.Bytes }), true
+		case c.Verb == table.DoReceive && len(c.Accesses) > 0 && c.Dst.Offset >= c.Dst.Bytes:
+			return other(list, i, variant, func(c *table.Command) {
+				c.Accesses = slices.Clone(c.Accesses)
+				c.Accesses[0].Span.Offset -= c.Dst.Bytes
 			}), true
 		}
 		return nil, false
 	}},
-	{"a message is received early", func(_ *Executor, list []cell, i, variant int) ([]cell, bool) {
-		c := list[i].variants[variant]
-		for k := i + 1; k < len(list) && c.verb == doWait; k++ {
-			if x := list[k].variants[0]; x.on.number == c.on.number && works(x) {
+	{"a message is received early", func(_ *Executor, list []table.Cell, i, variant int) ([]table.Cell, bool) {
+		c := list[i].Variants[variant]
+		for k := i + 1; k < len(list) && c.Verb == table.DoWait; k++ {
+			if x := list[k].Variants[0]; x.On.Number == c.On.Number && works(x) {
 				return moved(list, i, k), true
 			}
 		}
 		return nil, false
 	}},
-	{"a variant is off by one", func(_ *Executor, list []cell, i, variant int) ([]cell, bool) {
-		n := len(list[i].variants)
-		next := list[i].variants[(variant+1)%n]
-		return other(list, i, variant, func(c *command) { *c = *next }), n > 1 && works(next)
+	{"a variant is off by one", func(_ *Executor, list []table.Cell, i, variant int) ([]table.Cell, bool) {
+		n := len(list[i].Variants)
+		next := list[i].Variants[(variant+1)%n]
+		return other(list, i, variant, func(c *table.Command) { *c = *next }), n > 1 && works(next)
 	}},
-	{"a slot is reused", func(e *Executor, list []cell, i, variant int) ([]cell, bool) {
-		c := list[i].variants[variant]
-		k := slices.IndexFunc(c.accesses, func(a hazard.Access) bool { return a.Write && a.Span.Space != runtime.Host })
-		if c.verb != doLaunch || k < 0 {
+	{"a slot is reused", func(e *Executor, list []table.Cell, i, variant int) ([]table.Cell, bool) {
+		c := list[i].Variants[variant]
+		k := slices.IndexFunc(c.Accesses, func(a hazard.Access) bool { return a.Write && a.Span.Space != runtime.Host })
+		if c.Verb != table.DoLaunch || k < 0 {
 			return nil, false
 		}
 		for _, l := range e.channels { // the slot of a message that comes
-			if l.to == c.accesses[k].Device && len(l.blocks) > 0 && l.blocks[0].Bytes > 0 {
-				return other(list, i, variant, func(c *command) {
-					c.accesses = slices.Clone(c.accesses)
-					c.accesses[k].Span = l.blocks[0]
+			if l.to == c.Accesses[k].Device && len(l.blocks) > 0 && l.blocks[0].Bytes > 0 {
+				return other(list, i, variant, func(c *table.Command) {
+					c.Accesses = slices.Clone(c.Accesses)
+					c.Accesses[k].Span = l.blocks[0]
 				}), true
 			}
 		}
@@ -101,10 +105,10 @@ var bothNamed = regexp.MustCompile(`(?s) in (F|B|W|CF|CB|reduce|gather|sum|updat
 // tablePlaces lists all commands of all tables: by device, row, shape, cell and variant.
 func (e *Executor) tablePlaces() (all [][5]int) {
 	for d, x := range e.drivers {
-		for i := range x.table.rows {
-			for s, list := range x.table.rows[i].lists {
+		for i := range x.table.Rows {
+			for s, list := range x.table.Rows[i].Lists {
 				for k := range list {
-					for v := range list[k].variants {
+					for v := range list[k].Variants {
 						all = append(all, [5]int{d, i, s, k, v})
 					}
 				}
@@ -120,15 +124,15 @@ func (x *tableSlip) refuses(e *Executor, r *rand.Rand) (tried int, err error) {
 	places := e.tablePlaces()
 	r.Shuffle(len(places), func(i, k int) { places[i], places[k] = places[k], places[i] })
 	for _, p := range places {
-		w := &e.drivers[p[0]].table.rows[p[1]]
-		whole := w.lists[p[2]]
+		w := &e.drivers[p[0]].table.Rows[p[1]]
+		whole := w.Lists[p[2]]
 		changed, ok := x.change(e, whole, p[3], p[4])
 		if !ok {
 			continue
 		}
-		w.lists[p[2]] = changed
+		w.Lists[p[2]] = changed
 		err := e.prove()
-		w.lists[p[2]] = whole
+		w.Lists[p[2]] = whole
 		if tried++; err != nil || tried == most {
 			return tried, err
 		}
@@ -174,7 +178,7 @@ func TestSlipsInTablesAreFound(t *testing.T) {
 				t.Logf("%s: it cannot be made", what)
 			case err == nil:
 				t.Errorf("%s: none of %d was refused", what, n)
-			case !errors.As(err, &race) && !errors.Is(err, ErrPlan) || !bothNamed.MatchString(err.Error()):
+			case !errors.As(err, &race) && !errors.Is(err, order.ErrPlan) || !bothNamed.MatchString(err.Error()):
 				t.Errorf("%s: %v", what, err)
 			default:
 				if found++; x.process != nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"plimsoll/executor"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
@@ -45,7 +47,7 @@ func newProved(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Pl
 		return nil, err
 	}
 	if opt.First < 0 || plan.IsFlush() && opt.First%e.group != 0 {
-		return nil, fmt.Errorf("%w: it goes on behind %d microbatches, %d make a step", ErrPlan, opt.First, e.group)
+		return nil, fmt.Errorf("%w: it goes on behind %d microbatches, %d make a step", order.ErrPlan, opt.First, e.group)
 	}
 	if err := e.checkLinks(costs, plan); err != nil {
 		return nil, err
@@ -62,18 +64,18 @@ func newProved(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Pl
 // openDrivers binds the drivers to their devices.
 func (e *Executor) openDrivers(on []executor.Target) error {
 	for _, d := range e.drivers {
-		lib := on[d.device].Library
+		lib := on[d.Number].Library
 		if e.opt.Pace != nil {
 			lib = simulated()
 		}
-		d.dev, d.binder = on[d.device].Device, newBinder(d.device, lib, e.Optimizer)
+		d.Dev, d.binder = on[d.Number].Device, newBinder(d.Number, lib, e.Optimizer)
 		if t := d.cyclicStage(); t != nil && t.cyclic.updatesOnHost() {
 			var err error
-			if d.binder.onHost, err = updater(on[d.device]); err != nil {
+			if d.binder.onHost, err = updater(on[d.Number]); err != nil {
 				return err
 			}
 		}
-		if err := d.open(e.limit(d.device), e.memory[d.device]); err != nil {
+		if err := d.open(e.limit(d.Number), e.memory[d.Number]); err != nil {
 			return err
 		}
 	}
@@ -86,7 +88,7 @@ func Needs(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([]Memory
 	err := e.layOut(costs, plan, costs.Platform.Devices)
 	if err == nil && plan.IsCycle() {
 		for _, d := range e.drivers {
-			e.memory[d.device].Host = d.layHost()
+			e.memory[d.Number].Host = d.layHost()
 		}
 	}
 	return e.memory, err
@@ -103,12 +105,12 @@ func Grouping(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) (int, 
 // open reserves the device's memory and makes streams and events.
 func (d *driver) open(limit int64, m Memory) (err error) {
 	if limit > 0 && m.Extent > limit {
-		return &LimitError{Device: d.device, Needed: m.Extent, Limit: limit, Static: m.Static}
+		return &LimitError{Device: d.Number, Needed: m.Extent, Limit: limit, Static: m.Static}
 	}
 	if d.hostBytes = d.layHost(); d.e.opt.HostLimit > 0 && d.hostBytes > d.e.opt.HostLimit {
 		return &executor.HostLimitError{Limit: d.e.opt.HostLimit, Needed: d.hostBytes, Copies: m.Offloaded}
 	}
-	if err := d.dev.Reserve(max(limit, m.Extent), d.hostBytes); err != nil {
+	if err := d.Dev.Reserve(max(limit, m.Extent), d.hostBytes); err != nil {
 		if d.saver != nil {
 			err = fmt.Errorf("%w; %s of host memory are for its state while that is saved", err, units.Bytes(m.Snapshot))
 		}
@@ -117,13 +119,13 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	if d.compute, err = d.newQueue("compute"); err != nil {
 		return err
 	}
-	d.links = map[int]queue{}
+	d.links = map[int]table.Queue{}
 	d.watch = newStopwatch(d, d.e.opt.Timed)
 	if d.e.opt.Pace != nil {
 		d.paced = d.pauses(d.e.opt.Pace)
 	}
 	for _, l := range d.e.channels {
-		if _, have := d.links[l.to]; l.from != d.device || have {
+		if _, have := d.links[l.to]; l.from != d.Number || have {
 			continue
 		}
 		if d.links[l.to], err = d.newQueue(fmt.Sprintf("to device %d", l.to)); err != nil {
@@ -138,18 +140,18 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	if err := d.saver.open(); err != nil {
 		return err
 	}
-	if err := d.guard.open(d.dev); err != nil {
+	if err := d.guard.open(d.Dev); err != nil {
 		return err
 	}
 	if t := d.ringed(); t != nil {
 		if err := d.openTransfers(t); err != nil {
 			return err
 		}
-		if err := t.ring.open(d.dev); err != nil {
+		if err := t.ring.open(d.Dev); err != nil {
 			return err
 		}
 		d.joined = make([]runtime.Event, len(d.queues()))
-		if err := makeEvents(d.dev, each(d.joined)...); err != nil {
+		if err := makeEvents(d.Dev, each(d.joined)...); err != nil {
 			return err
 		}
 	}
@@ -167,12 +169,12 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 // adds reports whether the device adds gradients of other replicas to its own when the plan says so.
 func (d *driver) adds() bool {
 	return slices.ContainsFunc(d.stages, func(t *localStage) bool {
-		return t != nil && (d.e.collectives[t.stage] != nil || t.sums != nil && (t.sums.at > 0 || t.sums.divided()))
+		return t != nil && (d.e.collectives[t.stage] != nil || t.sums != nil && (t.sums.at > 0 || t.sums.Divided()))
 	})
 }
 
 func (d *driver) openEvents() error {
-	if err := d.recorder.open(d.dev); err != nil {
+	if err := d.recorder.open(d.Dev); err != nil {
 		return err
 	}
 	var events []*runtime.Event
@@ -191,7 +193,7 @@ func (d *driver) openEvents() error {
 			events = append(events, &d.staging[s].uploaded[i], &d.staging[s].returned[i])
 		}
 	}
-	return makeEvents(d.dev, events...)
+	return makeEvents(d.Dev, events...)
 }
 
 // Holds returns what minibatches, and their tasks, hold of each device; none of a stage with transfers, which has its memory for
@@ -216,7 +218,7 @@ func (d *driver) layHost() int64 {
 		p := &d.staging[s]
 		p.ahead, p.early = none, none
 		for i := range d.slots() {
-			p.scalars[i] = g.alloc(scalarsBytes(d.e.order.plan))
+			p.scalars[i] = g.alloc(scalarsBytes(d.e.order.Plan))
 			if s == 0 {
 				p.images[i] = g.alloc(imageBytes(d.e.Workload) * int64(d.e.Model.Wiring().Inputs()))
 			}
@@ -249,7 +251,7 @@ func (d *driver) layHost() int64 {
 // compile lets the drivers go through a run without issuing it, and makes their tables of what they do: with a flush a step, else a run
 // that is long enough to see everything repeat itself. Errors: ErrPlan when the drivers wait for each other, or repeat nothing.
 func (e *Executor) compile() error {
-	if e.order.plan.IsFlush() {
+	if e.order.Plan.IsFlush() {
 		if err := e.dryRun(e.group); err != nil {
 			return err
 		}
@@ -257,7 +259,7 @@ func (e *Executor) compile() error {
 		_, err := e.fold(e.group)
 		return err
 	}
-	for n := max(firstDryRun, e.order.long(), firstUpdates*e.group); n <= max(longestDryRun, longestUpdates*e.group); n *= 2 {
+	for n := max(firstDryRun, e.order.Long(), firstUpdates*e.group); n <= max(longestDryRun, longestUpdates*e.group); n *= 2 {
 		length := (n + e.group - 1) / e.group * e.group
 		if err := e.dryRun(length); err != nil {
 			return err
@@ -267,7 +269,7 @@ func (e *Executor) compile() error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: with updates of %d minibatches, what its devices do does not repeat itself within %d minibatches: take updates of fewer minibatches, or weight versions stash", ErrPlan, e.group, e.recorded)
+	return fmt.Errorf("%w: with updates of %d minibatches, what its devices do does not repeat itself within %d minibatches: take updates of fewer minibatches, or weight versions stash", order.ErrPlan, e.group, e.recorded)
 }
 
 // fold makes the tables of all drivers of their recordings of so many minibatches; false: they do not repeat themselves. Errors: ErrPlan.
@@ -294,13 +296,13 @@ func (e *Executor) audit() error {
 	opt := e.opt
 	e.opt.Feed, e.opt.Rate, e.opt.Done, e.opt.Observe = blank{}, func(int) float32 { return 0 }, nil, nil
 	steps := 1
-	if e.order.plan.IsCycle() {
+	if e.order.Plan.IsCycle() {
 		steps = auditedSteps
 	}
 	err := e.Run(context.Background(), steps*e.group)
 	e.opt, e.done = opt, opt.First
 	for _, d := range e.own() {
-		d.table.dropAudits()
+		d.table.DropAudits()
 		d.guard.forget()
 	}
 	return err

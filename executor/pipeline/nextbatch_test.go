@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -194,8 +196,8 @@ func TestStagedBatchesChangeNoBitOfAPipeline(t *testing.T) {
 			out.Tensors = tensors(t, e)
 			all[i] = out
 			for _, d := range e.drivers {
-				for _, o := range d.table.opens {
-					if o.minibatch > 0 {
+				for _, o := range d.table.Opens {
+					if o.Minibatch > 0 {
 						others++
 					}
 				}
@@ -309,7 +311,7 @@ func TestTheNextBatchIsOnTheDeviceBesideAStep(t *testing.T) {
 		must(t, feed.Pixels(step+1, want))
 		there := make([]byte, len(want))
 		for !slices.Equal(there, want) { // until it has come, or the test has run too long
-			must(t, d.batches.s.Synchronize())
+			must(t, d.batches.S.Synchronize())
 			must(t, on.Device.(runtime.Inspector).Peek(d.stages[0].waiting.images[0], there))
 		}
 		select {
@@ -334,16 +336,16 @@ func TestEveryWaitOfStagingIsNeeded(t *testing.T) {
 	}
 	must(t, e.prove())
 	dropped := 0
-	for _, c := range slices.Collect(d.table.commands()) {
-		if c.verb != doWait && c.work != fillAhead || !staging[c.event] {
+	for _, c := range slices.Collect(d.table.Commands()) {
+		if c.Verb != table.DoWait && c.Work != table.FillAhead || !staging[c.Event] {
 			continue
 		}
 		was := *c
-		if c.event = nil; c.verb == doWait {
-			c.verb = doBegin
+		if c.Event = nil; c.Verb == table.DoWait {
+			c.Verb = table.DoBegin
 		}
 		if err := e.prove(); !errors.As(err, new(*OrderError)) {
-			t.Errorf("without %s of %v: %v", verbs[was.verb], was.event, err)
+			t.Errorf("without %s of %v: %v", table.Verbs[was.Verb], was.Event, err)
 		}
 		*c = was
 		dropped++
@@ -386,13 +388,13 @@ func TestABatchThatCannotBeStagedFailsItsStep(t *testing.T) {
 		must(t, e.Run(t.Context(), 1))
 		if name == "copied" {
 			e.opt.Feed = before{e.opt.Feed.(PixelFeed), 2, func() error { // no copy of the step beside it is left
-				err := e.drivers[0].compute.s.Synchronize()
+				err := e.drivers[0].compute.S.Synchronize()
 				armed.Store(true)
 				return err
 			}}
 		}
 		must(t, e.Run(t.Context(), 1))
-		if err := e.drivers[0].batches.s.Synchronize(); (err != nil) != armed.Load() {
+		if err := e.drivers[0].batches.S.Synchronize(); (err != nil) != armed.Load() {
 			t.Errorf("%s: %v", name, err)
 		}
 		armed.Store(false)
@@ -436,7 +438,7 @@ func TestAnEvaluationWaitsForTheBatchThatLeaves(t *testing.T) {
 	e := stagedOn(t, m, targets(t, 1, host.Config{Fault: fault})[0], quiet{})
 	gate := make(chan struct{})
 	e.opt.Feed = before{pixels{feedOf(m)}, 1, func() error {
-		err := e.drivers[0].compute.s.Synchronize()
+		err := e.drivers[0].compute.S.Synchronize()
 		hold.Store(&gate) // the next copy is that of the batch
 		return err
 	}}
@@ -464,17 +466,17 @@ func TestStagingRefuses(t *testing.T) {
 	c := costs(w, 2, 1)
 	plan := planFor(t, "1f1b*", c, pipeline.Options{})
 	_, err := New(w, targets(t, 2, host.Config{}), c, plan, Options{Feed: pixels{feedOf(m)}, Rate: rate})
-	if !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), "is for plans with a flush") {
+	if !errors.Is(err, order.ErrPlan) || !strings.Contains(err.Error(), "is for plans with a flush") {
 		t.Errorf("%v", err)
 	}
 	plan = planFor(t, "gpipe", c, pipeline.Options{Microbatches: 2})
 	_, err = New(w, targets(t, 2, host.Config{}), c, plan, Options{Feed: feedOf(m), Rate: rate})
-	if !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), "has no Pixels") {
+	if !errors.Is(err, order.ErrPlan) || !strings.Contains(err.Error(), "has no Pixels") {
 		t.Errorf("%v", err)
 	}
 	e, err := New(w, targets(t, 2, host.Config{}), c, plan, Options{Feed: pixels{feedOf(m)}, Rate: rate})
 	must(t, err)
-	if err := e.Evaluate(t.Context(), feedOf(m), 1, nil); !errors.Is(err, ErrPlan) {
+	if err := e.Evaluate(t.Context(), feedOf(m), 1, nil); !errors.Is(err, order.ErrPlan) {
 		t.Errorf("%v", err)
 	}
 	must(t, e.Run(t.Context(), e.Group()))

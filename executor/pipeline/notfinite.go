@@ -3,6 +3,7 @@ package pipeline
 import (
 	"encoding/binary"
 
+	"plimsoll/executor/internal/stageops"
 	"plimsoll/kernels"
 	"plimsoll/runtime"
 )
@@ -20,13 +21,13 @@ func (e *Executor) FirstNotFinite(minibatch int, images []float32, labels []int3
 		panic("BUG: a layer that is not finite is looked for in several stages")
 	}
 	for l := range e.Layers {
-		x.ops = append(x.ops, op{layer: l + 1, program: &e.Layers[l].Forget})
+		x.ops = append(x.ops, stageops.Op{Layer: l + 1, Program: &e.Layers[l].Forget})
 	}
 	g := &allocator{end: e.memory[0].Static}
 	scalars, classes := g.alloc(kernels.ScalarsBytes), g.alloc(e.Model.Labels.Bytes())
 	x.layOut(scalars, g)
 	if room := max(e.limit(0), e.memory[0].Extent); g.end > room {
-		return "", &LimitError{Device: d.device, Needed: g.end, Limit: room, Static: e.memory[0].Static}
+		return "", &LimitError{Device: d.Number, Needed: g.end, Limit: room, Static: e.memory[0].Static}
 	}
 	values := make([]byte, kernels.ScalarsBytes)
 	e.scalars(minibatch).Put(values)
@@ -60,11 +61,11 @@ func (x *evaluation) finite(i int) (bool, error) {
 		return false, err
 	}
 	for _, l := range list {
-		if err := d.compute.s.Launch(l.Launch); err != nil {
+		if err := d.compute.S.Launch(l.Launch); err != nil {
 			return false, err
 		}
 	}
-	layer := d.e.Model.Layers[x.ops[i].layer-1]
+	layer := d.e.Model.Layers[x.ops[i].Layer-1]
 	out := layer.Desc(layer.Output())
 	values := make([]byte, out.Bytes())
 	if err := d.read(x.frames[i].output.Part(0, out.Bytes()), values); err != nil {

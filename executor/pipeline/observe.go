@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/stageops"
+	"plimsoll/executor/internal/table"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/schedule"
@@ -38,10 +41,10 @@ func (d *driver) openObserver() error {
 	if d.e.opt.Observe == nil {
 		return nil
 	}
-	if !d.e.order.plan.RunsSequence() {
-		return fmt.Errorf("%w: ops are observed, and that is for a sequence on one device", ErrPlan)
+	if !d.e.order.Plan.RunsSequence() {
+		return fmt.Errorf("%w: ops are observed, and that is for a sequence on one device", order.ErrPlan)
 	}
-	mem, ok := d.dev.(runtime.Inspector)
+	mem, ok := d.Dev.(runtime.Inspector)
 	if !ok {
 		return ErrNotInspectable
 	}
@@ -50,33 +53,33 @@ func (d *driver) openObserver() error {
 }
 
 // noteObservation notes that an op has left something. Transfers leave nothing new.
-func (d taskCompiler) noteObservation(t *localStage, o *op, f *inFlight) {
-	if d.observer == nil || o.program == nil {
+func (d taskCompiler) noteObservation(t *localStage, o *stageops.Op, f *inFlight) {
+	if d.observer == nil || o.Program == nil {
 		return
 	}
-	number := f.minibatch%d.e.order.repeats*len(t.spec.Ops) + o.number
+	number := f.minibatch%d.e.order.Repeats*len(t.spec.Ops) + o.Number
 	d.observer.left[number] = t.leftBy(d.e.Model, o, &t.slabs[f.slab], &f.at)
-	_ = d.note(command{verb: doObserve, slot: number})
+	_ = d.note(table.Command{Verb: table.DoObserve, Slot: number})
 }
 
 // leftBy lists what an op of a minibatch leaves.
-func (s *localStage) leftBy(m *models.Model, o *op, sb *slab, at *frame) (all []leftBehind) {
-	layer, does := m.Layers[o.layer-1], s.spec.Ops[o.number-1]
+func (s *localStage) leftBy(m *models.Model, o *stageops.Op, sb *slab, at *frame) (all []leftBehind) {
+	layer, does := m.Layers[o.Layer-1], s.spec.Ops[o.Number-1]
 	add := func(what string, of runtime.Span, bytes int64) {
-		all = append(all, leftBehind{Observation{Index: o.number - 1, Op: does, Layer: layer.Name, What: what}, of.Part(0, bytes)})
+		all = append(all, leftBehind{Observation{Index: o.Number - 1, Op: does, Layer: layer.Name, What: what}, of.Part(0, bytes)})
 	}
 	add("random state", sb.scalars, kernels.ScalarsBytes)
 	backward := does.Kind == schedule.Backward
 	switch {
 	case !backward:
-		add("output", span(&o.output, sb, at), layer.Desc(layer.Output()).Bytes())
-	case m.InputGradient || !m.Wiring().Begins(o.layer):
-		for k := range 1 + len(o.joined) {
-			_, gradient := o.ofBranch(k)
+		add("output", span(&o.Output, sb, at), layer.Desc(layer.Output()).Bytes())
+	case m.InputGradient || !m.Wiring().Begins(o.Layer):
+		for k := range 1 + len(o.Joined) {
+			_, gradient := o.OfBranch(k)
 			add("gradient of the input", span(gradient, sb, at), layer.Desc(models.InputOf(k)).Bytes())
 		}
 	}
-	l := &s.layers[o.layer-s.spec.First]
+	l := &s.layers[o.Layer-s.spec.First]
 	for _, q := range l.params {
 		switch {
 		case backward && q.Trained:

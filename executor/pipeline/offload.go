@@ -3,6 +3,8 @@ package pipeline
 import (
 	"context"
 
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
@@ -15,7 +17,7 @@ func (d *driver) openTransfers(t *localStage) (err error) {
 			return err
 		}
 	}
-	if len(t.ops[1].swaps) == 0 {
+	if len(t.ops[1].Swaps) == 0 {
 		return nil
 	}
 	return openHost(d, t.ring.duplex)
@@ -28,7 +30,7 @@ func (d ringCompiler) join(t *localStage) error {
 		return nil
 	}
 	for i, q := range d.queues() {
-		if err := q.record(d.joined[i]); err != nil {
+		if err := q.Record(d.joined[i]); err != nil {
 			return err
 		}
 	}
@@ -37,7 +39,7 @@ func (d ringCompiler) join(t *localStage) error {
 			if k == i {
 				continue
 			}
-			if err := q.wait(ev); err != nil {
+			if err := q.Wait(ev); err != nil {
 				return err
 			}
 		}
@@ -47,10 +49,10 @@ func (d ringCompiler) join(t *localStage) error {
 
 // step notes a step of a minibatch. Where the minibatch is not in the run, the step does nothing, but waits and is waited for like all
 // others. So what a step waits for stands for all that is before it on its stream, as in the middle of a run.
-func (d ringCompiler) step(ctx context.Context, t *localStage, s *step, v instance, in bool) error {
-	q, slot := d.queueOn(s.on), t.ring.slot(v.minibatch)
+func (d ringCompiler) step(ctx context.Context, t *localStage, s *step, v order.Instance, in bool) error {
+	q, slot := d.queueOn(s.on), t.ring.slot(v.Minibatch)
 	for _, p := range s.waits[slot] {
-		if err := d.note(command{verb: doWait, on: q, event: t.ring.steps[p.step].ends[p.slot], played: always}); err != nil {
+		if err := d.note(table.Command{Verb: table.DoWait, On: q, Event: t.ring.steps[p.step].ends[p.slot], Played: table.Always}); err != nil {
 			return err
 		}
 	}
@@ -60,13 +62,13 @@ func (d ringCompiler) step(ctx context.Context, t *localStage, s *step, v instan
 		}
 	}
 	if ev := s.ends[slot]; ev != nil {
-		return d.note(command{verb: doRecord, on: q, event: ev, played: always})
+		return d.note(table.Command{Verb: table.DoRecord, On: q, Event: ev, Played: table.Always})
 	}
 	return nil
 }
 
 // queueOn returns the queue of a stream.
-func (d *driver) queueOn(on stream) queue {
+func (d *driver) queueOn(on stream) table.Queue {
 	switch on {
 	case toHost:
 		return d.toHost
@@ -83,31 +85,31 @@ func (d *driver) queueOn(on stream) queue {
 }
 
 // does issues what a step is.
-func (d ringCompiler) does(ctx context.Context, t *localStage, s *step, v instance) error {
+func (d ringCompiler) does(ctx context.Context, t *localStage, s *step, v order.Instance) error {
 	switch {
 	case s.swap != none:
 		return d.carries(t, s, v)
 	case s.batch:
 		return d.comes(t, v)
-	case s.on >= links || s.kind == pipeline.Update:
+	case s.on >= links || s.Kind == pipeline.Update:
 		return d.issueRecorded(ctx, v)
 	case s.begin:
-		_ = d.note(command{verb: doStart})
+		_ = d.note(table.Command{Verb: table.DoStart})
 		return d.begins(ctx, t, v)
 	}
-	f := t.find(v.minibatch)
+	f := t.find(v.Minibatch)
 	if err := d.part(ctx, t, s, f); err != nil || !s.last {
 		return err
 	}
 	if err := d.ends(t, v, f); err != nil {
 		return err
 	}
-	return d.note(command{verb: doFinish, on: d.compute})
+	return d.note(table.Command{Verb: table.DoFinish, On: d.compute})
 }
 
 // begins begins a task.
-func (d ringCompiler) begins(ctx context.Context, t *localStage, v instance) (err error) {
-	if v.kind == pipeline.F {
+func (d ringCompiler) begins(ctx context.Context, t *localStage, v order.Instance) (err error) {
+	if v.Kind == pipeline.F {
 		_, err = d.beginForward(ctx, t, v)
 	} else {
 		_, err = d.beginBackward(ctx, t, v)
@@ -120,64 +122,64 @@ func (d ringCompiler) begins(ctx context.Context, t *localStage, v instance) (er
 
 // part issues an op of a task, or in simulated time its part of it.
 func (d ringCompiler) part(ctx context.Context, t *localStage, s *step, f *inFlight) error {
-	o := &t.ops[1].tasks[s.kind][s.op]
+	o := &t.ops[1].Tasks[s.Kind][s.op]
 	if d.paced != nil {
-		if err := d.compute.launch(prepared{Launch: d.paced[taskKey{s.kind, s.stage, s.op}]}); err != nil {
+		if err := d.compute.Launch(table.Prepared{Launch: d.paced[order.TaskKey{Kind: s.Kind, Stage: s.Stage, Residue: s.op}]}); err != nil {
 			return err
 		}
 	} else if err := d.op(ctx, t, o, f); err != nil {
 		return err
 	}
-	if s.kind != pipeline.F || s.op != t.ring.leaves || f.from == nil {
+	if s.Kind != pipeline.F || s.op != t.ring.leaves || f.from == nil {
 		return nil
 	}
-	if err := d.compute.record(f.from.freed[f.block]); err != nil {
+	if err := d.compute.Record(f.from.freed[f.block]); err != nil {
 		return err
 	}
 	return d.leaves(f)
 }
 
 // carries issues a transfer.
-func (d ringCompiler) carries(t *localStage, s *step, v instance) error {
-	f := t.find(v.minibatch)
-	sb, m, q := &t.slabs[f.slab], &t.ops[1].swaps[s.swap], d.queueOn(s.on)
-	_ = d.note(command{verb: doBegin})
+func (d ringCompiler) carries(t *localStage, s *step, v order.Instance) error {
+	f := t.find(v.Minibatch)
+	sb, m, q := &t.slabs[f.slab], &t.ops[1].Swaps[s.swap], d.queueOn(s.on)
+	_ = d.note(table.Command{Verb: table.DoBegin})
 	var err error
 	switch {
-	case s.kind == pipeline.B:
-		err = t.ring.copy(q, sb.items[m.to].Part(0, m.bytes), sb.hostCopies[s.swap])
-	case m.from == none:
+	case s.Kind == pipeline.B:
+		err = t.ring.copy(q, sb.items[m.To].Part(0, m.Bytes), sb.hostCopies[s.swap])
+	case m.From == none:
 		err = d.entryGoes(t, f, q, sb.hostCopies[s.swap])
 	default:
-		err = t.ring.copy(q, sb.hostCopies[s.swap], sb.items[m.from].Part(0, m.bytes))
+		err = t.ring.copy(q, sb.hostCopies[s.swap], sb.items[m.From].Part(0, m.Bytes))
 	}
 	if err != nil {
 		return err
 	}
-	return d.note(command{verb: doEnd, on: q})
+	return d.note(table.Command{Verb: table.DoEnd, On: q})
 }
 
 // comes copies the images of a minibatch whose forward is to come, which is what is blamed when that fails.
-func (d ringCompiler) comes(t *localStage, v instance) error {
+func (d ringCompiler) comes(t *localStage, v order.Instance) error {
 	p := &d.staging[t.stage]
 	i := p.arrivals % stagingSlots
 	p.arrivals++
 	if err := d.fillsSlot(t, i); err != nil {
 		return err
 	}
-	_ = d.note(command{verb: doBegin})
-	sb := &t.slabs[t.ring.slot(v.minibatch)]
+	_ = d.note(table.Command{Verb: table.DoBegin})
+	sb := &t.slabs[t.ring.slot(v.Minibatch)]
 	if err := t.ring.copy(d.batches, sb.images[0].Part(0, p.images[i].Bytes), p.images[i]); err != nil {
 		return err
 	}
-	return d.note(command{verb: doEnd, on: d.batches})
+	return d.note(table.Command{Verb: table.DoEnd, On: d.batches})
 }
 
 // copy copies between host and device in pieces.
-func (r *ring) copy(q queue, dst, src runtime.Span) error {
+func (r *ring) copy(q table.Queue, dst, src runtime.Span) error {
 	for at := int64(0); at < src.Bytes; at += r.piece {
 		n := min(r.piece, src.Bytes-at)
-		if err := q.copy(dst.Part(at, n), src.Part(at, n)); err != nil {
+		if err := q.Copy(dst.Part(at, n), src.Part(at, n)); err != nil {
 			return err
 		}
 	}
@@ -186,17 +188,17 @@ func (r *ring) copy(q queue, dst, src runtime.Span) error {
 
 // entryGoes copies the input of a stage to the host. The block in which it has come is free when that is done, and the last op
 // of the forward that reads it: its sender waits for both.
-func (d ringCompiler) entryGoes(t *localStage, f *inFlight, q queue, hostCopy runtime.Span) error {
+func (d ringCompiler) entryGoes(t *localStage, f *inFlight, q table.Queue, hostCopy runtime.Span) error {
 	if f.from == nil { // the images, which are in the ring
 		return t.ring.copy(q, hostCopy, f.entry.Part(0, hostCopy.Bytes))
 	}
-	if err := q.wait(f.from.arrived[f.block]); err != nil {
+	if err := q.Wait(f.from.arrived[f.block]); err != nil {
 		return err
 	}
 	if err := t.ring.copy(q, hostCopy, f.entry.Part(0, hostCopy.Bytes)); err != nil {
 		return err
 	}
-	if err := q.record(f.from.copied[f.block]); err != nil {
+	if err := q.Record(f.from.copied[f.block]); err != nil {
 		return err
 	}
 	return d.leaves(f)
@@ -214,11 +216,11 @@ func (d ringCompiler) leaves(f *inFlight) error {
 }
 
 // ends ends a task.
-func (d ringCompiler) ends(t *localStage, v instance, f *inFlight) error {
+func (d ringCompiler) ends(t *localStage, v order.Instance, f *inFlight) error {
 	if err := d.watch.end(d.compute); err != nil {
 		return err
 	}
-	if v.kind == pipeline.F {
+	if v.Kind == pipeline.F {
 		return d.endForward(t, f)
 	}
 	return d.endBackward(t, v, f)

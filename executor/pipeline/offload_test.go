@@ -11,6 +11,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/stageops"
+	"plimsoll/executor/internal/table"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -26,7 +29,7 @@ import (
 func carrying(st pipeline.Stage, take func() bool) (seq schedule.Sequence) {
 	ops := st.Ops
 	if len(ops) == 0 {
-		ops = storeAll(st)
+		ops = stageops.StoreAll(st)
 	}
 	instruction := slices.IndexFunc(ops, func(o schedule.Op) bool { return o.Layer == st.Last }) + 1
 	gone := map[int]bool{}
@@ -214,26 +217,26 @@ func racesWithout(t *testing.T, w *Workload, lib kernels.Library, c Costs, plan 
 // dropOne leaves out one of the waits of a plan's rings, in all periods.
 func dropOne(e *Executor, r *rand.Rand) {
 	type wait struct {
-		of *row
-		c  *command
+		of *table.Row
+		c  *table.Command
 	}
 	var all []wait
 	for _, d := range e.drivers {
-		for i := range d.table.rows {
-			r := &d.table.rows[i]
-			for c := range r.commands() {
-				if w := (wait{r, c}); c.verb == doWait && c.played == always && !slices.Contains(all, w) {
+		for i := range d.table.Rows {
+			r := &d.table.Rows[i]
+			for c := range r.Commands() {
+				if w := (wait{r, c}); c.Verb == table.DoWait && c.Played == table.Always && !slices.Contains(all, w) {
 					all = append(all, w)
 				}
 			}
 		}
 	}
 	w := all[r.IntN(len(all))]
-	for _, list := range w.of.lists {
+	for _, list := range w.of.Lists {
 		for i := range list {
-			for k, c := range list[i].variants {
+			for k, c := range list[i].Variants {
 				if c == w.c {
-					list[i].variants[k] = &command{played: never}
+					list[i].Variants[k] = &table.Command{Played: table.Never}
 				}
 			}
 		}
@@ -260,29 +263,29 @@ func TestTransfersTouchExactlyThePredictedMemory(t *testing.T) {
 		must(t, err)
 		end := func(d *driver, space runtime.Space, from, to int64) int64 {
 			all := make([]byte, to)
-			must(t, on[d.device].Device.(runtime.Inspector).Peek(runtime.Span{Space: space, Bytes: to}, all))
+			must(t, on[d.Number].Device.(runtime.Inspector).Peek(runtime.Span{Space: space, Bytes: to}, all))
 			return from + int64(len(bytes.TrimRight(all[from:], "\xff")))
 		}
 		for _, d := range e.drivers {
-			m := needs[d.device]
+			m := needs[d.Number]
 			for _, s := range []runtime.Span{{Offset: m.Static, Bytes: m.Extent + beyond - m.Static}, {Space: runtime.Host, Bytes: d.hostBytes}} {
-				must(t, on[d.device].Device.(runtime.Inspector).Fill(s, 0xFF))
+				must(t, on[d.Number].Device.(runtime.Inspector).Fill(s, 0xFF))
 			}
 		}
 		must(t, e.Run(t.Context(), 12))
 		for _, d := range e.drivers {
-			m := needs[d.device]
+			m := needs[d.Number]
 			if got := end(d, runtime.Arena, m.Static, m.Extent+beyond); got > m.Extent || got <= m.Extent-2*kernels.Alignment || m.Peak > m.Extent {
-				t.Errorf("seed %d, device %d: wrote up to byte %d, predicted %+v", seed, d.device, got, m)
+				t.Errorf("seed %d, device %d: wrote up to byte %d, predicted %+v", seed, d.Number, got, m)
 			}
 			if m.Offloaded == 0 {
 				continue
 			}
 			if got := end(d, runtime.Host, d.hostBytes-m.Offloaded, d.hostBytes); got <= d.hostBytes-2*kernels.Alignment {
-				t.Errorf("seed %d, device %d: wrote up to byte %d of the host, predicted %+v", seed, d.device, got, m)
+				t.Errorf("seed %d, device %d: wrote up to byte %d of the host, predicted %+v", seed, d.Number, got, m)
 			}
-			if err := on[d.device].Device.(runtime.Inspector).Peek(runtime.Span{Space: runtime.Host, Offset: d.hostBytes, Bytes: 1}, make([]byte, 1)); err == nil {
-				t.Errorf("seed %d, device %d: more page-locked memory than %d bytes", seed, d.device, d.hostBytes)
+			if err := on[d.Number].Device.(runtime.Inspector).Peek(runtime.Span{Space: runtime.Host, Offset: d.hostBytes, Bytes: 1}, make([]byte, 1)); err == nil {
+				t.Errorf("seed %d, device %d: more page-locked memory than %d bytes", seed, d.Number, d.hostBytes)
 			}
 			looked++
 		}
@@ -382,11 +385,11 @@ func TestImagesThatDoNotComeAreNamed(t *testing.T) {
 			t.Fatal("images do not come ahead, in a copy each")
 		}
 		after := minibatch
-		s := failing{d.batches.s, &after, broken}
-		for i := range d.table.rows {
-			for c := range d.table.rows[i].commands() {
-				if c.on.number == d.batches.number && c.on.of != nil {
-					c.on.s = s
+		s := failing{d.batches.S, &after, broken}
+		for i := range d.table.Rows {
+			for c := range d.table.Rows[i].Commands() {
+				if c.On.Number == d.batches.Number && c.On.Of != nil {
+					c.On.S = s
 				}
 			}
 		}
@@ -394,7 +397,7 @@ func TestImagesThatDoNotComeAreNamed(t *testing.T) {
 		if !errors.Is(err, broken) {
 			t.Errorf("%v", err)
 		}
-		wantTask(t, e, err, d.device, "F0", 20+minibatch)
+		wantTask(t, e, err, d.Number, "F0", 20+minibatch)
 	}
 }
 
@@ -409,17 +412,17 @@ func TestATaskIsNamedBehindATransferInIt(t *testing.T) {
 	inside := 0
 	for _, d := range e.drivers {
 		d.begin()
-		var outer, inner *instance
-		must(t, d.table.play(newBound(12), func(c *command, v *instance) error {
+		var outer, inner *order.Instance
+		must(t, d.table.Play(order.NewBound(12), func(c *table.Command, v *order.Instance) error {
 			is := *v
-			switch c.verb {
-			case doBegin:
+			switch c.Verb {
+			case table.DoBegin:
 				inner = &is
-			case doStart:
+			case table.DoStart:
 				outer = &is
-			case doEnd:
+			case table.DoEnd:
 				inner = nil
-			case doFinish:
+			case table.DoFinish:
 				outer = nil
 			default:
 				return nil
@@ -427,7 +430,7 @@ func TestATaskIsNamedBehindATransferInIt(t *testing.T) {
 			if err := d.playCommand(t.Context(), c, v); err != nil {
 				return err
 			}
-			if c.verb == doEnd && outer != nil {
+			if c.Verb == table.DoEnd && outer != nil {
 				inside++
 			}
 			want := outer
@@ -436,15 +439,15 @@ func TestATaskIsNamedBehindATransferInIt(t *testing.T) {
 			}
 			if want == nil {
 				if got := d.status(); !strings.HasPrefix(got, "waits for its streams") {
-					t.Errorf("behind %s of minibatch %d: %s", v.name(), v.minibatch, got)
+					t.Errorf("behind %s of minibatch %d: %s", v.Name(), v.Minibatch, got)
 				}
 				return nil
 			}
 			task := *want
-			task.layer = 0 // a status names the task that a transfer is for
-			text := fmt.Sprintf("issues %s of minibatch %d", task.name(), want.minibatch)
+			task.Layer = 0 // a status names the task that a transfer is for
+			text := fmt.Sprintf("issues %s of minibatch %d", task.Name(), want.Minibatch)
 			if got := d.status(); !strings.HasPrefix(got, text) || d.now != *want {
-				t.Errorf("behind %s of minibatch %d: %s, want %s", v.name(), v.minibatch, got, text)
+				t.Errorf("behind %s of minibatch %d: %s, want %s", v.Name(), v.Minibatch, got, text)
 			}
 			return nil
 		}))
@@ -463,7 +466,7 @@ func lag(r *ring, planned []pipeline.Span, period float64, periods int) (worst f
 	for j := range periods {
 		for i := range r.steps {
 			s := &r.steps[i]
-			slot := mod(j+s.shift, r.slots)
+			slot := mod(j+s.Shift, r.slots)
 			due, start := planned[i].Start+float64(j)*period, free[s.on]
 			for _, p := range s.waits[slot] {
 				start = max(start, ends[p])
@@ -495,24 +498,24 @@ func stepTimes(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, x *local
 		switch {
 		case s.swap != none:
 			p := swaps[x.stage][s.swap]
-			if start, length = entered+p.Back, p.Seconds; s.kind == pipeline.F {
+			if start, length = entered+p.Back, p.Seconds; s.Kind == pipeline.F {
 				start = entered + p.Out
 			}
 		case s.batch:
 			length = float64(w.Model.Input.Bytes()) / c.Platform.Host
 			start = entered - length
-		case s.kind == pipeline.Update:
+		case s.Kind == pipeline.Update:
 			start = k.span(pipeline.B, x.stage, 0).End
-		case s.kind.Communication():
-			start, length = k.span(s.kind, s.stage, 0).Start, k.length(s.kind, s.stage, 0)
+		case s.Kind.Communication():
+			start, length = k.span(s.Kind, s.Stage, 0).Start, k.length(s.Kind, s.Stage, 0)
 		case s.begin:
-			start = k.span(s.kind, x.stage, 0).Start
+			start = k.span(s.Kind, x.stage, 0).Start
 			now = start
 		default:
 			start, length = now, s.length
 			now += length
 		}
-		start += float64(s.shift) * plan.Period
+		start += float64(s.Shift) * plan.Period
 		all = append(all, pipeline.Span{Start: start, End: start + length})
 	}
 	return all

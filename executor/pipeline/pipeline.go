@@ -11,6 +11,9 @@ import (
 	"sync/atomic"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/stageops"
+	"plimsoll/executor/internal/table"
 	"plimsoll/models"
 	"plimsoll/runtime"
 )
@@ -22,8 +25,8 @@ import (
 type Executor struct {
 	*Workload
 	opt           Options
-	order         *order
-	rules         []rule        // by stage
+	order         *order.Order
+	rules         []order.Rule  // by stage
 	delays        []float64     // by stage, where PipeMare corrects them
 	discrepancies []discrepancy // by stage
 	replicas      []sumChannels // by stage
@@ -73,13 +76,13 @@ type Segment struct {
 
 // runningSegment is a segment while it runs.
 type runningSegment struct {
-	*bound
+	*order.Bound
 	save bool
 }
 
 // driver returns that of a device.
 func (e *Executor) driver(device int) *driver {
-	return e.drivers[slices.IndexFunc(e.drivers, func(d *driver) bool { return d.device == device })]
+	return e.drivers[slices.IndexFunc(e.drivers, func(d *driver) bool { return d.Number == device })]
 }
 
 // drain empties a channel of Go.
@@ -97,11 +100,11 @@ func drain[T any](c chan T) {
 type evaluation struct {
 	stage   *localStage
 	driver  *driver
-	ops     []op
+	ops     []stageops.Op
 	frames  []frame
-	pixels  []runtime.Span // where images are bytes: of each branch
-	numbers []prepared     // likewise, what makes numbers of them
-	inputs  []runtime.Span // of the branches; of a later stage a_{i-1}, the output of the stage before when that is on the same device
+	pixels  []runtime.Span   // where images are bytes: of each branch
+	numbers []table.Prepared // likewise, what makes numbers of them
+	inputs  []runtime.Span   // of the branches; of a later stage a_{i-1}, the output of the stage before when that is on the same device
 	output  runtime.Span
 	next    *evaluation // nil for the last
 	link    runtime.Stream
@@ -122,10 +125,10 @@ type evaluation struct {
 // a line follow each other alike on its devices. Dry runs check both: there a driver goes on only when all others of the line have come.
 type collective struct {
 	line       []int
-	number     int                 // among those of all stages
-	come, gone []chan int          // in dry runs, by place in the line: what a device adds up next, to the first one; that it may
-	turns      [2][]chan struct{}  // of tables, likewise
-	launches   map[[3]int]prepared // by device, slot and first bucket
+	number     int                       // among those of all stages
+	come, gone []chan int                // in dry runs, by place in the line: what a device adds up next, to the first one; that it may
+	turns      [2][]chan struct{}        // of tables, likewise
+	launches   map[[3]int]table.Prepared // by device, slot and first bucket
 }
 
 // reducer adds up the gradients of a stage that has several devices, where the plan does not say when (synchronization). The sum goes from replica to replica, in the order of
@@ -197,7 +200,7 @@ func inOrder(parts ...func() error) error {
 // own returns the drivers of this process.
 func (e *Executor) own() (all []*driver) {
 	for _, d := range e.drivers {
-		if e.here(d.device) {
+		if e.here(d.Number) {
 			all = append(all, d)
 		}
 	}

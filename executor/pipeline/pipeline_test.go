@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/table"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/kernels/cpu"
@@ -297,7 +298,7 @@ func TestFlushSchedulesAreGradientAccumulation(t *testing.T) {
 
 // replicas returns which of its devices, in the order of the plan, a stage has a minibatch on.
 func replicas(e *Executor, plan *pipeline.Plan) func(stage, minibatch int) int {
-	return func(s, m int) int { return slices.Index(plan.Stages[s].Devices, e.order.on[s][m%e.order.repeats]) }
+	return func(s, m int) int { return slices.Index(plan.Stages[s].Devices, e.order.On[s][m%e.order.Repeats]) }
 }
 
 // delays returns how many minibatches are in flight in each stage, without the one that enters.
@@ -413,9 +414,9 @@ func TestStatisticsGoWhereSegmentsEnd(t *testing.T) {
 		must(t, e.RunUntil(t.Context(), nil, Segment{Minibatches: 8}, Segment{Minibatches: 4}))
 		replicasAgree(t, e)
 		for _, d := range e.drivers[:2] {
-			shares := func(c *command) bool { return c.verb == doGive }
-			if !slices.ContainsFunc(d.table.ends, func(x ending) bool { return slices.ContainsFunc(x.shares, shares) }) {
-				t.Errorf("%s: device %d does not share its statistics behind a segment", name, d.device)
+			shares := func(c *table.Command) bool { return c.Verb == table.DoGive }
+			if !slices.ContainsFunc(d.table.Ends, func(x table.Ending) bool { return slices.ContainsFunc(x.Shares, shares) }) {
+				t.Errorf("%s: device %d does not share its statistics behind a segment", name, d.Number)
 			}
 		}
 	}

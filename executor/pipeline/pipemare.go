@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"plimsoll/executor/internal/order"
 	"plimsoll/planner/pipeline"
 )
 
@@ -25,9 +26,9 @@ func (e *Executor) checkPipeMare() error {
 	case p == nil:
 		return nil
 	case p.Anneal < 0 || p.Anneal == 0 && p.Decay == 0:
-		return fmt.Errorf("%w: PipeMare with Anneal %d and Decay %v: want at least 1 update, or a decay", ErrPlan, p.Anneal, p.Decay)
-	case e.order.plan.IsFlush() || e.order.plan.Versions != pipeline.Latest:
-		return fmt.Errorf("%w: PipeMare corrects weight versions %q, the plan's are %q", ErrPlan, pipeline.Latest, e.order.plan.Versions)
+		return fmt.Errorf("%w: PipeMare with Anneal %d and Decay %v: want at least 1 update, or a decay", order.ErrPlan, p.Anneal, p.Decay)
+	case e.order.Plan.IsFlush() || e.order.Plan.Versions != pipeline.Latest:
+		return fmt.Errorf("%w: PipeMare corrects weight versions %q, the plan's are %q", order.ErrPlan, pipeline.Latest, e.order.Plan.Versions)
 	}
 	e.delays = e.Delays()
 	return nil
@@ -38,11 +39,11 @@ func (e *Executor) checkPipeMare() error {
 // 1F1B, stage s of n, from 0, and an update for each minibatch: n-1-s.
 func (e *Executor) Delays() []float64 {
 	missed := make([]float64, len(e.rules))
-	n := 2 * e.order.long() * e.order.repeats * e.group // in the second half: whole periods, and whole updates everywhere
+	n := 2 * e.order.Long() * e.order.Repeats * e.group // in the second half: whole periods, and whole updates everywhere
 	for s, r := range e.rules {
-		at := e.order.made(r, s, n)
+		at := e.order.Made(r, s, n)
 		for m := n / 2; m < n; m++ {
-			missed[s] += float64(m/r.group - at[m])
+			missed[s] += float64(m/r.Group - at[m])
 		}
 		missed[s] /= float64(n - n/2)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"plimsoll/executor/internal/order"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime/host"
@@ -55,14 +56,14 @@ func TestDelaysAreCountedInUpdates(t *testing.T) {
 		apart, local int // local: backwards of an update, on each of the two
 		want         float64
 	}{{0, 1, 0}, {1, 1, 1}, {2, 1, 2}, {1, 2, 0.5}, {2, 2, 1}, {3, 2, 1.5}, {1, 4, 0.25}} {
-		o := &order{plan: &pipeline.Plan{}, repeats: 2, split: []bool{false}, on: [][]int{{0, 1}}}
+		o := &order.Order{Plan: &pipeline.Plan{}, Repeats: 2, Split: []bool{false}, On: [][]int{{0, 1}}}
 		for d := range 2 {
-			o.instructions = append(o.instructions, []instruction{
-				{kind: pipeline.F, shift: d + 2*x.apart}, {kind: pipeline.B, shift: d, place: pipeline.Place{Half: 1}},
-				{kind: pipeline.Update, shift: 0, place: pipeline.Place{Half: 2}}, {kind: pipeline.Update, shift: 1, place: pipeline.Place{Half: 2}},
+			o.Instructions = append(o.Instructions, []order.Instruction{
+				{Kind: pipeline.F, Shift: d + 2*x.apart}, {Kind: pipeline.B, Shift: d, Place: pipeline.Place{Half: 1}},
+				{Kind: pipeline.Update, Shift: 0, Place: pipeline.Place{Half: 2}}, {Kind: pipeline.Update, Shift: 1, Place: pipeline.Place{Half: 2}},
 			})
 		}
-		e := &Executor{order: o, group: 2 * x.local, rules: []rule{{mode: pipeline.Latest, group: 2 * x.local, speaks: 1}}}
+		e := &Executor{order: o, group: 2 * x.local, rules: []order.Rule{{Mode: pipeline.Latest, Group: 2 * x.local, Speaks: 1}}}
 		if got := e.Delays(); len(got) != 1 || got[0] != x.want {
 			t.Errorf("%+v: delays %v", x, got)
 		}
@@ -82,7 +83,7 @@ func TestPipeMareIsRefusedWhereItCorrectsNothing(t *testing.T) {
 		{"1f1b-flush", Options{PipeMare: &PipeMare{Anneal: 5}}, pipeline.Options{Microbatches: 4}},
 		{"ampnet", Options{PipeMare: &PipeMare{}}, pipeline.Options{}},
 	} {
-		if _, err := Needs(w, c, planFor(t, x.name, c, x.plan), x.opt); !errors.Is(err, ErrPlan) {
+		if _, err := Needs(w, c, planFor(t, x.name, c, x.plan), x.opt); !errors.Is(err, order.ErrPlan) {
 			t.Errorf("%s with %+v: error %v, want ErrPlan", x.name, x.opt, err)
 		}
 	}

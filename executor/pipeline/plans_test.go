@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/table"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/models"
 	"plimsoll/planner"
@@ -282,12 +283,12 @@ func TestWaitsOfTransfersAreNeeded(t *testing.T) {
 			continue
 		}
 		must(t, err)
-		for _, x := range slices.Collect(e.drivers[0].table.commands()) {
-			if x.verb != doWait {
+		for _, x := range slices.Collect(e.drivers[0].table.Commands()) {
+			if x.Verb != table.DoWait {
 				continue
 			}
 			was := *x
-			x.verb, x.event = doBegin, nil
+			x.Verb, x.Event = table.DoBegin, nil
 			if e.prove() != nil {
 				found++
 			}

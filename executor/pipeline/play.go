@@ -2,6 +2,8 @@ package pipeline
 
 import (
 	"context"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 )
 
 // run plays the table for some segments and waits for all that it has issued.
@@ -13,11 +15,11 @@ func (d *driver) run(ctx context.Context, running []runningSegment) error {
 		return err
 	}
 	for i, l := range running {
-		if !l.in(0) {
+		if !l.In(0) {
 			break
 		}
 		if i > 0 {
-			d.follow(d.done + running[i-1].end())
+			d.follow(d.done + running[i-1].End())
 		}
 		if err := d.segment(ctx, l); err != nil {
 			return err
@@ -40,16 +42,16 @@ func (d *driver) follow(done int) {
 // of the next one is: what a driver sends and grants in a segment comes after all that it sends and grants in the segment
 // before.
 func (d *driver) segment(ctx context.Context, l runningSegment) error {
-	play := func(c *command, v *instance) error {
+	play := func(c *table.Command, v *order.Instance) error {
 		if err := d.playCommand(ctx, c, v); err != nil {
 			return d.failed(*v, err)
 		}
 		return nil
 	}
-	if err := d.table.segment(l.bound, d.table.isStaged(d.waitingBatch, d.done), play); err != nil {
+	if err := d.table.Segment(l.Bound, d.table.IsStaged(d.waitingBatch, d.done), play); err != nil {
 		return err
 	}
-	if err := d.fillEarly(d.done + l.end()); err != nil {
+	if err := d.fillEarly(d.done + l.End()); err != nil {
 		return err
 	}
 	if err := d.settleNorm(); err != nil {
@@ -65,48 +67,48 @@ func (d *driver) segment(ctx context.Context, l runningSegment) error {
 	if !l.save {
 		return nil
 	}
-	return d.save(ctx, d.done+l.end())
+	return d.save(ctx, d.done+l.End())
 }
 
 // waitingBatch returns the minibatch whose batch waits on the device for a stage; none.
 func (d *driver) waitingBatch(stage int) int { return d.staging[stage].ahead }
 
 // playCommand does what a command says for a minibatch.
-func (d *driver) playCommand(ctx context.Context, c *command, v *instance) error {
-	switch c.verb {
-	case doGive:
-		c.turn <- struct{}{}
-	case doTake:
+func (d *driver) playCommand(ctx context.Context, c *table.Command, v *order.Instance) error {
+	switch c.Verb {
+	case table.DoGive:
+		c.Turn <- struct{}{}
+	case table.DoTake:
 		select {
-		case <-c.turn:
+		case <-c.Turn:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-	case doWork:
+	case table.DoWork:
 		return d.works(c, v)
-	case doBegin:
+	case table.DoBegin:
 		d.starts(*v)
 		d.current = d.recorder.add(*v, d.done)
 		return context.Cause(ctx)
-	case doEnd:
+	case table.DoEnd:
 		d.progress.end()
 		if outer, inside := d.recorder.around(d.done); inside {
 			d.now = outer
 			d.progress.resume(outer)
 		}
-		return d.current.close(c.on)
-	case doAudit:
+		return d.current.close(c.On)
+	case table.DoAudit:
 		return d.auditOp(v)
-	case doObserve:
-		return d.observe(c.slot)
-	case doStart:
+	case table.DoObserve:
+		return d.observe(c.Slot)
+	case table.DoStart:
 		d.starts(*v)
 		d.recorder.start(*v, d.done)
 		return context.Cause(ctx)
-	case doFinish:
+	case table.DoFinish:
 		d.recorder.begun = nil
 		d.progress.end()
-		return d.recorder.add(*v, d.done).close(c.on)
+		return d.recorder.add(*v, d.done).close(c.On)
 	default:
 		return d.put(c)
 	}
@@ -114,20 +116,20 @@ func (d *driver) playCommand(ctx context.Context, c *command, v *instance) error
 }
 
 // works does what the host has to do for a minibatch.
-func (d *driver) works(c *command, v *instance) error {
-	switch c.work {
-	case fillBatch:
-		return d.fill(c, v.minibatch)
-	case fillAhead:
-		return d.staging[c.stage].fillAhead(d, c.slot, d.done+v.minibatch)
-	case awaitResult:
-		return d.awaitResult(c, v.minibatch)
-	case fillUpdate:
-		return d.fillScalars(c, v.minibatch)
-	case awaitNorm:
-		d.guard.awaited = v.minibatch
+func (d *driver) works(c *table.Command, v *order.Instance) error {
+	switch c.Work {
+	case table.FillBatch:
+		return d.fill(c, v.Minibatch)
+	case table.FillAhead:
+		return d.staging[c.Stage].fillAhead(d, c.Slot, d.done+v.Minibatch)
+	case table.AwaitResult:
+		return d.awaitResult(c, v.Minibatch)
+	case table.FillUpdate:
+		return d.fillScalars(c, v.Minibatch)
+	case table.AwaitNorm:
+		d.guard.awaited = v.Minibatch
 		return nil
-	case stampStart:
+	case table.StampStart:
 		return d.watch.stamp(c, v)
 	}
 	return d.watch.stampEnd(c)

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/stageops"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/pipeline"
@@ -60,13 +62,13 @@ func matches(m *models.Model, plan *pipeline.Plan) error {
 	}
 	if !slices.EqualFunc(plan.Portals, m.Portals, same) || len(m.Portals) > 0 && !slices.Equal(m.Lasts, lasts(plan)) {
 		return fmt.Errorf("%w: it has the portals %v in stages that end with layers %v, the model is compiled for %v and %v",
-			ErrPlan, plan.Portals, lasts(plan), m.Portals, m.Lasts)
+			order.ErrPlan, plan.Portals, lasts(plan), m.Portals, m.Lasts)
 	}
 	return nil
 }
 
 // checkPortals refuses, with ErrPlan, a workload that is not compiled for the plan's portals.
-func (e *Executor) checkPortals() error { return matches(e.Model, e.order.plan) }
+func (e *Executor) checkPortals() error { return matches(e.Model, e.order.Plan) }
 
 // carried returns the programs of the layers when all skips are carried: an evaluation has no portals.
 func (e *Executor) carried() []*models.Programs {
@@ -97,10 +99,10 @@ func (e *Executor) layPortals(t *localStage, g *allocator) {
 		}
 		switch t.stage {
 		case p.To:
-			in.deltas.layOut(g, e.order.waiting(p, t.device), p.Bytes, 1)
+			in.deltas.layOut(g, e.order.Waiting(p, t.device), p.Bytes, 1)
 			t.portalInputs = append(t.portalInputs, in) // portals are in the order of their branches
 		case p.From:
-			for range e.order.returning(p, t.device) {
+			for range e.order.Returning(p, t.device) {
 				out.returns = append(out.returns, g.alloc(p.Bytes))
 			}
 			t.portalOutputs = append(t.portalOutputs, out)
@@ -137,8 +139,8 @@ func (d taskCompiler) skips(ctx context.Context, t *localStage, f *inFlight) (er
 	for i := range t.portalInputs {
 		x := &t.portalInputs[i]
 		p := skipTensor{block: none, returned: none}
-		from := d.e.order.on[x.From][d.e.order.residue(f.minibatch)]
-		if from == d.device {
+		from := d.e.order.On[x.From][d.e.order.Residue(f.minibatch)]
+		if from == d.Number {
 			p.span = d.stages[x.From].skip(&x.Portal, f.minibatch)
 		} else if err = d.fetch(ctx, x.in[from], f.minibatch, &p); err != nil {
 			return err
@@ -159,8 +161,8 @@ func (d taskCompiler) fetch(ctx context.Context, l *channel, minibatch int, p *s
 func (d taskCompiler) deltas(ctx context.Context, t *localStage, f *inFlight) error {
 	for i := range t.portalOutputs {
 		x, p := &t.portalOutputs[i], &f.deltas[i]
-		from := d.e.order.on[x.To][d.e.order.residue(f.minibatch)]
-		if from == d.device {
+		from := d.e.order.On[x.To][d.e.order.Residue(f.minibatch)]
+		if from == d.Number {
 			p.span = x.returns[p.returned]
 		} else if err := d.fetch(ctx, x.back[from], f.minibatch, p); err != nil {
 			return err
@@ -174,7 +176,7 @@ func (d taskCompiler) deltas(ctx context.Context, t *localStage, f *inFlight) er
 func (d taskCompiler) targets(t *localStage, f *inFlight) (err error) {
 	for i := range t.portalInputs {
 		x, p := &t.portalInputs[i], &f.skips[i]
-		if d.e.order.onDevice(x.From, f.minibatch, d.device) {
+		if d.e.order.OnDevice(x.From, f.minibatch, d.Number) {
 			maker := d.stages[x.From]
 			out := &maker.portalOutputs[x.Exit-1]
 			returned := pop(&out.freeReturns)
@@ -226,27 +228,27 @@ func (d taskCompiler) releaseSkips(all []skipTensor) error {
 }
 
 // sendThrough issues a communication through a portal.
-func (d taskCompiler) sendThrough(ctx context.Context, v instance) error {
-	if v.kind == pipeline.CF {
-		t := d.stages[v.stage]
-		i := slices.IndexFunc(t.portalOutputs, func(x portalOutput) bool { return x.To == v.far })
+func (d taskCompiler) sendThrough(ctx context.Context, v order.Instance) error {
+	if v.Kind == pipeline.CF {
+		t := d.stages[v.Stage]
+		i := slices.IndexFunc(t.portalOutputs, func(x portalOutput) bool { return x.To == v.Far })
 		x := &t.portalOutputs[i]
-		if t.opsOf(v.minibatch).out.in == inSentOutput {
-			return d.sendFrom(ctx, &t.outputs, x.out[v.to], v, 1+i, x.Offset)
+		if t.opsOf(v.Minibatch).Out.In == stageops.InSentOutput {
+			return d.sendFrom(ctx, &t.outputs, x.out[v.To], v, 1+i, x.Offset)
 		}
-		return d.message(ctx, x.out[v.to], v, t.slabs[t.find(v.minibatch).slab].forward, t.skip(&x.Portal, v.minibatch), nil)
+		return d.message(ctx, x.out[v.To], v, t.slabs[t.find(v.Minibatch).slab].forward, t.skip(&x.Portal, v.Minibatch), nil)
 	}
-	t := d.stages[v.far]
-	x := &t.portalInputs[slices.IndexFunc(t.portalInputs, func(x portalInput) bool { return x.From == v.stage })]
-	return d.sendFrom(ctx, &x.deltas, x.away[v.to], v, 0, 0)
+	t := d.stages[v.Far]
+	x := &t.portalInputs[slices.IndexFunc(t.portalInputs, func(x portalInput) bool { return x.From == v.Stage })]
+	return d.sendFrom(ctx, &x.deltas, x.away[v.To], v, 0, 0)
 }
 
 // bindPortals lets an op that stands at portals find what goes through them.
-func (d taskCompiler) bindPortals(t *localStage, o *op, f *inFlight, at *frame) {
-	if o.layer == t.spec.First && len(t.portalInputs) > 0 {
+func (d taskCompiler) bindPortals(t *localStage, o *stageops.Op, f *inFlight, at *frame) {
+	if o.Layer == t.spec.First && len(t.portalInputs) > 0 {
 		at.skips = f.skips
 	}
-	if o.layer == t.spec.Last && len(t.portalOutputs) > 0 {
+	if o.Layer == t.spec.Last && len(t.portalOutputs) > 0 {
 		at.deltas = f.deltas
 	}
 	at.portals = d.binder.portals(at)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"plimsoll/executor/internal/order"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/pipeline"
@@ -349,14 +350,14 @@ func touches(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, n int) {
 	e, err := New(w, on, c, plan, opt)
 	must(t, err)
 	for _, d := range e.drivers {
-		must(t, on[d.device].Device.(runtime.Inspector).Fill(runtime.Span{Offset: e.memory[d.device].Static, Bytes: opt.Limits[d.device] - e.memory[d.device].Static}, 0xFF))
+		must(t, on[d.Number].Device.(runtime.Inspector).Fill(runtime.Span{Offset: e.memory[d.Number].Static, Bytes: opt.Limits[d.Number] - e.memory[d.Number].Static}, 0xFF))
 	}
 	must(t, e.Run(context.Background(), n))
 	for _, d := range e.drivers {
 		look := make([]byte, beyond)
-		must(t, on[d.device].Device.(runtime.Inspector).Peek(runtime.Span{Offset: needs[d.device].Extent, Bytes: beyond}, look))
+		must(t, on[d.Number].Device.(runtime.Inspector).Peek(runtime.Span{Offset: needs[d.Number].Extent, Bytes: beyond}, look))
 		if i := slices.IndexFunc(look, func(b byte) bool { return b != 0xFF }); i >= 0 {
-			t.Errorf("device %d wrote byte %d behind the last", d.device, i)
+			t.Errorf("device %d wrote byte %d behind the last", d.Number, i)
 		}
 	}
 }
@@ -367,10 +368,10 @@ func TestAWorkloadMustBeForThePortals(t *testing.T) {
 	c := costs(w, 4, 4)
 	plan := planFor(t, "1f1b-flush", c, pipeline.Options{Microbatches: 4})
 	straight, s := straightened(t, w, lib, c, plan, pipeline.Late)
-	if _, err := Needs(w, c, straight, Options{}); !errors.Is(err, ErrPlan) {
+	if _, err := Needs(w, c, straight, Options{}); !errors.Is(err, order.ErrPlan) {
 		t.Errorf("a workload without portals: %v", err)
 	}
-	if _, err := Needs(s, c, plan, Options{}); !errors.Is(err, ErrPlan) {
+	if _, err := Needs(s, c, plan, Options{}); !errors.Is(err, order.ErrPlan) {
 		t.Errorf("a plan without portals: %v", err)
 	}
 }

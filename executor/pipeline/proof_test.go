@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"plimsoll/executor/internal/hazard"
+	"plimsoll/executor/internal/table"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime/host"
 )
@@ -73,31 +74,31 @@ var mutations = []struct {
 }
 
 // played returns what each driver issues in the first segment that is proved.
-func (e *Executor) played() (lists [][]played) {
+func (e *Executor) played() (lists [][]table.Played) {
 	for _, d := range e.drivers {
-		lists = append(lists, d.table.list(d.tableDevice, e.provenSegments()[0]))
+		lists = append(lists, d.table.List(d.Device, e.provenSegments()[0]))
 	}
 	return lists
 }
 
 // issuedTwice goes through lists of what drivers issue, each twice.
-func issuedTwice(lists [][]played) (sources []iter.Seq[[]played]) {
+func issuedTwice(lists [][]table.Played) (sources []iter.Seq[[]table.Played]) {
 	for _, list := range lists {
-		sources = append(sources, slices.Values([][]played{list, list}))
+		sources = append(sources, slices.Values([][]table.Played{list, list}))
 	}
 	return sources
 }
 
 // proveLists is prove for what drivers issue in a segment.
-func (e *Executor) proveLists(lists [][]played) error {
-	var commands []iter.Seq[*command]
+func (e *Executor) proveLists(lists [][]table.Played) error {
+	var commands []iter.Seq[*table.Command]
 	for _, list := range lists {
-		commands = append(commands, func(yield func(*command) bool) {
-			for i := 0; i < len(list) && yield(list[i].command); i++ {
+		commands = append(commands, func(yield func(*table.Command) bool) {
+			for i := 0; i < len(list) && yield(list[i].Command); i++ {
 			}
 		})
 	}
-	return e.prover().prove(issuedTwice(lists), commands)
+	return e.prover().Prove(issuedTwice(lists), commands)
 }
 
 // actions lists what is proved of a segment that is played twice, and says how many records there are.
@@ -109,11 +110,11 @@ func (e *Executor) actions(t *testing.T) (list []hazard.Action, records int) {
 		}
 		return numbers[ev]
 	}
-	must(t, e.prover().weave(issuedTwice(e.played()), func(a *hazard.Action, wait, record *hazard.Event) error {
+	must(t, e.prover().Weave(issuedTwice(e.played()), func(a *hazard.Action, wait, record *hazard.Event) error {
 		own := *a
 		own.Wait, own.Record = number(wait), number(record)
 		if own.Name == nil {
-			own.Name = hostWork{}
+			own.Name = table.HostWork{}
 		}
 		list = append(list, own)
 		return nil
@@ -199,28 +200,28 @@ func TestMessagesLeftOutOfScriptsAreFound(t *testing.T) {
 		lists := e.played()
 		for d, whole := range lists {
 			for i := range whole {
-				if v := whole[i].verb; v == doWork && len(whole[i].pages) > 0 {
+				if v := whole[i].Verb; v == table.DoWork && len(whole[i].Pages) > 0 {
 					tried["work of the host, not awaited"]++
-					without := *whole[i].command
-					without.event = nil
+					without := *whole[i].Command
+					without.Event = nil
 					lists[d] = slices.Clone(whole)
-					lists[d][i].command = &without
+					lists[d][i].Command = &without
 					if err := e.proveLists(lists); err != nil {
 						found["work of the host, not awaited"]++
 					}
 				}
-				if v := whole[i].verb; v != doTake && v != doGive {
+				if v := whole[i].Verb; v != table.DoTake && v != table.DoGive {
 					continue
 				}
 				without := slices.Delete(slices.Clone(whole), i, i+1)
-				for slip, list := range map[string][]played{
+				for slip, list := range map[string][]table.Played{
 					"left out": without, "twice": slices.Insert(slices.Clone(whole), i, whole[i]),
 					"late": slices.Insert(slices.Clone(without), min(i+3, len(without)), whole[i]),
 				} {
-					if slip == "late" && whole[i].verb == doGive {
+					if slip == "late" && whole[i].Verb == table.DoGive {
 						continue // a driver may tell late that it has done something
 					}
-					kind := fmt.Sprintf("%s, %s", verbs[whole[i].verb], slip)
+					kind := fmt.Sprintf("%s, %s", table.Verbs[whole[i].Verb], slip)
 					tried[kind]++
 					lists[d] = list
 					if err := e.proveLists(lists); err != nil {
@@ -251,30 +252,30 @@ func TestSegmentsOfAllEndsAreProved(t *testing.T) {
 		e, err := New(w, targets(t, 3, host.Config{}), c, planFor(t, "list", c, pipeline.Options{Versions: versions, WeightCopies: []float64{9}}), Options{Feed: still{}, Rate: rate})
 		must(t, err)
 		for _, d := range e.drivers {
-			for i := range d.table.ends {
-				end := &d.table.ends[i]
-				for slot := 1; slot < len(end.moves); slot++ {
-					whole := end.moves[slot]
+			for i := range d.table.Ends {
+				end := &d.table.Ends[i]
+				for slot := 1; slot < len(end.Moves); slot++ {
+					whole := end.Moves[slot]
 					moved := *whole[1]
-					moved.on = e.drivers[0].links[e.drivers[1].device]
+					moved.On = e.drivers[0].links[e.drivers[1].Number]
 					if d == e.drivers[0] {
-						moved.on = e.drivers[1].links[e.drivers[2].device]
+						moved.On = e.drivers[1].links[e.drivers[2].Number]
 					}
-					end.moves[slot] = []*command{whole[0], &moved, whole[2]}
+					end.Moves[slot] = []*table.Command{whole[0], &moved, whole[2]}
 					n := e.provenSegments()[0]
-					for int(end.Entry(n/end.group)) == slot {
+					for int(end.Entry(n/end.Group)) == slot {
 						n += e.group
 					}
 					if err := e.proveSegments(n, n); err != nil {
-						t.Errorf("%s, device %d, slot %d: segments of %d minibatches show it: %v", versions, d.device, slot, n, err)
+						t.Errorf("%s, device %d, slot %d: segments of %d minibatches show it: %v", versions, d.Number, slot, n, err)
 					}
 					var race *OrderError
 					if err := e.prove(); !errors.As(err, &race) || !bothNamed.MatchString(err.Error()) {
-						t.Errorf("%s, device %d: weights that move out of slot %d beside all others: %v", versions, d.device, slot, err)
+						t.Errorf("%s, device %d: weights that move out of slot %d beside all others: %v", versions, d.Number, slot, err)
 					} else {
 						found++
 					}
-					end.moves[slot] = whole
+					end.Moves[slot] = whole
 				}
 			}
 		}
@@ -295,14 +296,14 @@ func TestAProofRemembersLittle(t *testing.T) {
 		must(t, err)
 		remembered := func(minibatches int) (added, most int) {
 			checker := hazard.NewChecker(e.streams + len(e.drivers))
-			var sources []iter.Seq[[]played]
+			var sources []iter.Seq[[]table.Played]
 			for i, d := range e.drivers {
-				sources = append(sources, d.table.plays(d.tableDevice, []int{minibatches}))
-				for c := range d.table.commands() {
-					c.expect(checker, d.device, e.streams+i)
+				sources = append(sources, d.table.Plays(d.Device, []int{minibatches}))
+				for c := range d.table.Commands() {
+					c.Expect(checker, d.Number, e.streams+i)
 				}
 			}
-			must(t, e.prover().weave(sources, func(a *hazard.Action, wait, record *hazard.Event) error {
+			must(t, e.prover().Weave(sources, func(a *hazard.Action, wait, record *hazard.Event) error {
 				if added++; added%64 == 0 {
 					most = max(most, checker.Remembered())
 				}

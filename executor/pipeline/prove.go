@@ -4,6 +4,7 @@ import (
 	"iter"
 	"maps"
 	"plimsoll/executor/internal/cycle"
+	"plimsoll/executor/internal/table"
 	"slices"
 )
 
@@ -18,23 +19,23 @@ func (e *Executor) prove() error {
 
 // proveSegments is prove for segments of so many minibatches, one behind the other.
 func (e *Executor) proveSegments(segments ...int) error {
-	var sources []iter.Seq[[]played]
-	var commands []iter.Seq[*command]
+	var sources []iter.Seq[[]table.Played]
+	var commands []iter.Seq[*table.Command]
 	for _, d := range e.drivers {
-		sources, commands = append(sources, d.table.plays(d.tableDevice, segments)), append(commands, d.table.commands())
+		sources, commands = append(sources, d.table.Plays(d.Device, segments)), append(commands, d.table.Commands())
 	}
-	return e.prover().prove(sources, commands)
+	return e.prover().Prove(sources, commands)
 }
 
 // prover returns the one of all devices. At the beginning of a run all blocks of channels are granted but those that are asked for.
-func (e *Executor) prover() prover {
-	p := prover{streams: e.streams}
+func (e *Executor) prover() table.Prover {
+	p := table.Prover{Streams: e.streams}
 	for _, d := range e.drivers {
-		p.devices = append(p.devices, d.tableDevice)
+		p.Devices = append(p.Devices, d.Device)
 	}
 	for _, l := range e.channels {
 		if !l.asked {
-			p.given = append(p.given, l.free...)
+			p.Given = append(p.Given, l.free...)
 		}
 	}
 	return p
@@ -63,30 +64,30 @@ const mostProven = 1 << 18
 // are in the first segment. Slots of a ring may share memory (ring), and all of them are in it, too.
 func (e *Executor) provenSegments() []int {
 	switch {
-	case e.order.plan.IsCycle():
+	case e.order.Plan.IsCycle():
 		return []int{3 * e.group, e.group, 3 * e.group}
-	case e.order.plan.IsFlush() && e.StagedBytes() > 0:
+	case e.order.Plan.IsFlush() && e.StagedBytes() > 0:
 		return []int{e.group, e.group, e.group}
-	case e.order.plan.IsFlush():
+	case e.order.Plan.IsFlush():
 		return []int{e.group, e.group}
 	}
 	begins, turn, together, commands := 0, 1, 1, 0
 	for _, d := range e.drivers {
-		for i := range d.table.rows {
-			r := &d.table.rows[i]
-			turn, commands = max(turn, r.turn, len(r.shapes.Round)), commands+len(r.lists[0])
-			for _, c := range append([]cycle.Cycle{r.shapes}, r.axes...) {
+		for i := range d.table.Rows {
+			r := &d.table.Rows[i]
+			turn, commands = max(turn, r.Turn, len(r.Shapes.Round)), commands+len(r.Lists[0])
+			for _, c := range append([]cycle.Cycle{r.Shapes}, r.Axes...) {
 				begins, together = max(begins, len(c.Begins)), max(together, len(c.Round))
 			}
 		}
 	}
 	together = min(together, mostProven/max(commands, 1))
-	whole := max(e.order.long(), (begins+max(2*turn, together))*e.order.repeats)
+	whole := max(e.order.Long(), (begins+max(2*turn, together))*e.order.Repeats)
 	whole = (whole + e.group - 1) / e.group * e.group
 	ends := map[int]bool{}
 	for _, d := range e.drivers {
-		for i := range d.table.ends {
-			d.table.ends[i].lengths(e.group, ends)
+		for i := range d.table.Ends {
+			d.table.Ends[i].Lengths(e.group, ends)
 		}
 	}
 	return slices.Concat([]int{whole}, slices.Sorted(maps.Keys(ends)), []int{whole})

@@ -12,6 +12,8 @@ import (
 
 	"plimsoll/executor"
 	"plimsoll/executor/internal/cycle"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	sequential "plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
@@ -75,15 +77,15 @@ func TestNoLegalPlanIsStuck(t *testing.T) {
 		}
 		h := &history{drop: none}
 		e, err := idleBind(w, lib, c, plan, h)
-		if errors.Is(err, ErrPlan) && plan.Versions == pipeline.VerticalSync && !strings.Contains(err.Error(), "wait for each other") {
+		if errors.Is(err, order.ErrPlan) && plan.Versions == pipeline.VerticalSync && !strings.Contains(err.Error(), "wait for each other") {
 			refused++
 			continue
 		}
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		ran[fmt.Sprintf("flush %v, replicas %v, messages %v, split %v", plan.IsFlush(), hasReplicas(plan), plan.Synchronization != nil, slices.Contains(e.order.split, true))]++
-		if e.order.repeats == 1 { // no minibatch overtakes another
+		ran[fmt.Sprintf("flush %v, replicas %v, messages %v, split %v", plan.IsFlush(), hasReplicas(plan), plan.Synchronization != nil, slices.Contains(e.order.Split, true))]++
+		if e.order.Repeats == 1 { // no minibatch overtakes another
 			nothingNew(t, e, 31, 300)
 		}
 		if seed%8 != 0 {
@@ -114,22 +116,22 @@ func TestNoLegalPlanIsStuck(t *testing.T) {
 // weights that nobody sees any more, which a table has.
 func nothingNew(t *testing.T, e *Executor, updates ...int) {
 	t.Helper()
-	if e.order.plan.IsFlush() {
+	if e.order.Plan.IsFlush() {
 		return
 	}
 	for _, k := range updates {
 		must(t, e.dryRun(k*e.group))
 		for _, d := range e.drivers {
-			plays := d.table.list(d.tableDevice, k*e.group)
+			plays := d.table.List(d.Device, k*e.group)
 			recorded := d.recorded(k * e.group)
-			last := (k-1)*e.group - e.order.filling()
-			ends := func(p played) bool { return p.of.minibatch >= last }
+			last := (k-1)*e.group - e.order.Filling()
+			ends := func(p table.Played) bool { return p.Of.Minibatch >= last }
 			plays, recorded = slices.DeleteFunc(plays, ends), slices.DeleteFunc(recorded, ends)
 			for n := range max(len(plays), len(recorded)) {
-				if n < min(len(plays), len(recorded)) && plays[n].key() == recorded[n].key() && plays[n].of == recorded[n].of {
+				if n < min(len(plays), len(recorded)) && plays[n].Key() == recorded[n].Key() && plays[n].Of == recorded[n].Of {
 					continue
 				}
-				t.Errorf("device %d: in a run of %d minibatches, command %d of %d that are played differs from that of a dry run of as many, of %d: %v and %v", d.device, k*e.group, n, len(plays), len(recorded), plays[min(n, len(plays)-1)], recorded[min(n, len(recorded)-1)])
+				t.Errorf("device %d: in a run of %d minibatches, command %d of %d that are played differs from that of a dry run of as many, of %d: %v and %v", d.Number, k*e.group, n, len(plays), len(recorded), plays[min(n, len(plays)-1)], recorded[min(n, len(recorded)-1)])
 				break
 			}
 		}
@@ -137,19 +139,19 @@ func nothingNew(t *testing.T, e *Executor, updates ...int) {
 }
 
 // recorded returns what a driver has done in a dry run of so many minibatches, in order.
-func (d *driver) recorded(minibatches int) (all []played) {
-	t := &table{repeats: d.e.order.repeats, before: d.compiler.recording.list(d.compiler.recording.before)}
+func (d *driver) recorded(minibatches int) (all []table.Played) {
+	t := &table.Table{Repeats: d.e.order.Repeats, Before: d.compiler.Recording.List(d.compiler.Recording.Before)}
 	for i, x := range d.instructions() {
-		w := row{instruction: x, lists: [][]cell{nil}, shapes: cycle.Always(0)}
-		for _, n := range d.compiler.recording.done[i] {
-			list := d.compiler.recording.lists[n]
-			w.shapes.Begins = append(w.shapes.Begins, int32(len(w.lists)))
-			w.lists = append(w.lists, fixed(d.compiler.recording.list(list)))
+		w := table.Row{Instruction: x, Lists: [][]table.Cell{nil}, Shapes: cycle.Always(0)}
+		for _, n := range d.compiler.Recording.Done[i] {
+			list := d.compiler.Recording.Lists[n]
+			w.Shapes.Begins = append(w.Shapes.Begins, int32(len(w.Lists)))
+			w.Lists = append(w.Lists, table.Fixed(d.compiler.Recording.List(list)))
 		}
-		t.rows = append(t.rows, w)
+		t.Rows = append(t.Rows, w)
 	}
-	t.ends = d.table.ends
-	return t.list(d.tableDevice, minibatches)
+	t.Ends = d.table.Ends
+	return t.List(d.Device, minibatches)
 }
 
 // instants are when the tasks of a plan run, by its times.
@@ -157,7 +159,7 @@ type instants struct {
 	plan    *pipeline.Plan
 	repeats int
 	split   []bool
-	at      map[taskKey]pipeline.Task
+	at      map[order.TaskKey]pipeline.Task
 	k       *clock
 }
 
@@ -165,16 +167,16 @@ func newInstants(t *testing.T, c Costs, plan *pipeline.Plan) *instants {
 	t.Helper()
 	k, err := newClock(c, plan)
 	must(t, err)
-	x := &instants{plan: plan, repeats: plan.Repeats(), split: plan.Split(), at: map[taskKey]pipeline.Task{}, k: k}
+	x := &instants{plan: plan, repeats: plan.Repeats(), split: plan.Split(), at: map[order.TaskKey]pipeline.Task{}, k: k}
 	for _, task := range plan.Tasks {
-		x.at[taskKey{task.Kind, task.Stage, (task.Shift%x.repeats + x.repeats) % x.repeats}] = task
+		x.at[order.TaskKey{Kind: task.Kind, Stage: task.Stage, Residue: (task.Shift%x.repeats + x.repeats) % x.repeats}] = task
 	}
 	return x
 }
 
 // start returns when a task of minibatch m starts, in seconds.
 func (x *instants) start(kind pipeline.Kind, s, m int) float64 {
-	task := x.at[taskKey{kind, s, m % x.repeats}]
+	task := x.at[order.TaskKey{Kind: kind, Stage: s, Residue: m % x.repeats}]
 	if x.plan.IsFlush() {
 		return task.Start
 	}
@@ -207,7 +209,7 @@ func (x *instants) program(groups []int, n int) sequential.Program {
 	all := 1
 	updates := make([][]float64, len(groups)) // by stage: when they are made
 	for s, g := range groups {
-		all = all / gcd(all, g) * g
+		all = all / order.GCD(all, g) * g
 		now := math.Inf(-1)
 		for m := range n {
 			if now = max(now, x.ends(s, m), x.summed(s, m)); (m+1)%g == 0 {
@@ -233,7 +235,7 @@ func (x *instants) program(groups []int, n int) sequential.Program {
 func (x *instants) expected(e *Executor, n int) (p sequential.Program) {
 	var groups []int
 	for _, r := range e.rules {
-		groups = append(groups, r.group)
+		groups = append(groups, r.Group)
 	}
 	switch x.plan.Versions {
 	case pipeline.Flush:
@@ -243,24 +245,24 @@ func (x *instants) expected(e *Executor, n int) (p sequential.Program) {
 	default:
 		p = x.program(groups, n)
 	}
-	p.Replica = func(s, m int) int { return slices.Index(e.order.hosts(s), e.order.on[s][m%e.order.repeats]) }
+	p.Replica = func(s, m int) int { return slices.Index(e.order.Hosts(s), e.order.On[s][m%e.order.Repeats]) }
 	return p
 }
 
 // ascending reports whether every device has the minibatches of an update in the order of their numbers, so that their
 // gradients are added in that order.
 func (x *instants) ascending(e *Executor, n int) bool {
-	for d := range e.order.instructions {
-		latest := map[taskKey]int{}
-		err := e.order.instances(d, n, func(v instance) error {
-			key := taskKey{v.kind, v.stage, v.minibatch / e.rules[v.stage].group}
-			if v.kind == pipeline.F && x.plan.Versions != pipeline.Flush || !v.computes() {
+	for d := range e.order.Instructions {
+		latest := map[order.TaskKey]int{}
+		err := e.order.Instances(d, n, func(v order.Instance) error {
+			key := order.TaskKey{Kind: v.Kind, Stage: v.Stage, Residue: v.Minibatch / e.rules[v.Stage].Group}
+			if v.Kind == pipeline.F && x.plan.Versions != pipeline.Flush || !v.Computes() {
 				return nil
 			}
-			if v.minibatch < latest[key] {
+			if v.Minibatch < latest[key] {
 				return errors.New("overtaken")
 			}
-			latest[key] = v.minibatch
+			latest[key] = v.Minibatch
 			return nil
 		})
 		if err != nil {
@@ -320,10 +322,10 @@ func TestDriversThatWaitForEachOtherAreRefused(t *testing.T) {
 	c := costs(w, 2, 1)
 	e := idleNew(t, w, lib, c, planFor(t, "gpipe", c, pipeline.Options{Microbatches: 1}), &history{drop: none})
 	must(t, e.dryRun(1))
-	instructions := e.order.instructions[0] // F0 CF0 B0
+	instructions := e.order.Instructions[0] // F0 CF0 B0
 	instructions[1], instructions[2] = instructions[2], instructions[1]
 	err := e.dryRun(1)
-	if !errors.Is(err, ErrPlan) {
+	if !errors.Is(err, order.ErrPlan) {
 		t.Fatalf("%v", err)
 	}
 	for _, want := range []string{"wait for each other", "device 0: issues B0 of minibatch 0, which needs CB0 from device 1", "device 1: issues F1 of minibatch 0, which needs CF0 from device 0"} {
@@ -344,7 +346,7 @@ func TestHugeShiftsAreRefused(t *testing.T) {
 			t.Shift += 1_000_000
 		}
 	}
-	if _, err := Needs(w, c, plan, Options{}); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), "smaller shifts") {
+	if _, err := Needs(w, c, plan, Options{}); !errors.Is(err, order.ErrPlan) || !strings.Contains(err.Error(), "smaller shifts") {
 		t.Errorf("%v", err)
 	}
 }
@@ -403,11 +405,11 @@ func TestMissedUpdatesAreThoseThatArePlanned(t *testing.T) {
 		e := &Executor{Workload: w}
 		must(t, e.layOut(c, plan, c.Platform.Devices))
 		for s, r := range e.rules {
-			n := 2 * e.order.long() * e.group
-			at := e.order.made(r, s, n)
+			n := 2 * e.order.Long() * e.group
+			at := e.order.Made(r, s, n)
 			got := [2]int{n, 0}
 			for m := n / 4; m < n/2; m++ { // the pipeline is full, and is not running empty
-				missed := m/r.group - at[m]
+				missed := m/r.Group - at[m]
 				got = [2]int{min(got[0], missed), max(got[1], missed)}
 			}
 			if got != report.Missed[s] {

@@ -3,6 +3,8 @@ package pipeline
 import (
 	"errors"
 
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/runtime"
 )
 
@@ -32,34 +34,34 @@ func (t *recorder) begin() {
 }
 
 // start notes a task that is issued step by step, which is added when it ends: what fails before may be a transfer between.
-func (t *recorder) start(v instance, done int) {
+func (t *recorder) start(v order.Instance, done int) {
 	t.task = v
-	t.task.minibatch += done
+	t.task.Minibatch += done
 	t.begun = &t.task
 }
 
 // around returns the task that is issued step by step, of a minibatch behind so many others; false: none is.
-func (t *recorder) around(done int) (v instance, inside bool) {
+func (t *recorder) around(done int) (v order.Instance, inside bool) {
 	if t.begun == nil {
 		return v, false
 	}
 	v = *t.begun
-	v.minibatch -= done
+	v.Minibatch -= done
 	return v, true
 }
 
 // add adds a task that is about to be issued, of a minibatch behind so many others.
-func (t *recorder) add(v instance, done int) *record {
+func (t *recorder) add(v order.Instance, done int) *record {
 	m := &t.marks[t.next%recorded]
-	m.instance, m.set, m.issued = v, true, false
-	m.minibatch += done
+	m.Instance, m.set, m.issued = v, true, false
+	m.Minibatch += done
 	t.next++
 	return m
 }
 
 // close puts the event behind a task.
-func (m *record) close(q queue) error {
-	if err := q.s.Record(m.end); err != nil {
+func (m *record) close(q table.Queue) error {
+	if err := q.S.Record(m.end); err != nil {
 		return err
 	}
 	m.issued = true
@@ -67,17 +69,17 @@ func (m *record) close(q queue) error {
 }
 
 // first returns the earliest task whose work did not end.
-func (t *recorder) first() (instance, bool) {
+func (t *recorder) first() (order.Instance, bool) {
 	for i := range t.marks {
 		m := &t.marks[(t.next+i)%recorded]
 		if m.failed() {
-			return m.instance, true
+			return m.Instance, true
 		}
 	}
 	if t.begun != nil {
 		return *t.begun, true
 	}
-	return instance{}, false
+	return order.Instance{}, false
 }
 
 // blame names the task whose work failed, when that is not the one that noticed. All drivers have ended.
@@ -90,12 +92,12 @@ func (e *Executor) blame(err error) error {
 		failed = inner
 	}
 	for _, d := range e.own() {
-		if d.dev.Info().Name != failed.Device {
+		if d.Dev.Info().Name != failed.Device {
 			continue
 		}
-		t := &TaskError{Device: d.device, Task: "an update", Minibatch: e.done, Err: failed}
+		t := &TaskError{Device: d.Number, Task: "an update", Minibatch: e.done, Err: failed}
 		if v, ok := d.recorder.first(); ok {
-			t.Task, t.Minibatch = v.name(), v.minibatch
+			t.Task, t.Minibatch = v.Name(), v.Minibatch
 		}
 		return t
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/executor/internal/table"
 	"plimsoll/kernels"
 	"plimsoll/runtime"
 )
@@ -86,7 +87,7 @@ func (d sumCompiler) reduce(ctx context.Context, t *localStage, minibatch, slot 
 	if r == nil {
 		return nil
 	}
-	i, last, grads := slices.Index(r.hosts, d.device), len(r.hosts)-1, t.grads[slot]
+	i, last, grads := slices.Index(r.hosts, d.Number), len(r.hosts)-1, t.grads[slot]
 	if t.sums != nil {
 		return d.collect(ctx, t, minibatch, slot)
 	}
@@ -118,7 +119,7 @@ func (d sumCompiler) pass(ctx context.Context, t *localStage, r *reducer, i, num
 		if err != nil {
 			return err
 		}
-		if err := d.compute.launch(add); err != nil {
+		if err := d.compute.Launch(add); err != nil {
 			return err
 		}
 		if err := d.release(l, block); err != nil {
@@ -128,7 +129,7 @@ func (d sumCompiler) pass(ctx context.Context, t *localStage, r *reducer, i, num
 	if i == len(r.hosts)-1 {
 		return nil
 	}
-	if err := d.compute.record(t.summed); err != nil {
+	if err := d.compute.Record(t.summed); err != nil {
 		return err
 	}
 	return d.send(ctx, r.up[i], nil, number, t.summed, at)
@@ -143,7 +144,7 @@ func (d sumCompiler) share(ctx context.Context, t *localStage) error {
 		return nil
 	}
 	t.shared++
-	if l := r.statisticsTo(d.device); l != nil {
+	if l := r.statisticsTo(d.Number); l != nil {
 		return d.receive(ctx, l, 0, t.shared)
 	}
 	return d.tellAll(ctx, t, r.stats, t.shared, t.buffers)
@@ -151,7 +152,7 @@ func (d sumCompiler) share(ctx context.Context, t *localStage) error {
 
 // tellAll sends what is ready on the compute stream to other devices. What follows on that stream may write it again.
 func (d sumCompiler) tellAll(ctx context.Context, t *localStage, to []*channel, number int, src runtime.Span) error {
-	if err := d.compute.record(t.summed); err != nil {
+	if err := d.compute.Record(t.summed); err != nil {
 		return err
 	}
 	for _, l := range to {
@@ -160,7 +161,7 @@ func (d sumCompiler) tellAll(ctx context.Context, t *localStage, to []*channel, 
 		}
 	}
 	for _, l := range to {
-		if err := d.compute.wait(l.arrived[l.latest]); err != nil {
+		if err := d.compute.Wait(l.arrived[l.latest]); err != nil {
 			return err
 		}
 	}
@@ -177,7 +178,7 @@ func (d sumCompiler) receive(ctx context.Context, l *channel, block, number int)
 }
 
 // add returns the launch that adds float32 numbers to others.
-func (b *binder) add(to, from runtime.Span) (prepared, error) {
+func (b *binder) add(to, from runtime.Span) (table.Prepared, error) {
 	k := sumKey{to.Offset, from.Offset, to.Bytes}
 	if l, ok := b.sums[k]; ok {
 		return l, nil
@@ -188,7 +189,7 @@ func (b *binder) add(to, from runtime.Span) (prepared, error) {
 		kernels.Operands{X: []runtime.Span{to, from}, Y: to},
 	)
 	if err != nil {
-		return prepared{}, fmt.Errorf("sum of gradients: %w", err)
+		return table.Prepared{}, fmt.Errorf("sum of gradients: %w", err)
 	}
 	b.sums[k] = l
 	return l, nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"plimsoll/executor/internal/order"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
@@ -59,8 +60,8 @@ func (r *ring) slabs(t *localStage, base int64) (all []slab) {
 		for i := range r.items {
 			p.items = append(p.items, at(i))
 		}
-		for k := range t.ops[1].swaps {
-			p.hostCopies = append(p.hostCopies, runtime.Span{Space: runtime.Host, Offset: r.hostCopies[slot][k], Bytes: t.ops[1].swaps[k].bytes})
+		for k := range t.ops[1].Swaps {
+			p.hostCopies = append(p.hostCopies, runtime.Span{Space: runtime.Host, Offset: r.hostCopies[slot][k], Bytes: t.ops[1].Swaps[k].Bytes})
 		}
 		all = append(all, p)
 	}
@@ -88,11 +89,11 @@ func (r *ring) open(dev runtime.Device) error {
 }
 
 // pauses adds the launches that stand for the ops of a task which takes so long, in simulated time: each takes its planned share.
-func (r *ring) pauses(all map[taskKey]runtime.Launch, kind pipeline.Kind, length time.Duration) {
+func (r *ring) pauses(all map[order.TaskKey]runtime.Launch, kind pipeline.Kind, length time.Duration) {
 	var ops []*step
 	whole := 0.0
 	for i := range r.steps {
-		if s := &r.steps[i]; s.kind == kind && s.op != none {
+		if s := &r.steps[i]; s.Kind == kind && s.op != none {
 			ops = append(ops, s)
 			whole += s.length
 		}
@@ -102,6 +103,6 @@ func (r *ring) pauses(all map[taskKey]runtime.Launch, kind pipeline.Kind, length
 		if whole > 0 {
 			share = s.length / whole
 		}
-		all[taskKey{kind, s.stage, s.op}] = host.Pause(fmt.Sprintf("simulated part %d of %v%d", s.op, kind, s.stage), time.Duration(share*float64(length)))
+		all[order.TaskKey{Kind: kind, Stage: s.Stage, Residue: s.op}] = host.Pause(fmt.Sprintf("simulated part %d of %v%d", s.op, kind, s.Stage), time.Duration(share*float64(length)))
 	}
 }

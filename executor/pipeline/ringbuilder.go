@@ -5,7 +5,9 @@ import (
 	"math"
 	"slices"
 
+	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/pack"
+	"plimsoll/executor/internal/stageops"
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
@@ -15,8 +17,8 @@ import (
 type ringBuilder struct {
 	*ring
 	t         *localStage
-	ops       *stageOps
-	order     *order
+	ops       *stageops.StageOps
+	order     *order.Order
 	moments   *pipeline.OpMoments
 	period    int        // moments
 	comp      []step     // of compute, in order; those of the ring in the making
@@ -34,7 +36,7 @@ type lifetime struct{ from, to int }
 // which there are stagingSlots, are known to be free when the forward that many minibatches before has been issued.
 func newRing(e *Executor, t *localStage, costs Costs) (*ring, error) {
 	r, err := buildRing(e, t, costs, false)
-	if err != nil || t.stage > 0 || costs.Platform.Host == 0 || e.batchSeconds(costs) >= e.order.plan.Period {
+	if err != nil || t.stage > 0 || costs.Platform.Host == 0 || e.batchSeconds(costs) >= e.order.Plan.Period {
 		return r, err
 	}
 	early, err := buildRing(e, t, costs, true)
@@ -61,7 +63,7 @@ func pieceBytes(bandwidth float64) int64 {
 func buildRing(e *Executor, t *localStage, costs Costs, ahead bool) (*ring, error) {
 	r := &ringBuilder{
 		ring: &ring{piece: pieceBytes(costs.Platform.Host), labels: none, images: none, ahead: ahead, duplex: costs.Platform.Duplex},
-		t:    t, ops: t.ops[1], order: e.order, moments: e.order.work.Ops[t.stage], period: e.order.work.Moments,
+		t:    t, ops: t.ops[1], order: e.order, moments: e.order.Work.Ops[t.stage], period: e.order.Work.Moments,
 	}
 	r.list(e)
 	r.leaves = r.lastReader()
@@ -77,14 +79,14 @@ func buildRing(e *Executor, t *localStage, costs Costs, ahead bool) (*ring, erro
 
 // list lists the items: those of its ops, and what a minibatch has beside them.
 func (r *ringBuilder) list(e *Executor) {
-	for _, it := range r.ops.items {
+	for _, it := range r.ops.Items {
 		r.items = append(r.items, it.Bytes)
 	}
 	add := func(bytes int64) int {
 		r.items = append(r.items, bytes)
 		return len(r.items) - 1
 	}
-	if r.t.stage == len(e.order.on)-1 {
+	if r.t.stage == len(e.order.On)-1 {
 		r.labels = add(e.Model.Labels.Bytes())
 	}
 	if r.t.stage == 0 {
@@ -95,9 +97,9 @@ func (r *ringBuilder) list(e *Executor) {
 // lastReader returns the last op of the forward that reads the input of the stage, if that goes to the host; else none.
 func (r *ringBuilder) lastReader() int {
 	last := none
-	if slices.ContainsFunc(r.ops.swaps, func(m swap) bool { return m.layer == r.t.spec.First }) {
-		for i, o := range r.ops.tasks[pipeline.F] {
-			if o.input.in == inStageInput {
+	if slices.ContainsFunc(r.ops.Swaps, func(m stageops.Swap) bool { return m.Layer == r.t.spec.First }) {
+		for i, o := range r.ops.Tasks[pipeline.F] {
+			if o.Input.In == stageops.InStageInput {
 				last = i
 			}
 		}
@@ -107,23 +109,23 @@ func (r *ringBuilder) lastReader() int {
 
 // compute lists the steps of compute in a period, in the order of the device's tasks.
 func (r *ringBuilder) compute(c *chain.Chain) {
-	for _, t := range r.order.instructions[r.t.device] {
-		if t.kind.Communication() {
+	for _, t := range r.order.Instructions[r.t.device] {
+		if t.Kind.Communication() {
 			continue
 		}
-		at := t.place.Moment()
-		r.comp = append(r.comp, step{instruction: t, begin: t.kind != pipeline.Update, op: none, swap: none, from: at, until: at})
-		ops := r.ops.tasks[t.kind]
+		at := t.Place.Moment()
+		r.comp = append(r.comp, step{Instruction: t, begin: t.Kind != pipeline.Update, op: none, swap: none, from: at, until: at})
+		ops := r.ops.Tasks[t.Kind]
 		for i := range ops {
-			s := step{instruction: t, op: i, last: i == len(ops)-1, swap: none, length: r.t.spec.Ops[ops[i].at].Seconds(c)}
-			r.comp = append(r.comp, r.during(s, r.moments.Ops[ops[i].at]))
+			s := step{Instruction: t, op: i, last: i == len(ops)-1, swap: none, length: r.t.spec.Ops[ops[i].At].Seconds(c)}
+			r.comp = append(r.comp, r.during(s, r.moments.Ops[ops[i].At]))
 		}
 	}
 }
 
 // during returns a step that runs when minibatch 0 has it in an interval.
 func (r *ringBuilder) during(s step, of pipeline.Interval) step {
-	s.from, s.until = of.From+s.shift*r.period, of.To+s.shift*r.period
+	s.from, s.until = of.From+s.Shift*r.period, of.To+s.Shift*r.period
 	return s
 }
 
@@ -132,13 +134,13 @@ func (r *ringBuilder) during(s step, of pipeline.Interval) step {
 // startOf returns the moment at which the step of an ordinal starts.
 func (r *ringBuilder) startOf(ordinal int) int {
 	n := len(r.comp)
-	j := floorDiv(ordinal, n)
+	j := order.FloorDiv(ordinal, n)
 	return j*r.period + r.comp[ordinal-j*n].from
 }
 
 // behind returns the first ordinal whose step starts at a moment, or later.
 func (r *ringBuilder) behind(at int) int {
-	ordinal := (floorDiv(at, r.period) - 2) * len(r.comp)
+	ordinal := (order.FloorDiv(at, r.period) - 2) * len(r.comp)
 	for r.startOf(ordinal) < at {
 		ordinal++
 	}
@@ -148,12 +150,12 @@ func (r *ringBuilder) behind(at int) int {
 // ordinal returns that of the first step of minibatch 0 that is one of those.
 func (r *ringBuilder) ordinal(is func(*step) bool) int {
 	i := slices.IndexFunc(r.comp, func(s step) bool { return is(&s) })
-	return i - r.comp[i].shift*len(r.comp)
+	return i - r.comp[i].Shift*len(r.comp)
 }
 
 // entered returns the moment at which minibatch 0 begins its forward.
 func (r *ringBuilder) entered() int {
-	return r.startOf(r.ordinal(func(s *step) bool { return s.begin && s.kind == pipeline.F }))
+	return r.startOf(r.ordinal(func(s *step) bool { return s.begin && s.Kind == pipeline.F }))
 }
 
 // transfers returns those that are issued before each step of compute, and behind the last of the period: before the first one that
@@ -164,20 +166,20 @@ func (r *ringBuilder) transfers() (before [][]step, err error) {
 	if !r.duplex {
 		back = toHost
 	}
-	for k := range r.ops.swaps {
-		m := &r.ops.swaps[k]
+	for k := range r.ops.Swaps {
+		m := &r.ops.Swaps[k]
 		ready, due := r.bounds(m)
-		offload, prefetch := r.moments.Ops[m.out], r.moments.Ops[m.back]
+		offload, prefetch := r.moments.Ops[m.Out], r.moments.Ops[m.Back]
 		out, home := max(r.behind(offload.From), ready+1), min(r.behind(prefetch.From), due)
 		if home < out {
-			return nil, fmt.Errorf("%w: stage %d: activation %d is prefetched before it is offloaded", ErrPlan, r.t.stage, m.layer-1)
+			return nil, fmt.Errorf("%w: stage %d: activation %d is prefetched before it is offloaded", order.ErrPlan, r.t.stage, m.Layer-1)
 		}
-		r.insert(before, out, step{instruction: instruction{kind: pipeline.F, layer: m.layer}, on: toHost, swap: k}, offload)
-		r.insert(before, home, step{instruction: instruction{kind: pipeline.B, layer: m.layer}, on: back, swap: k}, prefetch)
+		r.insert(before, out, step{Instruction: order.Instruction{Kind: pipeline.F, Layer: m.Layer}, on: toHost, swap: k}, offload)
+		r.insert(before, home, step{Instruction: order.Instruction{Kind: pipeline.B, Layer: m.Layer}, on: back, swap: k}, prefetch)
 	}
 	if r.ahead {
 		at := pipeline.Interval{From: r.moments.Ahead, To: r.entered()}
-		r.insert(before, r.behind(at.From), step{instruction: instruction{kind: pipeline.F}, on: ofBatches, swap: none, batch: true}, at)
+		r.insert(before, r.behind(at.From), step{Instruction: order.Instruction{Kind: pipeline.F}, on: ofBatches, swap: none, batch: true}, at)
 	}
 	for _, list := range before {
 		slices.SortStableFunc(list, func(a, b step) int { return a.from - b.from })
@@ -187,25 +189,25 @@ func (r *ringBuilder) transfers() (before [][]step, err error) {
 
 // insert puts a step of minibatch 0, which runs in an interval, before the step of compute of an ordinal.
 func (r *ringBuilder) insert(before [][]step, ordinal int, s step, at pipeline.Interval) {
-	j := floorDiv(ordinal, len(r.comp))
+	j := order.FloorDiv(ordinal, len(r.comp))
 	i := ordinal - j*len(r.comp)
 	if at.From < j*r.period { // behind what comes last in the period before
 		i, j = len(r.comp), j-1
 	}
-	s.stage, s.to, s.op, s.shift = r.t.stage, none, none, -j
+	s.Stage, s.To, s.op, s.Shift = r.t.stage, none, none, -j
 	before[i] = append(before[i], r.during(s, at))
 }
 
 // bounds returns the ordinals of the step that a swap of minibatch 0 follows, and of the one that it is for.
-func (r *ringBuilder) bounds(m *swap) (ready, due int) {
-	ready = r.ordinal(func(s *step) bool { return s.begin && s.kind == pipeline.F })
-	for _, o := range r.ops.tasks[pipeline.F] {
-		if o.at < m.out {
+func (r *ringBuilder) bounds(m *stageops.Swap) (ready, due int) {
+	ready = r.ordinal(func(s *step) bool { return s.begin && s.Kind == pipeline.F })
+	for _, o := range r.ops.Tasks[pipeline.F] {
+		if o.At < m.Out {
 			ready++
 		}
 	}
 	return ready, r.ordinal(func(s *step) bool {
-		return s.kind == pipeline.B && slices.ContainsFunc(r.uses(s), func(u usage) bool { return u.item == m.to })
+		return s.Kind == pipeline.B && slices.ContainsFunc(r.uses(s), func(u usage) bool { return u.item == m.To })
 	})
 }
 
@@ -222,14 +224,14 @@ func (r *ringBuilder) assemble() error {
 			r.steps, before[i] = append(r.steps, before[i][0]), before[i][1:]
 		}
 	}
-	for _, t := range r.order.instructions[r.t.device] {
-		if t.kind.Communication() {
-			until(t.place.Moment())
-			s := step{instruction: t, on: onLink(t.to), op: none, swap: none}
-			r.steps = append(r.steps, r.during(s, r.order.work.During(t.kind, t.stage, t.far, 0)))
+	for _, t := range r.order.Instructions[r.t.device] {
+		if t.Kind.Communication() {
+			until(t.Place.Moment())
+			s := step{Instruction: t, on: onLink(t.To), op: none, swap: none}
+			r.steps = append(r.steps, r.during(s, r.order.Work.During(t.Kind, t.Stage, t.Far, 0)))
 			continue
 		}
-		for ; i < len(r.comp) && r.comp[i].instruction == t; i++ {
+		for ; i < len(r.comp) && r.comp[i].Instruction == t; i++ {
 			until(math.MaxInt)
 			r.steps = append(r.steps, r.comp[i])
 		}
@@ -259,33 +261,33 @@ func (r *ringBuilder) uses(s *step) (all []usage) {
 	}
 	switch {
 	case s.swap != none:
-		m := &r.ops.swaps[s.swap]
-		from, out := m.from, s.kind == pipeline.F
+		m := &r.ops.Swaps[s.swap]
+		from, out := m.From, s.Kind == pipeline.F
 		if from == none {
 			from = r.images
 		}
 		if !out {
-			from = m.to
+			from = m.To
 		}
 		item(from, !out)
 		return append(all, usage{none, s.swap, out})
 	case s.batch:
 		item(r.images, true)
-	case s.kind == pipeline.CF:
-		item(r.ops.result, false)
-	case s.kind.Communication():
-	case s.begin && s.kind == pipeline.F:
+	case s.Kind == pipeline.CF:
+		item(r.ops.Result, false)
+	case s.Kind.Communication():
+	case s.begin && s.Kind == pipeline.F:
 		item(r.labels, true)
 		item(r.images, !r.ahead)
 	case s.op != none:
 		item(r.labels, false)
-		o := &r.ops.tasks[s.kind][s.op]
-		if o.input.in == inStageInput {
+		o := &r.ops.Tasks[s.Kind][s.op]
+		if o.Input.In == stageops.InStageInput {
 			item(r.images, false)
 		}
-		for _, b := range []*block{&o.input, &o.output, &o.gradOutput, &o.gradInput, &o.scratch, &o.kept} {
-			if b.in == inItem {
-				item(b.item, b != &o.input)
+		for _, b := range []*stageops.Block{&o.Input, &o.Output, &o.GradOutput, &o.GradInput, &o.Scratch, &o.Kept} {
+			if b.In == stageops.InItem {
+				item(b.Item, b != &o.Input)
 			}
 		}
 	}
@@ -294,12 +296,12 @@ func (r *ringBuilder) uses(s *step) (all []usage) {
 
 // lifetimes finds the lifetimes of what minibatch 0 holds.
 func (r *ringBuilder) lifetimes() {
-	r.lives, r.hostLives = make([]lifetime, len(r.items)), make([]lifetime, len(r.ops.swaps))
+	r.lives, r.hostLives = make([]lifetime, len(r.items)), make([]lifetime, len(r.ops.Swaps))
 	for i := range r.steps {
 		s := &r.steps[i]
-		at := i - s.shift*len(r.steps)
+		at := i - s.Shift*len(r.steps)
 		end := max(at+1, r.until(s))
-		if s.on == onCompute && s.kind != pipeline.Update {
+		if s.on == onCompute && s.Kind != pipeline.Update {
 			grow(&r.inFlight, at, end)
 		}
 		for _, u := range r.uses(s) {
@@ -315,10 +317,10 @@ func (r *ringBuilder) lifetimes() {
 
 // until returns the position of the first step that starts after s ends; s holds its memory until then.
 func (r *ringBuilder) until(s *step) int {
-	end, n := s.until-s.shift*r.period, len(r.steps)
-	at := (floorDiv(end, r.period) - 2) * n
+	end, n := s.until-s.Shift*r.period, len(r.steps)
+	at := (order.FloorDiv(end, r.period) - 2) * n
 	for {
-		j := floorDiv(at, n)
+		j := order.FloorDiv(at, n)
 		if j*r.period+r.started[at-j*n] >= end {
 			return at
 		}
@@ -345,7 +347,7 @@ func (r *ringBuilder) pack() {
 	r.live += int64(r.slots) * ringScalars
 	sizes := make([]int64, len(r.hostLives))
 	for k := range sizes {
-		sizes[k] = r.ops.swaps[k].bytes
+		sizes[k] = r.ops.Swaps[k].Bytes
 	}
 	r.hostCopies, _, r.locked = r.around(r.hostLives, sizes)
 }

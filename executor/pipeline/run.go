@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"plimsoll/executor/internal/order"
 	"slices"
 	"sync"
 )
@@ -24,7 +25,7 @@ func (e *Executor) RunUntil(ctx context.Context, enough <-chan struct{}, segment
 	}
 	for _, s := range segments {
 		if s.Minibatches < 1 || s.Minibatches%e.group != 0 {
-			return fmt.Errorf("%w: %d minibatches, %d make one update", ErrPlan, s.Minibatches, e.group)
+			return fmt.Errorf("%w: %d minibatches, %d make one update", order.ErrPlan, s.Minibatches, e.group)
 		}
 	}
 	running, over := start(segments), make(chan struct{})
@@ -45,7 +46,7 @@ func (e *Executor) RunUntil(ctx context.Context, enough <-chan struct{}, segment
 		return err
 	}
 	for _, l := range running {
-		e.done += l.end()
+		e.done += l.End()
 	}
 	e.stopped = false
 	return nil
@@ -88,7 +89,7 @@ func (e *Executor) pass(ctx context.Context, running []runningSegment) error {
 func (e *Executor) halt() {
 	for _, d := range e.own() {
 		for _, q := range append(d.queues(), d.incoming...) {
-			_ = q.s.Synchronize()
+			_ = q.S.Synchronize()
 		}
 	}
 }
@@ -105,7 +106,7 @@ func (e *Executor) reset() {
 
 func start(segments []Segment) (running []runningSegment) {
 	for _, s := range segments {
-		running = append(running, runningSegment{newBound(s.Minibatches), s.Save})
+		running = append(running, runningSegment{order.NewBound(s.Minibatches), s.Save})
 	}
 	return running
 }
@@ -114,7 +115,7 @@ func start(segments []Segment) (running []runningSegment) {
 // was begun can become shorter; those behind it, which go first, become empty.
 func lowerBounds(running []runningSegment, group int) {
 	for _, l := range slices.Backward(running) {
-		l.lower(group)
+		l.Lower(group)
 	}
 }
 

@@ -98,7 +98,7 @@ func (v *saver) move(t *place) bool {
 
 func (v *saver) open() (err error) {
 	if v != nil {
-		v.copied, err = v.driver.dev.NewEvent()
+		v.copied, err = v.driver.Dev.NewEvent()
 	}
 	return err
 }
@@ -121,11 +121,11 @@ func (d *driver) save(ctx context.Context, done int) error {
 		if r.dev.Bytes == 0 {
 			continue
 		}
-		if err := d.compute.s.Copy(r.host, r.dev); err != nil {
+		if err := d.compute.S.Copy(r.host, r.dev); err != nil {
 			return err
 		}
 	}
-	if err := d.compute.s.Record(v.copied); err != nil {
+	if err := d.compute.S.Record(v.copied); err != nil {
 		return err
 	}
 	v.pending.Store(int32(len(v.snapshots)))
@@ -173,7 +173,7 @@ func (e *Executor) Save(ctx context.Context) error {
 	for _, d := range e.own() {
 		if err := d.save(ctx, e.done); err != nil {
 			e.stopped = true
-			return &TaskError{Device: d.device, Task: "the copy of its state", Minibatch: e.done, Err: err}
+			return &TaskError{Device: d.Number, Task: "the copy of its state", Minibatch: e.done, Err: err}
 		}
 	}
 	return nil
@@ -218,7 +218,7 @@ func (x *Snapshot) Read(t executor.Tensor, dst []float32) error {
 		if err := p.driver.saver.copied.Synchronize(); err != nil {
 			return err
 		}
-		b, err := p.driver.dev.HostBytes(p.span)
+		b, err := p.driver.Dev.HostBytes(p.span)
 		if err != nil {
 			return err
 		}

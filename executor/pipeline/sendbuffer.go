@@ -3,6 +3,7 @@ package pipeline
 import (
 	"slices"
 
+	"plimsoll/executor/internal/table"
 	"plimsoll/runtime"
 )
 
@@ -26,12 +27,12 @@ func (b *sendBuffer) events() (all []*runtime.Event) {
 func (b *sendBuffer) begin() { b.free, b.unsent = numbers(b.free, len(b.slots)), b.unsent[:0] }
 
 // take returns a slot for a minibatch; q waits until it may be written.
-func (b *sendBuffer) take(q queue, minibatch int) (runtime.Span, error) {
+func (b *sendBuffer) take(q table.Queue, minibatch int) (runtime.Span, error) {
 	i := pop(&b.free)
 	x := &b.slots[i]
 	b.unsent = append(b.unsent, unsentMessage{minibatch, i, len(x.sent)})
 	for _, ev := range x.sent {
-		if err := q.wait(ev); err != nil {
+		if err := q.Wait(ev); err != nil {
 			return x.span, err
 		}
 	}
@@ -44,9 +45,9 @@ func (b *sendBuffer) find(minibatch int) int {
 }
 
 // seal says that q has written what leaves of a minibatch, if anything does.
-func (b *sendBuffer) seal(q queue, minibatch int) error {
+func (b *sendBuffer) seal(q table.Queue, minibatch int) error {
 	if i := b.find(minibatch); i >= 0 {
-		return q.record(b.slots[b.unsent[i].slot].ready)
+		return q.Record(b.slots[b.unsent[i].slot].ready)
 	}
 	return nil
 }

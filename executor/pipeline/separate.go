@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"plimsoll/executor/internal/hazard"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/runtime"
 	"plimsoll/runtime/null"
 )
@@ -26,7 +28,7 @@ func (e *Executor) separate() error {
 			return err
 		}
 		if !ok {
-			return fmt.Errorf("%w: what device %d tells other processes does not repeat itself within %d minibatches", ErrPlan, d.device, e.recorded)
+			return fmt.Errorf("%w: what device %d tells other processes does not repeat itself within %d minibatches", order.ErrPlan, d.Number, e.recorded)
 		}
 	}
 	return nil
@@ -39,17 +41,17 @@ type separation struct {
 	blocks   map[chan struct{}]int      // of the channel, which a turn grants
 	unneeded map[runtime.Event]int      // of a receiver elsewhere: by whom
 	signals  map[runtime.Event]*remote
-	opened   map[*unopened]prepared
+	opened   map[*unopened]table.Prepared
 
-	d        *driver         // in hand
-	to       *recording      // of it
-	becomes  map[int32]int32 // by number of a command of its recording before: what it is; none: nothing
+	d        *driver          // in hand
+	to       *table.Recording // of it
+	becomes  map[int32]int32  // by number of a command of its recording before: what it is; none: nothing
 	granted  map[*channel][]int
 	anywhere bool // it is in no period
 }
 
 func (e *Executor) newSeparation() *separation {
-	x := &separation{e: e, turns: map[chan struct{}]*channel{}, blocks: map[chan struct{}]int{}, unneeded: map[runtime.Event]int{}, signals: map[runtime.Event]*remote{}, opened: map[*unopened]prepared{}}
+	x := &separation{e: e, turns: map[chan struct{}]*channel{}, blocks: map[chan struct{}]int{}, unneeded: map[runtime.Event]int{}, signals: map[runtime.Event]*remote{}, opened: map[*unopened]table.Prepared{}}
 	for _, l := range e.channels {
 		if l.remote == nil {
 			continue
@@ -81,66 +83,66 @@ func (e *Executor) newSeparation() *separation {
 // driver separates what one driver does. What may come at once comes first.
 func (x *separation) driver(d *driver) error {
 	x.d = d
-	from, rows := d.compiler.recording, d.instructions()
-	x.to, x.becomes, x.granted = newRecording(d.binder, d.e.order.plan.IsFlush(), len(rows), len(d.stages)), map[int32]int32{}, map[*channel][]int{}
-	x.to.slots, x.to.at = from.slots, &x.to.before
-	if d.e.order.plan.IsFlush() { // a step begins with it
-		x.to.row(0, 0)
+	from, rows := d.compiler.Recording, d.instructions()
+	x.to, x.becomes, x.granted = table.NewRecording(d.binder, d.e.order.Plan.IsFlush(), len(rows), len(d.stages)), map[int32]int32{}, map[*channel][]int{}
+	x.to.Slots, x.to.At = from.Slots, &x.to.Before
+	if d.e.order.Plan.IsFlush() { // a step begins with it
+		x.to.Row(0, 0)
 	}
 	for _, l := range d.e.channels {
 		x.granted[l] = make([]int, len(l.blocks))
-		for block := 0; block < len(l.blocks) && l.to == d.device && l.remote != nil && !l.asked; block++ {
+		for block := 0; block < len(l.blocks) && l.to == d.Number && l.remote != nil && !l.asked; block++ {
 			if err := x.admit(l, block, 0); err != nil {
 				return err
 			}
 		}
 	}
-	x.to.at = &x.to.before
-	if err := x.list(from, from.before, 0); err != nil {
+	x.to.At = &x.to.Before
+	if err := x.list(from, from.Before, 0); err != nil {
 		return err
 	}
-	for _, o := range from.opens {
-		own := recordedOpening{instance: o.instance}
-		x.to.at = &own.list
-		if err := x.list(from, o.list, o.minibatch); err != nil {
+	for _, o := range from.Opens {
+		own := table.RecordedOpening{Instance: o.Instance}
+		x.to.At = &own.List
+		if err := x.list(from, o.List, o.Minibatch); err != nil {
 			return err
 		}
-		x.to.opens = append(x.to.opens, own)
+		x.to.Opens = append(x.to.Opens, own)
 	}
-	repeats := d.e.order.repeats
-	least, most := shifts(rows)
-	for j := floorDiv(-most, repeats); j*repeats+least < d.e.recorded; j++ {
+	repeats := d.e.order.Repeats
+	least, most := order.Shifts(rows)
+	for j := order.FloorDiv(-most, repeats); j*repeats+least < d.e.recorded; j++ {
 		for i, r := range rows {
-			m := j*repeats + r.shift
-			k := floorDiv(m, repeats)
-			if k < 0 || k >= len(from.done[i]) {
+			m := j*repeats + r.Shift
+			k := order.FloorDiv(m, repeats)
+			if k < 0 || k >= len(from.Done[i]) {
 				continue
 			}
-			x.to.row(i, k)
-			if err := x.list(from, from.lists[from.done[i][k]], m); err != nil {
+			x.to.Row(i, k)
+			if err := x.list(from, from.Lists[from.Done[i][k]], m); err != nil {
 				return err
 			}
 		}
 	}
-	x.to.close()
+	x.to.Close()
 	x.anywhere = true
 	defer func() { x.anywhere = false }()
-	for s, list := range from.behind {
-		x.to.at = &x.to.behind[s]
+	for s, list := range from.Behind {
+		x.to.At = &x.to.Behind[s]
 		if err := x.list(from, list, 0); err != nil {
 			return err
 		}
 	}
-	d.compiler.recording = x.to
+	d.compiler.Recording = x.to
 	return nil
 }
 
 // list adds what becomes of commands of a minibatch.
-func (x *separation) list(from *recording, numbers []int32, minibatch int) error {
+func (x *separation) list(from *table.Recording, numbers []int32, minibatch int) error {
 	for _, n := range numbers {
-		c := from.commands[n]
-		if block, grants := x.blocks[c.turn]; grants && c.verb == doGive && x.turns[c.turn] != nil {
-			if err := x.admit(x.turns[c.turn], block, minibatch); err != nil {
+		c := from.Commands[n]
+		if block, grants := x.blocks[c.Turn]; grants && c.Verb == table.DoGive && x.turns[c.Turn] != nil {
+			if err := x.admit(x.turns[c.Turn], block, minibatch); err != nil {
 				return err
 			}
 			continue
@@ -152,12 +154,12 @@ func (x *separation) list(from *recording, numbers []int32, minibatch int) error
 				return err
 			}
 			if now = none; stays {
-				now = x.to.number(next)
+				now = x.to.Number(next)
 			}
 			x.becomes[n] = now
 		}
 		if now != none {
-			*x.to.at = append(*x.to.at, now)
+			*x.to.At = append(*x.to.At, now)
 		}
 	}
 	return nil
@@ -173,68 +175,68 @@ func (x *separation) admit(l *channel, block, minibatch int) error {
 	next := l.deliveries[block][n]
 	launch, err := x.prepare(l.remote, next.dst)
 	for _, c := range l.admit(block, next.dst, launch) {
-		if !x.anywhere && !x.e.order.plan.IsFlush() {
-			c.ahead = next.minibatch - minibatch
+		if !x.anywhere && !x.e.order.Plan.IsFlush() {
+			c.Ahead = next.minibatch - minibatch
 		}
-		*x.to.at = append(*x.to.at, x.to.number(c))
+		*x.to.At = append(*x.to.At, x.to.Number(c))
 	}
 	return err
 }
 
 // command returns what becomes of a command; false: nothing.
-func (x *separation) command(c command) (next command, stays bool, err error) {
-	switch c.verb {
-	case doGive, doTake:
-		_, crosses := x.turns[c.turn]
+func (x *separation) command(c table.Command) (next table.Command, stays bool, err error) {
+	switch c.Verb {
+	case table.DoGive, table.DoTake:
+		_, crosses := x.turns[c.Turn]
 		return c, !crosses, nil
-	case doWait, doRecord:
-		if sender, parted := x.unneeded[c.event]; parted && sender == x.d.device {
+	case table.DoWait, table.DoRecord:
+		if sender, parted := x.unneeded[c.Event]; parted && sender == x.d.Number {
 			return c, false, nil
 		}
-		if r := x.signals[c.event]; r != nil {
+		if r := x.signals[c.Event]; r != nil {
 			return x.message(c, r, runtime.Span{})
 		}
-	case doLaunch:
-		if u, ok := c.Launch.(*unopened); ok && x.e.here(x.d.device) {
-			c.prepared, err = x.open(u, c.prepared)
+	case table.DoLaunch:
+		if u, ok := c.Launch.(*unopened); ok && x.e.here(x.d.Number) {
+			c.Prepared, err = x.open(u, c.Prepared)
 		}
-	case doCopy:
-		if l, ok := c.channel.(*channel); ok && l.remote != nil {
-			return x.message(c, l.remote, c.src)
+	case table.DoCopy:
+		if l, ok := c.Channel.(*channel); ok && l.remote != nil {
+			return x.message(c, l.remote, c.Src)
 		}
 	}
 	return c, true, err
 }
 
 // open returns a launch of a sum that another one stands for.
-func (x *separation) open(u *unopened, l prepared) (prepared, error) {
+func (x *separation) open(u *unopened, l table.Prepared) (table.Prepared, error) {
 	if now, ok := x.opened[u]; ok {
 		return now, nil
 	}
 	launch, err := x.e.open(u)
 	x.e.launches--
-	x.opened[u] = prepared{launch, x.e.launches, l.accesses}
+	x.opened[u] = table.Prepared{Launch: launch, ID: x.e.launches, Accesses: l.Accesses}
 	return x.opened[u], err
 }
 
 // message returns what sends a span, or in place of a wait receives, instead of a command.
-func (x *separation) message(c command, r *remote, span runtime.Span) (_ command, stays bool, err error) {
-	receives := c.verb == doWait
-	c.verb, c.way = doSend, r.way
+func (x *separation) message(c table.Command, r *remote, span runtime.Span) (_ table.Command, stays bool, err error) {
+	receives := c.Verb == table.DoWait
+	c.Verb, c.Way = table.DoSend, r.way
 	if receives {
-		c.verb = doReceive
+		c.Verb = table.DoReceive
 	}
-	c.prepared, err = x.prepare(r, span)
+	c.Prepared, err = x.prepare(r, span)
 	if span.Bytes > 0 {
-		c.accesses = []hazard.Access{{Device: x.d.device, Span: span}}
+		c.Accesses = []hazard.Access{{Device: x.d.Number, Span: span}}
 	}
 	return c, true, err
 }
 
 // prepare returns what sends or receives a span at the end of a way that is the driver's in hand. That of a device elsewhere stands for it.
-func (x *separation) prepare(r *remote, span runtime.Span) (prepared, error) {
-	if !x.e.here(x.d.device) {
-		return prepared{Launch: null.Cost{Name: "a message"}}, nil
+func (x *separation) prepare(r *remote, span runtime.Span) (table.Prepared, error) {
+	if !x.e.here(x.d.Number) {
+		return table.Prepared{Launch: null.Cost{Name: "a message"}}, nil
 	}
 	return r.launch(span)
 }

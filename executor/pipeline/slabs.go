@@ -3,6 +3,7 @@ package pipeline
 import (
 	"slices"
 
+	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
@@ -58,22 +59,22 @@ type slabPlan struct {
 }
 
 // planSlab packs the memory of a minibatch in a stage: what its tasks keep, and around that what each of them works in.
-func (s *localStage) planSlab(w *Workload, o *order, minibatch int) *slabPlan {
+func (s *localStage) planSlab(w *Workload, o *order.Order, minibatch int) *slabPlan {
 	t := s.opsOf(minibatch)
-	p := &slabPlan{working: map[pipeline.Kind]int64{}, tasks: make([]pipeline.Kind, len(t.items))}
-	p.items = make([]runtime.Span, len(t.items))
+	p := &slabPlan{working: map[pipeline.Kind]int64{}, tasks: make([]pipeline.Kind, len(t.Items))}
+	p.items = make([]runtime.Span, len(t.Items))
 	g := &allocator{}
-	kept, index := t.those(0, t.moments, true)
-	g.alloc(pack.Pack(kept, t.moments))
+	kept, index := t.Those(0, t.Moments, true)
+	g.alloc(pack.Pack(kept, t.Moments))
 	for k, i := range index {
 		p.items[i] = itemSpan(kept[k])
 	}
-	fence := pack.Item{Offset: g.end, Bytes: kernels.Alignment, Last: t.moments - 1} // between slab and task
+	fence := pack.Item{Offset: g.end, Bytes: kernels.Alignment, Last: t.Moments - 1} // between slab and task
 	own, taken := fence.Offset+fence.Bytes, append(kept, fence)
 	for _, kind := range []pipeline.Kind{pipeline.F, pipeline.B, pipeline.W} {
-		begin, end := t.task(kind)
-		passing, index := t.those(begin, end, false)
-		p.working[kind] = pack.Around(taken, passing, t.moments) - own
+		begin, end := t.Task(kind)
+		passing, index := t.Those(begin, end, false)
+		p.working[kind] = pack.Around(taken, passing, t.Moments) - own
 		for k, i := range index {
 			if p.items[i] = itemSpan(passing[k]); passing[k].Offset >= own {
 				p.items[i].Offset, p.tasks[i] = passing[k].Offset-own, kind
@@ -86,9 +87,9 @@ func (s *localStage) planSlab(w *Workload, o *order, minibatch int) *slabPlan {
 }
 
 // placeBatch places what a minibatch brings: scalars, in the last stage labels, in the first one images.
-func (s *localStage) placeBatch(p *slab, w *Workload, o *order, g *allocator) {
-	p.scalars = g.alloc(scalarsBytes(o.plan))
-	if s.stage == len(o.on)-1 {
+func (s *localStage) placeBatch(p *slab, w *Workload, o *order.Order, g *allocator) {
+	p.scalars = g.alloc(scalarsBytes(o.Plan))
+	if s.stage == len(o.On)-1 {
 		p.labels = g.alloc(w.Model.Labels.Bytes())
 	}
 	if s.stage == 0 {
@@ -119,12 +120,12 @@ type hold struct {
 	stage       *localStage
 	minibatch   int
 	first, last int
-	until       instance // the task at whose end it is given back
+	until       order.Instance // the task at whose end it is given back
 }
 
 // laySlabs places what minibatches in flight, and their tasks, hold of a device in a plan without a flush, and returns it: a slab of each
 // stage for as many minibatches as are in flight, and memory for the task that takes most.
-func laySlabs(o *order, w *Workload, device int, stages []*localStage, g *allocator, m *Memory) (all []Hold) {
+func laySlabs(o *order.Order, w *Workload, device int, stages []*localStage, g *allocator, m *Memory) (all []Hold) {
 	start := g.end
 	plans := make([]*slabPlan, len(stages))
 	for i, s := range stages {
@@ -141,7 +142,7 @@ func laySlabs(o *order, w *Workload, device int, stages []*localStage, g *alloca
 		for range mostAtOnce(holds, s) {
 			s.slabs = append(s.slabs, plans[i].at(g.alloc(plans[i].bytes).Offset, own))
 		}
-		all = append(all, s.held(plans[i], holds, o.repeats)...)
+		all = append(all, s.held(plans[i], holds, o.Repeats)...)
 	}
 	m.InFlight = g.end - start - m.Working
 	return all
@@ -153,7 +154,7 @@ func (s *localStage) held(p *slabPlan, holds []hold, repeats int) (all []Hold) {
 		if h.stage != s || h.minibatch >= repeats {
 			continue
 		}
-		all = append(all, Hold{Stage: s.stage, Minibatch: h.minibatch, Bytes: p.bytes, Until: h.until.kind, UntilStage: h.until.stage})
+		all = append(all, Hold{Stage: s.stage, Minibatch: h.minibatch, Bytes: p.bytes, Until: h.until.Kind, UntilStage: h.until.Stage})
 		for _, kind := range []pipeline.Kind{pipeline.F, pipeline.B, pipeline.W} {
 			if bytes := p.working[kind]; bytes > 0 {
 				all = append(all, Hold{Stage: s.stage, Minibatch: h.minibatch, Task: kind, Bytes: bytes, Until: kind, UntilStage: s.stage})
@@ -164,32 +165,32 @@ func (s *localStage) held(p *slabPlan, holds []hold, repeats int) (all []Hold) {
 }
 
 // heldSlabs returns the slabs that are held, and when, in a run that is long enough to see the most at once.
-func heldSlabs(o *order, device int, stages []*localStage) (all []hold) {
+func heldSlabs(o *order.Order, device int, stages []*localStage) (all []hold) {
 	bySite := map[int]*localStage{}
 	for _, s := range stages {
 		bySite[s.stage] = s
 	}
-	now, open, latest := 0, map[[2]int]int{}, map[int]instance{}
+	now, open, latest := 0, map[[2]int]int{}, map[int]order.Instance{}
 	giveBack := func(i, minibatch int) { all[i].last, all[i].until = now, latest[minibatch] }
-	_ = o.instances(device, o.long(), func(v instance) error {
-		key := [2]int{v.stage, v.minibatch}
-		if v.kind == pipeline.F {
+	_ = o.Instances(device, o.Long(), func(v order.Instance) error {
+		key := [2]int{v.Stage, v.Minibatch}
+		if v.Kind == pipeline.F {
 			open[key] = len(all)
-			all = append(all, hold{stage: bySite[v.stage], minibatch: v.minibatch, first: now, last: now})
+			all = append(all, hold{stage: bySite[v.Stage], minibatch: v.Minibatch, first: now, last: now})
 		}
-		if v.computes() {
-			latest[v.minibatch] = v
+		if v.Computes() {
+			latest[v.Minibatch] = v
 		}
-		if o.last(v.instruction) {
-			giveBack(open[key], v.minibatch)
+		if o.Last(v.Instruction) {
+			giveBack(open[key], v.Minibatch)
 			// The stage before on this device holds the input of this one, which a second half may read after that of the stage
 			// before has run.
-			if o.onDevice(v.stage-1, v.minibatch, device) {
-				giveBack(open[[2]int{v.stage - 1, v.minibatch}], v.minibatch)
+			if o.OnDevice(v.Stage-1, v.Minibatch, device) {
+				giveBack(open[[2]int{v.Stage - 1, v.Minibatch}], v.Minibatch)
 			}
-			for _, p := range o.plan.Portals { // and so does a stage that makes a skip
-				if maker, here := open[[2]int{p.From, v.minibatch}]; here && p.To == v.stage {
-					giveBack(maker, v.minibatch)
+			for _, p := range o.Plan.Portals { // and so does a stage that makes a skip
+				if maker, here := open[[2]int{p.From, v.Minibatch}]; here && p.To == v.Stage {
+					giveBack(maker, v.Minibatch)
 				}
 			}
 		}

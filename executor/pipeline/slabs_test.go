@@ -14,6 +14,10 @@ import (
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
 
+	"plimsoll/executor/internal/order"
+
+	"plimsoll/executor/internal/stageops"
+
 	"pgregory.net/rapid"
 )
 
@@ -69,25 +73,25 @@ type use struct {
 }
 
 // uses returns what an op of a task reads and writes in slabs and in the task's own memory.
-func (y *replay) uses(t *localStage, v instance, o *op) (reads, writes []use) {
-	sb := &t.slabs[v.minibatch%t.repeats]
-	on := func(b *block, what string, layer int) use {
-		return use{span(b, sb, &frame{input: y.entry(t, v.minibatch)}), tensor{what, layer, v.minibatch}}
+func (y *replay) uses(t *localStage, v order.Instance, o *stageops.Op) (reads, writes []use) {
+	sb := &t.slabs[v.Minibatch%t.repeats]
+	on := func(b *stageops.Block, what string, layer int) use {
+		return use{span(b, sb, &frame{input: y.entry(t, v.Minibatch)}), tensor{what, layer, v.Minibatch}}
 	}
-	p := y.d.e.Layers[o.layer-1]
-	input, output := on(&o.input, "a", o.layer-1), on(&o.output, "a", o.layer)
-	writes = []use{on(&o.scratch, "scratch", o.layer)}
-	reads = []use{input, {sb.scalars, tensor{"scalars", 0, v.minibatch}}}
+	p := y.d.e.Layers[o.Layer-1]
+	input, output := on(&o.Input, "a", o.Layer-1), on(&o.Output, "a", o.Layer)
+	writes = []use{on(&o.Scratch, "scratch", o.Layer)}
+	reads = []use{input, {sb.scalars, tensor{"scalars", 0, v.Minibatch}}}
 	if sb.labels.Bytes > 0 {
-		reads = append(reads, use{sb.labels, tensor{"labels", 0, v.minibatch}})
+		reads = append(reads, use{sb.labels, tensor{"labels", 0, v.Minibatch}})
 	}
-	switch o.program {
+	switch o.Program {
 	case &p.Save, &p.Forget:
 		return reads, append(writes, output)
 	case &p.BackParams:
-		return append(reads, output, on(&o.gradOutput, "δ", o.layer), on(&o.kept, "kept", o.layer)), writes
+		return append(reads, output, on(&o.GradOutput, "δ", o.Layer), on(&o.Kept, "kept", o.Layer)), writes
 	}
-	return append(reads, output, on(&o.gradOutput, "δ", o.layer)), append(writes, on(&o.gradInput, "δ", o.layer-1), on(&o.kept, "kept", o.layer))
+	return append(reads, output, on(&o.GradOutput, "δ", o.Layer)), append(writes, on(&o.GradInput, "δ", o.Layer-1), on(&o.Kept, "kept", o.Layer))
 }
 
 // entry returns where the input of a stage lies when it is in a slab.
@@ -95,39 +99,39 @@ func (y *replay) entry(t *localStage, minibatch int) runtime.Span {
 	if t.stage == 0 {
 		return t.slabs[minibatch%t.repeats].images[0]
 	}
-	if before := y.d.stages[t.stage-1]; before != nil && y.d.e.order.onDevice(t.stage-1, minibatch, t.device) {
-		return before.slabs[minibatch%t.repeats].items[before.opsOf(minibatch).out.item]
+	if before := y.d.stages[t.stage-1]; before != nil && y.d.e.order.OnDevice(t.stage-1, minibatch, t.device) {
+		return before.slabs[minibatch%t.repeats].items[before.opsOf(minibatch).Out.Item]
 	}
 	return runtime.Span{}
 }
 
 // task runs a task: every op finds what it reads, also when it has written.
-func (y *replay) task(v instance) error {
-	t := y.d.stages[v.stage]
-	if sb := &t.slabs[v.minibatch%t.repeats]; v.kind == pipeline.F {
-		y.write(sb.scalars, tensor{"scalars", 0, v.minibatch})
-		y.write(sb.labels, tensor{"labels", 0, v.minibatch})
-		if v.stage == 0 {
-			y.write(sb.images[0], tensor{"a", 0, v.minibatch})
+func (y *replay) task(v order.Instance) error {
+	t := y.d.stages[v.Stage]
+	if sb := &t.slabs[v.Minibatch%t.repeats]; v.Kind == pipeline.F {
+		y.write(sb.scalars, tensor{"scalars", 0, v.Minibatch})
+		y.write(sb.labels, tensor{"labels", 0, v.Minibatch})
+		if v.Stage == 0 {
+			y.write(sb.images[0], tensor{"a", 0, v.Minibatch})
 		}
 	}
-	list := t.opsOf(v.minibatch).tasks[v.kind]
+	list := t.opsOf(v.Minibatch).Tasks[v.Kind]
 	for i := range list {
 		reads, writes := y.uses(t, v, &list[i])
 		for _, r := range reads {
 			if err := y.finds(r.at, r.tensor); err != nil {
-				return fmt.Errorf("%v of minibatch %d, op %d before: %w", v.instruction, v.minibatch, i, err)
+				return fmt.Errorf("%v of minibatch %d, op %d before: %w", v.Instruction, v.Minibatch, i, err)
 			}
 		}
 		for _, w := range writes {
 			y.write(w.at, w.tensor)
 			if end := y.d.e.memory[t.device].Extent; w.at.End() > end {
-				return fmt.Errorf("%v of minibatch %d, op %d writes %v, the arena has %d bytes", v.instruction, v.minibatch, i, w.at, end)
+				return fmt.Errorf("%v of minibatch %d, op %d writes %v, the arena has %d bytes", v.Instruction, v.Minibatch, i, w.at, end)
 			}
 		}
 		for _, r := range append(reads, writes...) {
 			if err := y.finds(r.at, r.tensor); err != nil {
-				return fmt.Errorf("%v of minibatch %d, op %d behind: %w", v.instruction, v.minibatch, i, err)
+				return fmt.Errorf("%v of minibatch %d, op %d behind: %w", v.Instruction, v.Minibatch, i, err)
 			}
 		}
 	}
@@ -238,22 +242,22 @@ func replayed(t rapid.TB, w *Workload, c Costs, plan *pipeline.Plan) (reads int)
 	}
 	for _, d := range e.drivers {
 		y := &replay{d: d, holds: map[runtime.Span]tensor{}}
-		err := e.order.instances(d.device, 2*plan.Microbatches, func(v instance) error {
+		err := e.order.Instances(d.Number, 2*plan.Microbatches, func(v order.Instance) error {
 			switch {
-			case v.kind == pipeline.Update: // of a minibatch that may be on another device: an update may follow
-				t := d.stages[v.stage]
-				last := v.minibatch - v.minibatch%t.repeats + d.step.lastOf(t)
-				if v.minibatch < last {
+			case v.Kind == pipeline.Update: // of a minibatch that may be on another device: an update may follow
+				t := d.stages[v.Stage]
+				last := v.Minibatch - v.Minibatch%t.repeats + d.step.lastOf(t)
+				if v.Minibatch < last {
 					return nil
 				}
 				return y.finds(t.scalars[0], tensor{"scalars", 0, last})
-			case !v.computes():
+			case !v.Computes():
 				return nil
 			}
 			return y.task(v)
 		})
 		if err != nil {
-			t.Fatalf("%s on device %d: %v", plan.Strategy, d.device, err)
+			t.Fatalf("%s on device %d: %v", plan.Strategy, d.Number, err)
 		}
 		reads += y.reads
 	}

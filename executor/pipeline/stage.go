@@ -3,7 +3,10 @@ package pipeline
 import (
 	"slices"
 
+	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/pack"
+	"plimsoll/executor/internal/stageops"
+	"plimsoll/executor/internal/table"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/cycle"
@@ -18,9 +21,9 @@ type localStage struct {
 	stage   int
 	device  int
 	spec    pipeline.Stage
-	ops     [2]*stageOps // of the last microbatch of a step, which may run other ops, and of all others
+	ops     [2]*stageops.StageOps // of the last microbatch of a step, which may run other ops, and of all others
 	repeats int
-	stash   *weightStash
+	stash   *order.WeightStash
 
 	stageParameters
 	stageSums
@@ -153,7 +156,7 @@ func (g *allocator) alloc(bytes int64) runtime.Span {
 }
 
 // opsOf returns what a minibatch does in the stage. Only stages of flush plans have two lists of ops.
-func (s *localStage) opsOf(minibatch int) *stageOps {
+func (s *localStage) opsOf(minibatch int) *stageops.StageOps {
 	if s.cyclic != nil {
 		return s.cyclic.microbatches[minibatch%len(s.cyclic.microbatches)]
 	}
@@ -174,7 +177,7 @@ func (s *localStage) state(k int, l *stageLayer, q models.Parameter, p piece) ru
 
 // output returns where a minibatch has the output of the stage.
 func (s *localStage) output(f *inFlight) runtime.Span {
-	return s.slabs[f.slab].items[s.opsOf(f.minibatch).out.item]
+	return s.slabs[f.slab].items[s.opsOf(f.minibatch).Out.Item]
 }
 
 // find returns the record of a minibatch in flight; nil when it is not in the stage.
@@ -266,7 +269,7 @@ type deferral struct {
 	microbatches int          // of a step; 0: nothing is deferred
 	inTurn       bool         // a move for each microbatch
 	rows         runtime.Span // microbatches times as much as the buffers, in their order
-	moves        []prepared
+	moves        []table.Prepared
 }
 
 // discrepancy is a stage's part of PipeMare's second technique, T2 (Yang et al. 2021, section 3.2). In place of the
@@ -284,7 +287,7 @@ type deferral struct {
 type discrepancy struct {
 	tau, decay float64 // τ and D; τ is 0 where nothing is corrected
 	scalars    [2]runtime.Span
-	steps      [2]prepared // before an update and after it
+	steps      [2]table.Prepared // before an update and after it
 }
 
 // ring is a stage with ops of its own, in a plan that repeats a period, on its device: what is issued in a period, one step after
@@ -321,7 +324,7 @@ type ring struct {
 // them on a stream of its own, and leaves for the next one. The sum of all comes into the same place, so that all devices update by
 // the same bits. The update waits for all buckets, and until what the device has sent has left.
 type replicaSums struct {
-	*synchronization
+	*order.Synchronization
 	*sumChannels
 	at     int            // in the line
 	places []runtime.Span // by bucket, from the beginning of a sum of gradients on
@@ -372,8 +375,8 @@ type stagedBatch struct {
 // Invariant: for each other stream, an op waits for the latest op before it there that touches bytes of its own, of which one of the two
 // writes. That op may be one of the step before. An op that does not compute also waits for every compute op before it.
 type cyclicStage struct {
-	ops          []cyclicOp  // by position
-	microbatches []*stageOps // by microbatch
+	ops          []cyclicOp           // by position
+	microbatches []*stageops.StageOps // by microbatch
 	layers       []layerState
 	device       circle
 	host         circle
@@ -389,7 +392,7 @@ type cyclicStage struct {
 type cyclicOp struct {
 	cycle.Op
 	on         stream
-	op         *op // of its microbatch; nil of an op of state
+	op         *stageops.Op // of its microbatch; nil of an op of state
 	microbatch int
 	begins     bool // it is its microbatch's first op, loss: it computes the loss for the first time, ends: it is the last one
 	loss, ends bool
@@ -485,10 +488,10 @@ type remote struct {
 	way      int
 	prepare  func(way int, span runtime.Span) (runtime.Launch, error)
 	dev      runtime.Device // of the end that is here; nil: none is
-	launches map[runtime.Span]prepared
+	launches map[runtime.Span]table.Prepared
 	number   int // of the latest of them
 
-	incoming queue // of the receiver
+	incoming table.Queue // of the receiver
 }
 
 // frame says where an op finds its blocks: the spans of one device's arena.
@@ -507,7 +510,7 @@ type frame struct {
 
 // step is what is issued at once.
 type step struct {
-	instruction
+	order.Instruction
 	on     stream
 	begin  bool        // the task begins
 	op     int         // of the task; none
@@ -587,12 +590,12 @@ func (s *localStage) gradientsOf(slot, bucket int) runtime.Span {
 func mod(a, b int) int { return ((a % b) + b) % b }
 
 // launch returns what sends or receives a span.
-func (r *remote) launch(span runtime.Span) (prepared, error) {
+func (r *remote) launch(span runtime.Span) (table.Prepared, error) {
 	if l, ok := r.launches[span]; ok {
 		return l, nil
 	}
 	l, err := r.prepare(r.way, span)
 	r.number--
-	r.launches[span] = prepared{Launch: l, id: r.number<<16 - r.way}
+	r.launches[span] = table.Prepared{Launch: l, ID: r.number<<16 - r.way}
 	return r.launches[span], err
 }

@@ -3,6 +3,8 @@ package pipeline
 import (
 	"fmt"
 	"plimsoll/executor"
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/stageops"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/pipeline"
@@ -76,12 +78,12 @@ func (s *localStage) layStates(w *Workload, g *allocator) {
 }
 
 // compile records what minibatches do in the stage; time is when, in a step with transfers, else nil.
-func (s *localStage) compile(w *Workload, o *order, time *executor.Timeline) (err error) {
-	s.repeats = o.repeats
-	c := stageContext{
-		Wiring: w.Model.Wiring(), inputBytes: w.InputBytes(), time: time, split: o.split[s.stage], departs: o.departs(s.stage, s.device), lingers: o.lingers(s.stage, s.device),
+func (s *localStage) compile(w *Workload, o *order.Order, time *executor.Timeline) (err error) {
+	s.repeats = o.Repeats
+	c := stageops.StageContext{
+		Wiring: w.Model.Wiring(), InputBytes: w.InputBytes(), Time: time, Split: o.Split[s.stage], Departs: o.Departs(s.stage, s.device), Lingers: o.Lingers(s.stage, s.device),
 	}
-	if s.ops[1], err = compileStage(w.Layers, s.spec, c); err != nil {
+	if s.ops[1], err = stageops.Compile(w.Layers, s.spec, c); err != nil {
 		return err
 	}
 	s.ops[0] = s.ops[1]
@@ -90,42 +92,42 @@ func (s *localStage) compile(w *Workload, o *order, time *executor.Timeline) (er
 	}
 	last := s.spec
 	last.Ops = s.spec.LastOps
-	s.ops[0], err = compileStage(w.Layers, last, c)
+	s.ops[0], err = stageops.Compile(w.Layers, last, c)
 	return err
 }
 
 // copies returns how many versions of a stage's weights are kept at one time, and how many sums of gradients grow, by going
 // through a run.
-func (s *localStage) copies(o *order, r rule) (weights, sums int, err error) {
+func (s *localStage) copies(o *order.Order, r order.Rule) (weights, sums int, err error) {
 	if len(s.layers) > 0 {
 		return 0, 0, fmt.Errorf("BUG: stage %d is laid out twice", s.stage)
 	}
-	k := newWeightStash(r, o.here(s.stage, s.device), 1, 1)
+	k := order.NewWeightStash(r, o.Here(s.stage, s.device), 1, 1)
 	const updates = 4 // at least: the first ones need fewer versions
-	n := max((o.long()+r.group-1)/r.group, updates) * r.group
-	k.begin(newBound(n))
-	err = o.instances(s.device, n, func(v instance) error {
-		if v.stage != s.stage || !v.computes() && v.kind != pipeline.Update {
+	n := max((o.Long()+r.Group-1)/r.Group, updates) * r.Group
+	k.Begin(order.NewBound(n))
+	err = o.Instances(s.device, n, func(v order.Instance) error {
+		if v.Stage != s.stage || !v.Computes() && v.Kind != pipeline.Update {
 			return nil
 		}
-		switch v.kind {
+		switch v.Kind {
 		case pipeline.F:
-			_, err := k.enter(v.minibatch)
+			_, err := k.Enter(v.Minibatch)
 			return err
 		case pipeline.Update:
-			for k.end(v.minibatch); k.due(); {
-				k.update()
+			for k.End(v.Minibatch); k.Due(); {
+				k.Update()
 			}
 			return nil
 		}
-		if s.opsOf(v.minibatch).writes(v.kind) {
-			k.sum(v.minibatch / r.group)
+		if s.opsOf(v.Minibatch).Writes(v.Kind) {
+			k.Sum(v.Minibatch / r.Group)
 		}
-		_, err := k.see(v.minibatch)
-		if o.last(v.instruction) {
-			k.leave(v.minibatch)
+		_, err := k.See(v.Minibatch)
+		if o.Last(v.Instruction) {
+			k.Leave(v.Minibatch)
 		}
 		return err
 	})
-	return len(k.slots), len(k.sums), err
+	return len(k.Slots), len(k.Sums), err
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"unsafe"
 
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
@@ -15,7 +17,7 @@ import (
 // slots returns how many of stagingSlots a driver uses. Microbatches that each run a sequence come one after the other: while one runs, the
 // next one comes to the place that it has left.
 func (d *driver) slots() int {
-	if d.e.order.plan.RunsSequence() {
+	if d.e.order.Plan.RunsSequence() {
 		return 1
 	}
 	return stagingSlots
@@ -33,7 +35,7 @@ func checkStaged(w *Workload, plan *pipeline.Plan) error {
 	if w.StagedBytes() == 0 || plan.IsFlush() {
 		return nil
 	}
-	return fmt.Errorf("%w: its next batch waits on the device, and that is for plans with a flush, weight versions are %q: leave Workload.Stage out", ErrPlan, plan.Versions)
+	return fmt.Errorf("%w: its next batch waits on the device, and that is for plans with a flush, weight versions are %q: leave Workload.Stage out", order.ErrPlan, plan.Versions)
 }
 
 // openBatches makes the stream of the next batch, and its events.
@@ -47,7 +49,7 @@ func openBatches(d *driver) (err error) {
 	if len(events) > 0 {
 		d.batches, err = d.newQueue("batches")
 	}
-	return errors.Join(err, makeEvents(d.dev, events...))
+	return errors.Join(err, makeEvents(d.Dev, events...))
 }
 
 // fillsSlot lets the host put what belongs to the minibatch of the task into a place of page-locked memory; the scalars alone where the
@@ -58,11 +60,11 @@ func (d taskCompiler) fillsSlot(t *localStage, i int) error {
 	if t.waiting.holds() {
 		pages = pages[:1]
 	}
-	return d.host(command{work: fillBatch, stage: t.stage, slot: i, event: p.uploaded[i], pages: pages, writes: true})
+	return d.host(table.Command{Work: table.FillBatch, Stage: t.stage, Slot: i, Event: p.uploaded[i], Pages: pages, Writes: true})
 }
 
 // upload brings a batch and its scalars to the device. Images that have come ahead are there: compute is behind them.
-func (d taskCompiler) upload(t *localStage, sb *slab, v instance) error {
+func (d taskCompiler) upload(t *localStage, sb *slab, v order.Instance) error {
 	p := &d.staging[t.stage]
 	i := p.uploads % d.slots()
 	p.uploads++
@@ -77,43 +79,43 @@ func (d taskCompiler) upload(t *localStage, sb *slab, v instance) error {
 			return err
 		}
 	}
-	if err := d.compute.copy(sb.scalars, p.scalars[i]); err != nil {
+	if err := d.compute.Copy(sb.scalars, p.scalars[i]); err != nil {
 		return err
 	}
 	if waits {
-		if err := d.compute.record(p.uploaded[i]); err != nil {
+		if err := d.compute.Record(p.uploaded[i]); err != nil {
 			return err
 		}
 		return d.takeStaged(t, sb, i)
 	}
 	if t.stage == 0 && !ahead {
 		for _, c := range imageCopies(d.e.Workload, sb.images, p.images[i]) {
-			if err := d.compute.copy(c[0], c[1]); err != nil {
+			if err := d.compute.Copy(c[0], c[1]); err != nil {
 				return err
 			}
 		}
 	}
 	if t.stage == len(d.stages)-1 {
-		if err := d.compute.copy(sb.labels, p.labels[i]); err != nil {
+		if err := d.compute.Copy(sb.labels, p.labels[i]); err != nil {
 			return err
 		}
 	}
-	return d.compute.record(p.uploaded[i])
+	return d.compute.Record(p.uploaded[i])
 }
 
 // stageAhead lets the batch of a forward come to where it waits on the device. That of the first forward is no part of its row.
-func (d taskCompiler) stageAhead(t *localStage, v instance) error {
-	p, r := &d.staging[t.stage], d.recording
+func (d taskCompiler) stageAhead(t *localStage, v order.Instance) error {
+	p, r := &d.staging[t.stage], d.Recording
 	i := p.arrivals % d.slots()
 	if p.arrivals++; p.arrivals == 1 {
-		at, opens := r.at, new([]int32)
-		r.at = opens
-		defer func() { r.at, r.opens = at, append(r.opens, recordedOpening{v, *opens}) }()
+		at, opens := r.At, new([]int32)
+		r.At = opens
+		defer func() { r.At, r.Opens = at, append(r.Opens, table.RecordedOpening{Instance: v, List: *opens}) }()
 	}
-	if err := d.host(command{work: fillAhead, stage: t.stage, slot: i, event: p.staged[i], pages: p.batch[i][1:], writes: true}); err != nil {
+	if err := d.host(table.Command{Work: table.FillAhead, Stage: t.stage, Slot: i, Event: p.staged[i], Pages: p.batch[i][1:], Writes: true}); err != nil {
 		return err
 	}
-	if err := d.batches.wait(t.waiting.taken); err != nil {
+	if err := d.batches.Wait(t.waiting.taken); err != nil {
 		return err
 	}
 	copies := imageCopies(d.e.Workload, t.waiting.images, p.images[i])
@@ -121,16 +123,16 @@ func (d taskCompiler) stageAhead(t *localStage, v instance) error {
 		copies = append(copies, [2]runtime.Span{t.waiting.labels, p.labels[i]})
 	}
 	for _, c := range copies {
-		if err := d.batches.copy(c[0], c[1]); err != nil {
+		if err := d.batches.Copy(c[0], c[1]); err != nil {
 			return err
 		}
 	}
-	return d.batches.record(p.staged[i])
+	return d.batches.Record(p.staged[i])
 }
 
 // takeStaged brings the batch that waits to where the ops of its forward read it.
 func (d taskCompiler) takeStaged(t *localStage, sb *slab, i int) error {
-	if err := d.compute.wait(d.staging[t.stage].staged[i]); err != nil {
+	if err := d.compute.Wait(d.staging[t.stage].staged[i]); err != nil {
 		return err
 	}
 	list, err := d.binder.lookups(lookup(d.e.Workload), t.waiting.table, t.waiting.images, sb.images)
@@ -141,16 +143,16 @@ func (d taskCompiler) takeStaged(t *localStage, sb *slab, i int) error {
 		return err
 	}
 	if t.waiting.labels.Bytes > 0 {
-		if err := d.compute.copy(sb.labels, t.waiting.labels); err != nil {
+		if err := d.compute.Copy(sb.labels, t.waiting.labels); err != nil {
 			return err
 		}
 	}
-	return d.compute.record(t.waiting.taken)
+	return d.compute.Record(t.waiting.taken)
 }
 
 // fill puts a batch and its scalars into page-locked memory.
-func (d *driver) fill(c *command, minibatch int) error {
-	t, i := d.stages[c.stage], c.slot
+func (d *driver) fill(c *table.Command, minibatch int) error {
+	t, i := d.stages[c.Stage], c.Slot
 	p := &d.staging[t.stage]
 	if err := p.uploaded[i].Synchronize(); err != nil {
 		return err
@@ -158,12 +160,12 @@ func (d *driver) fill(c *command, minibatch int) error {
 	if err := d.settleNorm(); err != nil { // of the step before
 		return err
 	}
-	b, err := d.dev.HostBytes(p.scalars[i])
+	b, err := d.Dev.HostBytes(p.scalars[i])
 	if err != nil {
 		return err
 	}
 	m := d.done + minibatch
-	putScalars(b, d.e.scalars(m), d.updateScalars(t, m), d.e.order.plan)
+	putScalars(b, d.e.scalars(m), d.updateScalars(t, m), d.e.order.Plan)
 	if t.waiting.holds() {
 		return p.aheadErr
 	}
@@ -177,7 +179,7 @@ func (d *driver) fill(c *command, minibatch int) error {
 // fillData puts the images and the labels of a minibatch, counted through all runs, into a slot.
 func (p *staging) fillData(d *driver, slot, m int) error {
 	if p.images[slot].Bytes > 0 {
-		images, err := d.dev.HostBytes(p.images[slot])
+		images, err := d.Dev.HostBytes(p.images[slot])
 		if err != nil {
 			return err
 		}
@@ -188,7 +190,7 @@ func (p *staging) fillData(d *driver, slot, m int) error {
 	if p.labels[slot].Bytes == 0 {
 		return nil
 	}
-	labels, err := d.dev.HostBytes(p.labels[slot])
+	labels, err := d.Dev.HostBytes(p.labels[slot])
 	if err != nil {
 		return err
 	}
@@ -207,7 +209,7 @@ func (p *staging) fillAhead(d *driver, slot, m int) error {
 // fillEarly puts the batch of a minibatch, of the next run, into page-locked memory while the step that was issued runs, if it may. A batch
 // that cannot be made is asked for again when its run begins, which is told why.
 func (d *driver) fillEarly(m int) error {
-	if !d.e.order.plan.RunsSequence() || d.e.opt.Early == nil || !d.e.opt.Early(m) {
+	if !d.e.order.Plan.RunsSequence() || d.e.opt.Early == nil || !d.e.opt.Early(m) {
 		return nil
 	}
 	p := &d.staging[0]
@@ -238,7 +240,7 @@ func putScalars(b []byte, own, update kernels.Scalars, plan *pipeline.Plan) {
 // microbatches within them.
 func (e *Executor) scalars(m int) kernels.Scalars {
 	k := kernels.Scalars{Seed: e.opt.Seed, Step: uint64(m)}
-	if e.order.plan.IsFlush() {
+	if e.order.Plan.IsFlush() {
 		k.Step, k.Microbatch = uint64(m/e.group), uint64(m%e.group)
 	}
 	return k
@@ -247,14 +249,14 @@ func (e *Executor) scalars(m int) kernels.Scalars {
 // updateScalars returns those of the update of a stage that a minibatch, counted through all runs, belongs to. The first group
 // begins where the run that this one goes on from has ended, which may have had another plan. A step that was skipped updated nothing.
 func (d *driver) updateScalars(t *localStage, m int) kernels.Scalars {
-	update := (m - d.e.opt.First) / t.stash.group
-	return kernels.Scalars{Update: uint64(update - d.skipped()), LR: d.e.rate(t, update), GradScale: 1 / float32(t.stash.group)}
+	update := (m - d.e.opt.First) / t.stash.Group
+	return kernels.Scalars{Update: uint64(update - d.skipped()), LR: d.e.rate(t, update), GradScale: 1 / float32(t.stash.Group)}
 }
 
 // rate returns the learning rate of an update of a stage, counted from the start of this run.
 func (e *Executor) rate(t *localStage, update int) float32 {
-	step := e.opt.First + update*t.stash.group
-	if e.order.plan.IsFlush() {
+	step := e.opt.First + update*t.stash.Group
+	if e.order.Plan.IsFlush() {
 		step /= e.group
 	}
 	rate := e.opt.Rate(step)
@@ -267,7 +269,7 @@ func (e *Executor) rate(t *localStage, update int) float32 {
 // earlier returns how often the weights of a layer, from 1, of a stage were updated before.
 func (e *Executor) earlier(stage, layer int) uint64 {
 	if e.opt.Updates == nil {
-		return uint64(e.opt.First / e.rules[stage].group)
+		return uint64(e.opt.First / e.rules[stage].Group)
 	}
 	return uint64(e.opt.Updates[layer-1])
 }
@@ -275,9 +277,9 @@ func (e *Executor) earlier(stage, layer int) uint64 {
 // updates returns how often the weights of each layer are updated when so many minibatches, of all runs, are done, and so many
 // updates were skipped.
 func (e *Executor) updates(done, skipped int) (all []int64) {
-	for s, st := range e.order.plan.Stages {
+	for s, st := range e.order.Plan.Stages {
 		for l := st.First; l <= st.Last; l++ {
-			all = append(all, int64(e.earlier(s, l))+int64((done-e.opt.First)/e.rules[s].group-skipped))
+			all = append(all, int64(e.earlier(s, l))+int64((done-e.opt.First)/e.rules[s].Group-skipped))
 		}
 	}
 	return all
@@ -287,24 +289,24 @@ func (e *Executor) updates(done, skipped int) (all []int64) {
 func (d taskCompiler) report(t *localStage, f *inFlight) error {
 	p := &d.staging[t.stage]
 	i := (p.uploads - 1) % d.slots()
-	if err := d.host(command{work: awaitResult, stage: t.stage, slot: i, event: p.returned[i], pages: p.result[i]}); err != nil {
+	if err := d.host(table.Command{Work: table.AwaitResult, Stage: t.stage, Slot: i, Event: p.returned[i], Pages: p.result[i]}); err != nil {
 		return err
 	}
-	if err := d.compute.copy(p.results[i], t.output(f).Part(0, lossBytes)); err != nil {
+	if err := d.compute.Copy(p.results[i], t.output(f).Part(0, lossBytes)); err != nil {
 		return err
 	}
-	return d.compute.record(p.returned[i])
+	return d.compute.Record(p.returned[i])
 }
 
 // awaitResult says that a result is on its way to a slot, behind all that are on theirs until the slot is free.
-func (d *driver) awaitResult(c *command, minibatch int) error {
-	p := &d.staging[c.stage]
-	for slices.ContainsFunc(p.pending, func(r pendingResult) bool { return r.slot == c.slot }) {
+func (d *driver) awaitResult(c *table.Command, minibatch int) error {
+	p := &d.staging[c.Stage]
+	for slices.ContainsFunc(p.pending, func(r pendingResult) bool { return r.slot == c.Slot }) {
 		if err := d.tell(p); err != nil {
 			return err
 		}
 	}
-	p.pending = append(p.pending, pendingResult{minibatch: minibatch, slot: c.slot, norm: math.NaN()})
+	p.pending = append(p.pending, pendingResult{minibatch: minibatch, slot: c.Slot, norm: math.NaN()})
 	return nil
 }
 
@@ -312,11 +314,11 @@ func (d *driver) awaitResult(c *command, minibatch int) error {
 func (d *driver) tell(p *staging) error {
 	x := p.pending[0]
 	p.pending = slices.Delete(p.pending, 0, 1)
-	task := instance{instruction{kind: pipeline.F, stage: len(d.stages) - 1, to: none}, x.minibatch}
+	task := order.Instance{Instruction: order.Instruction{Kind: pipeline.F, Stage: len(d.stages) - 1, To: none}, Minibatch: x.minibatch}
 	if err := p.returned[x.slot].Synchronize(); err != nil {
 		return d.failed(task, err)
 	}
-	b, err := d.dev.HostBytes(p.results[x.slot])
+	b, err := d.Dev.HostBytes(p.results[x.slot])
 	if err != nil {
 		return d.failed(task, err)
 	}

@@ -42,13 +42,13 @@ func (e *Executor) Gradients() (all []executor.Tensor) {
 // list lists the tensors of all stages.
 func (e *Executor) list() {
 	e.byName = map[name]int{}
-	for s := range e.order.on {
+	for s := range e.order.On {
 		for _, d := range e.drivers {
 			t := d.stages[s]
 			if t == nil {
 				continue
 			}
-			if t.list(d, e.add); e.order.plan.RunsSequence() {
+			if t.list(d, e.add); e.order.Plan.RunsSequence() {
 				e.gradients = t.listGradients(d)
 			}
 		}
@@ -154,13 +154,13 @@ func (e *Executor) readPlace(from place, dst []byte) error {
 
 // readTogether copies a span of a device to all processes.
 func (e *Executor) readTogether(d *driver, from runtime.Span, dst []byte) error {
-	if e.here(d.device) {
+	if e.here(d.Number) {
 		if err := d.read(from, dst); err != nil {
 			e.fail(err)
 			return err
 		}
 	}
-	b, err := e.opt.World.Broadcast(context.Background(), e.opt.World.Ranks[d.device], dst)
+	b, err := e.opt.World.Broadcast(context.Background(), e.opt.World.Ranks[d.Number], dst)
 	copy(dst, b)
 	return err
 }
@@ -172,7 +172,7 @@ func (e *Executor) Write(t executor.Tensor, src []float32) error {
 		return err
 	}
 	for _, x := range p.at {
-		if !e.here(x.driver.device) {
+		if !e.here(x.driver.Number) {
 			continue
 		}
 		if err := x.driver.write(x.span, asBytes(src)[x.behind:x.behind+x.span.Bytes]); err != nil {
@@ -186,7 +186,7 @@ func (e *Executor) Write(t executor.Tensor, src []float32) error {
 func (e *Executor) Processes(t executor.Tensor) (all []int) {
 	if p, err := e.find(t); err == nil {
 		for _, x := range p.at {
-			all = append(all, e.opt.World.Ranks[x.driver.device])
+			all = append(all, e.opt.World.Ranks[x.driver.Number])
 		}
 	}
 	return all
@@ -194,20 +194,20 @@ func (e *Executor) Processes(t executor.Tensor) (all []int) {
 
 func (d *driver) write(to runtime.Span, src []byte) error {
 	if to.Space == runtime.Host {
-		at, err := d.dev.HostBytes(to)
+		at, err := d.Dev.HostBytes(to)
 		copy(at, src)
 		return err
 	}
 	return d.chunks(to, func(dev, host runtime.Span, at int64) error {
-		b, err := d.dev.HostBytes(host)
+		b, err := d.Dev.HostBytes(host)
 		if err != nil {
 			return err
 		}
 		copy(b, src[at:])
-		if err := d.compute.s.Copy(dev, host); err != nil {
+		if err := d.compute.S.Copy(dev, host); err != nil {
 			return err
 		}
-		return d.compute.s.Synchronize()
+		return d.compute.S.Synchronize()
 	})
 }
 
@@ -326,18 +326,18 @@ func (e *Executor) freshen() error {
 // read copies a span of the arena to dst.
 func (d *driver) read(from runtime.Span, dst []byte) error {
 	if from.Space == runtime.Host {
-		b, err := d.dev.HostBytes(from)
+		b, err := d.Dev.HostBytes(from)
 		copy(dst, b)
 		return err
 	}
 	return d.chunks(from, func(dev, host runtime.Span, at int64) error {
-		if err := d.compute.s.Copy(host, dev); err != nil {
+		if err := d.compute.S.Copy(host, dev); err != nil {
 			return err
 		}
-		if err := d.compute.s.Synchronize(); err != nil {
+		if err := d.compute.S.Synchronize(); err != nil {
 			return err
 		}
-		b, err := d.dev.HostBytes(host)
+		b, err := d.Dev.HostBytes(host)
 		copy(dst[at:], b)
 		return err
 	})

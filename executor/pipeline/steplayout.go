@@ -4,7 +4,9 @@ import (
 	"slices"
 	"sort"
 
+	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/pack"
+	"plimsoll/executor/internal/stageops"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
@@ -19,19 +21,19 @@ const (
 )
 
 // layStep places what a step holds of a device, and returns that.
-func layStep(o *order, w *Workload, device int, stages []*localStage, g *allocator, m *Memory) (*stepLayout, []Hold) {
+func layStep(o *order.Order, w *Workload, device int, stages []*localStage, g *allocator, m *Memory) (*stepLayout, []Hold) {
 	l := &stepLayout{order: o, w: w, device: device, stages: map[int]*localStage{}, begins: map[stepKey]int{}, turns: 1}
-	if o.plan.RunsSequence() {
-		l.turns = o.repeats
+	if o.Plan.RunsSequence() {
+		l.turns = o.Repeats
 	}
 	for _, s := range stages {
 		l.stages[s.stage] = s
-		s.slabs = make([]slab, o.repeats)
+		s.slabs = make([]slab, o.Repeats)
 	}
 	l.number()
 	for _, t := range l.tasks {
-		if t.kind == pipeline.F {
-			l.add(l.stages[t.stage], t.minibatch)
+		if t.Kind == pipeline.F {
+			l.add(l.stages[t.Stage], t.Minibatch)
 		}
 	}
 	var kept []pack.Item
@@ -47,7 +49,7 @@ func layStep(o *order, w *Workload, device int, stages []*localStage, g *allocat
 	l.place(g.alloc(l.extent).End())
 	l.layHost()
 	if len(l.host) > 0 {
-		m.Offloaded, l.duplex = l.locked, o.plan.Platform.Duplex
+		m.Offloaded, l.duplex = l.locked, o.Plan.Platform.Duplex
 		l.depend()
 	}
 	return l, l.holds()
@@ -55,12 +57,12 @@ func layStep(o *order, w *Workload, device int, stages []*localStage, g *allocat
 
 // number numbers the ops of the device.
 func (l *stepLayout) number() {
-	_ = l.order.instances(l.device, l.order.repeats, func(v instance) error {
-		if !v.computes() {
+	_ = l.order.Instances(l.device, l.order.Repeats, func(v order.Instance) error {
+		if !v.Computes() {
 			return nil
 		}
-		begin, end := l.stages[v.stage].opsOf(v.minibatch).task(v.kind)
-		l.begins[stepKey{v.stage, v.minibatch, v.kind}] = l.ops
+		begin, end := l.stages[v.Stage].opsOf(v.Minibatch).Task(v.Kind)
+		l.begins[stepKey{v.Stage, v.Minibatch, v.Kind}] = l.ops
 		l.tasks = append(l.tasks, stepTask{v, l.ops, l.ops + end - begin})
 		l.ops += end - begin
 		return nil
@@ -69,12 +71,12 @@ func (l *stepLayout) number() {
 
 // positions returns those in the sequence of the ops of a turn, in order; nil of a plan that runs none.
 func (l *stepLayout) positions() (all []int) {
-	if l == nil || !l.order.plan.RunsSequence() {
+	if l == nil || !l.order.Plan.RunsSequence() {
 		return nil
 	}
 	for _, t := range l.tasks[:len(l.tasks)/l.turns] {
-		for _, o := range l.stages[t.stage].opsOf(t.minibatch).tasks[t.kind] {
-			all = append(all, o.number-1)
+		for _, o := range l.stages[t.Stage].opsOf(t.Minibatch).Tasks[t.Kind] {
+			all = append(all, o.Number-1)
 		}
 	}
 	return all
@@ -83,8 +85,8 @@ func (l *stepLayout) positions() (all []int) {
 // op returns the number of the op at a moment of a minibatch.
 func (l *stepLayout) op(s *localStage, minibatch, moment int) int {
 	t := s.opsOf(minibatch)
-	kind := t.taskAt(moment)
-	begin, _ := t.task(kind)
+	kind := t.TaskAt(moment)
+	begin, _ := t.Task(kind)
 	return l.begins[stepKey{s.stage, minibatch, kind}] + moment - begin
 }
 
@@ -93,7 +95,7 @@ func (l *stepLayout) add(s *localStage, minibatch int) {
 	t := s.opsOf(minibatch)
 	first, last := l.op(s, minibatch, 0), 0
 	for _, kind := range []pipeline.Kind{pipeline.F, pipeline.B, pipeline.W} {
-		if begin, end := t.task(kind); end > begin {
+		if begin, end := t.Task(kind); end > begin {
 			last = max(last, l.op(s, minibatch, end-1))
 		}
 	}
@@ -113,14 +115,14 @@ func (l *stepLayout) add(s *localStage, minibatch int) {
 			l.hold(stepItem{s, minibatch, x.item, true}, pack.Item{Bytes: kernels.Align(bytes), First: first, Last: x.end})
 		}
 	}
-	for i, it := range t.items {
+	for i, it := range t.Items {
 		p := pack.Item{Bytes: it.Bytes, First: l.op(s, minibatch, it.First), Last: l.op(s, minibatch, it.Last)}
-		if i == t.result {
+		if i == t.Result {
 			p.Last = max(p.Last, l.readers(s, minibatch))
 		}
-		l.hold(stepItem{s, minibatch, i, t.stays(i)}, p)
+		l.hold(stepItem{s, minibatch, i, t.Stays(i)}, p)
 	}
-	for _, it := range t.host {
+	for _, it := range t.Host {
 		l.host = append(l.host, pack.Item{Bytes: it.Bytes, First: l.op(s, minibatch, it.First), Last: l.op(s, minibatch, it.Last)})
 		l.owner = append(l.owner, &s.slabs[minibatch])
 	}
@@ -133,8 +135,8 @@ func (l *stepLayout) hold(it stepItem, p pack.Item) {
 // lastOf returns the minibatch whose last task in a stage is the last one.
 func (l *stepLayout) lastOf(s *localStage) int {
 	for _, t := range slices.Backward(l.tasks) {
-		if t.stage == s.stage {
-			return t.minibatch
+		if t.Stage == s.stage {
+			return t.Minibatch
 		}
 	}
 	return none
@@ -142,10 +144,10 @@ func (l *stepLayout) lastOf(s *localStage) int {
 
 // readsInput returns the last op of a minibatch in a stage that reads the stage's input, or that of a branch.
 func (l *stepLayout) readsInput(s *localStage, minibatch, branch int) (last int) {
-	for _, list := range s.opsOf(minibatch).tasks {
+	for _, list := range s.opsOf(minibatch).Tasks {
 		for i := range list {
-			if list[i].input == (block{inStageInput, branch}) {
-				last = max(last, l.op(s, minibatch, list[i].until))
+			if list[i].Input == (stageops.Block{In: stageops.InStageInput, Item: branch}) {
+				last = max(last, l.op(s, minibatch, list[i].Until))
 			}
 		}
 	}
@@ -156,16 +158,16 @@ func (l *stepLayout) readsInput(s *localStage, minibatch, branch int) (last int)
 // which a portal finds its skips.
 func (l *stepLayout) readers(s *localStage, minibatch int) (last int) {
 	o := l.order
-	if o.onDevice(s.stage, minibatch, l.device) && s.stage+1 < len(o.on) && o.onDevice(s.stage+1, minibatch, l.device) {
+	if o.OnDevice(s.stage, minibatch, l.device) && s.stage+1 < len(o.On) && o.OnDevice(s.stage+1, minibatch, l.device) {
 		last = l.readsInput(l.stages[s.stage+1], minibatch, 0)
 	}
-	for _, p := range o.plan.Portals {
-		if p.From != s.stage || !o.onDevice(p.To, minibatch, l.device) {
+	for _, p := range o.Plan.Portals {
+		if p.From != s.stage || !o.OnDevice(p.To, minibatch, l.device) {
 			continue
 		}
 		t := l.stages[p.To]
 		for _, kind := range []pipeline.Kind{pipeline.F, pipeline.B, pipeline.W} {
-			if begin, end := t.opsOf(minibatch).task(kind); end > begin {
+			if begin, end := t.opsOf(minibatch).Task(kind); end > begin {
 				last = max(last, l.op(t, minibatch, end-1))
 			}
 		}
@@ -180,7 +182,7 @@ const mostPairs = 1 << 18
 // once, where these are not too many. Microbatches that each run a sequence have the same offsets, in the layout that the plan's memory was
 // counted with (executor.Workload.Layout).
 func (l *stepLayout) pack(live int64) {
-	if l.order.plan.RunsSequence() {
+	if l.order.Plan.RunsSequence() {
 		one := len(l.packed) / l.turns
 		l.extent = l.atOnce(l.packed[:one], l.ops/l.turns)
 		for i := range l.packed {
@@ -240,7 +242,7 @@ func (l *stepLayout) few() bool {
 // which the batch is a part, ends where the memory does.
 func (l *stepLayout) bySlabs() {
 	var pieces []pack.Item
-	plans, of, number := map[*stageOps]*slabPlan{}, make([]int, len(l.items)), map[stepKey]int{}
+	plans, of, number := map[*stageops.StageOps]*slabPlan{}, make([]int, len(l.items)), map[stepKey]int{}
 	for i, it := range l.items {
 		p := l.plan(plans, it)
 		k, bytes := stepKey{it.stage.stage, it.minibatch, p.taskOf(it.item)}, p.bytes
@@ -264,7 +266,7 @@ func (l *stepLayout) bySlabs() {
 }
 
 // plan returns the slab plan of an item's minibatch.
-func (l *stepLayout) plan(plans map[*stageOps]*slabPlan, it stepItem) *slabPlan {
+func (l *stepLayout) plan(plans map[*stageops.StageOps]*slabPlan, it stepItem) *slabPlan {
 	t := it.stage.opsOf(it.minibatch)
 	if plans[t] == nil {
 		plans[t] = it.stage.planSlab(l.w, l.order, it.minibatch)
@@ -298,7 +300,7 @@ func (l *stepLayout) place(top int64) {
 	for i, it := range l.items {
 		s := &it.stage.slabs[it.minibatch]
 		if s.items == nil {
-			s.items = make([]runtime.Span, len(it.stage.opsOf(it.minibatch).items))
+			s.items = make([]runtime.Span, len(it.stage.opsOf(it.minibatch).Items))
 			it.stage.placeBatch(s, l.w, l.order, &allocator{})
 		}
 		l.packed[i].Offset = top - l.packed[i].Offset - l.packed[i].Bytes
@@ -327,7 +329,7 @@ func (l *stepLayout) holds() (all []Hold) {
 			continue
 		}
 		k := kept{it.stage.stage, it.minibatch, 0, until}
-		if kind := l.tasks[from].kind; kind != pipeline.F {
+		if kind := l.tasks[from].Kind; kind != pipeline.F {
 			k.behind = kind
 			from++
 		}
@@ -341,10 +343,10 @@ func (l *stepLayout) holds() (all []Hold) {
 	}
 	for _, k := range order {
 		until := l.tasks[k.until]
-		all = append(all, Hold{Stage: k.stage, Minibatch: k.minibatch, Behind: k.behind, Bytes: bytes[k], Until: until.kind, UntilStage: until.stage})
+		all = append(all, Hold{Stage: k.stage, Minibatch: k.minibatch, Behind: k.behind, Bytes: bytes[k], Until: until.Kind, UntilStage: until.Stage})
 	}
 	for i, t := range l.tasks {
-		all = append(all, Hold{Stage: t.stage, Minibatch: t.minibatch, Task: t.kind, Bytes: own[i], Until: t.kind, UntilStage: t.stage})
+		all = append(all, Hold{Stage: t.Stage, Minibatch: t.Minibatch, Task: t.Kind, Bytes: own[i], Until: t.Kind, UntilStage: t.Stage})
 	}
 	return all
 }
@@ -413,35 +415,35 @@ type touch struct {
 func (l *stepLayout) list() []stepOp {
 	all := make([]stepOp, 0, l.ops/l.turns)
 	for _, task := range l.tasks[:len(l.tasks)/l.turns] {
-		t := l.stages[task.stage]
-		ops, sb := t.opsOf(task.minibatch), &t.slabs[task.minibatch]
-		list := ops.tasks[task.kind]
+		t := l.stages[task.Stage]
+		ops, sb := t.opsOf(task.Minibatch), &t.slabs[task.Minibatch]
+		list := ops.Tasks[task.Kind]
 		for i := range list {
-			all = append(all, l.stepOp(t, ops, sb, &list[i], task.minibatch))
+			all = append(all, l.stepOp(t, ops, sb, &list[i], task.Minibatch))
 		}
 	}
 	return all
 }
 
-func (l *stepLayout) stepOp(t *localStage, ops *stageOps, sb *slab, o *op, minibatch int) stepOp {
+func (l *stepLayout) stepOp(t *localStage, ops *stageops.StageOps, sb *slab, o *stageops.Op, minibatch int) stepOp {
 	at := &frame{}
 	x := stepOp{before: none}
-	add := func(b *block, write bool) {
+	add := func(b *stageops.Block, write bool) {
 		if s := span(b, sb, at); s.Bytes > 0 {
 			x.touches = append(x.touches, touch{s, write})
 		}
 	}
-	if o.program == nil {
-		if x.on = toHost; o.moves == schedule.Prefetch && l.duplex {
+	if o.Program == nil {
+		if x.on = toHost; o.Moves == schedule.Prefetch && l.duplex {
 			x.on = fromHost
 		}
-		if before := ops.before[o.at]; before != none {
+		if before := ops.Before[o.At]; before != none {
 			x.before = l.op(t, minibatch, before)
 		}
-		x.touches = append(x.touches, touch{sb.hostCopies[o.host], o.moves == schedule.Offload})
+		x.touches = append(x.touches, touch{sb.hostCopies[o.Host], o.Moves == schedule.Offload})
 	}
-	add(&o.input, false)
-	for _, b := range []*block{&o.output, &o.gradOutput, &o.gradInput, &o.scratch, &o.kept} {
+	add(&o.Input, false)
+	for _, b := range []*stageops.Block{&o.Output, &o.GradOutput, &o.GradInput, &o.Scratch, &o.Kept} {
 		add(b, true)
 	}
 	return x
@@ -497,21 +499,21 @@ func (l *stepLayout) latest(all []stepOp, ops []int, x *stepOp, behind int) int 
 func (l *stepLayout) moves() bool { return l != nil && len(l.host) > 0 }
 
 // span returns where a block of an op lies for a minibatch.
-func span(b *block, sb *slab, at *frame) runtime.Span {
-	switch b.in {
-	case inStageInput:
+func span(b *stageops.Block, sb *slab, at *frame) runtime.Span {
+	switch b.In {
+	case stageops.InStageInput:
 		if sb.images != nil {
-			return sb.images[b.item]
+			return sb.images[b.Item]
 		}
 		return at.input
-	case inInputGradient:
+	case stageops.InInputGradient:
 		return at.gradInput
-	case inSentOutput:
+	case stageops.InSentOutput:
 		return at.output
-	case inOutputGradient:
+	case stageops.InOutputGradient:
 		return at.gradOutput
-	case inItem:
-		return sb.items[b.item]
+	case stageops.InItem:
+		return sb.items[b.Item]
 	}
 	return runtime.Span{}
 }

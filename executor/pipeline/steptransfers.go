@@ -3,6 +3,8 @@ package pipeline
 import (
 	"slices"
 
+	"plimsoll/executor/internal/stageops"
+	"plimsoll/executor/internal/table"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
 )
@@ -21,45 +23,45 @@ func (l *stepLayout) open(d *driver) error {
 			events = append(events, &l.ends[q])
 		}
 	}
-	return makeEvents(d.dev, events...)
+	return makeEvents(d.Dev, events...)
 }
 
 // inTurn returns the number of an op within its turn.
-func (l *stepLayout) inTurn(t *localStage, o *op, f *inFlight) int {
-	return l.op(t, f.minibatch, o.at) % (l.ops / l.turns)
+func (l *stepLayout) inTurn(t *localStage, o *stageops.Op, f *inFlight) int {
+	return l.op(t, f.minibatch, o.At) % (l.ops / l.turns)
 }
 
 // waitFor lets an op of a step with transfers wait for others, if it has to. A transfer with no compute op before it waits for what its
 // task begins with.
-func (d taskCompiler) waitFor(q queue, t *localStage, o *op, f *inFlight) (waits bool, err error) {
+func (d taskCompiler) waitFor(q table.Queue, t *localStage, o *stageops.Op, f *inFlight) (waits bool, err error) {
 	if !d.step.moves() {
 		return false, nil
 	}
 	for _, w := range d.step.waits[d.step.inTurn(t, o, f)] {
-		if err := q.wait(d.step.ends[w]); err != nil {
+		if err := q.Wait(d.step.ends[w]); err != nil {
 			return true, err
 		}
 		waits = true
 	}
-	if o.program != nil || t.opsOf(f.minibatch).before[o.at] != none {
+	if o.Program != nil || t.opsOf(f.minibatch).Before[o.At] != none {
 		return waits, nil
 	}
 	begun := t.slabs[f.slab].forward
-	if err := d.compute.record(begun); err != nil {
+	if err := d.compute.Record(begun); err != nil {
 		return true, err
 	}
-	return true, q.wait(begun)
+	return true, q.Wait(begun)
 }
 
 // tellEnd puts an event behind an op of a step with transfers, if others wait for it. Behind the last op of a turn compute waits for all
 // transfers: the next turn, or the update, begins behind them.
-func (d taskCompiler) tellEnd(q queue, t *localStage, o *op, f *inFlight) error {
+func (d taskCompiler) tellEnd(q table.Queue, t *localStage, o *stageops.Op, f *inFlight) error {
 	if !d.step.moves() {
 		return nil
 	}
 	n := d.step.inTurn(t, o, f)
 	if ev := d.step.ends[n]; ev != nil {
-		if err := q.record(ev); err != nil {
+		if err := q.Record(ev); err != nil {
 			return err
 		}
 	}
@@ -67,7 +69,7 @@ func (d taskCompiler) tellEnd(q queue, t *localStage, o *op, f *inFlight) error 
 		return nil
 	}
 	for _, last := range d.step.final {
-		if err := d.compute.wait(d.step.ends[last]); err != nil {
+		if err := d.compute.Wait(d.step.ends[last]); err != nil {
 			return err
 		}
 	}
@@ -75,25 +77,25 @@ func (d taskCompiler) tellEnd(q queue, t *localStage, o *op, f *inFlight) error 
 }
 
 // carry issues a transfer of a step.
-func (d taskCompiler) carry(t *localStage, o *op, f *inFlight) error {
+func (d taskCompiler) carry(t *localStage, o *stageops.Op, f *inFlight) error {
 	return copyActivation(d.queueOf(o), o, &t.slabs[f.slab], &f.at)
 }
 
 // copyActivation notes the copy of an activation to the host, or back.
-func copyActivation(q queue, o *op, sb *slab, at *frame) error {
-	copied := sb.hostCopies[o.host]
-	if o.moves == schedule.Prefetch {
-		return q.copy(span(&o.output, sb, at).Part(0, copied.Bytes), copied)
+func copyActivation(q table.Queue, o *stageops.Op, sb *slab, at *frame) error {
+	copied := sb.hostCopies[o.Host]
+	if o.Moves == schedule.Prefetch {
+		return q.Copy(span(&o.Output, sb, at).Part(0, copied.Bytes), copied)
 	}
-	return q.copy(copied, span(&o.input, sb, at).Part(0, copied.Bytes))
+	return q.Copy(copied, span(&o.Input, sb, at).Part(0, copied.Bytes))
 }
 
 // queueOf returns the stream of an op.
-func (d *driver) queueOf(o *op) queue {
+func (d *driver) queueOf(o *stageops.Op) table.Queue {
 	switch {
-	case o.program != nil:
+	case o.Program != nil:
 		return d.compute
-	case o.moves == schedule.Prefetch:
+	case o.Moves == schedule.Prefetch:
 		return d.fromHost
 	}
 	return d.toHost

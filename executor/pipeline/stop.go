@@ -17,10 +17,10 @@ func (e *Executor) Freeze() (runs int, known []int) {
 	s.frozen = true
 	for _, l := range s.running {
 		if !s.active {
-			known = append(known, l.end())
+			known = append(known, l.End())
 			continue
 		}
-		known = append(known, l.freeze())
+		known = append(known, l.Freeze())
 	}
 	return s.runs, known
 }
@@ -52,9 +52,9 @@ func (e *Executor) Thaw(last int, known []int) {
 		switch {
 		case !s.active:
 		case s.runs < last: // somebody knows all of this one
-			l.thaw(l.end(), e.group)
+			l.Thaw(l.End(), e.group)
 		default:
-			l.thaw(known[i], e.group)
+			l.Thaw(known[i], e.group)
 		}
 	}
 	s.thawed.Broadcast()
@@ -74,8 +74,8 @@ func (s *stopping) enter(running []runningSegment, group int) error {
 	s.running, s.active = running, true
 	if s.agreed && s.runs == s.last {
 		for i, l := range running {
-			l.freeze()
-			l.thaw(s.known[i], group)
+			l.Freeze()
+			l.Thaw(s.known[i], group)
 		}
 	}
 	return nil

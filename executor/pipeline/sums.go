@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/stageops"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
@@ -14,28 +16,28 @@ import (
 
 // newSynchronizations makes the channels of messages between replicas.
 func (e *Executor) newSynchronizations() {
-	e.replicas = make([]sumChannels, len(e.order.sums))
-	for s, x := range e.order.sums {
+	e.replicas = make([]sumChannels, len(e.order.Sums))
+	for s, x := range e.order.Sums {
 		if x == nil || e.collectives[s] != nil {
 			continue
 		}
 		places, l := e.bucketPlaces(s), &e.replicas[s]
 		l.gathers = map[[2]int]*channel{}
-		if x.divided() {
+		if x.Divided() {
 			e.newScatters(s, places)
 		}
-		for i, from := range x.line[:len(x.line)-1] {
-			if x.divided() {
+		for i, from := range x.Line[:len(x.Line)-1] {
+			if x.Divided() {
 				break
 			}
-			c := between("partial gradients", s, from, x.line[i+1], x.mostReduces())
+			c := between("partial gradients", s, from, x.Line[i+1], x.MostReduces())
 			for _, p := range places {
 				c.sizes, c.bytes = append(c.sizes, p.Bytes), max(c.bytes, p.Bytes)
 			}
 			c.kind, c.boundary = pipeline.Reducing, s
 			l.reduces, e.channels = append(l.reduces, c), append(e.channels, c)
 		}
-		for _, m := range e.order.plan.Synchronization {
+		for _, m := range e.order.Plan.Synchronization {
 			ends := [2]int{m.From, m.To}
 			if m.Stage != s || m.Kind != pipeline.Gather || l.gathers[ends] != nil {
 				continue
@@ -49,19 +51,19 @@ func (e *Executor) newSynchronizations() {
 
 // laySums lays out what a device has of the sums of a stage, if the plan has messages for them.
 func (e *Executor) laySums(t *localStage, c *chain.Chain, g *allocator) {
-	x := e.order.sums[t.stage]
+	x := e.order.Sums[t.stage]
 	if x == nil {
 		return
 	}
-	n, slots, channels := len(x.buckets), len(t.grads), &e.replicas[t.stage]
+	n, slots, channels := len(x.Buckets), len(t.grads), &e.replicas[t.stage]
 	t.sums = &replicaSums{
-		synchronization: x, sumChannels: channels, at: slices.Index(x.line, t.device), places: e.bucketPlaces(t.stage), parts: x.madeBehind(t.spec, c, e.order.split[t.stage]),
-		made: make([]runtime.Event, slots*n), added: make([]runtime.Event, slots*n), whole: make([]runtime.Event, slots*n), left: make([]runtime.Event, slots*len(x.line)),
+		Synchronization: x, sumChannels: channels, at: slices.Index(x.Line, t.device), places: e.bucketPlaces(t.stage), parts: x.MadeBehind(t.spec, c, e.order.Split[t.stage]),
+		made: make([]runtime.Event, slots*n), added: make([]runtime.Event, slots*n), whole: make([]runtime.Event, slots*n), left: make([]runtime.Event, slots*len(x.Line)),
 	}
 	if t.sums.at > 0 && len(channels.reduces) > 0 {
 		channels.reduces[t.sums.at-1].layOut(g)
 	}
-	for _, from := range x.line {
+	for _, from := range x.Line {
 		if l := channels.scatters[[2]int{from, t.device}]; l != nil {
 			l.layOut(g)
 		}
@@ -72,27 +74,27 @@ func (e *Executor) laySums(t *localStage, c *chain.Chain, g *allocator) {
 		}
 		l.size(slots * n)
 		for i := range l.blocks {
-			if l.blocks[i] = t.gradientsOf(i/n, i%n); x.divided() {
+			if l.blocks[i] = t.gradientsOf(i/n, i%n); x.Divided() {
 				l.blocks[i] = t.weightsOf(i % n)
 			}
 		}
 	}
 	for i := range t.ops {
-		for _, list := range t.ops[i].tasks {
+		for _, list := range t.ops[i].Tasks {
 			findCloses(x, list)
 		}
 	}
 }
 
 // findCloses finds, for the ops of a task, the buckets whose gradients are made behind them.
-func findCloses(x *synchronization, list []op) {
+func findCloses(x *order.Synchronization, list []stageops.Op) {
 	for i := range list {
-		list[i].closes = nil
+		list[i].Closes = nil
 	}
-	for n, b := range x.buckets {
+	for n, b := range x.Buckets {
 		for i := range slices.Backward(list) {
-			if o := &list[i]; o.gradients && o.layer >= b.first && o.layer <= b.last {
-				o.closes = append(o.closes, n)
+			if o := &list[i]; o.Gradients && o.Layer >= b.First && o.Layer <= b.Last {
+				o.Closes = append(o.Closes, n)
 				break
 			}
 		}
@@ -117,7 +119,7 @@ func (x *replicaSums) begin() {
 // made says that the gradients of some buckets are made with a minibatch, if it closes them.
 func (d sumCompiler) made(t *localStage, f *inFlight, buckets []int, closes bool) error {
 	for _, b := range buckets {
-		if err := d.compute.recordIf(closes, t.sums.made[f.at.sum*len(t.sums.buckets)+b]); err != nil {
+		if err := d.compute.RecordIf(closes, t.sums.made[f.at.sum*len(t.sums.Buckets)+b]); err != nil {
 			return err
 		}
 	}
@@ -126,28 +128,28 @@ func (d sumCompiler) made(t *localStage, f *inFlight, buckets []int, closes bool
 
 // adds reports whether a task of a minibatch adds to gradients that the plan has messages for.
 func (s *localStage) adds(kind pipeline.Kind, f *inFlight) bool {
-	return s.sums != nil && kind != pipeline.F && s.opsOf(f.minibatch).writes(kind)
+	return s.sums != nil && kind != pipeline.F && s.opsOf(f.minibatch).Writes(kind)
 }
 
 // closes reports whether a task of a minibatch is the last that adds to some gradients of its update.
 func (d sumCompiler) closes(t *localStage, kind pipeline.Kind, f *inFlight) bool {
-	return t.adds(kind, f) && d.e.order.closes(kind, t.stage, f.minibatch)
+	return t.adds(kind, f) && d.e.order.Closes(kind, t.stage, f.minibatch)
 }
 
 // synchronize issues a message between replicas, or lets one come.
-func (d sumCompiler) synchronize(ctx context.Context, t *localStage, v instance) error {
-	x, n := t.sums, len(t.sums.buckets)
-	if x.divided() {
+func (d sumCompiler) synchronize(ctx context.Context, t *localStage, v order.Instance) error {
+	x, n := t.sums, len(t.sums.Buckets)
+	if x.Divided() {
 		return d.exchange(ctx, t, v, 0) // a step has one sum of gradients
 	}
-	slot, fresh := t.stash.sum(v.minibatch / t.stash.group)
+	slot, fresh := t.stash.Sum(v.Minibatch / t.stash.Group)
 	if fresh {
-		return fmt.Errorf("BUG: %v of minibatch %d comes before its gradients", v.instruction, v.minibatch)
+		return fmt.Errorf("BUG: %v of minibatch %d comes before its gradients", v.Instruction, v.Minibatch)
 	}
-	i, src := slot*n+v.bucket, t.gradientsOf(slot, v.bucket)
-	switch v.kind {
+	i, src := slot*n+v.Bucket, t.gradientsOf(slot, v.Bucket)
+	switch v.Kind {
 	case pipeline.Admitting: // this device's part is in what comes: all that has used the place is behind it
-		return d.grant(x.gathers[[2]int{v.to, d.device}], i)
+		return d.grant(x.gathers[[2]int{v.To, d.Number}], i)
 	case pipeline.Owning:
 		return d.addPartial(ctx, t, v, slot)
 	case pipeline.Reducing:
@@ -161,34 +163,34 @@ func (d sumCompiler) synchronize(ctx context.Context, t *localStage, v instance)
 	if err != nil {
 		return err
 	}
-	left := x.left[slot*len(x.line)+slices.Index(x.line, v.to)]
-	return d.message(ctx, x.gathers[[2]int{d.device, v.to}], v, ready, src, left)
+	left := x.left[slot*len(x.Line)+slices.Index(x.Line, v.To)]
+	return d.message(ctx, x.gathers[[2]int{d.Number, v.To}], v, ready, src, left)
 }
 
 // addPartial makes the gradients of a bucket the sum of those of the replicas up to this one.
-func (d sumCompiler) addPartial(ctx context.Context, t *localStage, v instance, slot int) error {
-	x, i := t.sums, slot*len(t.sums.buckets)+v.bucket
+func (d sumCompiler) addPartial(ctx context.Context, t *localStage, v order.Instance, slot int) error {
+	x, i := t.sums, slot*len(t.sums.Buckets)+v.Bucket
 	l := x.reduces[x.at-1]
-	block, err := d.take(ctx, l, x.number(v))
+	block, err := d.take(ctx, l, x.Number(v))
 	if err != nil {
 		return err
 	}
-	sum := t.gradientsOf(slot, v.bucket)
+	sum := t.gradientsOf(slot, v.Bucket)
 	add, err := d.binder.add(sum, l.blocks[block].Part(0, sum.Bytes))
 	if err != nil {
 		return err
 	}
-	if x.at == len(x.line)-1 {
+	if x.at == len(x.Line)-1 {
 		x.whole[i] = x.added[i]
 	}
 	q := d.adding
 	for _, step := range []func() error{
-		func() error { return q.wait(x.made[i]) },
-		func() error { return q.wait(l.arrived[block]) },
-		func() error { return q.launch(add) },
-		func() error { return q.record(l.freed[block]) },
+		func() error { return q.Wait(x.made[i]) },
+		func() error { return q.Wait(l.arrived[block]) },
+		func() error { return q.Launch(add) },
+		func() error { return q.Record(l.freed[block]) },
 		func() error { return d.grant(l, block) },
-		func() error { return q.record(x.added[i]) },
+		func() error { return q.Record(x.added[i]) },
 	} {
 		if err := step(); err != nil {
 			return err
@@ -198,14 +200,14 @@ func (d sumCompiler) addPartial(ctx context.Context, t *localStage, v instance, 
 }
 
 // total returns the event behind which the gradients of a bucket are the sum of those of all replicas.
-func (d sumCompiler) total(ctx context.Context, t *localStage, v instance, slot int) (runtime.Event, error) {
-	x, i := t.sums, slot*len(t.sums.buckets)+v.bucket
+func (d sumCompiler) total(ctx context.Context, t *localStage, v order.Instance, slot int) (runtime.Event, error) {
+	x, i := t.sums, slot*len(t.sums.Buckets)+v.Bucket
 	if x.whole[i] != nil {
 		return x.whole[i], nil
 	}
-	from := x.sources[arrivalOf{d.e.order.residue(v.minibatch), v.bucket, d.device}]
-	l := x.gathers[[2]int{from, d.device}]
-	block, err := d.take(ctx, l, x.number(v))
+	from := x.Sources[order.ArrivalOf{Residue: d.e.order.Residue(v.Minibatch), Bucket: v.Bucket, Device: d.Number}]
+	l := x.gathers[[2]int{from, d.Number}]
+	block, err := d.take(ctx, l, x.Number(v))
 	if err != nil {
 		return nil, err
 	}
@@ -217,20 +219,20 @@ func (d sumCompiler) total(ctx context.Context, t *localStage, v instance, slot 
 // them has left.
 func (d sumCompiler) collect(ctx context.Context, t *localStage, minibatch, slot int) error {
 	x := t.sums
-	if x.divided() {
+	if x.Divided() {
 		return d.collectOwn(t, slot)
 	}
-	if x.together != nil {
+	if x.Together != nil {
 		return d.collectSums(t, minibatch, slot)
 	}
-	for _, b := range x.arriving(d.e.order.residue(minibatch)) {
-		v := instance{instruction{kind: pipeline.Update, stage: t.stage, bucket: b}, minibatch}
+	for _, b := range x.Arriving(d.e.order.Residue(minibatch)) {
+		v := order.Instance{Instruction: order.Instruction{Kind: pipeline.Update, Stage: t.stage, Bucket: b}, Minibatch: minibatch}
 		whole, err := d.total(ctx, t, v, slot)
 		if err != nil {
 			return err
 		}
-		x.whole[slot*len(x.buckets)+b] = nil
-		if err := d.compute.wait(whole); err != nil {
+		x.whole[slot*len(x.Buckets)+b] = nil
+		if err := d.compute.Wait(whole); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
@@ -24,10 +26,10 @@ func summing(t testing.TB, c Costs, plan *pipeline.Plan, buckets int) *pipeline.
 	out.Synchronization = nil
 	k, err := newClock(c, &out)
 	must(t, err)
-	o, err := newOrder(c.Chain, c.Platform, &out, c.Platform.Devices, 0)
+	o, err := order.New(c.Chain, c.Platform, &out, c.Platform.Devices, 0)
 	must(t, err)
 	for s, st := range plan.Stages {
-		line := o.hosts(s)
+		line := o.Hosts(s)
 		if len(line) < 2 || buckets == 0 {
 			continue
 		}
@@ -43,7 +45,7 @@ func summing(t testing.TB, c Costs, plan *pipeline.Plan, buckets int) *pipeline.
 }
 
 // bucketsOf divides the layers of a stage with weights.
-func bucketsOf(c Costs, st pipeline.Stage, n int) (all []bucket) {
+func bucketsOf(c Costs, st pipeline.Stage, n int) (all []order.Bucket) {
 	var layers []int
 	for l := st.First; l <= st.Last; l++ {
 		if c.Chain.Layer(l).WeightBytes > 0 {
@@ -52,30 +54,30 @@ func bucketsOf(c Costs, st pipeline.Stage, n int) (all []bucket) {
 	}
 	size := max(1, (len(layers)+n-1)/n)
 	for some := range slices.Chunk(layers, size) {
-		all = append(all, bucket{first: some[0], last: some[len(some)-1]})
+		all = append(all, order.Bucket{First: some[0], Last: some[len(some)-1]})
 	}
 	slices.Reverse(all)
 	return all
 }
 
-func sumsOf(o *order, c Costs, k *clock, s, first, last int, line []int, buckets []bucket) (all []pipeline.Synchronization) {
-	x, now := &synchronization{buckets: buckets}, 0.0
-	parts := x.madeBehind(o.plan.Stages[s], c.Chain, o.split[s])
+func sumsOf(o *order.Order, c Costs, k *clock, s, first, last int, line []int, buckets []order.Bucket) (all []pipeline.Synchronization) {
+	x, now := &order.Synchronization{Buckets: buckets}, 0.0
+	parts := x.MadeBehind(o.Plan.Stages[s], c.Chain, o.Split[s])
 	for i, b := range buckets {
-		for _, t := range o.plan.Tasks {
-			if r := o.residue(t.Shift); t.Stage == s && t.Kind == o.leaves(s) && r >= first && r <= last {
+		for _, t := range o.Plan.Tasks {
+			if r := o.Residue(t.Shift); t.Stage == s && t.Kind == o.Leaves(s) && r >= first && r <= last {
 				now = max(now, k.since(t.Start, t.Shift)+parts[i]*k.length(t.Kind, s, r))
 			}
 		}
 		var bytes int64
-		for l := b.first; l <= b.last; l++ {
+		for l := b.First; l <= b.Last; l++ {
 			bytes += c.Chain.Layer(l).WeightBytes
 		}
 		send := func(kind pipeline.SynchronizationKind, from, to int) {
-			m := pipeline.Synchronization{Kind: kind, Stage: s, First: b.first, Last: b.last, From: from, To: to, Start: now, Shift: last}
+			m := pipeline.Synchronization{Kind: kind, Stage: s, First: b.First, Last: b.Last, From: from, To: to, Start: now, Shift: last}
 			if k.period > 0 {
 				n := math.Floor(now / k.period)
-				m.Start, m.Shift = min(max(0, now-n*k.period), math.Nextafter(k.period, 0)), last-int(n)*o.repeats
+				m.Start, m.Shift = min(max(0, now-n*k.period), math.Nextafter(k.period, 0)), last-int(n)*o.Repeats
 			}
 			all = append(all, m)
 			now += c.Platform.Seconds(bytes, from, to)
@@ -162,18 +164,18 @@ func TestBucketsAreMadeWithinTheBackward(t *testing.T) {
 	must(t, err)
 	for _, d := range e.drivers {
 		made, within := 0, 0
-		list := d.table.list(d.tableDevice, e.group)
+		list := d.table.List(d.Device, e.group)
 		for i, x := range list {
-			if x.verb != doRecord || !slices.Contains(d.stages[0].sums.made, x.event) {
+			if x.Verb != table.DoRecord || !slices.Contains(d.stages[0].sums.made, x.Event) {
 				continue
 			}
 			made++
-			if slices.ContainsFunc(list[i:], func(y played) bool { return y.verb == doLaunch && y.of == x.of }) {
+			if slices.ContainsFunc(list[i:], func(y table.Played) bool { return y.Verb == table.DoLaunch && y.Of == x.Of }) {
 				within++
 			}
 		}
 		if made != 3 || within < 2 {
-			t.Errorf("device %d: %d buckets are made, %d of them before the backward ends", d.device, made, within)
+			t.Errorf("device %d: %d buckets are made, %d of them before the backward ends", d.Number, made, within)
 		}
 	}
 }
@@ -303,7 +305,7 @@ func TestSynchronizationIsTimed(t *testing.T) {
 		}
 		for _, m := range plan.Synchronization {
 			for i := range 3 {
-				x := key{pipeline.Reducing, m.From, m.To, m.First, e.order.residue(m.Shift) + i*plan.Repeats()}
+				x := key{pipeline.Reducing, m.From, m.To, m.First, e.order.Residue(m.Shift) + i*plan.Repeats()}
 				if m.Kind == pipeline.Gather {
 					x.kind = pipeline.Gathering
 				}
@@ -348,11 +350,11 @@ func (x *processes) summedAsPlanned(n int) {
 	x.t.Helper()
 	var want, got int64
 	e := x.all[0]
-	for _, m := range e.order.plan.Synchronization {
-		places, y := e.bucketPlaces(m.Stage), e.order.sums[m.Stage]
-		for end := e.order.residue(m.Shift); end < n; end += e.order.repeats {
-			if x.process[m.From] != x.process[m.To] && (end+1)%e.rules[m.Stage].group == 0 {
-				want += places[y.bucket(m)].Bytes
+	for _, m := range e.order.Plan.Synchronization {
+		places, y := e.bucketPlaces(m.Stage), e.order.Sums[m.Stage]
+		for end := e.order.Residue(m.Shift); end < n; end += e.order.Repeats {
+			if x.process[m.From] != x.process[m.To] && (end+1)%e.rules[m.Stage].Group == 0 {
+				want += places[y.Bucket(m)].Bytes
 			}
 		}
 	}
@@ -369,35 +371,35 @@ func (x *processes) summedAsPlanned(n int) {
 // syncSlip is a mistake in a script.
 type syncSlip struct {
 	slip   string
-	change func(d *driver, list []played, i int) bool // makes it, if it can be made there
-	names  []string                                   // of one of the two parties each
+	change func(d *driver, list []table.Played, i int) bool // makes it, if it can be made there
+	names  []string                                         // of one of the two parties each
 	least  int
 }
 
-func isCopyOf(c *played, kind pipeline.Kind) bool {
-	return c.verb == doCopy && c.channel != nil && c.of.kind == kind
+func isCopyOf(c *table.Played, kind pipeline.Kind) bool {
+	return c.Verb == table.DoCopy && c.Channel != nil && c.Of.Kind == kind
 }
 
 // waitSlips are waits of sums and updates that are left out.
 var waitSlips = []syncSlip{
-	{"no wait for what is added", func(d *driver, list []played, i int) bool {
-		drop := list[i].verb == doWait && list[i].on == d.adding && list[i+1].verb == doLaunch
+	{"no wait for what is added", func(d *driver, list []table.Played, i int) bool {
+		drop := list[i].Verb == table.DoWait && list[i].On == d.adding && list[i+1].Verb == table.DoLaunch
 		if drop {
-			list[i].event = list[i-1].event // it has waited for its own already
+			list[i].Event = list[i-1].Event // it has waited for its own already
 		}
 		return drop
 	}, []string{"a copy in reduce", "add forward in"}, 6},
-	{"no wait for its own gradients", func(d *driver, list []played, i int) bool {
-		drop := list[i].verb == doWait && list[i].on == d.adding && list[i+1].verb == doWait
+	{"no wait for its own gradients", func(d *driver, list []table.Played, i int) bool {
+		drop := list[i].Verb == table.DoWait && list[i].On == d.adding && list[i+1].Verb == table.DoWait
 		if drop {
-			list[i].event = list[i+1].event
+			list[i].Event = list[i+1].Event
 		}
 		return drop
 	}, []string{" in B0", "add forward in"}, 6},
-	{"an update that does not wait for a sum", func(d *driver, list []played, i int) bool {
-		for k := i - 1; k >= 0 && list[i].verb == doWait && list[i].on == d.compute && list[i].of.kind == pipeline.Update; k-- {
-			if list[k].verb == doWait && list[k].of.kind == pipeline.Update {
-				list[i].event = list[k].event
+	{"an update that does not wait for a sum", func(d *driver, list []table.Played, i int) bool {
+		for k := i - 1; k >= 0 && list[i].Verb == table.DoWait && list[i].On == d.compute && list[i].Of.Kind == pipeline.Update; k-- {
+			if list[k].Verb == table.DoWait && list[k].Of.Kind == pipeline.Update {
+				list[i].Event = list[k].Event
 				return true
 			}
 		}
@@ -407,16 +409,16 @@ var waitSlips = []syncSlip{
 
 // messageSlips are messages of other bytes, or in another order.
 var messageSlips = []syncSlip{
-	{"a shifted bucket", func(_ *driver, list []played, i int) bool {
-		if !isCopyOf(&list[i], pipeline.Reducing) || list[i].src.Offset < list[i].src.Bytes {
+	{"a shifted bucket", func(_ *driver, list []table.Played, i int) bool {
+		if !isCopyOf(&list[i], pipeline.Reducing) || list[i].Src.Offset < list[i].Src.Bytes {
 			return false
 		}
-		list[i].src.Offset -= list[i].src.Bytes
+		list[i].Src.Offset -= list[i].Src.Bytes
 		return true
 	}, []string{"a copy in reduce"}, 3},
-	{"a gather in place of a reduce", func(_ *driver, list []played, i int) bool {
+	{"a gather in place of a reduce", func(_ *driver, list []table.Played, i int) bool {
 		for k := i; k < len(list) && isCopyOf(&list[i], pipeline.Reducing); k++ {
-			if isCopyOf(&list[k], pipeline.Gathering) && list[k].of.layer == list[i].of.layer {
+			if isCopyOf(&list[k], pipeline.Gathering) && list[k].Of.Layer == list[i].Of.Layer {
 				list[i], list[k] = list[k], list[i]
 				return true
 			}
@@ -448,8 +450,8 @@ func (x *syncSlip) found(t *testing.T, e *Executor) (found int) {
 		for i := range len(whole) - 1 {
 			lists[n] = nil
 			for _, p := range whole {
-				c := *p.command
-				lists[n] = append(lists[n], played{&c, p.of, p.by})
+				c := *p.Command
+				lists[n] = append(lists[n], table.Played{Command: &c, Of: p.Of, By: p.By})
 			}
 			var race *OrderError
 			if !x.change(d, lists[n], i) || !errors.As(e.proveLists(lists), &race) {

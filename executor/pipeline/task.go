@@ -4,20 +4,23 @@ import (
 	"context"
 	"fmt"
 
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/stageops"
+	"plimsoll/executor/internal/table"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
 
 // task issues a task.
-func (d taskCompiler) task(ctx context.Context, t *localStage, v instance, f *inFlight) error {
+func (d taskCompiler) task(ctx context.Context, t *localStage, v order.Instance, f *inFlight) error {
 	if err := d.watch.start(d.compute); err != nil {
 		return err
 	}
 	if d.paced != nil {
-		if err := d.pause(t, v.kind, f); err != nil {
+		if err := d.pause(t, v.Kind, f); err != nil {
 			return err
 		}
-	} else if err := d.ops(ctx, t, v.kind, f); err != nil {
+	} else if err := d.ops(ctx, t, v.Kind, f); err != nil {
 		return err
 	}
 	return d.watch.end(d.compute)
@@ -25,7 +28,7 @@ func (d taskCompiler) task(ctx context.Context, t *localStage, v instance, f *in
 
 // ops issues the ops of a task.
 func (d taskCompiler) ops(ctx context.Context, t *localStage, kind pipeline.Kind, f *inFlight) error {
-	list, adds, closes := t.opsOf(f.minibatch).tasks[kind], t.adds(kind, f), d.closes(t, kind, f)
+	list, adds, closes := t.opsOf(f.minibatch).Tasks[kind], t.adds(kind, f), d.closes(t, kind, f)
 	for i := range list {
 		if err := d.one(ctx, t, kind, &list[i], f); err != nil {
 			return err
@@ -33,7 +36,7 @@ func (d taskCompiler) ops(ctx context.Context, t *localStage, kind pipeline.Kind
 		if !adds {
 			continue
 		}
-		if err := d.made(t, f, list[i].closes, closes); err != nil {
+		if err := d.made(t, f, list[i].Closes, closes); err != nil {
 			return err
 		}
 	}
@@ -41,17 +44,17 @@ func (d taskCompiler) ops(ctx context.Context, t *localStage, kind pipeline.Kind
 }
 
 // one issues an op of a task, or a transfer.
-func (d taskCompiler) one(ctx context.Context, t *localStage, kind pipeline.Kind, o *op, f *inFlight) error {
+func (d taskCompiler) one(ctx context.Context, t *localStage, kind pipeline.Kind, o *stageops.Op, f *inFlight) error {
 	q := d.queueOf(o)
 	issue := func() error { return d.op(ctx, t, o, f) }
-	if o.program == nil {
+	if o.Program == nil {
 		issue = func() error { return d.carry(t, o, f) }
 	}
 	waits, err := d.waitFor(q, t, o, f)
 	if err != nil {
 		return err
 	}
-	if err := d.watch.op(q, stamp{instance: instance{instruction{kind: kind, stage: t.stage, to: none}, f.minibatch}, op: o.number}, waits, issue); err != nil {
+	if err := d.watch.op(q, stamp{Instance: order.Instance{Instruction: order.Instruction{Kind: kind, Stage: t.stage, To: none}, Minibatch: f.minibatch}, op: o.Number}, waits, issue); err != nil {
 		return err
 	}
 	if err := d.tellEnd(q, t, o, f); err != nil {
@@ -65,10 +68,10 @@ func (d taskCompiler) one(ctx context.Context, t *localStage, kind pipeline.Kind
 // pause issues what stands for a task in simulated time.
 func (d taskCompiler) pause(t *localStage, kind pipeline.Kind, f *inFlight) error {
 	if !d.closes(t, kind, f) {
-		return d.compute.launch(prepared{Launch: d.paced[taskKey{kind, t.stage, 0}]})
+		return d.compute.Launch(table.Prepared{Launch: d.paced[order.TaskKey{Kind: kind, Stage: t.stage, Residue: 0}]})
 	}
 	for _, part := range t.sums.pauses(fmt.Sprintf("%v%d", kind, t.stage), d.e.opt.Pace(kind, t.stage)) {
-		if err := d.compute.launch(prepared{Launch: part.Launch}); err != nil {
+		if err := d.compute.Launch(table.Prepared{Launch: part.Launch}); err != nil {
 			return err
 		}
 		if err := d.made(t, f, part.buckets, true); err != nil {
@@ -79,23 +82,23 @@ func (d taskCompiler) pause(t *localStage, kind pipeline.Kind, f *inFlight) erro
 }
 
 // op issues an op of a minibatch's task.
-func (d taskCompiler) op(ctx context.Context, t *localStage, o *op, f *inFlight) error {
+func (d taskCompiler) op(ctx context.Context, t *localStage, o *stageops.Op, f *inFlight) error {
 	sb, at := &t.slabs[f.slab], &f.at
-	if o.gradOutput.in == inOutputGradient {
+	if o.GradOutput.In == stageops.InOutputGradient {
 		if err := d.delta(ctx, t, f); err != nil {
 			return err
 		}
 		at.gradOutput = f.delta
 	}
-	fr := frame{weights: at.weights, tied: at.tied, gradients: at.gradients, tiedGradients: at.tiedGradients, scalars: at.scalars, labels: at.labels, slot: at.slot, sum: at.sum, add: at.add && o.gradients, row: at.row}
+	fr := frame{weights: at.weights, tied: at.tied, gradients: at.gradients, tiedGradients: at.tiedGradients, scalars: at.scalars, labels: at.labels, slot: at.slot, sum: at.sum, add: at.add && o.Gradients, row: at.row}
 	for _, b := range []struct {
 		to   *runtime.Span
-		from *block
-	}{{&fr.input, &o.input}, {&fr.output, &o.output}, {&fr.gradOutput, &o.gradOutput}, {&fr.gradInput, &o.gradInput}, {&fr.scratch, &o.scratch}, {&fr.kept, &o.kept}} {
+		from *stageops.Block
+	}{{&fr.input, &o.Input}, {&fr.output, &o.Output}, {&fr.gradOutput, &o.GradOutput}, {&fr.gradInput, &o.GradInput}, {&fr.scratch, &o.Scratch}, {&fr.kept, &o.Kept}} {
 		*b.to = span(b.from, sb, at)
 	}
-	for i := range o.joined {
-		fr.skips = append(fr.skips, skipTensor{span: span(&o.joined[i].input, sb, at), target: span(&o.joined[i].gradInput, sb, at)})
+	for i := range o.Joined {
+		fr.skips = append(fr.skips, skipTensor{span: span(&o.Joined[i].Input, sb, at), target: span(&o.Joined[i].GradInput, sb, at)})
 	}
 	d.bindPortals(t, o, f, &fr)
 	launches, err := d.binder.op(t, o, &fr)
@@ -114,8 +117,8 @@ func (d taskCompiler) delta(ctx context.Context, t *localStage, f *inFlight) (er
 	if err := d.deltas(ctx, t, f); err != nil {
 		return err
 	}
-	from := d.e.order.on[t.stage+1][d.e.order.residue(f.minibatch)]
-	if from == d.device {
+	from := d.e.order.On[t.stage+1][d.e.order.Residue(f.minibatch)]
+	if from == d.Number {
 		f.delta = t.returns[f.returned]
 		return nil
 	}

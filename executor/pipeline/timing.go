@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
@@ -31,16 +33,16 @@ type Timing struct {
 const TheBatch = -1
 
 // Computes reports whether it is of a whole task of the plan that computes.
-func (t Timing) Computes() bool { return t.Op == 0 && computes(t.Kind) }
+func (t Timing) Computes() bool { return t.Op == 0 && order.Computes(t.Kind) }
 
 // newStopwatch returns one that keeps as many periods as are wanted; nil where nothing is timed.
 func newStopwatch(d *driver, timed *Timed) *stopwatch {
 	if timed == nil {
 		return nil
 	}
-	plan := d.e.order.plan
+	plan := d.e.order.Plan
 	stamps := 2*(len(plan.Tasks)+len(plan.Synchronization)) + len(plan.Cycle)
-	return &stopwatch{dev: d.dev, compute: d.compute, most: timed.Periods * stamps, byOp: timed.Ops && d.step != nil}
+	return &stopwatch{dev: d.Dev, compute: d.compute, most: timed.Periods * stamps, byOp: timed.Ops && d.step != nil}
 }
 
 // shift says how many minibatches of the run come before those that are counted from now on.
@@ -51,7 +53,7 @@ func (w *stopwatch) shift(before int) {
 }
 
 // begin starts the clock.
-func (w *stopwatch) begin(q queue) error {
+func (w *stopwatch) begin(q table.Queue) error {
 	if w == nil {
 		return nil
 	}
@@ -59,10 +61,10 @@ func (w *stopwatch) begin(q queue) error {
 	if err := makeEvents(w.dev, &w.first, &w.origin); err != nil {
 		return err
 	}
-	if err := q.s.Record(w.origin); err != nil || !w.begun.IsZero() {
+	if err := q.S.Record(w.origin); err != nil || !w.begun.IsZero() {
 		return err
 	}
-	if err := q.s.Record(w.first); err != nil {
+	if err := q.S.Record(w.first); err != nil {
 		return err
 	}
 	err := w.first.Synchronize()
@@ -85,25 +87,25 @@ func (w *stopwatch) next() (int, error) {
 }
 
 // start notes that the start of a task is stamped, end that its end is.
-func (w *stopwatch) start(q queue) error {
+func (w *stopwatch) start(q table.Queue) error {
 	if w == nil {
 		return nil
 	}
 	w.goesOn = false
-	return q.of.recording.note(command{verb: doWork, work: stampStart, on: q})
+	return q.Of.Recording.Note(table.Command{Verb: table.DoWork, Work: table.StampStart, On: q})
 }
 
-func (w *stopwatch) end(q queue) error {
+func (w *stopwatch) end(q table.Queue) error {
 	if w == nil {
 		return nil
 	}
 	w.goesOn = false
-	return q.of.recording.note(command{verb: doWork, work: stampEnd, on: q})
+	return q.Of.Recording.Note(table.Command{Verb: table.DoWork, Work: table.StampEnd, On: q})
 }
 
 // op stamps an op of a task in a step with a flush, or what brings its batch. One on the compute stream that waits for no other stream
 // begins when the one before it there has ended.
-func (w *stopwatch) op(q queue, x stamp, waits bool, issue func() error) error {
+func (w *stopwatch) op(q table.Queue, x stamp, waits bool, issue func() error) error {
 	if w == nil || !w.byOp {
 		return issue()
 	}
@@ -112,7 +114,7 @@ func (w *stopwatch) op(q queue, x stamp, waits bool, issue func() error) error {
 		if err := makeEvents(w.dev, &x.start); err != nil {
 			return err
 		}
-		if err := q.recordTime(x.start); err != nil {
+		if err := q.RecordTime(x.start); err != nil {
 			return err
 		}
 	}
@@ -123,24 +125,24 @@ func (w *stopwatch) op(q queue, x stamp, waits bool, issue func() error) error {
 		return err
 	}
 	w.ops, w.goesOn = append(w.ops, x), w.goesOn || x.onCompute
-	return q.recordTime(x.end)
+	return q.RecordTime(x.end)
 }
 
 // stamp stamps the start of a task, stampEnd its end. An array of stamps may grow in between.
-func (w *stopwatch) stamp(c *command, v *instance) (err error) {
+func (w *stopwatch) stamp(c *table.Command, v *order.Instance) (err error) {
 	if w.open, err = w.next(); err != nil {
 		return err
 	}
 	s := &w.stamps[w.open]
-	s.instance = *v
-	s.minibatch += w.before
-	return c.on.s.Record(s.start)
+	s.Instance = *v
+	s.Minibatch += w.before
+	return c.On.S.Record(s.start)
 }
 
-func (w *stopwatch) stampEnd(c *command) error { return c.on.s.Record(w.stamps[w.open].end) }
+func (w *stopwatch) stampEnd(c *table.Command) error { return c.On.S.Record(w.stamps[w.open].end) }
 
 // update stamps what an update issues.
-func (w *stopwatch) update(q queue, issue func() error) error {
+func (w *stopwatch) update(q table.Queue, issue func() error) error {
 	if err := w.start(q); err != nil {
 		return err
 	}
@@ -167,7 +169,7 @@ func (e *Executor) Timings() (all []Timing, err error) {
 		end := 0.0 // of the op before on the compute stream
 		for i := range d.watch.ops {
 			s := d.watch.ops[i]
-			s.minibatch += d.watch.before
+			s.Minibatch += d.watch.before
 			t, err := s.timing(e, d, end)
 			if err != nil {
 				return nil, err
@@ -183,12 +185,12 @@ func (e *Executor) Timings() (all []Timing, err error) {
 
 // timing returns when a stamp of a device was; start counts where the stamp has none of its own.
 func (s *stamp) timing(e *Executor, d *driver, start float64) (Timing, error) {
-	t := Timing{Device: d.device, Kind: s.kind, Stage: s.stage, To: s.far, Minibatch: s.minibatch, Op: s.op, Start: start}
-	if s.kind == pipeline.CycleOp {
-		t.Op = s.place.Moment() + 1
+	t := Timing{Device: d.Number, Kind: s.Kind, Stage: s.Stage, To: s.Far, Minibatch: s.Minibatch, Op: s.op, Start: start}
+	if s.Kind == pipeline.CycleOp {
+		t.Op = s.Place.Moment() + 1
 	}
-	if s.synchronized() {
-		t.Layer, t.Peer = s.layer, s.to
+	if s.Synchronized() {
+		t.Layer, t.Peer = s.Layer, s.To
 	}
 	for _, x := range []struct {
 		to *float64
@@ -202,7 +204,7 @@ func (s *stamp) timing(e *Executor, d *driver, start float64) (Timing, error) {
 			since, err = x.ev.Since(d.watch.origin)
 		}
 		if err != nil {
-			return t, fmt.Errorf("device %d: %w", d.device, err)
+			return t, fmt.Errorf("device %d: %w", d.Number, err)
 		}
 		*x.to = since.Seconds()
 	}
@@ -240,12 +242,12 @@ func SortTimings(all []Timing) {
 }
 
 // pauses returns the launches that stand for the tasks of a device.
-func (d *driver) pauses(p Pace) map[taskKey]runtime.Launch {
-	all := map[taskKey]runtime.Launch{}
+func (d *driver) pauses(p Pace) map[order.TaskKey]runtime.Launch {
+	all := map[order.TaskKey]runtime.Launch{}
 	for s, t := range d.stages {
 		for _, kind := range []pipeline.Kind{pipeline.F, pipeline.B, pipeline.W} {
 			if t != nil {
-				all[taskKey{kind, s, 0}] = host.Pause(fmt.Sprintf("simulated %v%d", kind, s), p(kind, s))
+				all[order.TaskKey{Kind: kind, Stage: s, Residue: 0}] = host.Pause(fmt.Sprintf("simulated %v%d", kind, s), p(kind, s))
 			}
 			if t != nil && t.ring != nil {
 				t.ring.pauses(all, kind, p(kind, s))

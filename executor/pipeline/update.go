@@ -3,16 +3,17 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"plimsoll/executor/internal/order"
 )
 
 // updates makes the updates of a stage that are due when a minibatch has ended there. Of those behind its own all minibatches have
 // overtaken it: where they are not in the run, their updates are left out.
 func (d *compiler) updates(ctx context.Context, t *localStage, minibatch int) error {
-	defer func() { d.recording.ahead = 0 }()
-	for t.stash.end(minibatch); t.stash.due(); {
-		d.recording.ahead = t.stash.dueLast() - minibatch
-		if d.recording.ahead < t.stash.group {
-			d.recording.ahead = 0
+	defer func() { d.Recording.Ahead = 0 }()
+	for t.stash.End(minibatch); t.stash.Due(); {
+		d.Recording.Ahead = t.stash.DueLast() - minibatch
+		if d.Recording.Ahead < t.stash.Group {
+			d.Recording.Ahead = 0
 		}
 		if err := d.watch.update(d.compute, func() error { return d.update(ctx, t) }); err != nil {
 			return err
@@ -24,17 +25,17 @@ func (d *compiler) updates(ctx context.Context, t *localStage, minibatch int) er
 // update makes the next version of the weights, by the gradients of all replicas. Where there is a guard it waits for those of the
 // device's other stages: all are made behind the last one's.
 func (d *compiler) update(ctx context.Context, t *localStage) error {
-	last := t.stash.dueLast()
-	m := t.stash.update()
-	d.recording.slots[t.stage] = append(d.recording.slots[t.stage], int32(m.to))
-	ties, err := d.binder.sumTied(t, m.sum)
+	last := t.stash.DueLast()
+	m := t.stash.Update()
+	d.Recording.Slots[t.stage] = append(d.Recording.Slots[t.stage], int32(m.To))
+	ties, err := d.binder.sumTied(t, m.Sum)
 	if err != nil {
 		return err
 	}
 	if err := d.launch(ties); err != nil {
 		return err
 	}
-	if err := d.sums().reduce(ctx, t, last, m.sum); err != nil {
+	if err := d.sums().reduce(ctx, t, last, m.Sum); err != nil {
 		return err
 	}
 	if !t.divided() {
@@ -53,23 +54,23 @@ func (d *compiler) update(ctx context.Context, t *localStage) error {
 
 // newVersion copies the weights to the slot of their next version. It does so also when the update is left out: who is to see the next
 // version sees the same weights there.
-func (d *compiler) newVersion(t *localStage, m move) error {
-	ahead := d.recording.ahead
-	defer func() { d.recording.ahead = ahead }()
-	d.recording.ahead = 0
-	return d.compute.copy(t.weights[m.to], t.weights[m.from])
+func (d *compiler) newVersion(t *localStage, m order.Move) error {
+	ahead := d.Recording.Ahead
+	defer func() { d.Recording.Ahead = ahead }()
+	d.Recording.Ahead = 0
+	return d.compute.Copy(t.weights[m.To], t.weights[m.From])
 }
 
 // apply updates the weights by a sum of gradients.
-func (d *compiler) apply(t *localStage, m move) error {
-	if m.to >= len(t.weights) {
-		return fmt.Errorf("%w: stage %d needs %d versions of its weights at one time, planned are %d", ErrPlan, t.stage, m.to+1, len(t.weights))
+func (d *compiler) apply(t *localStage, m order.Move) error {
+	if m.To >= len(t.weights) {
+		return fmt.Errorf("%w: stage %d needs %d versions of its weights at one time, planned are %d", order.ErrPlan, t.stage, m.To+1, len(t.weights))
 	}
-	update, err := d.binder.update(t, m.to, m.sum)
+	update, err := d.binder.update(t, m.To, m.Sum)
 	if err != nil {
 		return err
 	}
-	if m.to != m.from {
+	if m.To != m.From {
 		if err := d.newVersion(t, m); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/executor/internal/order"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
@@ -88,7 +89,7 @@ func (x turns) cycle() int {
 	if x.inTurn == 0 {
 		return 1
 	}
-	return x.inTurn / gcd(x.inTurn, max(x.perPeriod, 1))
+	return x.inTurn / order.GCD(x.inTurn, max(x.perPeriod, 1))
 }
 
 // version is how long a version of the weights is in use.
@@ -119,7 +120,7 @@ type slotSet struct {
 
 // timedInstance is an instruction of a run, the one at a position, in the period that issues it.
 type timedInstance struct {
-	instance
+	order.Instance
 	at, period int
 }
 
@@ -130,28 +131,28 @@ func newRotation(c Costs, plan *pipeline.Plan) (x *rotation, err error) {
 	if x.clock, err = newClock(c, plan); err != nil {
 		return nil, err
 	}
-	if x.order, err = newOrder(c.Chain, c.Platform, plan, c.Platform.Devices, 0); err != nil {
+	if x.order, err = order.New(c.Chain, c.Platform, plan, c.Platform.Devices, 0); err != nil {
 		return nil, err
 	}
 	if err := x.findHeld(plan); err != nil {
 		return nil, err
 	}
-	x.order.late = x.order.split
-	if n := x.order.long(); n > mostMinibatches {
+	x.order.Late = x.order.Split
+	if n := x.order.Long(); n > mostMinibatches {
 		return nil, fmt.Errorf("it repeats itself after %d minibatches", n)
 	}
-	if x.rules, x.group, err = x.order.newRules(x.opt.Group); err != nil {
+	if x.rules, x.group, err = x.order.NewRules(x.opt.Group); err != nil {
 		return nil, err
 	}
-	for s := range x.order.on {
-		for _, device := range x.order.hosts(s) {
+	for s := range x.order.On {
+		for _, device := range x.order.Hosts(s) {
 			x.ofStage(s, device)
 			if err := x.weights(s, device); err != nil {
 				return nil, err
 			}
 		}
 	}
-	for s := range len(x.order.on) - 1 {
+	for s := range len(x.order.On) - 1 {
 		x.messages(pipeline.CF, s)
 		x.messages(pipeline.CB, s)
 	}
@@ -198,9 +199,9 @@ func (x *rotation) walk(device int) []timedInstance {
 		return have
 	}
 	var all []timedInstance
-	n := (x.order.long()/x.group + 4) * x.group
-	_ = x.order.instances(device, n, func(v instance) error {
-		all = append(all, timedInstance{v, len(all), floorDiv(v.minibatch-v.shift, x.order.repeats)})
+	n := (x.order.Long()/x.group + 4) * x.group
+	_ = x.order.Instances(device, n, func(v order.Instance) error {
+		all = append(all, timedInstance{v, len(all), order.FloorDiv(v.Minibatch-v.Shift, x.order.Repeats)})
 		return nil
 	})
 	x.walks[device] = all
@@ -210,18 +211,18 @@ func (x *rotation) walk(device int) []timedInstance {
 // turn returns how many tasks of a kind a device has in a period of a stage, and numbers them in order.
 func (x *rotation) turn(kind pipeline.Kind, s, device int) (perPeriod int, number func(timedInstance) int) {
 	at := map[int]int{}
-	for _, t := range x.order.instructions[device] {
-		if t.kind == kind && t.stage == s {
-			at[t.shift] = perPeriod
+	for _, t := range x.order.Instructions[device] {
+		if t.Kind == kind && t.Stage == s {
+			at[t.Shift] = perPeriod
 			perPeriod++
 		}
 	}
-	return perPeriod, func(v timedInstance) int { return v.period*perPeriod + at[v.shift] }
+	return perPeriod, func(v timedInstance) int { return v.period*perPeriod + at[v.Shift] }
 }
 
 // is returns whether an instruction is a task.
 func is(kind pipeline.Kind, s int) func(timedInstance) bool {
-	return func(v timedInstance) bool { return v.kind == kind && v.stage == s && v.far == 0 }
+	return func(v timedInstance) bool { return v.Kind == kind && v.Stage == s && v.Far == 0 }
 }
 
 // lives returns how long minibatches hold a slot that they take with one task of a device and give back with the last that gives.
@@ -229,10 +230,10 @@ func (x *rotation) lives(device int, takes, gives func(timedInstance) bool, numb
 	open, last := map[int]life{}, map[int]int{}
 	for _, v := range x.walk(device) {
 		if takes(v) {
-			open[v.minibatch] = life{number(v), float64(v.at), 0}
+			open[v.Minibatch] = life{number(v), float64(v.at), 0}
 		}
-		if _, have := open[v.minibatch]; have && gives(v) {
-			last[v.minibatch] = v.at + 1
+		if _, have := open[v.Minibatch]; have && gives(v) {
+			last[v.Minibatch] = v.at + 1
 		}
 	}
 	for m, a := range open {
@@ -246,24 +247,24 @@ func (x *rotation) lives(device int, takes, gives func(timedInstance) bool, numb
 
 // ofStage measures the slots of activations of a stage, of gradients that the stage behind it leaves there, and of what it sends.
 func (x *rotation) ofStage(s, device int) {
-	o, c, st := x.order, x.costs.Chain, x.order.plan.Stages[s]
-	if !o.rings(s) { // there slots are taken in turn already
+	o, c, st := x.order, x.costs.Chain, x.order.Plan.Stages[s]
+	if !o.Rings(s) { // there slots are taken in turn already
 		n, number := x.turn(pipeline.F, s, device)
 		t := turns{perPeriod: n, bytes: sumOf(c, st, func(l chain.Layer) int64 { return l.SavedBytes })}
 		t.measure(x.lives(device, is(pipeline.F, s), func(v timedInstance) bool {
-			return v.stage == s && o.last(v.instruction) || v.stage == s+1 && o.last(v.instruction) && o.split[s+1]
+			return v.Stage == s && o.Last(v.Instruction) || v.Stage == s+1 && o.Last(v.Instruction) && o.Split[s+1]
 		}, number), 0)
 		x.add(slotSet{"activations", s, device, device}, device, t)
 	}
-	if s+1 < len(o.on) && slices.Contains(o.on[s+1], device) {
+	if s+1 < len(o.On) && slices.Contains(o.On[s+1], device) {
 		n, number := x.turn(pipeline.B, s+1, device)
 		t := turns{perPeriod: n, bytes: c.Layers[st.Last-1].GradientBytes}
-		if lives := x.lives(device, is(pipeline.B, s+1), is(o.reads(s), s), number); len(lives) > 0 {
+		if lives := x.lives(device, is(pipeline.B, s+1), is(o.Reads(s), s), number); len(lives) > 0 {
 			t.measure(lives, 0)
 			x.add(slotSet{"returns", s, device, device}, device, t)
 		}
 	}
-	if s+1 < len(o.on) {
+	if s+1 < len(o.On) {
 		x.sends(pipeline.F, pipeline.CF, s, s, device)
 	}
 	if s > 0 {
@@ -275,14 +276,14 @@ func (x *rotation) ofStage(s, device int) {
 func (x *rotation) sends(kind, carries pipeline.Kind, s, boundary, device int) {
 	o := x.order
 	n, number := x.turn(kind, s, device)
-	lives := x.lives(device, func(v timedInstance) bool { return is(kind, s)(v) && o.crosses(boundary, o.residue(v.minibatch)) }, is(carries, boundary), number)
+	lives := x.lives(device, func(v timedInstance) bool { return is(kind, s)(v) && o.Crosses(boundary, o.Residue(v.Minibatch)) }, is(carries, boundary), number)
 	if len(lives) == 0 {
 		return
 	}
-	t := turns{perPeriod: n, bytes: x.costs.Chain.Layers[x.order.plan.Stages[boundary].Last-1].GradientBytes}
+	t := turns{perPeriod: n, bytes: x.costs.Chain.Layers[x.order.Plan.Stages[boundary].Last-1].GradientBytes}
 	t.measure(lives, 0)
 	timed := x.periods(func(r int) (from, to float64, ok bool) {
-		return x.clock.span(kind, s, r).Start, x.clock.span(carries, boundary, r).End, o.onDevice(s, r, device) && o.crosses(boundary, r)
+		return x.clock.span(kind, s, r).Start, x.clock.span(carries, boundary, r).End, o.OnDevice(s, r, device) && o.Crosses(boundary, r)
 	})
 	t.free, t.inTurn = max(t.free, atOnce(timed, x.clock.eps)), max(t.inTurn, inTurn(timed, x.clock.eps))
 	x.add(slotSet{"sends " + kind.String(), s, device, device}, device, t)
@@ -292,7 +293,7 @@ func (x *rotation) sends(kind, carries pipeline.Kind, s, boundary, device int) {
 func (x *rotation) periods(of func(residue int) (from, to float64, ok bool)) (all []life) {
 	var one []life
 	longest := 0.0
-	for r := range x.order.repeats {
+	for r := range x.order.Repeats {
 		if from, to, ok := of(r); ok {
 			first := from - float64(int(from/x.clock.period))*x.clock.period
 			one = append(one, life{0, first, first + to - from})
@@ -312,26 +313,26 @@ func (x *rotation) periods(of func(residue int) (from, to float64, ok bool)) (al
 // messages measures the blocks of the messages over a boundary, of each pair of devices, by time.
 func (x *rotation) messages(kind pipeline.Kind, s int) {
 	o := x.order
-	for r := range o.repeats {
-		from, to := o.ends(kind, s, r)
+	for r := range o.Repeats {
+		from, to := o.Ends(kind, s, r)
 		set := slotSet{"blocks " + kind.String(), s, from, to}
 		if _, have := x.by[set]; have || from == to {
 			continue
 		}
 		lives := x.periods(func(r int) (float64, float64, bool) {
-			f, t := o.ends(kind, s, r)
-			end := x.clock.span(o.reads(s), s, r).End
+			f, t := o.Ends(kind, s, r)
+			end := x.clock.span(o.Reads(s), s, r).End
 			if kind == pipeline.CF {
-				end = x.clock.span(o.leaves(s+1), s+1, r).End
+				end = x.clock.span(o.Leaves(s+1), s+1, r).End
 				if held := x.held[s+1]; held > 0 {
 					end = x.clock.span(pipeline.F, s+1, r).Start + held
 				}
 			}
 			return x.clock.span(kind, s, r).Start, end, f == from && t == to
 		})
-		t := turns{bytes: x.costs.Chain.Layers[o.plan.Stages[s].Last-1].GradientBytes}
-		for r := range o.repeats {
-			if f, g := o.ends(kind, s, r); f == from && g == to {
+		t := turns{bytes: x.costs.Chain.Layers[o.Plan.Stages[s].Last-1].GradientBytes}
+		for r := range o.Repeats {
+			if f, g := o.Ends(kind, s, r); f == from && g == to {
 				t.perPeriod++
 			}
 		}
@@ -344,53 +345,53 @@ func (x *rotation) messages(kind pipeline.Kind, s int) {
 // somebody still reads it once the next one is made; else the next one takes its place.
 func (x *rotation) weights(s, device int) error {
 	o, rule := x.order, x.rules[s]
-	k := newWeightStash(rule, o.here(s, device), 1, 1)
+	k := order.NewWeightStash(rule, o.Here(s, device), 1, 1)
 	walk := x.walk(device)
 	last := 0
 	for _, v := range walk {
-		last = max(last, v.minibatch)
+		last = max(last, v.Minibatch)
 	}
-	k.begin(newBound(last + 1))
+	k.Begin(order.NewBound(last + 1))
 	made, sums := []version{{life: life{to: 1}}}, map[int]life{}
 	for _, v := range walk {
 		switch {
-		case v.stage != s || !v.computes() && v.kind != pipeline.Update:
+		case v.Stage != s || !v.Computes() && v.Kind != pipeline.Update:
 			continue
-		case v.kind == pipeline.Update:
-			for k.end(v.minibatch); k.due(); k.update() {
-				old := &made[k.latest]
+		case v.Kind == pipeline.Update:
+			for k.End(v.Minibatch); k.Due(); k.Update() {
+				old := &made[k.Latest]
 				old.to = max(old.to, float64(v.at))
-				if a, have := sums[k.latest]; have {
-					sums[k.latest] = life{a.number, a.from, float64(v.at) + 1}
+				if a, have := sums[k.Latest]; have {
+					sums[k.Latest] = life{a.number, a.from, float64(v.at) + 1}
 				}
-				made = append(made, version{life{k.latest + 1, float64(v.at), float64(v.at) + 1}, v.period})
+				made = append(made, version{life{k.Latest + 1, float64(v.at), float64(v.at) + 1}, v.period})
 			}
 			continue
-		case v.kind == pipeline.F:
-			if _, err := k.enter(v.minibatch); err != nil {
+		case v.Kind == pipeline.F:
+			if _, err := k.Enter(v.Minibatch); err != nil {
 				return err
 			}
 		default:
-			if _, have := sums[v.minibatch/rule.group]; !have && (v.kind == pipeline.W || !o.split[s]) {
-				sums[v.minibatch/rule.group] = life{v.minibatch / rule.group, float64(v.at), 0}
+			if _, have := sums[v.Minibatch/rule.Group]; !have && (v.Kind == pipeline.W || !o.Split[s]) {
+				sums[v.Minibatch/rule.Group] = life{v.Minibatch / rule.Group, float64(v.at), 0}
 			}
-			k.sum(v.minibatch / rule.group)
+			k.Sum(v.Minibatch / rule.Group)
 		}
-		read := k.latest
-		if i := slices.IndexFunc(k.flying, func(f stashedUse) bool { return f.minibatch == v.minibatch }); rule.mode != pipeline.Latest {
-			read = k.flying[i].version
+		read := k.Latest
+		if i := slices.IndexFunc(k.Flying, func(f order.StashedUse) bool { return f.Minibatch == v.Minibatch }); rule.Mode != pipeline.Latest {
+			read = k.Flying[i].Version
 		}
 		made[read].to = max(made[read].to, float64(v.at)+1)
-		if o.last(v.instruction) {
-			k.leave(v.minibatch)
+		if o.Last(v.Instruction) {
+			k.Leave(v.Minibatch)
 		}
 	}
 	x.addWeights(s, device, k, made[:len(made)-1], sums)
 	return nil
 }
 
-func (x *rotation) addWeights(s, device int, k *weightStash, made []version, sums map[int]life) {
-	bytes := sumOf(x.costs.Chain, x.order.plan.Stages[s], func(l chain.Layer) int64 { return l.WeightBytes })
+func (x *rotation) addWeights(s, device int, k *order.WeightStash, made []version, sums map[int]life) {
+	bytes := sumOf(x.costs.Chain, x.order.Plan.Stages[s], func(l chain.Layer) int64 { return l.WeightBytes })
 	var all, kept, growing []life
 	var periods []int // in which what is kept is made
 	from := 0.0
@@ -407,7 +408,7 @@ func (x *rotation) addWeights(s, device int, k *weightStash, made []version, sum
 		}
 	}
 	slices.SortFunc(growing, func(a, b life) int { return cmp.Compare(a.from, b.from) })
-	group := k.group / gcd(k.group, x.order.repeats) // periods of whole updates
+	group := k.Group / order.GCD(k.Group, x.order.Repeats) // periods of whole updates
 	middle := made[len(made)/2].period
 	perGroup := 0
 	for _, p := range periods {
@@ -418,9 +419,9 @@ func (x *rotation) addWeights(s, device int, k *weightStash, made []version, sum
 	for what, lives := range map[string][]life{"versions": all, "kept versions": kept, "sums": growing} {
 		t := turns{bytes: bytes}
 		t.measure(lives, 0)
-		t.free = len(k.slots)
+		t.free = len(k.Slots)
 		if what == "sums" {
-			t.free = len(k.sums)
+			t.free = len(k.Sums)
 		}
 		if what == "versions" { // which nobody proposes
 			t.bytes = 0
@@ -428,28 +429,28 @@ func (x *rotation) addWeights(s, device int, k *weightStash, made []version, sum
 		x.add(slotSet{what, s, device, device}, device, t)
 	}
 	n := x.by[slotSet{"kept versions", s, device, device}].inTurn
-	x.seen[[2]int{s, device}] = group * (n / gcd(n, max(perGroup, 1)))
+	x.seen[[2]int{s, device}] = group * (n / order.GCD(n, max(perGroup, 1)))
 }
 
 // commands finds the cycles of all commands: a forward and a backward of each layer, messages, updates. A backward of a layer with
 // weights writes the first gradients of an update and adds the others.
 func (x *rotation) commands() {
 	o := x.order
-	for device, instructions := range o.instructions {
+	for device, instructions := range o.Instructions {
 		for _, t := range instructions {
-			r := o.residue(t.shift)
-			if t.kind == pipeline.CF || t.kind == pipeline.CB {
-				from, to := o.ends(t.kind, t.stage, r)
-				sent := slotSet{"sends F", t.stage, from, from}
-				if t.kind == pipeline.CB {
-					sent = slotSet{"sends B", t.stage + 1, from, from}
+			r := o.Residue(t.Shift)
+			if t.Kind == pipeline.CF || t.Kind == pipeline.CB {
+				from, to := o.Ends(t.Kind, t.Stage, r)
+				sent := slotSet{"sends F", t.Stage, from, from}
+				if t.Kind == pipeline.CB {
+					sent = slotSet{"sends B", t.Stage + 1, from, from}
 				}
-				x.command(slotSet{"blocks " + t.kind.String(), t.stage, from, to}, sent)
+				x.command(slotSet{"blocks " + t.Kind.String(), t.Stage, from, to}, sent)
 				continue
 			}
-			st := o.plan.Stages[t.stage]
-			if !t.computes() {
-				x.all = append(x.all, lcm(x.seen[[2]int{t.stage, device}], x.summing(t.stage, device)))
+			st := o.Plan.Stages[t.Stage]
+			if !t.Computes() {
+				x.all = append(x.all, lcm(x.seen[[2]int{t.Stage, device}], x.summing(t.Stage, device)))
 				continue
 			}
 			for l := st.First; l <= st.Last; l++ {
@@ -469,20 +470,20 @@ func (x *rotation) command(sets ...slotSet) {
 }
 
 // layer adds the command of a layer of a task.
-func (x *rotation) layer(t instruction, l, device, r int) {
-	o, s, st := x.order, t.stage, x.order.plan.Stages[t.stage]
+func (x *rotation) layer(t order.Instruction, l, device, r int) {
+	o, s, st := x.order, t.Stage, x.order.Plan.Stages[t.Stage]
 	sets := []slotSet{{"activations", s, device, device}}
-	first, last := l == st.First && s > 0, l == st.Last && s+1 < len(o.on)
+	first, last := l == st.First && s > 0, l == st.Last && s+1 < len(o.On)
 	if first {
-		sets = append(sets, slotSet{"blocks CF", s - 1, o.on[s-1][r], device})
+		sets = append(sets, slotSet{"blocks CF", s - 1, o.On[s-1][r], device})
 	}
-	if first && t.kind == pipeline.B {
+	if first && t.Kind == pipeline.B {
 		sets = append(sets, slotSet{"sends B", s, device, device}, slotSet{"returns", s - 1, device, device})
 	}
-	if last && t.kind == pipeline.F {
+	if last && t.Kind == pipeline.F {
 		sets = append(sets, slotSet{"sends F", s, device, device})
 	} else if last {
-		sets = append(sets, slotSet{"blocks CB", s, o.on[s+1][r], device}, slotSet{"returns", s, device, device})
+		sets = append(sets, slotSet{"blocks CB", s, o.On[s+1][r], device}, slotSet{"returns", s, device, device})
 	}
 	x.command(sets...)
 	n := &x.all[len(x.all)-1]
@@ -490,16 +491,16 @@ func (x *rotation) layer(t instruction, l, device, r int) {
 		return
 	}
 	*n = lcm(*n, x.seen[[2]int{s, device}])
-	if t.kind == pipeline.W || t.kind == pipeline.B && !o.split[s] {
+	if t.Kind == pipeline.W || t.Kind == pipeline.B && !o.Split[s] {
 		*n = lcm(*n, x.summing(s, device))
 	}
 }
 
 // summing returns after how many periods a task adds to the sum to which it added, as it did.
 func (x *rotation) summing(s, device int) int {
-	group, n := x.rules[s].group, x.by[slotSet{"sums", s, device, device}].inTurn
+	group, n := x.rules[s].Group, x.by[slotSet{"sums", s, device, device}].inTurn
 	for p := 1; ; p++ {
-		if p*x.order.repeats%(group*n) == 0 {
+		if p*x.order.Repeats%(group*n) == 0 {
 			return p
 		}
 	}
@@ -512,7 +513,7 @@ func sumOf(c *chain.Chain, st pipeline.Stage, of func(chain.Layer) int64) (bytes
 	return bytes
 }
 
-func lcm(a, b int) int { return a / gcd(a, b) * b }
+func lcm(a, b int) int { return a / order.GCD(a, b) * b }
 
 // Lives of a free list's two slots need three in turn where one of them is overtaken.
 func TestTurnsOfLives(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"plimsoll/executor/internal/order"
 	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 )
@@ -34,7 +35,7 @@ func (e *Executor) checkLinks(costs Costs, plan *pipeline.Plan) error {
 			for _, y := range to.Devices {
 				if took := costs.Platform.Seconds(bytes, x, y); took > e.opt.Patience.Seconds() && !math.IsInf(took, 0) {
 					return fmt.Errorf("%w: between stages %d and %d, on devices %d and %d, a message of %s takes %s, and a run waits %v for anything to happen: give faster links, or more patience",
-						ErrPlan, s-1, s, x, y, units.Bytes(bytes), units.Seconds(took), e.opt.Patience)
+						order.ErrPlan, s-1, s, x, y, units.Bytes(bytes), units.Seconds(took), e.opt.Patience)
 				}
 			}
 		}
@@ -50,41 +51,41 @@ const (
 )
 
 // starts says which task the driver issues now.
-func (d *driver) starts(v instance) {
+func (d *driver) starts(v order.Instance) {
 	d.now = v
 	d.progress.begin(v)
 }
 
-func (p *progress) begin(v instance) {
+func (p *progress) begin(v order.Instance) {
 	p.resume(v)
 	p.tasks.Add(1)
 }
 
 // resume says that the driver issues a task that it has begun before.
-func (p *progress) resume(v instance) {
-	beside := v.far
-	if v.synchronized() {
-		beside = v.layer
+func (p *progress) resume(v order.Instance) {
+	beside := v.Far
+	if v.Synchronized() {
+		beside = v.Layer
 	}
-	p.instance.Store((uint64(v.minibatch)<<stageBits|uint64(beside))<<(kindBits+stageBits) | uint64(v.stage)<<kindBits | uint64(v.kind))
+	p.instance.Store((uint64(v.Minibatch)<<stageBits|uint64(beside))<<(kindBits+stageBits) | uint64(v.Stage)<<kindBits | uint64(v.Kind))
 	p.waiting.Store(true)
 }
 
 func (p *progress) end() { p.waiting.Store(false) }
 
 // latest returns the task that was issued last.
-func (p *progress) latest() instance { return unpack(p.instance.Load()) }
+func (p *progress) latest() order.Instance { return unpack(p.instance.Load()) }
 
-func unpack(word uint64) (v instance) {
+func unpack(word uint64) (v order.Instance) {
 	take := func(bits int) int {
 		x := word & (1<<bits - 1)
 		word >>= bits
 		return int(x)
 	}
-	v.kind, v.stage, v.far = pipeline.Kind(take(kindBits)), take(stageBits), take(stageBits)
-	v.minibatch = int(word)
-	if v.synchronized() {
-		v.layer, v.far = v.far, 0
+	v.Kind, v.Stage, v.Far = pipeline.Kind(take(kindBits)), take(stageBits), take(stageBits)
+	v.Minibatch = int(word)
+	if v.Synchronized() {
+		v.Layer, v.Far = v.Far, 0
 	}
 	return v
 }
@@ -145,7 +146,7 @@ func (e *Executor) look() string {
 	var b strings.Builder
 	for _, d := range e.own() {
 		fmt.Fprintln(&b, d.progress.tasks.Load(), d.progress.waiting.Load())
-		if dev, ok := d.dev.(dumper); ok {
+		if dev, ok := d.Dev.(dumper); ok {
 			b.WriteString(dev.Dump())
 		}
 	}
@@ -155,8 +156,8 @@ func (e *Executor) look() string {
 // report says for each device what it issues, what that needs, and what its streams do.
 func (e *Executor) report() (all []string) {
 	for _, d := range e.own() {
-		text := fmt.Sprintf("device %d: %s", d.device, d.status())
-		if dev, ok := d.dev.(dumper); ok {
+		text := fmt.Sprintf("device %d: %s", d.Number, d.status())
+		if dev, ok := d.Dev.(dumper); ok {
 			text += "\n  " + strings.ReplaceAll(strings.TrimSpace(dev.Dump()), "\n", "\n  ")
 		}
 		all = append(all, text)
@@ -168,7 +169,7 @@ func (e *Executor) report() (all []string) {
 func (e *Executor) Status() string {
 	var all []string
 	for _, d := range e.own() {
-		all = append(all, fmt.Sprintf("device %d: %s", d.device, d.status()))
+		all = append(all, fmt.Sprintf("device %d: %s", d.Number, d.status()))
 	}
 	return strings.Join(all, "; ")
 }
@@ -179,7 +180,7 @@ func (d *driver) status() string {
 		return "has issued no task"
 	}
 	v := d.progress.latest()
-	task := fmt.Sprintf("%s of minibatch %d", v.name(), int(d.progress.done.Load())+v.minibatch)
+	task := fmt.Sprintf("%s of minibatch %d", v.Name(), int(d.progress.done.Load())+v.Minibatch)
 	if d.progress.saving.Load() {
 		return "waits until an earlier state is saved, the last task is " + task
 	}
@@ -193,24 +194,24 @@ func (d *driver) status() string {
 }
 
 // need says what a task takes from other devices; "" when nothing.
-func (d *driver) need(v instance) string {
-	o, r := d.e.order, d.e.order.residue(v.minibatch)
+func (d *driver) need(v order.Instance) string {
+	o, r := d.e.order, d.e.order.Residue(v.Minibatch)
 	var all []string
 	switch {
-	case v.kind == pipeline.F && o.crosses(v.stage-1, r):
-		all = append(all, fmt.Sprintf("CF%d from device %d", v.stage-1, o.on[v.stage-1][r]))
-	case v.kind == pipeline.B && o.crosses(v.stage, r):
-		all = append(all, fmt.Sprintf("CB%d from device %d", v.stage, o.on[v.stage+1][r]))
-	case v.kind == pipeline.Update && len(o.hosts(v.stage)) > 1:
-		return fmt.Sprintf("the gradients of devices %v", o.hosts(v.stage))
-	case v.synchronized():
+	case v.Kind == pipeline.F && o.Crosses(v.Stage-1, r):
+		all = append(all, fmt.Sprintf("CF%d from device %d", v.Stage-1, o.On[v.Stage-1][r]))
+	case v.Kind == pipeline.B && o.Crosses(v.Stage, r):
+		all = append(all, fmt.Sprintf("CB%d from device %d", v.Stage, o.On[v.Stage+1][r]))
+	case v.Kind == pipeline.Update && len(o.Hosts(v.Stage)) > 1:
+		return fmt.Sprintf("the gradients of devices %v", o.Hosts(v.Stage))
+	case v.Synchronized():
 		return "other gradients of the stage"
-	case v.far > 0:
-		_, to := o.through(portalTask{v.kind, v.stage, v.far, r})
+	case v.Far > 0:
+		_, to := o.Through(order.PortalTask{Kind: v.Kind, From: v.Stage, To: v.Far, Residue: r})
 		return fmt.Sprintf("a free block of device %d", to)
-	case v.kind.Communication():
-		_, to := o.ends(v.kind, v.stage, r)
+	case v.Kind.Communication():
+		_, to := o.Ends(v.Kind, v.Stage, r)
 		return fmt.Sprintf("a free block of device %d", to)
 	}
-	return strings.Join(append(all, o.brings(v)...), " and ")
+	return strings.Join(append(all, o.Brings(v)...), " and ")
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"plimsoll/executor/internal/hazard"
+	"plimsoll/executor/internal/table"
 	"plimsoll/runtime"
 	"plimsoll/runtime/world"
 )
@@ -39,12 +40,12 @@ func (e *Executor) openWays() error {
 			}
 		}
 	}
-	for s := range e.order.on {
+	for s := range e.order.On {
 		x, next := e.evaluationOf(s), e.evaluationOf(s+1)
 		if x.stage == nil || next.stage == nil {
 			continue
 		}
-		if r, ok := add(x.String(), x.driver.device, next.driver.device, e.entryBytes(s+1)); ok && r.dev != nil {
+		if r, ok := add(x.String(), x.driver.Number, next.driver.Number, e.entryBytes(s+1)); ok && r.dev != nil {
 			x.remote = r
 		}
 	}
@@ -61,25 +62,25 @@ func (e *Executor) receives(l *channel) (err error) {
 
 // end returns the end of a way that is here, if one is.
 func (e *Executor) end(way, from, to int) *remote {
-	r := &remote{way: way, launches: map[runtime.Span]prepared{}}
+	r := &remote{way: way, launches: map[runtime.Span]table.Prepared{}}
 	switch {
 	case e.here(from):
-		r.dev, r.prepare = e.driver(from).dev, e.opt.World.Transport.Send
+		r.dev, r.prepare = e.driver(from).Dev, e.opt.World.Transport.Send
 	case e.here(to):
-		r.dev, r.prepare = e.driver(to).dev, e.opt.World.Transport.Receive
+		r.dev, r.prepare = e.driver(to).Dev, e.opt.World.Transport.Receive
 	}
 	return r
 }
 
 // admit returns what receives into a block, behind what has used it so far.
-func (l *channel) admit(block int, dst runtime.Span, launch prepared) [4]command {
+func (l *channel) admit(block int, dst runtime.Span, launch table.Prepared) [4]table.Command {
 	q, behind := l.remote.incoming, l.freed[block]
 	if l.copied != nil {
 		behind = l.copied[block]
 	}
-	launch.accesses = []hazard.Access{{Device: l.to, Span: dst, Write: true}}
-	return [...]command{
-		{verb: doWait, on: q, event: l.freed[block]}, {verb: doWait, on: q, event: behind},
-		{verb: doReceive, on: q, prepared: launch, way: l.remote.way, dst: dst}, {verb: doRecord, on: q, event: l.arrived[block]},
+	launch.Accesses = []hazard.Access{{Device: l.to, Span: dst, Write: true}}
+	return [...]table.Command{
+		{Verb: table.DoWait, On: q, Event: l.freed[block]}, {Verb: table.DoWait, On: q, Event: behind},
+		{Verb: table.DoReceive, On: q, Prepared: launch, Way: l.remote.way, Dst: dst}, {Verb: table.DoRecord, On: q, Event: l.arrived[block]},
 	}
 }

@@ -235,8 +235,8 @@ func TestTablesOfOtherProcessesAreDropped(t *testing.T) {
 	x := newWorld(t, w, c, planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash}), []int{0, 0, 1}, cpus(t, host.Config{}), Options{})
 	for p, e := range x.all {
 		for _, d := range e.drivers {
-			if here := e.here(d.device); here != (d.table != nil) || here != (len(d.binder.ops) > 0) || d.compiler.recording != nil {
-				t.Errorf("process %d, device %d: here %v, table kept %v, %d ops kept", p, d.device, here, d.table != nil, len(d.binder.ops))
+			if here := e.here(d.Number); here != (d.table != nil) || here != (len(d.binder.ops) > 0) || d.compiler.Recording != nil {
+				t.Errorf("process %d, device %d: here %v, table kept %v, %d ops kept", p, d.Number, here, d.table != nil, len(d.binder.ops))
 			}
 		}
 	}
@@ -264,7 +264,7 @@ func (x *processes) trained(n int) *pipelinetest.Outcome {
 func (x *processes) sentAsPlanned(c Costs, plan *pipeline.Plan, n int) {
 	x.t.Helper()
 	want, got := int64(0), int64(0)
-	at := func(s, m int) int { return x.process[x.all[0].order.on[s][m%plan.Repeats()]] }
+	at := func(s, m int) int { return x.process[x.all[0].order.On[s][m%plan.Repeats()]] }
 	for s := range len(plan.Stages) - 1 {
 		for m := range n {
 			if at(s, m) != at(s+1, m) { // an output there, its gradient back

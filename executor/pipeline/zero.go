@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/executor/internal/order"
+	"plimsoll/executor/internal/table"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
@@ -20,14 +22,14 @@ import (
 
 // shardOf returns what a device keeps of the optimizer's state of a stage; nil: all.
 func (e *Executor) shardOf(s, device int) *shard {
-	x := e.order.sums[s]
-	if x == nil || !x.divided() {
+	x := e.order.Sums[s]
+	if x == nil || !x.Divided() {
 		return nil
 	}
 	h := &shard{}
 	weights := e.weightBytes(s)
 	for b, p := range e.bucketPlaces(s) {
-		if p = within(p, weights); x.owner(b) == device && p.Bytes > 0 {
+		if p = within(p, weights); x.Owner(b) == device && p.Bytes > 0 {
 			h.places = append(h.places, p)
 		}
 	}
@@ -41,7 +43,7 @@ func (e *Executor) shardOf(s, device int) *shard {
 
 // weightBytes returns the bytes of a copy of a stage's weights.
 func (e *Executor) weightBytes(s int) (bytes int64) {
-	for _, p := range e.Layers[e.order.plan.Stages[s].First-1 : e.order.plan.Stages[s].Last] {
+	for _, p := range e.Layers[e.order.Plan.Stages[s].First-1 : e.order.Plan.Stages[s].Last] {
 		bytes += kernels.Align(p.GradBytes)
 	}
 	return bytes
@@ -54,13 +56,13 @@ func within(p runtime.Span, bytes int64) runtime.Span {
 }
 
 // cut returns the part of a bucket of a stage: it begins where a partial sum of the norm of some gradient does, nearest to equal parts.
-func (e *Executor) cut(s int, b bucket, whole runtime.Span, begins []int64) runtime.Span {
-	if b.part == 0 {
+func (e *Executor) cut(s int, b order.Bucket, whole runtime.Span, begins []int64) runtime.Span {
+	if b.Part == 0 {
 		return whole
 	}
-	st, r := e.order.plan.Stages[s], int64(len(e.order.sums[s].line))
+	st, r := e.order.Plan.Stages[s], int64(len(e.order.Sums[s].Line))
 	var at []int64
-	for l := b.first; l <= b.last; l++ {
+	for l := b.First; l <= b.Last; l++ {
 		for _, q := range e.Model.Layers[l-1].Params() {
 			for behind := int64(0); q.Trained && behind < q.Desc.Bytes(); behind += guardBytes {
 				at = append(at, begins[l-st.First]+q.Grad.Offset+behind)
@@ -80,7 +82,7 @@ func (e *Executor) cut(s int, b bucket, whole runtime.Span, begins []int64) runt
 		}
 		return best
 	}
-	from, to := nearest(int64(b.part-1)), nearest(int64(b.part))
+	from, to := nearest(int64(b.Part-1)), nearest(int64(b.Part))
 	return runtime.Span{Offset: from, Bytes: to - from}
 }
 
@@ -91,19 +93,19 @@ func abs(x int64) int64 { return max(x, -x) }
 
 // checkShards refuses, with ErrPlan, what divided states do not go with.
 func (e *Executor) checkShards() error {
-	if e.order.plan.Zero == pipeline.ZeroNothing {
+	if e.order.Plan.Zero == pipeline.ZeroNothing {
 		return nil
 	}
-	for s, x := range e.order.sums {
+	for s, x := range e.order.Sums {
 		if x == nil {
 			continue
 		}
 		_, muon := e.Optimizer.(kernels.Muon)
-		switch apart := slices.ContainsFunc(x.line, func(d int) bool { return e.parted(d, x.line[0]) }); {
+		switch apart := slices.ContainsFunc(x.Line, func(d int) bool { return e.parted(d, x.Line[0]) }); {
 		case muon:
-			return fmt.Errorf("%w: muon updates a matrix as a whole, and with \"zero\" of %d replicas of stage %d have parts of it: leave \"zero\" out, or take adamw", ErrPlan, e.order.plan.Zero, s)
+			return fmt.Errorf("%w: muon updates a matrix as a whole, and with \"zero\" of %d replicas of stage %d have parts of it: leave \"zero\" out, or take adamw", order.ErrPlan, e.order.Plan.Zero, s)
 		case apart && e.opt.Save != nil:
-			return fmt.Errorf("%w: with \"zero\" of %d the optimizer's state of stage %d lies on devices %v of different processes, and one process saves a stage: leave checkpoints or \"zero\" out", ErrPlan, e.order.plan.Zero, s, x.line)
+			return fmt.Errorf("%w: with \"zero\" of %d the optimizer's state of stage %d lies on devices %v of different processes, and one process saves a stage: leave checkpoints or \"zero\" out", order.ErrPlan, e.order.Plan.Zero, s, x.Line)
 		}
 	}
 	return nil
@@ -111,14 +113,14 @@ func (e *Executor) checkShards() error {
 
 // dropEmpty leaves out what would be done for parts that nothing is left for, where tensors are few and small.
 func (e *Executor) dropEmpty() {
-	for s, x := range e.order.sums {
-		if x == nil || !x.divided() {
+	for s, x := range e.order.Sums {
+		if x == nil || !x.Divided() {
 			continue
 		}
 		places := e.bucketPlaces(s)
-		for d, list := range e.order.instructions {
-			e.order.instructions[d] = slices.DeleteFunc(list, func(t instruction) bool {
-				return t.stage == s && t.synchronized() && t.kind != pipeline.Completing && places[t.bucket].Bytes == 0
+		for d, list := range e.order.Instructions {
+			e.order.Instructions[d] = slices.DeleteFunc(list, func(t order.Instruction) bool {
+				return t.Stage == s && t.Synchronized() && t.Kind != pipeline.Completing && places[t.Bucket].Bytes == 0
 			})
 		}
 	}
@@ -126,16 +128,16 @@ func (e *Executor) dropEmpty() {
 
 // newScatters makes the channels by which gradients go to the owners of parts.
 func (e *Executor) newScatters(s int, places []runtime.Span) {
-	x, l := e.order.sums[s], &e.replicas[s]
+	x, l := e.order.Sums[s], &e.replicas[s]
 	l.scatters = map[[2]int]*channel{}
-	for _, m := range e.order.plan.Synchronization {
+	for _, m := range e.order.Plan.Synchronization {
 		ends := [2]int{m.From, m.To}
 		if m.Stage != s || m.Kind != pipeline.Reduce || l.scatters[ends] != nil {
 			continue
 		}
-		c := between("partial gradients", s, m.From, m.To, e.order.unowned(s, m.From, m.To))
+		c := between("partial gradients", s, m.From, m.To, e.order.Unowned(s, m.From, m.To))
 		for b, p := range places {
-			if x.owner(b) == m.To {
+			if x.Owner(b) == m.To {
 				c.bytes = max(c.bytes, p.Bytes)
 			}
 		}
@@ -146,15 +148,15 @@ func (e *Executor) newScatters(s int, places []runtime.Span) {
 
 // own adds up the gradients of a part that this device owns, in the order of the line: the sum of those before it grows in the block of
 // the first of them.
-func (d sumCompiler) own(ctx context.Context, t *localStage, v instance, slot int) error {
-	x, i, q := t.sums, slot*len(t.sums.buckets)+v.bucket, d.adding
-	mine := t.gradientsOf(slot, v.bucket)
-	if err := q.wait(x.made[i]); err != nil {
+func (d sumCompiler) own(ctx context.Context, t *localStage, v order.Instance, slot int) error {
+	x, i, q := t.sums, slot*len(t.sums.Buckets)+v.Bucket, d.adding
+	mine := t.gradientsOf(slot, v.Bucket)
+	if err := q.Wait(x.made[i]); err != nil {
 		return err
 	}
 	sum := mine
 	var first func() error // gives the block of the first one back
-	for at, from := range x.line {
+	for at, from := range x.Line {
 		if at == x.at {
 			if at > 0 {
 				if err := d.addUp(q, mine, sum); err != nil {
@@ -167,17 +169,17 @@ func (d sumCompiler) own(ctx context.Context, t *localStage, v instance, slot in
 			sum = mine
 			continue
 		}
-		l := x.scatters[[2]int{from, d.device}]
-		block, err := d.take(ctx, l, x.number(v))
+		l := x.scatters[[2]int{from, d.Number}]
+		block, err := d.take(ctx, l, x.Number(v))
 		if err != nil {
 			return err
 		}
-		if err := q.wait(l.arrived[block]); err != nil {
+		if err := q.Wait(l.arrived[block]); err != nil {
 			return err
 		}
 		part := l.blocks[block].Part(0, mine.Bytes)
 		give := func() error {
-			if err := q.record(l.freed[block]); err != nil {
+			if err := q.Record(l.freed[block]); err != nil {
 				return err
 			}
 			return d.grant(l, block)
@@ -194,37 +196,37 @@ func (d sumCompiler) own(ctx context.Context, t *localStage, v instance, slot in
 		}
 	}
 	x.whole[i] = x.added[i]
-	return q.record(x.added[i])
+	return q.Record(x.added[i])
 }
 
 // addUp adds gradients to others.
-func (d sumCompiler) addUp(q queue, to, from runtime.Span) error {
+func (d sumCompiler) addUp(q table.Queue, to, from runtime.Span) error {
 	add, err := d.binder.add(to, from)
 	if err != nil {
 		return err
 	}
-	return q.launch(add)
+	return q.Launch(add)
 }
 
 // exchange issues what belongs to a message of a part.
-func (d sumCompiler) exchange(ctx context.Context, t *localStage, v instance, slot int) error {
-	x, i := t.sums, slot*len(t.sums.buckets)+v.bucket
-	switch v.kind {
+func (d sumCompiler) exchange(ctx context.Context, t *localStage, v order.Instance, slot int) error {
+	x, i := t.sums, slot*len(t.sums.Buckets)+v.Bucket
+	switch v.Kind {
 	case pipeline.Completing:
 		return d.complete(ctx, t, v, slot)
 	case pipeline.Owning:
 		return d.own(ctx, t, v, slot)
 	case pipeline.Reducing:
-		return d.message(ctx, x.scatters[[2]int{d.device, v.to}], v, x.made[i], t.gradientsOf(slot, v.bucket), nil)
+		return d.message(ctx, x.scatters[[2]int{d.Number, v.To}], v, x.made[i], t.gradientsOf(slot, v.Bucket), nil)
 	case pipeline.Admitting:
-		return d.release(x.gathers[[2]int{v.to, d.device}], i)
+		return d.release(x.gathers[[2]int{v.To, d.Number}], i)
 	}
 	ready, err := d.renewed(ctx, t, v, i)
 	if err != nil {
 		return err
 	}
-	left := x.left[slot*len(x.line)+slices.Index(x.line, v.to)]
-	return d.message(ctx, x.gathers[[2]int{d.device, v.to}], v, ready, t.weightsOf(v.bucket), left)
+	left := x.left[slot*len(x.Line)+slices.Index(x.Line, v.To)]
+	return d.message(ctx, x.gathers[[2]int{d.Number, v.To}], v, ready, t.weightsOf(v.Bucket), left)
 }
 
 // weightsOf returns those of a bucket.
@@ -234,16 +236,16 @@ func (s *localStage) weightsOf(bucket int) runtime.Span {
 }
 
 // renewed returns the event behind which the new weights of a part are here.
-func (d sumCompiler) renewed(ctx context.Context, t *localStage, v instance, i int) (runtime.Event, error) {
+func (d sumCompiler) renewed(ctx context.Context, t *localStage, v order.Instance, i int) (runtime.Event, error) {
 	x := t.sums
-	if x.owner(v.bucket) == d.device {
-		return t.summed, d.compute.record(t.summed)
+	if x.Owner(v.Bucket) == d.Number {
+		return t.summed, d.compute.Record(t.summed)
 	}
 	if x.whole[i] != nil {
 		return x.whole[i], nil
 	}
-	l := x.gathers[[2]int{x.sources[arrivalOf{d.e.order.residue(v.minibatch), v.bucket, d.device}], d.device}]
-	block, err := d.take(ctx, l, x.number(v))
+	l := x.gathers[[2]int{x.Sources[order.ArrivalOf{Residue: d.e.order.Residue(v.Minibatch), Bucket: v.Bucket, Device: d.Number}], d.Number}]
+	block, err := d.take(ctx, l, x.Number(v))
 	if err != nil {
 		return nil, err
 	}
@@ -255,11 +257,11 @@ func (d sumCompiler) renewed(ctx context.Context, t *localStage, v instance, i i
 func (d sumCompiler) collectOwn(t *localStage, slot int) error {
 	x := t.sums
 	for b, p := range x.places {
-		i := slot*len(x.buckets) + b
-		if x.owner(b) != d.device || p.Bytes == 0 {
+		i := slot*len(x.Buckets) + b
+		if x.Owner(b) != d.Number || p.Bytes == 0 {
 			continue
 		}
-		if err := d.compute.wait(x.whole[i]); err != nil {
+		if err := d.compute.Wait(x.whole[i]); err != nil {
 			return err
 		}
 		x.whole[i] = nil
@@ -269,22 +271,22 @@ func (d sumCompiler) collectOwn(t *localStage, slot int) error {
 
 // complete waits for the new weights of all parts, and until those that were sent have left. Then the rows of statistics have been sent,
 // too, and the running ones move.
-func (d sumCompiler) complete(ctx context.Context, t *localStage, v instance, slot int) error {
+func (d sumCompiler) complete(ctx context.Context, t *localStage, v order.Instance, slot int) error {
 	x := t.sums
 	for b, p := range x.places {
-		if x.owner(b) == d.device || p.Bytes == 0 {
+		if x.Owner(b) == d.Number || p.Bytes == 0 {
 			continue
 		}
 		of := v
-		of.bucket = b
-		here, err := d.renewed(ctx, t, of, slot*len(x.buckets)+b)
+		of.Bucket = b
+		here, err := d.renewed(ctx, t, of, slot*len(x.Buckets)+b)
 		if err != nil {
 			return err
 		}
-		if err := d.compute.wait(here); err != nil {
+		if err := d.compute.Wait(here); err != nil {
 			return err
 		}
-		x.whole[slot*len(x.buckets)+b] = nil
+		x.whole[slot*len(x.Buckets)+b] = nil
 	}
 	if err := d.waitForLeft(t, slot); err != nil {
 		return err
@@ -295,11 +297,11 @@ func (d sumCompiler) complete(ctx context.Context, t *localStage, v instance, sl
 // waitForLeft waits until what was gathered has left.
 func (d sumCompiler) waitForLeft(t *localStage, slot int) error {
 	x := t.sums
-	for i, to := range x.line {
-		if x.gathers[[2]int{d.device, to}] == nil {
+	for i, to := range x.Line {
+		if x.gathers[[2]int{d.Number, to}] == nil {
 			continue
 		}
-		if err := d.compute.wait(x.left[slot*len(x.line)+i]); err != nil {
+		if err := d.compute.Wait(x.left[slot*len(x.Line)+i]); err != nil {
 			return err
 		}
 	}
@@ -309,15 +311,15 @@ func (d sumCompiler) waitForLeft(t *localStage, slot int) error {
 // bucketPlaces returns where the buckets of a stage lie in a sum of its gradients. The last one with gradients takes the statistics behind
 // them, too.
 func (e *Executor) bucketPlaces(s int) (places []runtime.Span) {
-	st, at := e.order.plan.Stages[s], int64(0)
+	st, at := e.order.Plan.Stages[s], int64(0)
 	var begins []int64
 	for _, p := range e.Layers[st.First-1 : st.Last] {
 		begins = append(begins, at)
 		at += kernels.Align(p.GradBytes)
 	}
 	begins = append(begins, at)
-	for _, b := range e.order.sums[s].buckets {
-		from, to := begins[b.first-st.First], begins[b.last+1-st.First]
+	for _, b := range e.order.Sums[s].Buckets {
+		from, to := begins[b.First-st.First], begins[b.Last+1-st.First]
 		places = append(places, e.cut(s, b, runtime.Span{Offset: from, Bytes: to - from}, begins))
 	}
 	places[lastPlace(places)].Bytes += e.laterBytes(s)

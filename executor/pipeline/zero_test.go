@@ -175,7 +175,7 @@ func TestRandomPlansAreDivided(t *testing.T) {
 // sharesStates checks that the replicas of each stage have its optimizer's state once together, and weights all.
 func (e *Executor) sharesStates(t *testing.T, whole *Executor) {
 	t.Helper()
-	for s := range e.order.plan.Stages {
+	for s := range e.order.Plan.Stages {
 		var once, sum int64
 		for _, d := range e.drivers {
 			if d.stages[s] == nil {
@@ -185,7 +185,7 @@ func (e *Executor) sharesStates(t *testing.T, whole *Executor) {
 				sum += st.Bytes
 			}
 			once = 0
-			for _, st := range whole.driver(d.device).stages[s].states {
+			for _, st := range whole.driver(d.Number).stages[s].states {
 				once += st.Bytes
 			}
 		}
@@ -258,7 +258,7 @@ func TestMemoryOfZero(t *testing.T) {
 			if m := needs[a.Device]; a.PeakBytes != m.Peak || m.Static >= undivided[a.Device].Static {
 				t.Errorf("%d devices: audited %+v, planned %+v, undivided %+v", devices, a, m, undivided[a.Device])
 			}
-			if most := all/int64(devices) + guardBytes*int64(len(d.stages[0].sums.buckets)/devices); own > most { // both ends of a part move by half as much
+			if most := all/int64(devices) + guardBytes*int64(len(d.stages[0].sums.Buckets)/devices); own > most { // both ends of a part move by half as much
 				t.Errorf("%d devices: device %d keeps the states of %d of %d bytes, more than %d", devices, a.Device, own, all, most)
 			}
 			t.Logf("%d devices: device %d keeps the states of %d of %d bytes, %d bytes for what arrives; peak %d, undivided %d", devices, a.Device, own, all, blocks, a.PeakBytes, undivided[a.Device].Peak)

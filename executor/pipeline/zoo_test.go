@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"plimsoll/executor"
+	"plimsoll/executor/internal/order"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -38,19 +39,19 @@ func alone(plan *pipeline.Plan) *pipeline.Plan {
 
 // observed returns the versions that minibatches see when a device's latest weights count: how many minibatches have had
 // their last task in the stage before.
-func observed(o *order, n int) (forward, backward pipelinetest.Versions) {
+func observed(o *order.Order, n int) (forward, backward pipelinetest.Versions) {
 	type at struct{ stage, minibatch int }
 	entered, returned, done := map[at]int{}, map[at]int{}, map[int]int{}
-	for d := range o.instructions {
-		_ = o.instances(d, n, func(v instance) error {
-			switch v.kind {
+	for d := range o.Instructions {
+		_ = o.Instances(d, n, func(v order.Instance) error {
+			switch v.Kind {
 			case pipeline.F:
-				entered[at{v.stage, v.minibatch}] = done[v.stage]
+				entered[at{v.Stage, v.Minibatch}] = done[v.Stage]
 			case pipeline.B:
-				returned[at{v.stage, v.minibatch}] = done[v.stage]
+				returned[at{v.Stage, v.Minibatch}] = done[v.Stage]
 			}
-			if o.last(v.instruction) {
-				done[v.stage]++
+			if o.Last(v.Instruction) {
+				done[v.Stage]++
 			}
 			return nil
 		})

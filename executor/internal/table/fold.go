@@ -1,8 +1,9 @@
-package pipeline
+package table
 
 import (
 	"fmt"
 	"plimsoll/executor/internal/cycle"
+	"plimsoll/executor/internal/order"
 	"slices"
 )
 
@@ -13,11 +14,11 @@ import (
 // weights and the sum of gradients of an op. Each operand goes round by itself: a slab after as many periods as there are slabs, a version
 // of the weights after some updates. So a recording shows a table when it shows each operand's cycle, however long all of them together are.
 type folder struct {
-	*recording
+	*Recording
 	plays   []int32   // by period: the number of a list among those that are here
 	here    [][]int32 // lists of the row, in the order in which they come first
 	shapes  []int32   // by list
-	row     *row
+	row     *Row
 	known   map[string]int // cycles, by what was seen of them
 	cycles  []cycle.Cycle  // of operands
 	joined  map[string]int // axes of the row, by their cycles
@@ -40,18 +41,18 @@ const (
 	mostCommands = 1 << 20
 )
 
-// foldRow makes a row of an instruction, of which periods have lists; false: it does not repeat itself in what was recorded. Errors:
+// FoldRow makes a row of an instruction, of which periods have lists; false: it does not repeat itself in what was recorded. Errors:
 // ErrPlan.
-func (r *recording) foldRow(x instruction, periods []int32, flush bool) (w row, ok bool, err error) {
-	w.instruction = x
-	f := &folder{recording: r, row: &w, known: map[string]int{}, joined: map[string]int{}}
+func (r *Recording) FoldRow(x order.Instruction, periods []int32, flush bool) (w Row, ok bool, err error) {
+	w.Instruction = x
+	f := &folder{Recording: r, row: &w, known: map[string]int{}, joined: map[string]int{}}
 	f.findLists(periods)
 	first, ok := f.findShapes(flush)
 	if !ok {
 		return w, false, nil
 	}
 	for shape, list := range first {
-		cells, moving := make([]cell, len(list)), []movingOperand(nil)
+		cells, moving := make([]Cell, len(list)), []movingOperand(nil)
 		for at := range list {
 			if at == 0 || !f.follows(int32(shape), at) {
 				if moving, ok = f.moving(int32(shape), at, list[at]); !ok {
@@ -62,10 +63,10 @@ func (r *recording) foldRow(x instruction, periods []int32, flush bool) (w row, 
 				return w, false, err
 			}
 		}
-		w.lists = append(w.lists, cells)
+		w.Lists = append(w.Lists, cells)
 	}
-	for c := range w.commands() {
-		w.outside = w.outside || c.played == always || c.ahead != 0
+	for c := range w.Commands() {
+		w.outside = w.outside || c.Played == Always || c.Ahead != 0
 	}
 	return w, true, nil
 }
@@ -77,7 +78,7 @@ func (f *folder) findLists(periods []int32) {
 		n, have := known[list]
 		if !have {
 			n = int32(len(f.here))
-			known[list], f.here = n, append(f.here, f.lists[list])
+			known[list], f.here = n, append(f.here, f.Lists[list])
 		}
 		f.plays = append(f.plays, n)
 	}
@@ -100,10 +101,10 @@ func (f *folder) findShapes(flush bool) (first [][]int32, ok bool) {
 		f.shapes = append(f.shapes, shape)
 	}
 	if flush {
-		f.row.shapes = cycle.Always(0)
+		f.row.Shapes = cycle.Always(0)
 		return append(first, nil)[:1], true
 	}
-	f.row.shapes, ok = cycle.Fold(f.byPeriod(f.shapes))
+	f.row.Shapes, ok = cycle.Fold(f.byPeriod(f.shapes))
 	return first, ok
 }
 
@@ -172,13 +173,13 @@ func (f *folder) cycleOf(shape int32, numbers []int32) (number int, ok bool) {
 	if number, ok = f.known[text]; ok {
 		return number, true
 	}
-	c, ok := cycle.FoldWhere(f.byPeriod(numbers), &f.row.shapes, shape)
+	c, ok := cycle.FoldWhere(f.byPeriod(numbers), &f.row.Shapes, shape)
 	if !ok {
 		return 0, false
 	}
 	number = len(f.cycles)
 	f.known[text], f.cycles = number, append(f.cycles, c)
-	f.row.turn = max(f.row.turn, len(c.Round))
+	f.row.Turn = max(f.row.Turn, len(c.Round))
 	return number, true
 }
 
@@ -210,13 +211,13 @@ func (f *folder) axis(numbers []int) int {
 		cycles = append(cycles, &f.cycles[n])
 	}
 	axis, tuples := cycle.Join(cycles)
-	f.joined[text] = len(f.row.axes)
-	f.row.axes, f.members, f.tuples = append(f.row.axes, axis), append(f.members, numbers), append(f.tuples, tuples)
-	return len(f.row.axes) - 1
+	f.joined[text] = len(f.row.Axes)
+	f.row.Axes, f.members, f.tuples = append(f.row.Axes, axis), append(f.members, numbers), append(f.tuples, tuples)
+	return len(f.row.Axes) - 1
 }
 
 // cell makes a cell of a shape from the operands of its command that move; false: it is not what was recorded. Errors: ErrPlan.
-func (f *folder) cell(p *cell, shape int32, at int, first int32, moving []movingOperand) (ok bool, err error) {
+func (f *folder) cell(p *Cell, shape int32, at int, first int32, moving []movingOperand) (ok bool, err error) {
 	var cycles []int
 	for _, m := range moving {
 		if !slices.Contains(cycles, m.cycle) {
@@ -228,21 +229,21 @@ func (f *folder) cell(p *cell, shape int32, at int, first int32, moving []moving
 		slices.Sort(cycles)
 		for _, a := range f.axes(cycles) {
 			p.axes = append(p.axes, axisRef{a, count})
-			if count *= len(f.tuples[a]); count+len(f.commands) > mostCommands {
-				return false, fmt.Errorf("%w: its devices would have more than %d different commands, in %s: take a plan with fewer minibatches in flight", ErrPlan, mostCommands, f.row.name())
+			if count *= len(f.tuples[a]); count+len(f.Commands) > mostCommands {
+				return false, fmt.Errorf("%w: its devices would have more than %d different commands, in %s: take a plan with fewer minibatches in flight", order.ErrPlan, mostCommands, f.row.Name())
 			}
 		}
 	}
-	p.variants = make([]*command, count)
+	p.Variants = make([]*Command, count)
 	for k, n := range f.plays {
 		if f.shapes[n] != shape {
 			continue
 		}
 		i := 0
 		for _, a := range p.axes {
-			i += int(f.row.axes[a.axis].Entry(k)) * a.stride
+			i += int(f.row.Axes[a.axis].Entry(k)) * a.stride
 		}
-		c, have := f.commands[f.here[n][at]], &p.variants[i]
+		c, have := f.Commands[f.here[n][at]], &p.Variants[i]
 		if *have != nil && *have != c {
 			return false, nil
 		}
@@ -252,16 +253,16 @@ func (f *folder) cell(p *cell, shape int32, at int, first int32, moving []moving
 }
 
 // complete makes the commands of a cell that nobody has seen yet: their operands come together later than what was recorded.
-func (f *folder) complete(p *cell, like int32, moving []movingOperand) (err error) {
-	for i := range p.variants {
-		if p.variants[i] != nil {
+func (f *folder) complete(p *Cell, like int32, moving []movingOperand) (err error) {
+	for i := range p.Variants {
+		if p.Variants[i] != nil {
 			continue
 		}
 		operands := slices.Clone(f.operands[like])
 		for _, m := range moving {
 			operands[m.operand] = m.values[f.numberIn(p, i, m.cycle)]
 		}
-		if p.variants[i], err = f.make(f.commands[like], operands); err != nil {
+		if p.Variants[i], err = f.make(f.Commands[like], operands); err != nil {
 			return err
 		}
 	}
@@ -269,7 +270,7 @@ func (f *folder) complete(p *cell, like int32, moving []movingOperand) (err erro
 }
 
 // numberIn returns the number that a cycle has in a variant of a cell.
-func (f *folder) numberIn(p *cell, variant, cycle int) int32 {
+func (f *folder) numberIn(p *Cell, variant, cycle int) int32 {
 	for _, a := range p.axes {
 		if i := slices.Index(f.members[a.axis], cycle); i >= 0 {
 			tuples := f.tuples[a.axis]

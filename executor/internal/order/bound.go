@@ -1,13 +1,13 @@
-package pipeline
+package order
 
 import "sync/atomic"
 
-// bound is how many minibatches a run has. It can be lowered while the run goes on, so that the pipeline empties early, but never
+// Bound is how many minibatches a run has. It can be lowered while the run goes on, so that the pipeline empties early, but never
 // below what somebody has relied on.
 //
 // Invariant: whether a minibatch is in the run has one answer, whoever asks, and whenever. So a run whose bound was lowered is,
 // task by task, the run that had the last bound from its beginning.
-type bound struct {
+type Bound struct {
 	// how many minibatches there are, above boundBits, and below it how many of them were said to be in; the lowest bit says that it is
 	// frozen. All change together.
 	state  atomic.Uint64
@@ -17,25 +17,25 @@ type bound struct {
 // boundBits is half of a bound's state: no run has as many minibatches.
 const boundBits = 32
 
-func newBound(n int) *bound {
-	b := &bound{thawed: make(chan struct{})}
+func NewBound(n int) *Bound {
+	b := &Bound{thawed: make(chan struct{})}
 	b.state.Store(uint64(n) << boundBits)
 	return b
 }
 
-func (b *bound) look() (state uint64, n, known int) {
+func (b *Bound) look() (state uint64, n, known int) {
 	state = b.state.Load()
 	return state, int(state >> boundBits), int(state & (1<<boundBits - 1) >> 1)
 }
 
-func (b *bound) change(state uint64, n, known int) bool {
+func (b *Bound) change(state uint64, n, known int) bool {
 	return b.state.CompareAndSwap(state, uint64(n)<<boundBits|uint64(known)<<1|state&frozen)
 }
 
 const frozen = 1
 
-// freeze lets nobody know of more minibatches until thaw, and returns how many are known. It is frozen at most once.
-func (b *bound) freeze() (known int) {
+// Freeze lets nobody know of more minibatches until thaw, and returns how many are known. It is frozen at most once.
+func (b *Bound) Freeze() (known int) {
 	for {
 		state, _, known := b.look()
 		if b.state.CompareAndSwap(state, state|frozen) {
@@ -44,15 +44,15 @@ func (b *bound) freeze() (known int) {
 	}
 }
 
-// thaw lowers a frozen bound as if so many minibatches were known, of which it knows no more.
-func (b *bound) thaw(known, group int) {
+// Thaw lowers a frozen bound as if so many minibatches were known, of which it knows no more.
+func (b *Bound) Thaw(known, group int) {
 	_, n, own := b.look()
 	b.state.Store(uint64(min(n, (known+group-1)/group*group))<<boundBits | uint64(own)<<1)
 	close(b.thawed)
 }
 
-// in reports whether a minibatch, counted from 0, is in the run. From then on it stays so. It waits where that is not yet said.
-func (b *bound) in(minibatch int) bool {
+// In reports whether a minibatch, counted from 0, is in the run. From then on it stays so. It waits where that is not yet said.
+func (b *Bound) In(minibatch int) bool {
 	for {
 		state, n, known := b.look()
 		if minibatch < known || minibatch >= n {
@@ -68,14 +68,14 @@ func (b *bound) in(minibatch int) bool {
 	}
 }
 
-// end returns how many minibatches the run has, as of now.
-func (b *bound) end() int {
+// End returns how many minibatches the run has, as of now.
+func (b *Bound) End() int {
 	_, n, _ := b.look()
 	return n
 }
 
-// lower lets no minibatch in but those that complete the group of the last one that is known to be.
-func (b *bound) lower(group int) {
+// Lower lets no minibatch in but those that complete the group of the last one that is known to be.
+func (b *Bound) Lower(group int) {
 	for {
 		state, n, known := b.look()
 		if b.change(state, min(n, (known+group-1)/group*group), known) {
@@ -83,3 +83,6 @@ func (b *bound) lower(group int) {
 		}
 	}
 }
+
+// none marks the absence of an index.
+const none = -1

@@ -1,4 +1,4 @@
-package pipeline
+package table
 
 import (
 	"errors"
@@ -8,51 +8,52 @@ import (
 	"strings"
 
 	"plimsoll/executor/internal/hazard"
+	"plimsoll/executor/internal/order"
 	"plimsoll/runtime"
 )
 
-// verbs are the names of what commands do, in errors.
-var verbs = [...]string{doCopy: "a copy", doSend: "a message", doReceive: "a message", doRecord: "record", doWait: "wait", doGive: "message to another device", doTake: "message of another device", doWork: "work of the host", doEnd: "end"}
+// Verbs are the names of what commands do, in errors.
+var Verbs = [...]string{DoCopy: "a copy", DoSend: "a message", DoReceive: "a message", DoRecord: "record", DoWait: "wait", DoGive: "message to another device", DoTake: "message of another device", DoWork: "work of the host", DoEnd: "end"}
 
 // worksOn returns what the host does to page-locked memory of a device.
-func (c *command) worksOn(device int) (all []hazard.Access) {
-	for _, span := range c.pages {
+func (c *Command) worksOn(device int) (all []hazard.Access) {
+	for _, span := range c.Pages {
 		if span.Bytes > 0 {
-			all = append(all, hazard.Access{Device: device, Span: span, Write: c.writes})
+			all = append(all, hazard.Access{Device: device, Span: span, Write: c.Writes})
 		}
 	}
 	return all
 }
 
-// played is a command that is issued for a minibatch.
-type played struct {
-	*command
-	of instance
-	by *tableDevice
+// Played is a command that is issued for a minibatch.
+type Played struct {
+	*Command
+	Of order.Instance
+	By *Device
 }
 
 // String names a command that is issued: what it is, in which task.
-func (c *played) String() string {
-	v, what := c.of, verbs[c.verb]
+func (c *Played) String() string {
+	v, what := c.Of, Verbs[c.Verb]
 	if c.Launch != nil {
 		what = c.Kernel()
 	}
-	return fmt.Sprintf("%s in %s of minibatch %d on device %d", what, v.name(), v.minibatch, c.by.device)
+	return fmt.Sprintf("%s in %s of minibatch %d on device %d", what, v.Name(), v.Minibatch, c.By.Number)
 }
 
-// touches returns what a command does to memory.
-func (c *command) touches() []hazard.Access {
-	if c.verb == doCopy {
-		return []hazard.Access{{Device: c.on.of.device, Span: c.src}, {Device: c.to.device, Span: c.dst, Write: true}}
+// Touches returns the accesses of a command to memory.
+func (c *Command) Touches() []hazard.Access {
+	if c.Verb == DoCopy {
+		return []hazard.Access{{Device: c.On.Of.Number, Span: c.Src}, {Device: c.To.Number, Span: c.Dst, Write: true}}
 	}
-	return c.accesses
+	return c.Accesses
 }
 
 // weaver puts the commands of all drivers into one order that any run may have, and proves that whatever matters of it is so in every
 // run: each driver has a vector clock, how many commands of every driver are certain to have been issued, which turns carry from one
 // driver to another. It remembers a command as long as another one may have no order with it, not all that are issued.
 type weaver struct {
-	devices []*tableDevice
+	devices []*Device
 	issues  []*issues // by driver
 	clock   [][]int   // by driver
 	add     adder
@@ -61,7 +62,7 @@ type weaver struct {
 	events  map[eventKey]*mark
 	turns   map[chan struct{}][][]int // that were given and not yet taken: the clocks that they carry
 	given   map[chan struct{}]int     // at the beginning
-	givers  map[chan struct{}]played  // who gave a turn last
+	givers  map[chan struct{}]Played  // who gave a turn last
 	streams int                       // of the devices; the hosts of the drivers follow
 	worked  []issued                  // by driver: what its host has done
 	seen    []int                     // by stream: how much of that its latest command is behind
@@ -72,13 +73,13 @@ type adder func(a *hazard.Action, wait, record *hazard.Event) error
 
 // issues is what a driver issues, some commands at a time.
 type issues struct {
-	next func() ([]played, bool)
-	some []played
+	next func() ([]Played, bool)
+	some []Played
 	over bool
 }
 
 // first returns the next command; nil: there is none.
-func (x *issues) first() *played {
+func (x *issues) first() *Played {
 	for len(x.some) == 0 && !x.over {
 		var more bool
 		x.some, more = x.next()
@@ -99,7 +100,7 @@ type eventKey struct {
 // queuedAction is an action of a stream, of which a message may be sent or received.
 type queuedAction struct {
 	hazard.Action
-	verb
+	Verb
 	way        int
 	wait, made *eventRecord
 }
@@ -127,28 +128,28 @@ type issued struct {
 // mark is what has been issued of an event.
 type mark struct {
 	record *eventRecord // its latest; nil: it has none
-	latest played       // that has recorded it; nil: none has
+	latest Played       // that has recorded it; nil: none has
 	by, at int          // its driver, and the clock there
-	waits  []played
+	waits  []Played
 	waited []int // by driver: the clock of its latest wait
 }
 
-// weave adds what the drivers issue. Errors: ErrPlan when drivers wait for each other, or when one may issue a wait before the other has
+// Weave adds what the drivers issue. Errors: ErrPlan when drivers wait for each other, or when one may issue a wait before the other has
 // issued the record that it is for; that of add.
-func (p prover) weave(sources []iter.Seq[[]played], add adder) error {
-	n := len(p.devices)
-	w := &weaver{streams: p.streams, add: add, worked: make([]issued, n), seen: make([]int, p.streams), queued: make([][]queuedAction, p.streams+n), mail: map[int][]*eventRecord{}, devices: p.devices, events: map[eventKey]*mark{}, turns: map[chan struct{}][][]int{}, given: map[chan struct{}]int{}, givers: map[chan struct{}]played{}}
+func (p Prover) Weave(sources []iter.Seq[[]Played], add adder) error {
+	n := len(p.Devices)
+	w := &weaver{streams: p.Streams, add: add, worked: make([]issued, n), seen: make([]int, p.Streams), queued: make([][]queuedAction, p.Streams+n), mail: map[int][]*eventRecord{}, devices: p.Devices, events: map[eventKey]*mark{}, turns: map[chan struct{}][][]int{}, given: map[chan struct{}]int{}, givers: map[chan struct{}]Played{}}
 	for _, source := range sources {
 		next, stop := iter.Pull(source)
 		defer stop()
 		w.issues, w.clock = append(w.issues, &issues{next: next}), append(w.clock, make([]int, n))
 	}
-	for _, turn := range p.given {
+	for _, turn := range p.Given {
 		w.turns[turn], w.given[turn] = [][]int{make([]int, n)}, 1
 	}
 	for moved := true; moved; {
 		moved = false
-		for i := range p.devices {
+		for i := range p.Devices {
 			went, err := w.goOn(i)
 			if err != nil {
 				return err
@@ -181,10 +182,10 @@ func (w *weaver) goOn(i int) (moved bool, err error) {
 	return true, nil
 }
 
-// list returns all that a segment of so many minibatches plays.
-func (t *table) list(by *tableDevice, minibatches int) (all []played) {
-	_ = t.segment(newBound(minibatches), false, func(c *command, v *instance) error {
-		all = append(all, played{c, *v, by})
+// List returns all that a segment of so many minibatches plays.
+func (t *Table) List(by *Device, minibatches int) (all []Played) {
+	_ = t.Segment(order.NewBound(minibatches), false, func(c *Command, v *order.Instance) error {
+		all = append(all, Played{c, *v, by})
 		return nil
 	})
 	return all
@@ -193,15 +194,15 @@ func (t *table) list(by *tableDevice, minibatches int) (all []played) {
 // errEnough ends a sequence that nobody reads on.
 var errEnough = errors.New("enough")
 
-// plays goes through all that segments of so many minibatches each play, some commands at a time. Each other one finds its first batch
+// Plays goes through all that segments of so many minibatches each play, some commands at a time. Each other one finds its first batch
 // staged.
-func (t *table) plays(by *tableDevice, segments []int) iter.Seq[[]played] {
-	return func(yield func([]played) bool) {
+func (t *Table) Plays(by *Device, segments []int) iter.Seq[[]Played] {
+	return func(yield func([]Played) bool) {
 		const most = 256
-		some := make([]played, 0, most)
+		some := make([]Played, 0, most)
 		for i, n := range segments {
-			err := t.segment(newBound(n), i%2 == 1, func(c *command, v *instance) error {
-				if some = append(some, played{c, *v, by}); len(some) < most {
+			err := t.Segment(order.NewBound(n), i%2 == 1, func(c *Command, v *order.Instance) error {
+				if some = append(some, Played{c, *v, by}); len(some) < most {
 					return nil
 				}
 				if !yield(some) {
@@ -223,79 +224,79 @@ func (w *weaver) ended() error {
 	var left []string
 	for i, d := range w.devices {
 		if c := w.issues[i].first(); c != nil {
-			text := fmt.Sprintf("device %d: waits for the %v", d.device, c)
-			if giver, ok := w.givers[c.turn]; ok {
+			text := fmt.Sprintf("device %d: waits for the %v", d.Number, c)
+			if giver, ok := w.givers[c.Turn]; ok {
 				text += fmt.Sprintf(", which was given last by the %v", &giver)
 			}
 			left = append(left, text)
 		}
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("%w: the tables of its devices wait for each other:\n%s", ErrPlan, strings.Join(left, "\n"))
+		return fmt.Errorf("%w: the tables of its devices wait for each other:\n%s", order.ErrPlan, strings.Join(left, "\n"))
 	}
 	for _, list := range w.queued {
 		if len(list) > 0 {
-			return fmt.Errorf("%w: streams of its devices wait for each other: the %v is for something that waits for it", ErrPlan, list[0].Name)
+			return fmt.Errorf("%w: streams of its devices wait for each other: the %v is for something that waits for it", order.ErrPlan, list[0].Name)
 		}
 	}
 	for way, list := range w.mail {
 		if len(list) > 0 {
-			return fmt.Errorf("%w: %d messages of way %d between processes are sent and not received", ErrPlan, len(list), way)
+			return fmt.Errorf("%w: %d messages of way %d between processes are sent and not received", order.ErrPlan, len(list), way)
 		}
 	}
 	for turn, clocks := range w.turns {
 		if n := len(clocks) - w.given[turn]; n != 0 {
-			return fmt.Errorf("%w: %d messages between its devices are sent and not received", ErrPlan, n)
+			return fmt.Errorf("%w: %d messages between its devices are sent and not received", order.ErrPlan, n)
 		}
 	}
 	return nil
 }
 
 // next adds a command of a driver, unless that waits for another one.
-func (w *weaver) next(i int, c *played) (able bool, err error) {
+func (w *weaver) next(i int, c *Played) (able bool, err error) {
 	clock := w.clock[i]
-	if c.verb == doTake && len(w.turns[c.turn]) == 0 {
+	if c.Verb == DoTake && len(w.turns[c.Turn]) == 0 {
 		return false, nil
 	}
 	clock[i]++
-	a := queuedAction{Action: hazard.Action{Stream: c.on.number}, verb: c.verb, way: c.way}
-	switch c.verb {
-	case doTake:
-		for k, n := range w.turns[c.turn][0] {
+	a := queuedAction{Action: hazard.Action{Stream: c.On.Number}, Verb: c.Verb, way: c.Way}
+	switch c.Verb {
+	case DoTake:
+		for k, n := range w.turns[c.Turn][0] {
 			clock[k] = max(clock[k], n)
 		}
-		w.turns[c.turn] = w.turns[c.turn][1:]
+		w.turns[c.Turn] = w.turns[c.Turn][1:]
 		return true, nil
-	case doGive:
-		w.turns[c.turn], w.givers[c.turn] = append(w.turns[c.turn], slices.Clone(clock)), *c
+	case DoGive:
+		w.turns[c.Turn], w.givers[c.Turn] = append(w.turns[c.Turn], slices.Clone(clock)), *c
 		return true, nil
-	case doLaunch, doCopy, doReceive:
-		a.Name, a.Accesses = c.named(), c.touches()
-	case doSend:
-		a.Name, a.Accesses, a.made = c.named(), c.touches(), new(eventRecord)
-	case doRecord:
+	case DoLaunch, DoCopy, DoReceive:
+		a.Name, a.Accesses = c.named(), c.Touches()
+	case DoSend:
+		a.Name, a.Accesses, a.made = c.named(), c.Touches(), new(eventRecord)
+	case DoRecord:
 		a.made, err = w.record(i, c)
-	case doWait:
+	case DoWait:
 		a.wait, err = w.wait(i, c)
-	case doWork:
+	case DoWork:
 		return true, w.work(i, c)
 	default:
 		return true, nil
 	}
-	w.behindWork(i, c.on.number)
+	w.behindWork(i, c.On.Number)
 	w.issue(a)
 	return true, err
 }
 
 // named returns what names a command when it is no longer among those that its driver issues.
-func (c *played) named() *played {
+func (c *Played) named() *Played {
 	own := *c
 	return &own
 }
 
 // work adds what the host does with page-locked memory: it waits until streams have done with that.
-func (w *weaver) work(i int, c *played) error {
-	if len(c.pages) == 0 {
+func (w *weaver) work(i int, c *Played) error {
+	if len(c.Pages) == 0 {
 		return nil
 	}
 	a := queuedAction{Action: hazard.Action{Name: c.named(), Stream: w.streams + i}, made: new(eventRecord)}
@@ -303,7 +304,7 @@ func (w *weaver) work(i int, c *played) error {
 	if a.wait, err = w.wait(i, c); err != nil {
 		return err
 	}
-	a.Accesses = c.worksOn(w.devices[i].device)
+	a.Accesses = c.worksOn(w.devices[i].Number)
 	w.worked[i] = issued{a.made, w.worked[i].times + 1}
 	w.issue(a)
 	return nil
@@ -315,13 +316,13 @@ func (w *weaver) behindWork(i, stream int) {
 		return
 	}
 	w.seen[stream] = w.worked[i].times
-	w.issue(queuedAction{Action: hazard.Action{Name: hostWork{}, Stream: stream}, wait: w.worked[i].record})
+	w.issue(queuedAction{Action: hazard.Action{Name: HostWork{}, Stream: stream}, wait: w.worked[i].record})
 }
 
-// hostWork names that a stream's command was issued behind what the host has done.
-type hostWork struct{}
+// HostWork names that a stream's command was issued behind what the host has done.
+type HostWork struct{}
 
-func (hostWork) String() string { return "the order of issue" }
+func (HostWork) String() string { return "the order of issue" }
 
 // issue adds an action to its stream.
 func (w *weaver) issue(a queuedAction) { w.queued[a.Stream] = append(w.queued[a.Stream], a) }
@@ -350,7 +351,7 @@ func (w *weaver) flow() (moved bool, err error) {
 
 // flowOne adds an action, if what it waits for is added. Error: that of add.
 func (w *weaver) flowOne(a *queuedAction) (able bool, err error) {
-	if a.verb == doReceive {
+	if a.Verb == DoReceive {
 		if len(w.mail[a.way]) == 0 {
 			return false, nil
 		}
@@ -362,7 +363,7 @@ func (w *weaver) flowOne(a *queuedAction) (able bool, err error) {
 	if a.made != nil {
 		a.made.added = true
 	}
-	if a.verb == doSend {
+	if a.Verb == DoSend {
 		w.mail[a.way] = append(w.mail[a.way], a.made)
 	}
 	return true, w.add(&a.Action, a.wait.event(), a.made.event())
@@ -370,21 +371,21 @@ func (w *weaver) flowOne(a *queuedAction) (able bool, err error) {
 
 // mark returns that of an event of a driver.
 func (w *weaver) mark(i int, ev runtime.Event) *mark {
-	k := eventKey{ev, w.devices[i].process}
+	k := eventKey{ev, w.devices[i].Process}
 	m := w.events[k]
 	if m == nil {
-		m = &mark{waits: make([]played, len(w.devices)), waited: make([]int, len(w.devices))}
+		m = &mark{waits: make([]Played, len(w.devices)), waited: make([]int, len(w.devices))}
 		w.events[k] = m
 	}
 	return m
 }
 
 // record proves that all earlier waits for an event are issued before this record of it.
-func (w *weaver) record(i int, c *played) (*eventRecord, error) {
-	m := w.mark(i, c.event)
+func (w *weaver) record(i int, c *Played) (*eventRecord, error) {
+	m := w.mark(i, c.Event)
 	for k, n := range m.waited {
 		if k != i && w.clock[i][k] < n {
-			return nil, fmt.Errorf("%w: nothing lets the %v be issued before the %v, which it is not for", ErrPlan, &m.waits[k], c)
+			return nil, fmt.Errorf("%w: nothing lets the %v be issued before the %v, which it is not for", order.ErrPlan, &m.waits[k], c)
 		}
 	}
 	m.record, m.latest, m.by, m.at = new(eventRecord), *c, i, w.clock[i][i]
@@ -392,39 +393,39 @@ func (w *weaver) record(i int, c *played) (*eventRecord, error) {
 }
 
 // wait proves that the record that a wait is for is issued before it.
-func (w *weaver) wait(i int, c *played) (*eventRecord, error) {
-	m := w.mark(i, c.event)
-	if m.latest.command != nil && m.by != i && w.clock[i][m.by] < m.at {
-		return nil, fmt.Errorf("%w: nothing lets the %v be issued before the %v, which is for it", ErrPlan, &m.latest, c)
+func (w *weaver) wait(i int, c *Played) (*eventRecord, error) {
+	m := w.mark(i, c.Event)
+	if m.latest.Command != nil && m.by != i && w.clock[i][m.by] < m.at {
+		return nil, fmt.Errorf("%w: nothing lets the %v be issued before the %v, which is for it", order.ErrPlan, &m.latest, c)
 	}
 	m.waits[i], m.waited[i] = *c, w.clock[i][i]
 	return m.record, nil
 }
 
-// prover proves the tables of all devices together.
-type prover struct {
-	devices []*tableDevice
-	streams int             // of all devices; their hosts follow
-	given   []chan struct{} // turns that are given before a run
+// Prover proves the tables of all devices together.
+type Prover struct {
+	Devices []*Device
+	Streams int             // of all devices; their hosts follow
+	Given   []chan struct{} // turns that are given before a run
 }
 
-// prove proves, of what the devices issue and of all its commands, that memory is reused only behind its last user. Errors: ErrPlan,
+// Prove proves, of what the devices issue and of all its commands, that memory is reused only behind its last user. Errors: ErrPlan,
 // *hazard.OrderError.
-func (p prover) prove(sources []iter.Seq[[]played], commands []iter.Seq[*command]) error {
-	c := hazard.NewChecker(p.streams + len(p.devices))
+func (p Prover) Prove(sources []iter.Seq[[]Played], commands []iter.Seq[*Command]) error {
+	c := hazard.NewChecker(p.Streams + len(p.Devices))
 	for i, list := range commands {
 		for x := range list {
-			x.expect(c, p.devices[i].device, p.streams+i)
+			x.Expect(c, p.Devices[i].Number, p.Streams+i)
 		}
 	}
-	return p.weave(sources, c.Add)
+	return p.Weave(sources, c.Add)
 }
 
-// expect tells a checker what a command of a device uses, whose host has a number behind those of all streams.
-func (c *command) expect(checker *hazard.Checker, device, host int) {
-	if c.verb == doWork {
+// Expect tells a checker what a command of a device uses, whose host has a number behind those of all streams.
+func (c *Command) Expect(checker *hazard.Checker, device, host int) {
+	if c.Verb == DoWork {
 		checker.Expect(host, c.worksOn(device))
 		return
 	}
-	checker.Expect(c.on.number, c.touches())
+	checker.Expect(c.On.Number, c.Touches())
 }

@@ -1,4 +1,4 @@
-package pipeline
+package stageops
 
 import (
 	"fmt"
@@ -22,18 +22,18 @@ func newMoving() moving {
 
 // move records O or P. An offload frees the device's memory when it, and the op that directly follows and reads it, have ended; a prefetch
 // takes memory when it starts.
-func (t *stageCompiler) move(o schedule.Op, out *op) error {
-	out.moves = o.Kind
+func (t *stageCompiler) move(o schedule.Op, out *Op) error {
+	out.Moves = o.Kind
 	l := o.Layer - 1
 	if o.Kind == schedule.Prefetch {
 		from, ok := t.away[l]
 		if !ok {
 			return fmt.Errorf("the output of layer %d is not with the host", l)
 		}
-		out.host = from.item
-		copied := &t.host[from.item]
+		out.Host = from.item
+		copied := &t.Host[from.item]
 		copied.Last = max(copied.Last, t.ends())
-		t.act[l] = storedActivation{item: t.open(copied.Bytes, &out.output), saved: from.saved}
+		t.act[l] = storedActivation{item: t.open(copied.Bytes, &out.Output), saved: from.saved}
 		return nil
 	}
 	a, ok := t.act[l]
@@ -42,45 +42,45 @@ func (t *stageCompiler) move(o schedule.Op, out *op) error {
 	}
 	bytes := t.entry
 	if a.item == none {
-		out.input.in = inStageInput
+		out.Input.In = InStageInput
 	} else {
-		bytes = t.items[a.item].Bytes
-		t.refs = append(t.refs, ref{&out.input, a.item})
+		bytes = t.Items[a.item].Bytes
+		t.refs = append(t.refs, ref{&out.Input, a.item})
 		t.close(a.item)
 	}
-	out.host = len(t.host)
-	t.host = append(t.host, pack.Item{Bytes: bytes, First: t.starts(), Last: t.ends()})
-	t.leaving[l], t.away[l] = a, storedActivation{item: out.host, saved: a.saved}
+	out.Host = len(t.Host)
+	t.Host = append(t.Host, pack.Item{Bytes: bytes, First: t.starts(), Last: t.ends()})
+	t.leaving[l], t.away[l] = a, storedActivation{item: out.Host, saved: a.saved}
 	delete(t.act, l)
 	return nil
 }
 
 // inTime returns the ops in the order in which they start, and finds where the backward begins in it.
-func (t *stageCompiler) inTime(ops []op) []op {
-	all, last := make([]op, len(ops)), none
-	t.before = make([]int, len(ops))
+func (t *stageCompiler) inTime(ops []Op) []Op {
+	all, last := make([]Op, len(ops)), none
+	t.Before = make([]int, len(ops))
 	for i := range ops {
-		all[ops[i].at] = ops[i]
-		t.before[ops[i].at] = last
-		if ops[i].program != nil {
-			last = ops[i].at
+		all[ops[i].At] = ops[i]
+		t.Before[ops[i].At] = last
+		if ops[i].Program != nil {
+			last = ops[i].At
 		}
 	}
-	t.cut = t.time.Start[t.turn-1] + 1
+	t.Cut = t.Time.Start[t.turn-1] + 1
 	return all
 }
 
-// swap is an activation of a stage that goes to the host and comes back.
-type swap struct {
-	layer     int   // of the ops O and P
-	out, back int   // where these stand in the sequence
-	from, to  int   // items: what goes, none for the input of the stage, and what comes back
-	bytes     int64 // of either
+// Swap is an activation of a stage that goes to the host and comes back.
+type Swap struct {
+	Layer     int   // of the ops O and P
+	Out, Back int   // where these stand in the sequence
+	From, To  int   // items: what goes, none for the input of the stage, and what comes back
+	Bytes     int64 // of either
 }
 
 // transfer records O or P. What comes back is an item of its own.
-func (t *stageCompiler) transfer(o schedule.Op, out *op) error {
-	if t.time != nil {
+func (t *stageCompiler) transfer(o schedule.Op, out *Op) error {
+	if t.Time != nil {
 		return t.move(o, out)
 	}
 	a, ok := t.act[o.Layer-1]
@@ -88,25 +88,25 @@ func (t *stageCompiler) transfer(o schedule.Op, out *op) error {
 		return fmt.Errorf("the output of layer %d is not stored", o.Layer-1)
 	}
 	if o.Kind == schedule.Offload {
-		m := swap{layer: o.Layer, out: t.now, from: a.item, bytes: t.entry}
+		m := Swap{Layer: o.Layer, Out: t.now, From: a.item, Bytes: t.entry}
 		if a.item != none {
-			m.bytes = t.items[a.item].Bytes
+			m.Bytes = t.Items[a.item].Bytes
 		}
-		t.swaps = append(t.swaps, m)
+		t.Swaps = append(t.Swaps, m)
 		return nil
 	}
-	i := slices.IndexFunc(t.swaps, func(m swap) bool { return m.layer == o.Layer })
+	i := slices.IndexFunc(t.Swaps, func(m Swap) bool { return m.Layer == o.Layer })
 	if i < 0 {
 		return fmt.Errorf("the output of layer %d is not with the host", o.Layer-1)
 	}
-	m := &t.swaps[i]
-	m.back, m.to = t.now, len(t.items)
-	t.items = append(t.items, pack.Item{Bytes: kernels.Align(m.bytes), First: t.now, Last: len(t.seq) - 1})
-	t.act[o.Layer-1] = storedActivation{item: m.to, saved: a.saved}
+	m := &t.Swaps[i]
+	m.Back, m.To = t.now, len(t.Items)
+	t.Items = append(t.Items, pack.Item{Bytes: kernels.Align(m.Bytes), First: t.now, Last: len(t.seq) - 1})
+	t.act[o.Layer-1] = storedActivation{item: m.To, saved: a.saved}
 	return nil
 }
 
 // issued returns the ops that a task issues: of a ring those that are no transfers.
-func (t *stageCompiler) issued(ops []op) []op {
-	return slices.DeleteFunc(ops, func(o op) bool { return o.program == nil && t.time == nil })
+func (t *stageCompiler) issued(ops []Op) []Op {
+	return slices.DeleteFunc(ops, func(o Op) bool { return o.Program == nil && t.Time == nil })
 }

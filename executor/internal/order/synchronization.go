@@ -1,0 +1,142 @@
+package order
+
+import (
+	"slices"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+)
+
+// Synchronized reports whether an instruction belongs to a message between replicas.
+func (t Instruction) Synchronized() bool {
+	return t.Kind >= pipeline.Reducing && t.Kind <= pipeline.Joining
+}
+
+// Message reports whether an instruction sends something.
+func (t Instruction) Message() bool {
+	return t.Kind.Communication() || t.Kind == pipeline.Reducing || t.Kind == pipeline.Gathering
+}
+
+// Computes reports whether an instruction is a task for kernels.
+func (t Instruction) Computes() bool { return Computes(t.Kind) }
+
+func Computes(kind pipeline.Kind) bool {
+	return kind == pipeline.F || kind == pipeline.B || kind == pipeline.W
+}
+
+// Synchronization adds up the gradients of a stage's replicas as a plan says. Buckets of layers go along the line of the stage's devices, and
+// their sums from the last device along a tree to all others. Sums have the bits of those that the plan has no messages for.
+type Synchronization struct {
+	Line    []int    // devices
+	round   int      // minibatches, or microbatches
+	Buckets []Bucket // those of all rounds
+	Sources map[ArrivalOf]int
+	closing map[TaskKey]bool // the last task of its kind on its device in a round
+
+	Together map[ArrivalOf][]int // by residue and first of them: buckets that a library adds up at once; nil: none does
+}
+
+// Bucket is consecutive layers whose gradients go together, or a part of them.
+type Bucket struct{ First, Last, Part int }
+
+// ArrivalOf tells where the sum of a bucket comes from to a device, in the round that ends with a residue.
+type ArrivalOf struct{ Residue, Bucket, Device int }
+
+// synchronizations reads a plan's messages between replicas; nil for stages without.
+func synchronizations(o *Order) (all []*Synchronization) {
+	all = make([]*Synchronization, len(o.On))
+	for _, m := range o.Plan.Synchronization {
+		x := all[m.Stage]
+		if x == nil {
+			x = &Synchronization{Line: o.Hosts(m.Stage), round: o.Repeats, Sources: map[ArrivalOf]int{}, closing: map[TaskKey]bool{}}
+			if !o.Plan.IsFlush() {
+				x.round = o.Plan.Round(m.Stage)
+			}
+			all[m.Stage] = x
+		}
+		if x.Bucket(m) == none {
+			x.Buckets = append(x.Buckets, Bucket{m.First, m.Last, m.Part})
+		}
+		if m.Kind == pipeline.Gather {
+			x.Sources[ArrivalOf{o.Residue(m.Shift), x.Bucket(m), m.To}] = m.From
+		}
+	}
+	return all
+}
+
+// Bucket returns which one a message carries; none: it is new.
+func (x *Synchronization) Bucket(m pipeline.Synchronization) int {
+	return slices.Index(x.Buckets, Bucket{m.First, m.Last, m.Part})
+}
+
+// Arriving returns the buckets of the round that ends with a residue: those that come to the first device.
+func (x *Synchronization) Arriving(residue int) (all []int) {
+	for b := range x.Buckets {
+		if _, ok := x.Sources[ArrivalOf{residue, b, x.Line[0]}]; ok {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// Number numbers the messages of a stage from one device to another, those of minibatch after minibatch.
+func (x *Synchronization) Number(v Instance) int { return v.Minibatch*len(x.Buckets) + v.Bucket }
+
+// Idle reports whether an instruction does nothing for a minibatch: gradients are added up in the last round of an update.
+func (o *Order) Idle(t Instruction, minibatch int) bool {
+	return t.Synchronized() && o.updates != nil && (minibatch+1)%o.updates[t.Stage] != 0
+}
+
+// Closes reports whether a task is the last of its kind that adds to the gradients of an update on its device.
+func (o *Order) Closes(kind pipeline.Kind, stage, minibatch int) bool {
+	x := o.Sums[stage]
+	return x.closing[TaskKey{kind, stage, o.Residue(minibatch)}] && (minibatch/x.round+1)*x.round%o.updates[stage] == 0
+}
+
+// Number returns a message's number on its channel.
+func (o *Order) Number(v Instance) int {
+	if v.Synchronized() {
+		return o.Sums[v.Stage].Number(v)
+	}
+	return v.Minibatch
+}
+
+// Divided reports whether buckets are parts, which have owners.
+func (x *Synchronization) Divided() bool { return x.Buckets[0].Part > 0 }
+
+// Owner returns the device that owns a part.
+func (x *Synchronization) Owner(bucket int) int { return x.Line[x.Buckets[bucket].Part-1] }
+
+// Renews reports whether a message carries new weights: it stands behind the updates of its step.
+func (t Instruction) Renews() bool { return t.Kind == pipeline.Gathering && t.part > 0 }
+
+// MostReduces returns how many blocks a device has for the sums of another one. With two, one sum is added up while the next one comes;
+// one is enough where a round has one bucket (pipeline.Check counts as many).
+func (x *Synchronization) MostReduces() int {
+	most := 0
+	for at := range x.Sources {
+		most = max(most, len(x.Arriving(at.Residue)))
+	}
+	return min(most, 2)
+}
+
+// MadeBehind returns behind which part of a backward of a stage, by the chain, the gradients of each bucket are made.
+func (x *Synchronization) MadeBehind(st pipeline.Stage, c *chain.Chain, split bool) (parts []float64) {
+	all := seconds(c, st.First, st.Last)
+	for _, b := range x.Buckets {
+		part := 1.0
+		if !split && len(st.Ops) == 0 && all > 0 {
+			part = seconds(c, b.First, st.Last) / all
+		}
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+// seconds returns what the backwards of some layers take.
+func seconds(c *chain.Chain, first, last int) (sum float64) {
+	for l := first; l <= last; l++ {
+		sum += c.Layer(l).BackwardS
+	}
+	return sum
+}
