@@ -174,7 +174,7 @@ func (e *Executor) openSums() error {
 		}
 		l := world.Line{Name: fmt.Sprintf("gradients of stage %d", s)}
 		for _, d := range c.line {
-			if l.Ranks = append(l.Ranks, e.opt.World.Ranks[d]); e.here(d) {
+			if l.Ranks = append(l.Ranks, e.opt.World.Ranks[d]); e.opt.World.has(d) {
 				l.Device = e.driver(d).Dev
 			}
 		}

@@ -48,7 +48,7 @@ func (e *Executor) dryRun(minibatches int) error {
 func (e *Executor) forgetDryRuns() error {
 	for _, d := range e.drivers {
 		d.compiler.Recording = nil
-		if !e.here(d.Number) {
+		if !e.opt.World.has(d.Number) {
 			d.table, d.compiler.unused, d.binder = nil, nil, newBinder(d.Number, d.binder.lib, d.binder.optimizer)
 		}
 		d.binder.uses = nil

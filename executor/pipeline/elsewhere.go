@@ -19,9 +19,9 @@ func (e *Executor) places(on []executor.Target, devices int) ([]executor.Target,
 	all := make([]executor.Target, devices)
 	for d := range all {
 		switch {
-		case e.here(d) && len(on) == 0:
+		case e.opt.World.has(d) && len(on) == 0:
 			return nil, fmt.Errorf("%w: this process has device %d of it, and is given too few", order.ErrPlan, d)
-		case e.here(d):
+		case e.opt.World.has(d):
 			all[d], on = on[0], on[1:]
 		}
 	}

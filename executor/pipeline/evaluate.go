@@ -196,14 +196,14 @@ func (e *Executor) evaluate(ctx context.Context, feed Feed, n int, each func(bat
 			return r.drain(err)
 		}
 		for s := len(all) - 1; s >= 0; s-- {
-			if batch := t - s; batch >= 0 && batch < n && e.here(all[s].driver.Number) {
+			if batch := t - s; batch >= 0 && batch < n && e.opt.World.has(all[s].driver.Number) {
 				if err := r.issue(all[s], batch); err != nil {
 					return r.stop(all[s], batch, err)
 				}
 			}
 		}
 		batch := t - len(all) + 1
-		if batch < 0 || !e.here(last.driver.Number) {
+		if batch < 0 || !e.opt.World.has(last.driver.Number) {
 			continue
 		}
 		if err := r.read(last); err != nil {
@@ -409,6 +409,6 @@ func (r *evaluator) drain(err error) error {
 
 func (r *evaluator) stop(x *evaluation, batch int, err error) error {
 	r.e.stopped = true
-	r.e.fail(err)
+	r.e.opt.World.stop(err)
 	return &TaskError{Device: x.driver.Number, Task: x.String(), Minibatch: batch, Err: err}
 }

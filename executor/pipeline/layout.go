@@ -113,7 +113,7 @@ func (e *Executor) newReducers() {
 
 // layDevice places the stages of a device.
 func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error {
-	d := &driver{Device: &table.Device{Number: device, Process: e.process(device)}, e: e, stages: make([]*localStage, len(e.order.On))}
+	d := &driver{Device: &table.Device{Number: device, Process: e.opt.World.rank(device)}, e: e, stages: make([]*localStage, len(e.order.On))}
 	g, m := &allocator{}, &e.memory[device]
 	var stages []*localStage
 	for s, st := range e.order.Plan.Stages {
@@ -256,7 +256,7 @@ func (e *Executor) openChannels() (err error) {
 			l.copied = make([]runtime.Event, n)
 		}
 		from, to := by[l.from].Dev, by[l.to].Dev
-		if e.parted(l.from, l.to) && e.here(l.to) { // it comes from nobody who records events here
+		if e.opt.World.parts(l.from, l.to) && e.opt.World.has(l.to) { // it comes from nobody who records events here
 			from = to
 		}
 		if err := errors.Join(makeEvents(from, each(l.arrived)...), makeEvents(to, each(l.freed)...), makeEvents(to, each(l.copied)...)); err != nil {

@@ -200,34 +200,9 @@ func inOrder(parts ...func() error) error {
 // own returns the drivers of this process.
 func (e *Executor) own() (all []*driver) {
 	for _, d := range e.drivers {
-		if e.here(d.Number) {
+		if e.opt.World.has(d.Number) {
 			all = append(all, d)
 		}
 	}
 	return all
-}
-
-// here reports whether this process has a device.
-func (e *Executor) here(device int) bool {
-	return e.opt.World == nil || e.opt.World.Ranks[device] == e.opt.World.Rank
-}
-
-// process returns the number of the process that has a device.
-func (e *Executor) process(device int) int {
-	if e.opt.World == nil {
-		return 0
-	}
-	return e.opt.World.Ranks[device]
-}
-
-// parted reports whether two devices are in different processes.
-func (e *Executor) parted(a, b int) bool {
-	return e.opt.World != nil && e.opt.World.Ranks[a] != e.opt.World.Ranks[b]
-}
-
-// fail tells the other processes that this one goes on no more.
-func (e *Executor) fail(err error) {
-	if e.opt.World != nil {
-		e.opt.World.Fail(err)
-	}
 }

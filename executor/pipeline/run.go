@@ -67,12 +67,12 @@ func (e *Executor) pass(ctx context.Context, running []runningSegment) error {
 		all.Go(func() {
 			if errs[i] = d.guarded(func() error { return d.run(ctx, running) }); errs[i] != nil {
 				cancel(errs[i])
-				e.fail(errs[i])
+				e.opt.World.stop(errs[i])
 			}
 		})
 	}
 	if err := e.await(&all, cancel, e.opt.Patience); err != nil {
-		e.fail(err)
+		e.opt.World.stop(err)
 		return err
 	}
 	err := context.Cause(ctx) // also of who has seen a bad result behind the last task

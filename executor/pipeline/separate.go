@@ -197,7 +197,7 @@ func (x *separation) command(c table.Command) (next table.Command, stays bool, e
 			return x.message(c, r, runtime.Span{})
 		}
 	case table.DoLaunch:
-		if u, ok := c.Launch.(*unopened); ok && x.e.here(x.d.Number) {
+		if u, ok := c.Launch.(*unopened); ok && x.e.opt.World.has(x.d.Number) {
 			c.Prepared, err = x.open(u, c.Prepared)
 		}
 	case table.DoCopy:
@@ -235,7 +235,7 @@ func (x *separation) message(c table.Command, r *remote, span runtime.Span) (_ t
 
 // prepare returns what sends or receives a span at the end of a way that is the driver's in hand. That of a device elsewhere stands for it.
 func (x *separation) prepare(r *remote, span runtime.Span) (table.Prepared, error) {
-	if !x.e.here(x.d.Number) {
+	if !x.e.opt.World.has(x.d.Number) {
 		return table.Prepared{Launch: null.Cost{Name: "a message"}}, nil
 	}
 	return r.launch(span)

@@ -154,9 +154,9 @@ func (e *Executor) readPlace(from place, dst []byte) error {
 
 // readTogether copies a span of a device to all processes.
 func (e *Executor) readTogether(d *driver, from runtime.Span, dst []byte) error {
-	if e.here(d.Number) {
+	if e.opt.World.has(d.Number) {
 		if err := d.read(from, dst); err != nil {
-			e.fail(err)
+			e.opt.World.stop(err)
 			return err
 		}
 	}
@@ -172,7 +172,7 @@ func (e *Executor) Write(t executor.Tensor, src []float32) error {
 		return err
 	}
 	for _, x := range p.at {
-		if !e.here(x.driver.Number) {
+		if !e.opt.World.has(x.driver.Number) {
 			continue
 		}
 		if err := x.driver.write(x.span, asBytes(src)[x.behind:x.behind+x.span.Bytes]); err != nil {

@@ -17,7 +17,7 @@ func (e *Executor) openWays() error {
 	ranks := e.opt.World.Ranks
 	var ways []world.Way
 	add := func(name string, from, to int, bytes int64) (*remote, bool) {
-		if !e.parted(from, to) {
+		if !e.opt.World.parts(from, to) {
 			return nil, false
 		}
 		r := e.end(len(ways), from, to)
@@ -64,9 +64,9 @@ func (e *Executor) receives(l *channel) (err error) {
 func (e *Executor) end(way, from, to int) *remote {
 	r := &remote{way: way, launches: map[runtime.Span]table.Prepared{}}
 	switch {
-	case e.here(from):
+	case e.opt.World.has(from):
 		r.dev, r.prepare = e.driver(from).Dev, e.opt.World.Transport.Send
-	case e.here(to):
+	case e.opt.World.has(to):
 		r.dev, r.prepare = e.driver(to).Dev, e.opt.World.Transport.Receive
 	}
 	return r

@@ -101,7 +101,7 @@ func (e *Executor) checkShards() error {
 			continue
 		}
 		_, muon := e.Optimizer.(kernels.Muon)
-		switch apart := slices.ContainsFunc(x.Line, func(d int) bool { return e.parted(d, x.Line[0]) }); {
+		switch apart := slices.ContainsFunc(x.Line, func(d int) bool { return e.opt.World.parts(d, x.Line[0]) }); {
 		case muon:
 			return fmt.Errorf("%w: muon updates a matrix as a whole, and with \"zero\" of %d replicas of stage %d have parts of it: leave \"zero\" out, or take adamw", order.ErrPlan, e.order.Plan.Zero, s)
 		case apart && e.opt.Save != nil:
