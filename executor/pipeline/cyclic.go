@@ -22,21 +22,21 @@ func (o *cyclicOp) works() bool {
 }
 
 // newCyclicStage lays out the ops of a plan.
-func newCyclicStage(e *Executor, t *localStage, plan *pipeline.Plan) (*cyclicStage, error) {
+func newCyclicStage(lay *layout, t *localStage, plan *pipeline.Plan) (*cyclicStage, error) {
 	c := &cyclicStage{duplex: plan.Platform.Duplex}
 	for _, op := range plan.Cycle {
 		c.epilogue = c.epilogue || op.Prime
 		c.ops = append(c.ops, cyclicOp{Op: op, microbatch: max(op.Microbatch, 1) - 1})
 	}
 	for m := range plan.Microbatches {
-		if err := c.compileMicrobatch(e, t, plan, m); err != nil {
+		if err := c.compileMicrobatch(lay, t, plan, m); err != nil {
 			return nil, err
 		}
 	}
-	if err := c.checkStatistics(e); err != nil {
+	if err := c.checkStatistics(lay); err != nil {
 		return nil, err
 	}
-	c.findAdds(len(e.Layers))
+	c.findAdds(len(lay.Layers))
 	for i := range c.ops {
 		c.ops[i].on = c.stream(&c.ops[i])
 	}
@@ -44,12 +44,12 @@ func newCyclicStage(e *Executor, t *localStage, plan *pipeline.Plan) (*cyclicSta
 }
 
 // compileMicrobatch compiles the ops of a microbatch. Memory follows their order: a moment is an op of the microbatch.
-func (c *cyclicStage) compileMicrobatch(e *Executor, t *localStage, plan *pipeline.Plan, m int) error {
+func (c *cyclicStage) compileMicrobatch(lay *layout, t *localStage, plan *pipeline.Plan, m int) error {
 	seq, at := plan.MicrobatchOps(m)
 	order := numbers(nil, len(seq))
 	st := t.spec
 	st.Ops = seq
-	ops, err := stageops.Compile(e.Layers, st, stageops.StageContext{Wiring: e.Model.Wiring(), InputBytes: e.InputBytes(), Time: &executor.Timeline{Order: order, Start: order, End: order}})
+	ops, err := stageops.Compile(lay.Layers, st, stageops.StageContext{Wiring: lay.Model.Wiring(), InputBytes: lay.InputBytes(), Time: &executor.Timeline{Order: order, Start: order, End: order}})
 	if err != nil {
 		return fmt.Errorf("microbatch %d: %w", m+1, err)
 	}
@@ -69,8 +69,8 @@ func (c *cyclicStage) compileMicrobatch(e *Executor, t *localStage, plan *pipeli
 
 // checkStatistics refuses, with ErrPlan, plans that move a layer's running statistics by a microbatch before those of an earlier one: they would
 // not be those of other plans.
-func (c *cyclicStage) checkStatistics(e *Executor) error {
-	for l, layer := range e.Model.Layers {
+func (c *cyclicStage) checkStatistics(lay *layout) error {
+	for l, layer := range lay.Model.Layers {
 		buffers := slices.ContainsFunc(layer.Params(), func(q models.Parameter) bool { return !q.Trained })
 		latest := none
 		for i := range c.ops {
@@ -115,48 +115,48 @@ func (c *cyclicStage) stream(o *cyclicOp) stream {
 }
 
 // layCyclic places the stage of a cyclic plan on its device.
-func (e *Executor) layCyclic(d *driver, t *localStage, plan *pipeline.Plan, g *allocator, m *Memory) (err error) {
-	c, err := newCyclicStage(e, t, plan)
+func (lay *layout) layCyclic(d *driver, t *localStage, plan *pipeline.Plan, g *allocator, m *Memory) (err error) {
+	c, err := newCyclicStage(lay, t, plan)
 	if err != nil {
 		return err
 	}
 	t.cyclic, t.slabs = c, make([]slab, plan.Microbatches)
-	_, buffers, _ := t.layLayers(e.Model, e.Layers)
-	t.buffers, t.workspace = g.alloc(buffers), g.alloc(slices.Max(e.UpdateWorkspaces))
+	_, buffers, _ := t.layLayers(lay.Model, lay.Layers)
+	t.buffers, t.workspace = g.alloc(buffers), g.alloc(slices.Max(lay.UpdateWorkspaces))
 	c.device.positions, c.host.positions = len(c.ops), len(c.ops)
 	for i := range t.layers {
 		c.layers = append(c.layers, layerState{})
-		c.layLayer(e, &t.layers[i], &c.layers[i], g)
+		c.layLayer(lay, &t.layers[i], &c.layers[i], g)
 	}
 	c.findNewest()
-	if err := e.layCyclicGuard(d, t, plan, g); err != nil {
+	if err := lay.layCyclicGuard(d, t, plan, g); err != nil {
 		return err
 	}
 	m.Static = g.end
 	for k := range c.microbatches {
-		c.layMicrobatch(e, t, plan, k)
+		c.layMicrobatch(lay, t, plan, k)
 	}
 	live, extent := c.device.place()
 	c.device.shift(runtime.Arena, g.alloc(extent).Offset)
 	m.InFlight = live
-	c.layHost(e)
+	c.layHost(lay)
 	c.depend(t)
 	m.Offloaded = c.locked
 	return nil
 }
 
 // layLayer places the weights, the gradient and the state of a layer: what never moves behind what else lives throughout.
-func (c *cyclicStage) layLayer(e *Executor, l *stageLayer, s *layerState, g *allocator) {
+func (c *cyclicStage) layLayer(lay *layout, l *stageLayer, s *layerState, g *allocator) {
 	n, number, owner := len(c.ops), l.number, l.number
 	for _, q := range l.ties {
 		owner = q.Of.Layer
 	}
 	s.weightBytes, s.gradBytes = kernels.Align(l.own), kernels.Align(l.own)
 	if s.ties = len(l.ties) > 0; s.ties {
-		s.ownGradient, s.gradBytes = g.alloc(l.own), kernels.Align(e.Model.Layers[number-1].TiedBytes())
+		s.ownGradient, s.gradBytes = g.alloc(l.own), kernels.Align(lay.Model.Layers[number-1].TiedBytes())
 	}
-	for k := range e.Optimizer.States() {
-		at, bytes := executor.StateLayout(e.Optimizer, e.Model.Layers[number-1], k)
+	for k := range lay.Optimizer.States() {
+		at, bytes := executor.StateLayout(lay.Optimizer, lay.Model.Layers[number-1], k)
 		l.stateAt = append(l.stateAt, at)
 		s.stateAt, s.stateBytes = append(s.stateAt, s.stateBytes), s.stateBytes+kernels.Align(bytes)
 	}
@@ -179,7 +179,7 @@ func (c *cyclicStage) layLayer(e *Executor, l *stageLayer, s *layerState, g *all
 			c.device.addAll(x.bytes, x.of)
 		}
 	}
-	if !e.order.Plan.UpdatesLast && (len(of(schedule.Update)) > 0 || s.ties) {
+	if !lay.order.Plan.UpdatesLast && (len(of(schedule.Update)) > 0 || s.ties) {
 		s.scalars = g.alloc(kernels.ScalarsBytes)
 	}
 	c.host.addAll(s.gradBytes, s.onHost)
@@ -232,10 +232,10 @@ func (s *layerState) follow(o *cyclicOp, layer int) {
 }
 
 // layMicrobatch adds what a microbatch holds to the circles.
-func (c *cyclicStage) layMicrobatch(e *Executor, t *localStage, plan *pipeline.Plan, m int) {
+func (c *cyclicStage) layMicrobatch(lay *layout, t *localStage, plan *pipeline.Plan, m int) {
 	ops, sb := c.microbatches[m], &t.slabs[m]
 	_, at := plan.MicrobatchOps(m)
-	t.placeBatch(sb, e.Workload, e.order, &allocator{})
+	t.placeBatch(sb, lay.Workload, lay.order, &allocator{})
 	last := at[len(at)-1]
 	images := at[0]
 	for _, p := range at {
@@ -258,7 +258,7 @@ func (c *cyclicStage) layMicrobatch(e *Executor, t *localStage, plan *pipeline.P
 }
 
 // layHost places what is with the host, from the beginning of page-locked memory that is shifted later.
-func (c *cyclicStage) layHost(e *Executor) {
+func (c *cyclicStage) layHost(lay *layout) {
 	g := &allocator{space: runtime.Host}
 	for i := range c.layers {
 		s := &c.layers[i]
@@ -274,7 +274,7 @@ func (c *cyclicStage) layHost(e *Executor) {
 		}
 	}
 	c.guard.layHost(g)
-	c.workspace, c.sumScalars = g.alloc(slices.Max(e.UpdateWorkspaces)), g.alloc(kernels.ScalarsBytes)
+	c.workspace, c.sumScalars = g.alloc(slices.Max(lay.UpdateWorkspaces)), g.alloc(kernels.ScalarsBytes)
 	_, extent := c.host.place()
 	c.host.shift(runtime.Host, g.alloc(extent).Offset)
 	c.locked = g.end

@@ -37,7 +37,7 @@ func (s *localStage) listCyclic(d *driver, add func(layer int, role string, q mo
 				return at
 			}
 			add(l.number, "weight", q, parts(x.newest.places(x.weights, x.weightHome), q.Grad.Offset)...)
-			for k := range kernels.StatesOf(d.e.Optimizer, q.Matrix) {
+			for k := range kernels.StatesOf(d.lay.Optimizer, q.Matrix) {
 				add(l.number, fmt.Sprintf("state%d", k), q, parts(x.newestState.places(x.state, x.stateHome), x.stateAt[k]+l.stateAt[k][q.Grad.Offset])...)
 			}
 		}
@@ -60,14 +60,14 @@ func (s *localStage) savedCyclic() []runtime.Span {
 
 // layCyclicEvaluation lays out the evaluation of a cyclic plan's stage, around the weights and the state that stay on the device between steps, and
 // returns where it ends. Other weights come to the device for the ops that read them.
-func (e *Executor) layCyclicEvaluation(d *driver, t *localStage, m *Memory) int64 {
+func (lay *layout) layCyclicEvaluation(d *driver, t *localStage, m *Memory) int64 {
 	x := &evaluation{stage: t, driver: d, inputs: make([]runtime.Span, 1)}
-	for l := 1; l < len(e.Layers); l++ {
-		p := e.Layers[l-1]
+	for l := 1; l < len(lay.Layers); l++ {
+		p := lay.Layers[l-1]
 		x.ops = append(x.ops, stageops.Op{Layer: l, Program: &p.Eval})
 		x.frames = append(x.frames, frame{output: runtime.Span{Bytes: p.OutputBytes}, scratch: runtime.Span{Bytes: p.Eval.Scratch}})
 	}
-	e.evaluations = append(e.evaluations, x)
+	lay.evaluations = append(lay.evaluations, x)
 	var fixed, items []pack.Item
 	n := len(x.ops) + 1
 	for i := range t.cyclic.layers {
@@ -86,7 +86,7 @@ func (e *Executor) layCyclicEvaluation(d *driver, t *localStage, m *Memory) int6
 	}
 	scalars := new(runtime.Span)
 	add(kernels.ScalarsBytes, 0, n-1, scalars)
-	add(e.InputBytes(), 0, 0, &x.inputs[0])
+	add(lay.InputBytes(), 0, 0, &x.inputs[0])
 	x.loads = make([]load, 0, 2*len(x.ops)) // spans point into it
 	for i := range x.ops {
 		f := &x.frames[i]

@@ -151,3 +151,11 @@ type Hold struct {
 	Until      pipeline.Kind
 	UntilStage int
 }
+
+// limit returns the limit of a device, bytes; 0: it has none.
+func (o *Options) limit(device int) int64 {
+	if device < len(o.Limits) && o.Limits[device] > 0 {
+		return o.Limits[device]
+	}
+	return 0
+}
