@@ -176,7 +176,7 @@ test-kills: ## kill runs on several devices 20 times at random instants, and res
 test-faults: ## let every operation on a run's files fail, on one device, two, and in two processes, with each error of a disk (minutes)
 	PLIMSOLL_FAULTS=1 go test -count=1 -timeout 30m -run 'OperationOnFiles|FoldersOf|FailingDisks' ./cmd/plimsoll
 
-demo: build ## train a ResNet under five limits and a GPT under two, predicted beside measured, into out/demo
+demo: build ## train a ResNet under five limits, a GPT under two and one whose weights do not fit, into out/demo
 	bin/plimsoll demo --out out/demo
 
 same-weights: build ## train 69 ways with OLD=, an older bin/plimsoll, and with this one: the weights are the same bits
