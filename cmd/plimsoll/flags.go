@@ -38,6 +38,7 @@ type jobFlags struct {
 	devices      string
 	described    string // --device
 	deviceMemory units.Size
+	hostMemory   units.Size // --host-memory: the device gives it, where it would give less by itself
 	dtype        string
 	threads      int
 	bandwidth    units.Bandwidth
@@ -220,7 +221,7 @@ func (f *jobFlags) spec() (s train.Spec, err error) {
 		Open: devices.Options{
 			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos, Until: f.until, Local: f.local,
 		},
-		SkipBad: f.skipBad, OnSkip: f.onSkip,
+		HostMemory: f.hostMemory.Bytes, SkipBad: f.skipBad, OnSkip: f.onSkip,
 	}, nil
 }
 
