@@ -240,6 +240,8 @@ func (c *pipelineEngine) measure() (err error) {
 		return c.measureDevice(&c.along.idle)
 	case c.ran == 0:
 		return nil
+	case c.Plan.IsCycle():
+		return c.measureCycle()
 	case !c.Plan.stepwise():
 		tasks, err := c.x.Timings()
 		if err != nil {

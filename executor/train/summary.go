@@ -5,6 +5,7 @@ import (
 
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
+	"plimsoll/planner/cycle"
 	"plimsoll/planner/pipeline"
 )
 
@@ -36,7 +37,7 @@ type Summary struct {
 	ImagesPerS    float64      `json:"images_per_s,omitempty"` // the same, of models of images
 	TokensPerS    float64      `json:"tokens_per_s,omitempty"` // of language models
 	DataWaitShare float64      `json:"data_wait_share"`        // of the time of the steps, that they waited for data
-	// Idle is how long the device computed nothing; not of pipelines, whose devices wait for each other, too.
+	// Idle is how long the device computed nothing; not of several devices, which wait for each other, too.
 	Idle              *Idle  `json:"idle,omitempty"`
 	Skipped           int    `json:"skipped"`     // steps whose gradients were not finite
 	BadSamples        int64  `json:"bad_samples"` // that were passed over
@@ -46,7 +47,7 @@ type Summary struct {
 }
 
 // Drift is how far a machine went from its profile while a run lasted, and what the prediction is worth apart from that. The reference are
-// the run's own ops beside which nothing was copied (executor.Recent.Drift): of a plan without transfers they are all of them, and what is
+// the run's own ops beside which nothing was copied (executor.Drift): of a plan without transfers they are all of them, and what is
 // left of the error is launches, waits and the update.
 type Drift struct {
 	Factor     float64    `json:"factor"` // costs of ops in the run over those in the chain
@@ -63,7 +64,9 @@ type Outcome struct {
 	Measured executor.Measured // the step in the middle of the latest ones, which MeasuredS is the time of
 	// Tasks says when the tasks of a pipeline ran: of the step in the middle of the latest ones, which took MeasuredS; without a
 	// flush of the last minibatches.
-	Tasks   []pipe.Timing
+	Tasks []pipe.Timing
+	// Window says which of Tasks are the step in the middle of a cyclic plan, or the steps where it repeats after several.
+	Window  cycle.Window
 	History History
 	// Unsaved is why the trained state is not on disk as it should be; nil when it is.
 	Unsaved error

@@ -179,7 +179,7 @@ func (r *replay) after(i, compute, before int) int {
 		end = r.ops[compute].End
 	}
 	for _, k := range append(r.waits(i), before) {
-		if k >= 0 && r.ops[k].End > end {
+		if k >= 0 && r.ops[k].End >= end {
 			end, at = r.ops[k].End, k
 		}
 	}
