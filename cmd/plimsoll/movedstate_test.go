@@ -69,6 +69,9 @@ func wantCyclicReceipt(t *testing.T, run map[string]any) {
 	if measured := receipt["measured_s"].(float64); receipt["steps"] == nil && measured != run["measured_s_per_step"] {
 		t.Errorf("a receipt of %v s, the step took %v s", measured, run["measured_s_per_step"])
 	}
+	if predicted, measured := run["predicted_s_of_run"].(float64), run["measured_s_of_run"].(float64); !(predicted > 0 && measured > 0) {
+		t.Errorf("a run of %v s, predicted %v s", measured, predicted)
+	}
 	if streams := idle["streams"].([]any); len(streams) < 3 {
 		t.Errorf("idle streams %v", streams)
 	}

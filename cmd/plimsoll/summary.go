@@ -90,6 +90,9 @@ func (s *summary) device() {
 // times prints how long a step takes beside the prediction, and why.
 func (s *summary) times() {
 	s.line("step\tpredicted %s, measured %s", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS))
+	if s.PredictedRunS > 0 {
+		s.line("run\tpredicted %s, measured %s, with its first and its last step", units.Seconds(s.PredictedRunS), units.Seconds(s.MeasuredRunS))
+	}
 	if s.Pipe != nil {
 		s.together()
 	}

@@ -23,7 +23,10 @@ func (c *pipelineEngine) measureCycle() error {
 	if err != nil {
 		return err
 	}
-	c.out.Tasks = tasks
+	c.out.Tasks, c.out.MeasuredRunS = tasks, c.busy.Seconds()
+	if c.out.PredictedRunS, err = c.predictRun(); err != nil {
+		return err
+	}
 	s := &cyclicSteps{spans: pipe.CycleSpans(p.Plan, tasks)}
 	if s.sim, s.plan, err = p.PlayCycle(p.Costs.Chain, p.Costs.Platform); err != nil {
 		return err
@@ -48,6 +51,22 @@ func (c *pipelineEngine) measureCycle() error {
 		return r.Period, nil
 	})
 	return err
+}
+
+// predictRun returns how long all segments of a run along a cyclic plan take, each of which has a first and a last step.
+func (c *pipelineEngine) predictRun() (seconds float64, err error) {
+	run, err := c.Plan.RunCycle(c.Plan.Costs.Chain, c.Plan.Costs.Platform)
+	if err != nil {
+		return 0, err
+	}
+	for _, steps := range c.passed {
+		took, err := run.Seconds(steps)
+		if err != nil {
+			return 0, err
+		}
+		seconds += took
+	}
+	return seconds, nil
 }
 
 // seconds returns the time of a step of a window.

@@ -11,24 +11,27 @@ import (
 
 // Summary is what a run gave and took, beside what was predicted. Times are of one step, in seconds.
 type Summary struct {
-	Steps              int      `json:"steps"`              // of the whole run
-	ResumedFrom        int      `json:"resumed_from"`       // steps that were done before
-	Loss               Number   `json:"loss"`               // the last one that is finite
-	Accuracy           float64  `json:"accuracy"`           // on the test samples
-	MeanIoU            *float64 `json:"mean_iou,omitempty"` // likewise, as in Score, where images have masks
-	TestLoss           Number   `json:"test_loss"`
-	TestCorrect        int      `json:"test_correct"`
-	TestSamples        int      `json:"test_samples"`
-	Strategy           string   `json:"strategy"`
-	Winner             string   `json:"winner,omitempty"` // as in pipeline.Plan
-	LimitBytes         int64    `json:"limit_bytes"`
-	PredictedS         float64  `json:"predicted_s_per_step"`
-	MeasuredS          float64  `json:"measured_s_per_step"`
-	Drift              *Drift   `json:"drift,omitempty"` // on one device
-	PredictedPeakBytes int64    `json:"predicted_peak_bytes"`
-	MeasuredPeakBytes  int64    `json:"measured_peak_bytes,omitempty"` // not of pipelines without a flush
-	ExtentBytes        int64    `json:"extent_bytes"`
-	StagedBytes        int64    `json:"staged_bytes,omitempty"` // of the arena, in which the next batch waits beside a step
+	Steps       int      `json:"steps"`              // of the whole run
+	ResumedFrom int      `json:"resumed_from"`       // steps that were done before
+	Loss        Number   `json:"loss"`               // the last one that is finite
+	Accuracy    float64  `json:"accuracy"`           // on the test samples
+	MeanIoU     *float64 `json:"mean_iou,omitempty"` // likewise, as in Score, where images have masks
+	TestLoss    Number   `json:"test_loss"`
+	TestCorrect int      `json:"test_correct"`
+	TestSamples int      `json:"test_samples"`
+	Strategy    string   `json:"strategy"`
+	Winner      string   `json:"winner,omitempty"` // as in pipeline.Plan
+	LimitBytes  int64    `json:"limit_bytes"`
+	PredictedS  float64  `json:"predicted_s_per_step"`
+	MeasuredS   float64  `json:"measured_s_per_step"`
+	// Of a cyclic plan, whose first and last step take other times: all steps of this run, from their beginning to the end of the last one.
+	PredictedRunS      float64 `json:"predicted_s_of_run,omitempty"`
+	MeasuredRunS       float64 `json:"measured_s_of_run,omitempty"` // data, that steps waited for, included
+	Drift              *Drift  `json:"drift,omitempty"`             // on one device
+	PredictedPeakBytes int64   `json:"predicted_peak_bytes"`
+	MeasuredPeakBytes  int64   `json:"measured_peak_bytes,omitempty"` // not of pipelines without a flush
+	ExtentBytes        int64   `json:"extent_bytes"`
+	StagedBytes        int64   `json:"staged_bytes,omitempty"` // of the arena, in which the next batch waits beside a step
 	// Pipe is how a pipeline used its devices. Peak and extent above are then those of the device that needs most.
 	Pipe          *PipeSummary `json:"pipeline,omitempty"`
 	HostBytes     int64        `json:"host_bytes"`             // of page-locked memory
