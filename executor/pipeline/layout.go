@@ -126,7 +126,7 @@ func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 				return fmt.Errorf("%w: it moves weights and state, which is for models without branches whose batches come when they are needed", order.ErrPlan)
 			}
 			t.repeats, d.stages[s] = e.order.Repeats, t
-			if err := e.layCyclic(d, t, plan, g, m); err != nil {
+			if err := e.layCyclic(d, t, costs, plan, g, m); err != nil {
 				return err
 			}
 			t.stash = order.NewWeightStash(e.rules[s], e.order.Here(s, device), 1, 1)
