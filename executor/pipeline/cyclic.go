@@ -115,7 +115,7 @@ func (c *cyclicStage) stream(o *cyclicOp) stream {
 }
 
 // layCyclic places the stage of a cyclic plan on its device.
-func (lay *layout) layCyclic(d *driver, t *localStage, plan *pipeline.Plan, g *allocator, m *Memory) (err error) {
+func (lay *layout) layCyclic(d *driver, t *localStage, costs Costs, plan *pipeline.Plan, g *allocator, m *Memory) (err error) {
 	c, err := newCyclicStage(lay, t, plan)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (lay *layout) layCyclic(d *driver, t *localStage, plan *pipeline.Plan, g *a
 	t.cyclic, t.slabs = c, make([]slab, plan.Microbatches)
 	_, buffers, _ := t.layLayers(lay.Model, lay.Layers)
 	t.buffers, t.workspace = g.alloc(buffers), g.alloc(slices.Max(lay.UpdateWorkspaces))
-	c.device.positions, c.host.positions = len(c.ops), len(c.ops)
+	c.device.positions, c.host.positions, c.beside = len(c.ops), len(c.ops), besides(costs, plan)
 	for i := range t.layers {
 		c.layers = append(c.layers, layerState{})
 		c.layLayer(lay, &t.layers[i], &c.layers[i], g)
@@ -136,10 +136,10 @@ func (lay *layout) layCyclic(d *driver, t *localStage, plan *pipeline.Plan, g *a
 	for k := range c.microbatches {
 		c.layMicrobatch(lay, t, plan, k)
 	}
-	live, extent := c.device.place()
+	live, extent := c.device.place(costs.Platform.Memory[0] - g.end)
 	c.device.shift(runtime.Arena, g.alloc(extent).Offset)
 	m.InFlight = live
-	c.layHost(lay)
+	c.layHost(lay, costs.Platform)
 	c.depend(t)
 	m.Offloaded = c.locked
 	return nil
@@ -176,13 +176,61 @@ func (c *cyclicStage) layLayer(lay *layout, l *stageLayer, s *layerState, g *all
 		if x.of.throughout() {
 			x.of.list[0].span = g.alloc(x.bytes)
 		} else {
-			c.device.addAll(x.bytes, x.of)
+			c.addAll(&c.device, x.bytes, x.of, number)
 		}
 	}
 	if !lay.order.Plan.UpdatesLast && (len(of(schedule.Update)) > 0 || s.ties) {
 		s.scalars = g.alloc(kernels.ScalarsBytes)
 	}
-	c.host.addAll(s.gradBytes, s.onHost)
+	c.addAll(&c.host, s.gradBytes, s.onHost, number)
+}
+
+// addAll adds the residences of an item of a layer.
+func (c *cyclicStage) addAll(to *circle, bytes int64, r *residences, layer int) {
+	for _, x := range r.list {
+		until := x.last
+		for p := x.first; p <= x.last; p++ {
+			if o := &c.ops[mod(p, len(c.ops))]; o.Layer == layer && o.works() {
+				until = max(until, c.until(p))
+			}
+		}
+		to.add(bytes, x.first, x.last, until, &x.span)
+	}
+}
+
+// until returns the last position at which an op may begin while the one at a position runs.
+func (c *cyclicStage) until(position int) int { return position + c.beside[mod(position, len(c.ops))] }
+
+// besides returns, by position, how many positions behind it ops begin while the one there runs: in the steady state, by the simulation. A plan
+// that cannot be simulated is refused elsewhere.
+func besides(costs Costs, plan *pipeline.Plan) []int {
+	n := len(plan.Cycle)
+	behind := make([]int, n)
+	s, r, err := plan.PlayCycle(costs.Chain, costs.Platform)
+	if err != nil {
+		return behind
+	}
+	starts := make([]float64, 0, len(r.Starts)) // by instance; 0: a drop, or none yet
+	for _, x := range r.Starts {
+		i := x.Step*n + x.Position
+		for len(starts) <= i {
+			starts = append(starts, 0)
+		}
+		starts[i] = x.Start
+	}
+	steady := s.Steady()
+	for _, x := range r.Starts {
+		if x.Step < steady.Step-1 || x.Step >= steady.Step+steady.Steps {
+			continue
+		}
+		i := x.Step*n + x.Position
+		for k := i + 1; k < min(i+n, len(starts)); k++ {
+			if starts[k] > 0 && starts[k] < x.End {
+				behind[x.Position] = max(behind[x.Position], k-i)
+			}
+		}
+	}
+	return behind
 }
 
 func sorted(list []int) []int {
@@ -244,21 +292,23 @@ func (c *cyclicStage) layMicrobatch(lay *layout, t *localStage, plan *pipeline.P
 		}
 	}
 	for k := range sb.images {
-		c.device.add(sb.images[k].Bytes, at[0], images, &sb.images[k])
+		c.device.add(sb.images[k].Bytes, at[0], images, images, &sb.images[k])
 	}
-	c.device.add(sb.labels.Bytes, at[0], last, &sb.labels)
-	c.device.add(sb.scalars.Bytes, at[0], last, &sb.scalars)
+	c.device.add(sb.labels.Bytes, at[0], last, last, &sb.labels)
+	c.device.add(sb.scalars.Bytes, at[0], last, last, &sb.scalars)
 	sb.items, sb.hostCopies = make([]runtime.Span, len(ops.Items)), make([]runtime.Span, len(ops.Host))
 	for i, it := range ops.Items {
-		c.device.add(it.Bytes, at[it.First], at[max(it.First, it.Last)], &sb.items[i])
+		end := at[max(it.First, it.Last)]
+		c.device.add(it.Bytes, at[it.First], end, c.until(end), &sb.items[i])
 	}
 	for i, it := range ops.Host {
-		c.host.add(it.Bytes, at[it.First], at[max(it.First, it.Last)], &sb.hostCopies[i])
+		end := at[max(it.First, it.Last)]
+		c.host.add(it.Bytes, at[it.First], end, c.until(end), &sb.hostCopies[i])
 	}
 }
 
 // layHost places what is with the host, from the beginning of page-locked memory that is shifted later.
-func (c *cyclicStage) layHost(lay *layout) {
+func (c *cyclicStage) layHost(lay *layout, on *pipeline.Platform) {
 	g := &allocator{space: runtime.Host}
 	for i := range c.layers {
 		s := &c.layers[i]
@@ -275,7 +325,8 @@ func (c *cyclicStage) layHost(lay *layout) {
 	}
 	c.guard.layHost(g)
 	c.workspace, c.sumScalars = g.alloc(slices.Max(lay.UpdateWorkspaces)), g.alloc(kernels.ScalarsBytes)
-	_, extent := c.host.place()
+	_, limits := on.CycleLimits()
+	_, extent := c.host.place(limits.Host - g.end)
 	c.host.shift(runtime.Host, g.alloc(extent).Offset)
 	c.locked = g.end
 }

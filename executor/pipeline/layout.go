@@ -120,7 +120,7 @@ func (lay *layout) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 				return fmt.Errorf("%w: it moves weights and state, which is for models without branches whose batches come when they are needed", order.ErrPlan)
 			}
 			t.repeats, d.stages[s] = lay.order.Repeats, t
-			if err := lay.layCyclic(d, t, plan, g, m); err != nil {
+			if err := lay.layCyclic(d, t, costs, plan, g, m); err != nil {
 				return err
 			}
 			t.stash = order.NewWeightStash(lay.rules[s], lay.order.Here(s, device), 1, 1)
