@@ -1,4 +1,4 @@
-package onnx
+package importer
 
 import (
 	"fmt"
@@ -67,7 +67,7 @@ func (c *call) mapped(f *curve, g func(i int, y float64) float64) *value {
 	for i, y := range f.at {
 		at[i] = g(i, y)
 	}
-	return &value{curve: &curve{f.of, at}, shape: f.of.shape, from: c.node}
+	return &value{curve: &curve{f.of, at}, shape: f.of.shape, from: c.Node}
 }
 
 // ofOne is a function of each element, of constants too.
@@ -128,7 +128,7 @@ func (c *call) both(op kernels.Op) (*value, error) {
 	if !sameShape(x, y) || x.step == y.step {
 		return nil, fmt.Errorf("inputs are %v and %v, and only different ones of equal shapes are supported", x.shape, y.shape)
 	}
-	return c.push(c.node, op, as(x), nil, x, y)
+	return c.push(c.Node, op, as(x), nil, x, y)
 }
 
 // product is Mul: scores may be scaled.
@@ -156,5 +156,5 @@ func (c *call) rescaled(x *value, by float64) (*value, error) {
 		return nil, fmt.Errorf("scores are scaled behind their mask or softmax, which is not supported")
 	}
 	s.scale *= by
-	return &value{scores: &s, shape: x.shape, from: c.node}, nil
+	return &value{scores: &s, shape: x.shape, from: c.Node}, nil
 }

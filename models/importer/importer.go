@@ -1,4 +1,4 @@
-package onnx
+package importer
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ const (
 
 // importer makes steps of nodes.
 type importer struct {
-	*graph
+	*Graph
 	config models.Config
 	batch  int // that the file was exported with; 0: any
 
@@ -38,16 +38,16 @@ const (
 	mostComputed = 1 << 20 // elements of all constants that are computed with
 )
 
-func newImporter(g *graph, c models.Config) *importer {
+func newImporter(g *Graph, c models.Config) *importer {
 	in := kernels.F32(c.Batch, c.Image, c.Image, c.Channels)
 	if g.text() {
 		in = kernels.Desc{Shape: kernels.Shape{c.Batch, c.Image}, DType: kernels.Int32}
 	}
 	m := &importer{
-		graph: g, config: c, batch: int(g.inputs[0].shape[0]), input: &step{desc: in},
+		Graph: g, config: c, batch: int(g.Inputs[0].Shape[0]), input: &step{desc: in},
 		values: map[string]*value{}, reads: map[string]int{}, joins: map[*step]*step{}, used: map[string]*step{},
 	}
-	m.values[g.inputs[0].name] = &value{step: m.input, shape: asImage(in)}
+	m.values[g.Inputs[0].Name] = &value{step: m.input, shape: asImage(in)}
 	return m
 }
 
@@ -55,20 +55,12 @@ func newImporter(g *graph, c models.Config) *importer {
 func (m *importer) classes() int { return last(m.steps[len(m.steps)-1].desc.Shape) }
 
 // problem keeps what is wrong with a node.
-func (m *importer) problem(n *node, err error) {
+func (m *importer) problem(n *Node, err error) {
 	if len(m.problems) == mostProblems {
 		m.more++
 		return
 	}
-	m.problems = append(m.problems, fmt.Sprintf("node %q (%s): %v", n.title(), n.op, err))
-}
-
-// title is a node's name, or that of its output.
-func (n *node) title() string {
-	if n.name == "" && len(n.out) > 0 {
-		return n.out[0]
-	}
-	return n.name
+	m.problems = append(m.problems, fmt.Sprintf("%s: %v", n.Label, err))
 }
 
 // value returns a tensor; nil: the name is empty, as that of an input that is left out.
@@ -76,7 +68,7 @@ func (m *importer) value(name string) (*value, error) {
 	if v := m.values[name]; v != nil || name == "" {
 		return v, nil
 	}
-	t := m.tensors[name]
+	t := m.Tensors[name]
 	if t == nil {
 		return nil, fmt.Errorf("nothing before it makes its input %q", name)
 	}
@@ -89,19 +81,19 @@ func (m *importer) value(name string) (*value, error) {
 }
 
 // value returns an initializer.
-func (t *tensor) value() (*value, error) {
+func (t *Tensor) value() (*value, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
 	v, most := &value{tensor: t, mask: t.mask()}, int64(64)
-	if t.dtype == typeInt64 || t.dtype == typeInt32 {
-		most = mostElements
+	if t.DType == Int64 || t.DType == Int32 {
+		most = MostElements
 	}
-	if n, err := t.elements(); err == nil && n <= most && v.mask == nil {
+	if n, err := t.Elements(); err == nil && n <= most && v.mask == nil {
 		if v.numbers, err = t.numbers(); err != nil {
 			return nil, err
 		}
-		for _, d := range t.dims {
+		for _, d := range t.Dims {
 			v.dims = append(v.dims, int(d))
 		}
 	}
@@ -109,8 +101,8 @@ func (t *tensor) value() (*value, error) {
 }
 
 // push adds a step.
-func (m *importer) push(n *node, op kernels.Op, shape func(d kernels.Desc) []int, sources []source, in ...*value) (*value, error) {
-	s := &step{op: op, sources: sources, node: n.name}
+func (m *importer) push(n *Node, op kernels.Op, shape func(d kernels.Desc) []int, sources []source, in ...*value) (*value, error) {
+	s := &step{op: op, sources: sources, node: n.Name}
 	descs := make([]kernels.Desc, len(in))
 	for i, v := range in {
 		s.in, descs[i] = append(s.in, v.step), v.step.desc
@@ -137,12 +129,12 @@ func (m *importer) checkSources(params []kernels.Param, sources []source) error 
 		case transposed:
 			want = []int{want[1], want[0]}
 		}
-		if s.tensor.dtype != typeFloat || !slices.EqualFunc(want, s.tensor.dims, func(a int, b int64) bool { return int64(a) == b }) {
-			return fmt.Errorf("%s %q is %s%v, want float32%v", params[i].Name, s.name, typeName(s.tensor.dtype), s.tensor.dims, want)
+		if s.tensor.DType != Float32 || !slices.EqualFunc(want, s.tensor.Dims, func(a int, b int64) bool { return int64(a) == b }) {
+			return fmt.Errorf("%s %q is %s%v, want float32%v", params[i].Name, s.name, s.tensor.DType, s.tensor.Dims, want)
 		}
 		again := slices.ContainsFunc(sources[:i], func(t source) bool { return t.name == s.name })
 		if (m.used[s.name] != nil || again) && !s.tied {
-			return fmt.Errorf("%s %q is a parameter of another node too, which is not supported: export with dynamo=False, which keeps apart what begins with equal values", params[i].Name, s.name)
+			return fmt.Errorf("%s %q is a parameter of another node too, which is not supported%s", params[i].Name, s.name, m.Advice.Shared)
 		}
 	}
 	return nil
@@ -178,7 +170,7 @@ func (s source) fill(shape kernels.Shape) func(dst []float32) {
 	return func(dst []float32) {
 		if s.layout == asIs {
 			for i := range dst {
-				dst[i] = s.tensor.float(i)
+				dst[i] = s.tensor.Float(i)
 			}
 			return
 		}
@@ -189,7 +181,7 @@ func (s source) fill(shape kernels.Shape) func(dst []float32) {
 		for o := range outer {
 			for i := range rows {
 				for j := range columns {
-					dst[(o*rows+i)*columns+j] = s.tensor.float((o*columns+j)*rows + i)
+					dst[(o*rows+i)*columns+j] = s.tensor.Float((o*columns+j)*rows + i)
 				}
 			}
 		}

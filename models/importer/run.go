@@ -1,6 +1,8 @@
-package onnx
+package importer
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"plimsoll/models"
@@ -11,12 +13,12 @@ import (
 // run makes the steps. Errors name all nodes that are not supported, up to mostProblems.
 func (m *importer) run() error {
 	wanted := m.wanted()
-	for _, n := range m.nodes {
-		for _, in := range n.in {
+	for _, n := range m.Nodes {
+		for _, in := range n.In {
 			m.reads[in]++
 		}
 	}
-	for i, n := range m.nodes {
+	for i, n := range m.Nodes {
 		if wanted[i] {
 			m.add(n)
 		}
@@ -29,7 +31,7 @@ func (m *importer) run() error {
 		return fmt.Errorf("%s", text)
 	}
 	if m.logits() == nil {
-		return fmt.Errorf("output %q is no logits, N,classes of images or N,T,classes of tokens, that follow from the input", m.outputs[0].name)
+		return fmt.Errorf("output %q is no logits, N,classes of images or N,T,classes of tokens, that follow from the input", m.Outputs[0].Name)
 	}
 	m.fuse()
 	m.prune(m.logits())
@@ -38,7 +40,7 @@ func (m *importer) run() error {
 
 // logits returns the step that makes the output; nil: none does.
 func (m *importer) logits() *step {
-	out := m.values[m.outputs[0].name]
+	out := m.values[m.Outputs[0].Name]
 	if out == nil || out.step == nil || out.step == m.input {
 		return nil
 	}
@@ -54,13 +56,13 @@ func (m *importer) logits() *step {
 
 // wanted returns which nodes the output needs.
 func (m *importer) wanted() []bool {
-	need, wanted := map[string]bool{m.outputs[0].name: true}, make([]bool, len(m.nodes))
-	for i, n := range slices.Backward(m.nodes) {
-		if !slices.ContainsFunc(n.out, func(out string) bool { return need[out] }) {
+	need, wanted := map[string]bool{m.Outputs[0].Name: true}, make([]bool, len(m.Nodes))
+	for i, n := range slices.Backward(m.Nodes) {
+		if !slices.ContainsFunc(n.Out, func(out string) bool { return need[out] }) {
 			continue
 		}
 		wanted[i] = true
-		for _, in := range n.in {
+		for _, in := range n.In {
 			need[in] = true
 		}
 	}
@@ -69,11 +71,11 @@ func (m *importer) wanted() []bool {
 
 // add makes what a node is of: a step, a constant, another name of a value. What it cannot becomes a problem; nodes that read of one
 // are passed over, so that each problem is told once.
-func (m *importer) add(n *node) {
+func (m *importer) add(n *Node) {
 	broken := false
 	var v *value
 	err := func() error {
-		for _, in := range n.in {
+		for _, in := range n.In {
 			x, err := m.value(in)
 			if err != nil {
 				return err
@@ -98,7 +100,7 @@ func (m *importer) add(n *node) {
 	if v == nil {
 		v = &value{}
 	}
-	for i, out := range n.out {
+	for i, out := range n.Out {
 		w := &value{}
 		if i == 0 {
 			w = v
@@ -111,24 +113,27 @@ func (m *importer) add(n *node) {
 	}
 }
 
+// errUnknownOp is the refusal of an op that has no reader.
+var errUnknownOp = errors.New("the op is not supported")
+
 // knows reports whether there is such an op.
-func (m *importer) knows(n *node) bool {
-	return ops[n.op].read != nil && (n.domain == "" || n.domain == "ai.onnx")
+func (m *importer) knows(n *Node) bool {
+	return n.Err == nil && ops[n.Op].read != nil
 }
 
 // make returns what a node makes. An attribute that no reader knows is the first reason to refuse it, then one with a value that is not
 // supported, then its inputs.
-func (m *importer) make(n *node) (*value, error) {
+func (m *importer) make(n *Node) (*value, error) {
 	if !m.knows(n) {
-		return nil, fmt.Errorf("the op is not supported")
+		return nil, cmp.Or(n.Err, errUnknownOp)
 	}
-	r := ops[n.op]
-	for _, name := range slices.Sorted(maps.Keys(n.attributes)) {
+	r := ops[n.Op]
+	for _, name := range slices.Sorted(maps.Keys(n.Attributes)) {
 		if !slices.Contains(r.attributes, name) {
 			return nil, fmt.Errorf("attribute %s is not supported", name)
 		}
 	}
-	c := &call{importer: m, node: n, known: r.attributes}
+	c := &call{importer: m, Node: n, known: r.attributes}
 	v, err := r.read(c)
 	if c.err != nil {
 		return nil, c.err
@@ -138,11 +143,11 @@ func (m *importer) make(n *node) (*value, error) {
 
 // importer returns what has read the graph. Where it leaves open how many tokens a sample has, that is the longest one, half of
 // openLength and so on, that its tables and masks have.
-func (g *graph) importer(c *models.Config) (*importer, error) {
+func (g *Graph) importer(c *models.Config) (*importer, error) {
 	for {
 		m := newImporter(g, *c)
 		err := m.run()
-		if err == nil || !g.text() || g.inputs[0].shape[1] != 0 || c.Image == 1 {
+		if err == nil || !g.text() || g.Inputs[0].Shape[1] != 0 || c.Image == 1 {
 			return m, err
 		}
 		c.Image /= 2

@@ -1,4 +1,4 @@
-package onnx
+package importer
 
 import (
 	"fmt"
@@ -62,15 +62,20 @@ func (m *importer) layer(g *models.Graph, x models.Value, s section, out []*step
 
 // parameters returns where an op's parameters are from.
 func (s *step) parameters() (all []models.Source) {
-	descs := make([]kernels.Desc, len(s.in))
-	for i, in := range s.in {
-		descs[i] = in.desc
-	}
-	params := s.op.Params(descs)
+	params := s.op.Params(s.inputs())
 	for i, from := range s.sources {
 		all = append(all, models.Source{Name: from.parameter(), Transposed: from.layout == transposed, Fill: from.fill(params[i].Desc.Shape)})
 	}
 	return all
+}
+
+// inputs returns the descriptions of what a step reads.
+func (s *step) inputs() []kernels.Desc {
+	descs := make([]kernels.Desc, len(s.in))
+	for i, in := range s.in {
+		descs[i] = in.desc
+	}
+	return descs
 }
 
 // parameter is the name of a source as a parameter: one that is tied has another one than what it is tied to.

@@ -1,4 +1,4 @@
-package onnx
+package importer
 
 import (
 	"fmt"
@@ -72,7 +72,7 @@ func headProduct(c *call) (*value, error) {
 	}
 	t := q.step.desc.Shape[1]
 	shape := append(slices.Clone(x.shape[:q.lead]), t, t)
-	return &value{scores: &scores{queries: q, keys: k, scale: scale * keyScale}, shape: shape, from: c.node}, nil
+	return &value{scores: &scores{queries: q, keys: k, scale: scale * keyScale}, shape: shape, from: c.Node}, nil
 }
 
 // scaled returns input i, and the number that it is multiplied by, as queries are.
@@ -120,7 +120,7 @@ func (c *call) attention(s *scores, v heads) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	y, err := c.push(c.node, kernels.Attention{Heads: q.number}, asImage, nil, x)
+	y, err := c.push(c.Node, kernels.Attention{Heads: q.number}, asImage, nil, x)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (c *call) sideBySide(all []heads, width int) (*value, error) {
 	case one:
 		return in[0], nil
 	case three:
-		return c.push(c.node, kernels.Concat{}, asImage, nil, in...)
+		return c.push(c.Node, kernels.Concat{}, asImage, nil, in...)
 	}
 	return nil, fmt.Errorf("queries, keys and values are neither three tensors nor, in this order, all of one")
 }
@@ -161,7 +161,7 @@ func softmax(c *call) (*value, error) {
 	}
 	s := *x.scores
 	s.soft = true
-	return &value{scores: &s, shape: x.shape, from: c.node}, nil
+	return &value{scores: &s, shape: x.shape, from: c.Node}, nil
 }
 
 // masked returns scores behind a mask: what it lets see, and what it does not, are added to scores, or those are replaced.
@@ -182,7 +182,7 @@ func (c *call) masked(x *value, m *mask) (*value, error) {
 	default:
 		return nil, fmt.Errorf("a mask that adds %v to what comes before a position, and %v to what comes after, is not causal, which alone is supported", m.low, m.high)
 	}
-	return &value{scores: &s, shape: x.shape, from: c.node}, nil
+	return &value{scores: &s, shape: x.shape, from: c.Node}, nil
 }
 
 // leastHidden is what is added at least to a score that is not seen: the exponential of it is 0.
@@ -191,20 +191,20 @@ const leastHidden = -1e4
 // square returns the mask of a shape; nil: it is none.
 func square(dims []int, low, high float64) *mask {
 	k := len(dims)
-	if k < 2 || k > mostAxes || dims[k-1] != dims[k-2] || dims[k-1] < 1 {
+	if k < 2 || k > MostAxes || dims[k-1] != dims[k-2] || dims[k-1] < 1 {
 		return nil
 	}
 	return &mask{dims[k-1], low, high, dims}
 }
 
 // mask returns the mask that an initializer is; nil: it is none.
-func (t *tensor) mask() *mask {
-	dims := make([]int, len(t.dims))
-	for i, d := range t.dims {
+func (t *Tensor) mask() *mask {
+	dims := make([]int, len(t.Dims))
+	for i, d := range t.Dims {
 		dims[i] = int(d)
 	}
 	m := square(dims, 0, 0)
-	if t.list != nil || m == nil || m.n < 2 || extents(dims) != m.n*m.n {
+	if m == nil || m.n < 2 || extents(dims) != m.n*m.n {
 		return nil
 	}
 	m.low, m.high = t.number(0), t.number(1)

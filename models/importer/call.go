@@ -1,4 +1,4 @@
-package onnx
+package importer
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 // call reads a node: its attributes, each with what it is when it is left out, and its inputs.
 type call struct {
 	*importer
-	*node
+	*Node
 	known []string // attributes
 	err   error    // the first of them that is wrong
 }
@@ -21,12 +21,12 @@ func (c *call) fail(format string, a ...any) {
 }
 
 // attribute returns one, nil when it is left out.
-func (c *call) attribute(name string) *attribute {
+func (c *call) attribute(name string) *Attribute {
 	if !slices.Contains(c.known, name) {
-		panic("BUG: " + c.op + " reads an attribute that its reader does not list: " + name)
+		panic("BUG: " + c.Op + " reads an attribute that its reader does not list: " + name)
 	}
-	a := c.attributes[name]
-	if a != nil && a.other {
+	a := c.Attributes[name]
+	if a != nil && a.Other {
 		c.fail("attribute %s is of a type that is not supported", name)
 	}
 	return a
@@ -37,16 +37,16 @@ func (c *call) int(name string, open int) int {
 	switch {
 	case a == nil:
 		return open
-	case a.i < -mostBytes || a.i > mostBytes:
-		c.fail("attribute %s is %d, which is not supported", name, a.i)
+	case a.I < -MostBytes || a.I > MostBytes:
+		c.fail("attribute %s is %d, which is not supported", name, a.I)
 		return open
 	}
-	return int(a.i)
+	return int(a.I)
 }
 
 func (c *call) float(name string, open float32) float32 {
 	if a := c.attribute(name); a != nil {
-		return a.f
+		return a.F
 	}
 	return open
 }
@@ -55,14 +55,14 @@ func (c *call) float(name string, open float32) float32 {
 func (c *call) ints(name string, n, open int) []int {
 	all := slices.Repeat([]int{open}, n)
 	a := c.attribute(name)
-	if a == nil || len(a.ints) == 0 {
+	if a == nil || len(a.Ints) == 0 {
 		return all
 	}
-	if len(a.ints) != n || slices.Min(a.ints) < 0 || slices.Max(a.ints) > mostBytes {
-		c.fail("attribute %s is %v, want %d numbers from 0", name, a.ints, n)
+	if len(a.Ints) != n || slices.Min(a.Ints) < 0 || slices.Max(a.Ints) > MostBytes {
+		c.fail("attribute %s is %v, want %d numbers from 0", name, a.Ints, n)
 		return all
 	}
-	for i, v := range a.ints {
+	for i, v := range a.Ints {
 		all[i] = int(v)
 	}
 	return all
@@ -71,12 +71,12 @@ func (c *call) ints(name string, n, open int) []int {
 // listed returns a list of numbers of any length.
 func (c *call) listed(name string, open []int) []int {
 	a := c.attribute(name)
-	if a == nil || len(a.ints) == 0 {
+	if a == nil || len(a.Ints) == 0 {
 		return open
 	}
-	all := make([]int, len(a.ints))
-	for i, v := range a.ints {
-		all[i] = int(max(min(v, mostBytes), -mostBytes))
+	all := make([]int, len(a.Ints))
+	for i, v := range a.Ints {
+		all[i] = int(max(min(v, MostBytes), -MostBytes))
 	}
 	return all
 }
@@ -90,17 +90,17 @@ func (c *call) only(name string, want int) {
 
 // onlyText refuses any text but one.
 func (c *call) onlyText(name, want string) {
-	if a := c.attribute(name); a != nil && a.s != want && a.s != "" {
-		c.fail("attribute %s is %s, and only %s is supported", name, a.s, want)
+	if a := c.attribute(name); a != nil && a.S != want && a.S != "" {
+		c.fail("attribute %s is %s, and only %s is supported", name, a.S, want)
 	}
 }
 
 // at returns input i, nil when it is left out.
 func (c *call) at(i int) *value {
-	if i >= len(c.in) {
+	if i >= len(c.In) {
 		return nil
 	}
-	return c.values[c.in[i]]
+	return c.values[c.In[i]]
 }
 
 // tensor returns input i, what a step makes, with so many axes in ONNX and here: of 4 an image, of 3 a sequence, of 2 a matrix.
@@ -135,11 +135,11 @@ func (c *call) plain(v *value, i int) (*value, error) {
 	case v.view != nil:
 		return nil, c.reorderedBy(i, v)
 	case v.scores != nil:
-		return nil, fmt.Errorf("input %d is scores of attention, by node %q (%s), which only their mask, softmax and values are read with", i, v.from.title(), v.from.op)
+		return nil, fmt.Errorf("input %d is scores of attention, by %s, which only their mask, softmax and values are read with", i, v.from.Label)
 	}
 	op := v.curve.activation()
 	if op == nil {
-		return nil, fmt.Errorf("input %d is a function of a tensor by node %q (%s), and it is neither GELU nor SiLU", i, v.from.title(), v.from.op)
+		return nil, fmt.Errorf("input %d is a function of a tensor by %s, and it is neither GELU nor SiLU", i, v.from.Label)
 	}
 	x, err := c.plain(v.curve.of, i)
 	if err != nil {
@@ -162,7 +162,7 @@ func (c *call) param(i int, l layout) (source, error) {
 	}
 	switch {
 	case v.flipped == "":
-		return source{name: c.in[i], tensor: v.tensor, layout: l}, nil
+		return source{name: c.In[i], tensor: v.tensor, layout: l}, nil
 	case l == asIs:
 		return source{name: v.flipped, tensor: v.tensor, layout: transposed}, nil
 	case l == transposed:
@@ -174,12 +174,12 @@ func (c *call) param(i int, l layout) (source, error) {
 // constants returns the numbers of input i, or of the attribute that older versions have in its place; nil when both are left out.
 func (c *call) constants(i int, name string) ([]int, error) {
 	var numbers []float64
-	var a *attribute
+	var a *Attribute
 	if name != "" {
 		a = c.attribute(name)
 	}
 	if a != nil {
-		for _, v := range a.ints {
+		for _, v := range a.Ints {
 			numbers = append(numbers, float64(v))
 		}
 	} else if v := c.at(i); v != nil {
@@ -195,7 +195,7 @@ func (c *call) constants(i int, name string) ([]int, error) {
 func whole(numbers []float64) ([]int, error) {
 	all := make([]int, len(numbers))
 	for i, v := range numbers {
-		if all[i] = int(max(min(v, mostBytes), -mostBytes)); float64(all[i]) != v && v < mostBytes && v > -mostBytes || v != v {
+		if all[i] = int(max(min(v, MostBytes), -MostBytes)); float64(all[i]) != v && v < MostBytes && v > -MostBytes || v != v {
 			return nil, fmt.Errorf("%v is no integer", v)
 		}
 	}
@@ -206,7 +206,7 @@ func whole(numbers []float64) ([]int, error) {
 func (c *call) flat(x *value) (*value, error) {
 	switch d := x.step.desc.Shape; {
 	case len(d) == 4:
-		return c.push(c.node, kernels.AdaptiveAvgPool{OutH: d[1], OutW: d[2]}, asImage, nil, x)
+		return c.push(c.Node, kernels.AdaptiveAvgPool{OutH: d[1], OutW: d[2]}, asImage, nil, x)
 	case len(d) == 2:
 		return &value{step: x.step, shape: slices.Clone(d)}, nil
 	}
@@ -223,8 +223,8 @@ func (c *call) embedding(x, at *value, axis int) (*value, error) {
 		return nil, fmt.Errorf("of axis %d of a table, or a transposed one, is not supported", axis)
 	}
 	if at.shape != nil && c.tokens(at) {
-		op := kernels.Embedding{Vocabulary: int(x.tensor.dims[0]), Width: int(x.tensor.dims[1]), To: c.config.DType.Stored()}
-		return c.push(c.node, op, asImage, []source{from}, at)
+		op := kernels.Embedding{Vocabulary: int(x.tensor.Dims[0]), Width: int(x.tensor.Dims[1]), To: c.config.DType.Stored()}
+		return c.push(c.Node, op, asImage, []source{from}, at)
 	}
 	for i, v := range at.numbers {
 		if v != float64(i) {

@@ -1,4 +1,4 @@
-package onnx
+package importer
 
 import (
 	"slices"
@@ -8,7 +8,7 @@ import (
 
 // fuse lets a BatchNorm carry the sum and the ReLU behind it, so that neither has a tensor of its own.
 func (m *importer) fuse() {
-	readers := map[*step]int{m.values[m.outputs[0].name].step: 1}
+	readers := map[*step]int{m.values[m.Outputs[0].Name].step: 1}
 	for _, s := range m.steps {
 		for _, in := range s.in {
 			readers[in]++

@@ -1,4 +1,4 @@
-package onnx
+package importer
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 
 // constantInputs returns the inputs when they are n constants.
 func (c *call) constantInputs(n int) (all []*value, constant bool) {
-	for i := range c.in {
+	for i := range c.In {
 		v := c.at(i)
 		if v == nil || v.numbers == nil && v.mask == nil {
 			return nil, false
@@ -22,7 +22,7 @@ func (c *call) constantInputs(n int) (all []*value, constant bool) {
 
 // computed is a function of constants, element by element; one number goes with each of a list, or with a mask.
 func (c *call) computed(f func(v []float64) float64) (*value, error) {
-	all, _ := c.constantInputs(len(c.in))
+	all, _ := c.constantInputs(len(c.In))
 	out, n := &value{}, 1
 	for _, v := range all {
 		switch {
@@ -137,12 +137,12 @@ func gather(c *call) (*value, error) {
 	x, at := c.at(0), c.at(1)
 	switch {
 	case x == nil || at == nil:
-	case x.tensor != nil && len(x.tensor.dims) == 2 && x.tensor.dtype == typeFloat:
+	case x.tensor != nil && len(x.tensor.Dims) == 2 && x.tensor.DType == Float32:
 		return c.embedding(x, at, axis)
 	case x.numbers != nil && at.numbers != nil && axis == 0:
 		return picked(x, at)
 	case x.shape != nil && len(at.numbers) == 1 && len(at.dims) == 0:
-		return c.index(axis, int(max(min(at.numbers[0], mostBytes), -mostBytes)))
+		return c.index(axis, int(max(min(at.numbers[0], MostBytes), -MostBytes)))
 	}
 	return nil, fmt.Errorf("only of constants, of tables by tokens, and of one index of a sequence is supported")
 }
@@ -232,7 +232,7 @@ func unsqueeze(c *call) (*value, error) {
 	case x != nil && x.mask != nil:
 		m := *x.mask
 		m.dims = append([]int{1}, m.dims...)
-		if len(m.dims) > mostAxes {
+		if len(m.dims) > MostAxes {
 			return nil, fmt.Errorf("a mask of %v", m.dims)
 		}
 		return &value{mask: &m}, nil
@@ -245,7 +245,7 @@ func unsqueeze(c *call) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(list) != 1 || len(v.axes) >= mostAxes {
+	if len(list) != 1 || len(v.axes) >= MostAxes {
 		return nil, fmt.Errorf("axes %v, and only one is supported", list)
 	}
 	axis := positive(list[0], len(v.axes)+1)
@@ -287,18 +287,18 @@ func squeeze(c *call) (*value, error) {
 
 // cast leaves constants what they are, and tensors of float32.
 func cast(c *call) (*value, error) {
-	to := c.int("to", 0)
+	to := DType(c.int("to", 0))
 	x := c.at(0)
 	switch {
 	case x == nil:
-	case x.mask != nil && to == typeBool:
+	case x.mask != nil && to == Bool:
 		return c.computed(func(v []float64) float64 { return min(math.Abs(v[0]), 1) })
 	case x.numbers != nil || x.mask != nil:
 		return x, nil
-	case x.shape != nil && to == typeFloat && !c.tokens(x):
+	case x.shape != nil && to == Float32 && !c.tokens(x):
 		return x, nil
 	}
-	return nil, fmt.Errorf("to %s is not supported of what is no constant", typeName(int64(to)))
+	return nil, fmt.Errorf("to %v is not supported of what is no constant", to)
 }
 
 // expand repeats a number, which makes a list or a mask.
@@ -319,8 +319,8 @@ func expand(c *call) (*value, error) {
 // constantOfShape is a number, as often as a shape has elements.
 func constantOfShape(c *call) (*value, error) {
 	fill := 0.0
-	if a := c.attribute("value"); a != nil && a.tensor != nil {
-		v, err := a.tensor.value()
+	if a := c.attribute("value"); a != nil && a.Tensor != nil {
+		v, err := a.Tensor.value()
 		if err != nil {
 			return nil, err
 		}
@@ -339,7 +339,7 @@ func constantOfShape(c *call) (*value, error) {
 func repeated(x float64, shape []int) (*value, error) {
 	n := 1
 	for _, d := range shape {
-		if d < 1 || d > mostBytes || n*d > mostBytes {
+		if d < 1 || d > MostBytes || n*d > MostBytes {
 			return nil, fmt.Errorf("a shape of %v is not supported", shape)
 		}
 		n *= d
@@ -347,7 +347,7 @@ func repeated(x float64, shape []int) (*value, error) {
 	if m := square(shape, x, x); m != nil {
 		return &value{mask: m}, nil
 	}
-	if n > mostElements || len(shape) > 1 && n > 1 {
+	if n > MostElements || len(shape) > 1 && n > 1 {
 		return nil, fmt.Errorf("a constant of shape %v is neither a list nor a square matrix", shape)
 	}
 	return &value{numbers: slices.Repeat([]float64{x}, n), dims: shape}, nil
@@ -364,8 +364,8 @@ func ranged(c *call) (*value, error) {
 	}
 	from, to, by := all[0].numbers[0], all[1].numbers[0], all[2].numbers[0]
 	n := math.Ceil((to - from) / by)
-	if !(n >= 1 && n <= mostElements) {
-		return nil, fmt.Errorf("from %v to %v by %v has not from 1 to %d elements", from, to, by, mostElements)
+	if !(n >= 1 && n <= MostElements) {
+		return nil, fmt.Errorf("from %v to %v by %v has not from 1 to %d elements", from, to, by, MostElements)
 	}
 	v := &value{dims: []int{int(n)}}
 	for i := range int(n) {

@@ -1,4 +1,4 @@
-package onnx
+package importer
 
 import (
 	"fmt"
@@ -142,7 +142,7 @@ func (c *call) seen(v view) *value {
 	if v.same(viewOf(v.step)) {
 		return &value{step: v.step, shape: slices.Clone(v.step.desc.Shape)}
 	}
-	return &value{view: &v, shape: v.shape(), from: c.node}
+	return &value{view: &v, shape: v.shape(), from: c.Node}
 }
 
 // reordered is Reshape of what is no image.
@@ -186,10 +186,10 @@ func transpose(c *call) (*value, error) {
 // flipped is an initializer that is a matrix, transposed.
 func (c *call) flipped(x *value) (*value, error) {
 	perm := c.listed("perm", []int{1, 0})
-	if len(x.tensor.dims) != 2 || x.flipped != "" || !slices.Equal(perm, []int{1, 0}) {
-		return nil, fmt.Errorf("of an initializer only that of a matrix is supported, not %v of %v", perm, x.tensor.dims)
+	if len(x.tensor.Dims) != 2 || x.flipped != "" || !slices.Equal(perm, []int{1, 0}) {
+		return nil, fmt.Errorf("of an initializer only that of a matrix is supported, not %v of %v", perm, x.tensor.Dims)
 	}
-	return &value{tensor: x.tensor, flipped: c.in[0]}, nil
+	return &value{tensor: x.tensor, flipped: c.In[0]}, nil
 }
 
 // split cuts an axis of a sequence; the outputs are its parts.
@@ -207,11 +207,11 @@ func split(c *call) (*value, error) {
 		return nil, fmt.Errorf("attribute axis is %d of %d axes", axis, len(v.axes))
 	}
 	n := v.shape()[axis]
-	if sizes == nil && n%len(c.out) == 0 {
-		sizes = slices.Repeat([]int{n / len(c.out)}, len(c.out))
+	if sizes == nil && n%len(c.Out) == 0 {
+		sizes = slices.Repeat([]int{n / len(c.Out)}, len(c.Out))
 	}
-	if len(sizes) != len(c.out) {
-		return nil, fmt.Errorf("into %v of %d: want %d parts", sizes, n, len(c.out))
+	if len(sizes) != len(c.Out) {
+		return nil, fmt.Errorf("into %v of %d: want %d parts", sizes, n, len(c.Out))
 	}
 	var all []*value
 	from := 0
@@ -275,7 +275,7 @@ func (c *call) rows(i int, axes ...int) (x *value, seen func(y *value) *value, e
 }
 
 func (c *call) reorderedBy(i int, v *value) error {
-	return fmt.Errorf("input %d is part of a tensor, or one whose elements node %q (%s) has reordered, which only attention reads", i, v.from.title(), v.from.op)
+	return fmt.Errorf("input %d is part of a tensor, or one whose elements %s has reordered, which only attention reads", i, v.from.Label)
 }
 
 // layerNorm is of the last axis.
@@ -299,5 +299,5 @@ func layerNorm(c *call) (*value, error) {
 	if !(op.Epsilon > 0) {
 		c.fail("attribute epsilon is %v, and only positive numbers are supported", op.Epsilon)
 	}
-	return c.push(c.node, op, as(x), sources, x)
+	return c.push(c.Node, op, as(x), sources, x)
 }

@@ -1,7 +1,6 @@
-package onnx
+package importer
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -55,7 +54,7 @@ func elementwise(op kernels.Op) func(c *call) (*value, error) {
 		if err != nil {
 			return nil, err
 		}
-		return c.push(c.node, op, as(x), nil, x)
+		return c.push(c.Node, op, as(x), nil, x)
 	}
 }
 
@@ -68,7 +67,7 @@ func clip(c *call) (*value, error) {
 	bounds := [2]float64{math.Inf(-1), math.Inf(1)}
 	for i, name := range []string{"min", "max"} {
 		if a := c.attribute(name); a != nil { // of opset 10 and before
-			bounds[i] = float64(a.f)
+			bounds[i] = float64(a.F)
 		}
 		if v := c.at(i + 1); v != nil {
 			if len(v.numbers) != 1 {
@@ -84,7 +83,7 @@ func clip(c *call) (*value, error) {
 	if !math.IsInf(bounds[1], 1) {
 		op.Max = float32(bounds[1])
 	}
-	return c.push(c.node, op, as(x), nil, x)
+	return c.push(c.Node, op, as(x), nil, x)
 }
 
 // pads returns the padding of rows and columns, the same at both ends.
@@ -106,8 +105,8 @@ func conv(c *call) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(weight.tensor.dims) != 4 {
-		return nil, fmt.Errorf("weight %q is of shape %v, want 4 axes", weight.name, weight.tensor.dims)
+	if len(weight.tensor.Dims) != 4 {
+		return nil, fmt.Errorf("weight %q is of shape %v, want 4 axes", weight.name, weight.tensor.Dims)
 	}
 	sources := []source{weight}
 	if c.at(2) != nil {
@@ -117,17 +116,17 @@ func conv(c *call) (*value, error) {
 		}
 		sources = append(sources, bias)
 	}
-	kernel := []int{int(weight.tensor.dims[2]), int(weight.tensor.dims[3])}
+	kernel := []int{int(weight.tensor.Dims[2]), int(weight.tensor.Dims[3])}
 	if k := c.ints("kernel_shape", 2, 0); k[0] != 0 && !slices.Equal(k, kernel) {
 		c.fail("attribute kernel_shape is %v, and the weight's %v", k, kernel)
 	}
 	strides, dilations := c.ints("strides", 2, 1), c.ints("dilations", 2, 1)
 	op := kernels.Conv2D{
-		Out: int(weight.tensor.dims[0]), KernelH: kernel[0], KernelW: kernel[1], StrideH: strides[0], StrideW: strides[1],
+		Out: int(weight.tensor.Dims[0]), KernelH: kernel[0], KernelW: kernel[1], StrideH: strides[0], StrideW: strides[1],
 		DilationH: dilations[0], DilationW: dilations[1], Groups: c.int("group", 1), Bias: len(sources) > 1,
 	}
 	op.PadH, op.PadW = c.pads()
-	return c.push(c.node, op, asImage, sources, x)
+	return c.push(c.Node, op, asImage, sources, x)
 }
 
 func batchNorm(c *call) (*value, error) {
@@ -144,21 +143,17 @@ func batchNorm(c *call) (*value, error) {
 		sources = append(sources, s)
 	}
 	if c.int("training_mode", 0) == 0 && !c.trains() {
-		return nil, errFrozen
+		return nil, fmt.Errorf("training_mode is 0, so it computes with its running statistics, and training here computes with those of the batch%s", c.Advice.Frozen)
 	}
 	op := kernels.BatchNorm{Epsilon: c.float("epsilon", 1e-5), Momentum: complement(c.float("momentum", 0.9))}
 	if !(op.Epsilon > 0) || !(op.Momentum > 0) {
 		c.fail("attributes epsilon and momentum are %v and %v, and only positive numbers and less than 1 are supported", op.Epsilon, 1-op.Momentum)
 	}
-	return c.push(c.node, op, as(x), sources, x)
+	return c.push(c.Node, op, as(x), sources, x)
 }
 
-// errFrozen is the refusal of a BatchNorm that computes with its running statistics.
-var errFrozen = errors.New("training_mode is 0, so it computes with its running statistics, and training here computes with those of the batch: export the model in training mode, " +
-	"as in torch.onnx.export(model.train(), ..., training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)")
-
 // trains reports whether a BatchNorm has the outputs that it had for training before it had an attribute for that.
-func (c *call) trains() bool { return c.attributes["training_mode"] == nil && len(c.out) > 1 }
+func (c *call) trains() bool { return c.Attributes["training_mode"] == nil && len(c.Out) > 1 }
 
 // complement is 1 - x of a number as it is written: 0.1 of 0.9.
 func complement(x float32) float32 {
@@ -191,7 +186,7 @@ func maxPool(c *call) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.push(c.node, kernels.MaxPool(c.window(x)), asImage, nil, x)
+	return c.push(c.Node, kernels.MaxPool(c.window(x)), asImage, nil, x)
 }
 
 func avgPool(c *call) (*value, error) {
@@ -206,7 +201,7 @@ func avgPool(c *call) (*value, error) {
 	if op == (kernels.AvgPool{KernelH: 1, KernelW: 1, StrideH: 1, StrideW: 1}) { // of an adaptive one
 		return x, nil
 	}
-	return c.push(c.node, op, asImage, nil, x)
+	return c.push(c.Node, op, asImage, nil, x)
 }
 
 func globalAvgPool(c *call) (*value, error) {
@@ -214,7 +209,7 @@ func globalAvgPool(c *call) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.push(c.node, kernels.GlobalAvgPool{}, func(d kernels.Desc) []int { return append(slices.Clone(d.Shape), 1, 1) }, nil, x)
+	return c.push(c.Node, kernels.GlobalAvgPool{}, func(d kernels.Desc) []int { return append(slices.Clone(d.Shape), 1, 1) }, nil, x)
 }
 
 // reduceMean is of rows and columns.
@@ -234,7 +229,7 @@ func reduceMean(c *call) (*value, error) {
 		return nil, fmt.Errorf("it takes the mean over axes %v, and only over 2 and 3 is supported", axes)
 	}
 	keep := c.int("keepdims", 1) != 0
-	return c.push(c.node, kernels.GlobalAvgPool{}, func(d kernels.Desc) []int {
+	return c.push(c.Node, kernels.GlobalAvgPool{}, func(d kernels.Desc) []int {
 		if keep {
 			return append(slices.Clone(d.Shape), 1, 1)
 		}
@@ -284,12 +279,12 @@ func (c *call) linear(x *value, l layout, biased bool) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(weight.tensor.dims) != 2 {
-		return nil, fmt.Errorf("weight %q is of shape %v, want 2 axes", weight.name, weight.tensor.dims)
+	if len(weight.tensor.Dims) != 2 {
+		return nil, fmt.Errorf("weight %q is of shape %v, want 2 axes", weight.name, weight.tensor.Dims)
 	}
-	out := weight.tensor.dims[0]
+	out := weight.tensor.Dims[0]
 	if weight.layout == transposed {
-		out = weight.tensor.dims[1]
+		out = weight.tensor.Dims[1]
 	}
 	if of := c.used[weight.name]; of != nil && !biased && weight.layout == asIs {
 		_, weight.tied = of.op.(kernels.Embedding)
@@ -302,13 +297,13 @@ func (c *call) linear(x *value, l layout, biased bool) (*value, error) {
 		}
 		sources = append(sources, bias)
 	}
-	return c.push(c.node, kernels.Linear{Out: int(out), Bias: biased, LastAxis: len(x.shape) == 3}, asImage, sources, x)
+	return c.push(c.Node, kernels.Linear{Out: int(out), Bias: biased, LastAxis: len(x.shape) == 3}, asImage, sources, x)
 }
 
 // bias adds an initializer, input i, to the Linear that input j is; false: they are something else.
 func (c *call) bias(i, j int) (v *value, is bool, err error) {
 	b, x := c.at(i), c.at(j)
-	if b == nil || x == nil || b.tensor == nil || len(b.tensor.dims) != 1 || c.reads[c.in[j]] != 1 {
+	if b == nil || x == nil || b.tensor == nil || len(b.tensor.Dims) != 1 || c.reads[c.In[j]] != 1 {
 		return nil, false, nil
 	}
 	s := x.step
@@ -337,11 +332,11 @@ func (c *call) positions(i, j int) (v *value, is bool, err error) {
 		return nil, false, nil
 	}
 	op, is := x.step.op.(kernels.Embedding)
-	if !is || op.Positions > 0 || c.reads[c.in[j]] != 1 || p.table.rows != x.shape[1] {
+	if !is || op.Positions > 0 || c.reads[c.In[j]] != 1 || p.table.rows != x.shape[1] {
 		return nil, true, fmt.Errorf("%d rows of %q are added to %v: only one for each token's position, to an embedding that nothing else reads, is supported",
 			p.table.rows, p.table.name, x.shape)
 	}
-	op.Positions = int(p.table.tensor.dims[0])
+	op.Positions = int(p.table.tensor.Dims[0])
 	return x, true, c.widen(x.step, op, p.table.source)
 }
 
@@ -363,7 +358,7 @@ func (c *call) widen(s *step, op kernels.Op, from source) error {
 func gelu(c *call) (*value, error) {
 	how := ""
 	if a := c.attribute("approximate"); a != nil {
-		how = a.s
+		how = a.S
 	}
 	if how != "" && how != "none" && how != "tanh" {
 		c.fail("attribute approximate is %s, and only none and tanh are supported", how)
@@ -392,7 +387,7 @@ func concat(c *call) (*value, error) {
 		return all, nil
 	}
 	var in []*value
-	for i := range c.in {
+	for i := range c.In {
 		x, err := c.tensor(i, 2, 4)
 		if err != nil {
 			return nil, err
@@ -418,7 +413,7 @@ func (c *call) join(in []*value) (*value, error) {
 	if was := c.joins[all[0]]; was != nil && len(was.joined) < len(all) && slices.Equal(was.joined, all[:len(was.joined)]) {
 		in = append([]*value{{step: was, shape: asImage(was.desc)}}, in[len(was.joined):]...)
 	}
-	v, err := c.push(c.node, kernels.Concat{}, asImage, nil, in...)
+	v, err := c.push(c.Node, kernels.Concat{}, asImage, nil, in...)
 	if err == nil {
 		v.step.joined, c.joins[all[0]] = all, v.step
 	}
@@ -428,9 +423,9 @@ func (c *call) join(in []*value) (*value, error) {
 // concatConstants joins constants; false: there are others.
 func (c *call) concatConstants() (*value, bool) {
 	all := &value{numbers: []float64{}}
-	for i := range c.in {
+	for i := range c.In {
 		x := c.at(i)
-		if x == nil || x.numbers == nil || len(all.numbers) > mostElements {
+		if x == nil || x.numbers == nil || len(all.numbers) > MostElements {
 			return nil, false
 		}
 		all.numbers = append(all.numbers, x.numbers...)
@@ -473,7 +468,7 @@ func reshape(c *call) (*value, error) {
 		return nil, err
 	case slices.Equal(want, x.shape):
 		return x, nil
-	case x.scores == nil && len(want) <= mostAxes && (x.step == nil || len(x.step.desc.Shape) == 3):
+	case x.scores == nil && len(want) <= MostAxes && (x.step == nil || len(x.step.desc.Shape) == 3):
 		return c.reordered(want)
 	case x.step == nil:
 		return nil, fmt.Errorf("of scores from %v to %v is not supported", x.shape, want)
@@ -530,7 +525,7 @@ func dropout(c *call) (*value, error) {
 	if r := c.at(1); r != nil && len(r.numbers) == 1 {
 		ratio = r.numbers[0]
 	}
-	if len(c.in) > 1 {
+	if len(c.In) > 1 {
 		mode := c.at(2)
 		training = mode != nil && len(mode.numbers) == 1 && mode.numbers[0] != 0
 	}
@@ -541,28 +536,28 @@ func dropout(c *call) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.push(c.node, kernels.Dropout{P: float32(ratio)}, as(x), nil, x)
+	return c.push(c.Node, kernels.Dropout{P: float32(ratio)}, as(x), nil, x)
 }
 
 // identity is its input; an initializer gets a name of its own.
 func identity(c *call) (*value, error) { return c.at(0), nil }
 
 func constant(c *call) (*value, error) {
-	if a := c.attribute("value"); a != nil && a.tensor != nil {
-		return a.tensor.value()
+	if a := c.attribute("value"); a != nil && a.Tensor != nil {
+		return a.Tensor.value()
 	}
 	for _, name := range []string{"value_int", "value_ints", "value_float"} {
 		a := c.attribute(name)
 		switch {
 		case a == nil:
 		case name == "value_ints":
-			v := &value{numbers: make([]float64, len(a.ints)), dims: []int{len(a.ints)}}
-			for i, n := range a.ints {
+			v := &value{numbers: make([]float64, len(a.Ints)), dims: []int{len(a.Ints)}}
+			for i, n := range a.Ints {
 				v.numbers[i] = float64(n)
 			}
 			return v, nil
 		default:
-			return &value{numbers: []float64{float64(a.i) + float64(a.f)}}, nil
+			return &value{numbers: []float64{float64(a.I) + float64(a.F)}}, nil
 		}
 	}
 	return nil, fmt.Errorf("it has no value that is supported")

@@ -1,4 +1,4 @@
-package onnx
+package importer
 
 import "plimsoll/kernels"
 
@@ -10,14 +10,14 @@ type value struct {
 	view   *view
 	curve  *curve
 	scores *scores
-	from   *node  // that made it
+	from   *Node  // that made it
 	made   *value // the tensor that it has become, for something that reads it
 
 	numbers []float64
 	dims    []int // of numbers; nil: a scalar
 	mask    *mask
 
-	tensor  *tensor
+	tensor  *Tensor
 	flipped string // the name of the matrix that tensor is, transposed
 	table   *table
 
@@ -45,7 +45,7 @@ type step struct {
 // source is an initializer that is a parameter.
 type source struct {
 	name   string
-	tensor *tensor
+	tensor *Tensor
 	layout layout
 	tied   bool // it is the table of an embedding, too
 }
@@ -113,7 +113,7 @@ type curve struct {
 }
 
 // text reports whether the model reads tokens N,T.
-func (g *graph) text() bool {
-	in := g.inputs[0]
-	return (in.dtype == typeInt64 || in.dtype == typeInt32) && len(in.shape) == 2
+func (g *Graph) text() bool {
+	in := g.Inputs[0]
+	return (in.DType == Int64 || in.DType == Int32) && len(in.Shape) == 2
 }

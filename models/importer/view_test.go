@@ -1,4 +1,4 @@
-package onnx
+package importer
 
 import (
 	"math"
@@ -222,9 +222,9 @@ func TestCurves(t *testing.T) {
 // A constant is a causal mask where it is one number up to the diagonal, and one behind it.
 func TestMasks(t *testing.T) {
 	t.Parallel()
-	bools := func(dims []int64, of ...byte) *tensor { return &tensor{dims: dims, dtype: typeBool, raw: of} }
+	bools := func(dims []int64, of ...byte) *Tensor { return &Tensor{Dims: dims, DType: Bool, Raw: of} }
 	for _, c := range []struct {
-		*tensor
+		*Tensor
 		want *mask
 	}{
 		{bools([]int64{2, 2}, 1, 0, 1, 1), &mask{2, 1, 0, nil}},
@@ -236,7 +236,7 @@ func TestMasks(t *testing.T) {
 	} {
 		got := c.mask()
 		if (got == nil) != (c.want == nil) || got != nil && (got.n != c.want.n || got.low != c.want.low || got.high != c.want.high) {
-			t.Errorf("%v: %+v, want %+v", c.raw, got, c.want)
+			t.Errorf("%v: %+v, want %+v", c.Raw, got, c.want)
 		}
 	}
 }
