@@ -18,6 +18,7 @@ import (
 	"plimsoll/models/data"
 	"plimsoll/models/importer"
 	_ "plimsoll/models/onnx"
+	_ "plimsoll/models/torchexport"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/milp"

@@ -113,14 +113,18 @@ func (c *call) attention(s *scores, v heads) (*value, error) {
 		return nil, fmt.Errorf("attention without a causal mask is not supported: position t must see 0 to t, as with scaled_dot_product_attention(..., is_causal=True)")
 	case !near(s.scale*math.Sqrt(float64(q.channels)), 1):
 		return nil, fmt.Errorf("the scores are scaled by %v, and only 1/sqrt(%d), of a head's channels, is supported", s.scale, q.channels)
-	case v.number != q.number || v.channels != q.channels:
-		return nil, fmt.Errorf("values have %d heads of %d channels, queries %d of %d", v.number, v.channels, q.number, q.channels)
+	case v.number != k.number || v.channels != q.channels || q.number%k.number != 0:
+		return nil, fmt.Errorf("values have %d heads of %d channels, keys %d, queries %d of %d", v.number, v.channels, k.number, q.number, q.channels)
 	}
-	x, err := c.sideBySide([]heads{q, k, v}, width)
+	x, err := c.sideBySide([]heads{q, k, v})
 	if err != nil {
 		return nil, err
 	}
-	y, err := c.push(c.Node, kernels.Attention{Heads: q.number}, asImage, nil, x)
+	op := kernels.Attention{Heads: q.number}
+	if k.number != q.number {
+		op.KVHeads = k.number
+	}
+	y, err := c.push(c.Node, op, asImage, nil, x)
 	if err != nil {
 		return nil, err
 	}
@@ -135,12 +139,17 @@ func (c *call) attention(s *scores, v heads) (*value, error) {
 }
 
 // sideBySide returns queries, keys and values as the op reads them: of one tensor that has them in this order, or of three, joined.
-func (c *call) sideBySide(all []heads, width int) (*value, error) {
-	one, three := true, true
+func (c *call) sideBySide(all []heads) (*value, error) {
+	from, total, one, three := 0, 0, true, true
+	for _, h := range all {
+		total += h.number * h.channels
+	}
 	var in []*value
-	for i, h := range all {
-		one = one && h.step == all[0].step && h.from == i*width && h.all == 3*width
+	for _, h := range all {
+		width := h.number * h.channels
+		one = one && h.step == all[0].step && h.from == from && h.all == total
 		three = three && h.from == 0 && h.all == width
+		from += width
 		in = append(in, &value{step: h.step, shape: slices.Clone(h.step.desc.Shape)})
 	}
 	switch {
@@ -150,6 +159,46 @@ func (c *call) sideBySide(all []heads, width int) (*value, error) {
 		return c.push(c.Node, kernels.Concat{}, asImage, nil, in...)
 	}
 	return nil, fmt.Errorf("queries, keys and values are neither three tensors nor, in this order, all of one")
+}
+
+// attentionOf is scaled_dot_product_attention: of queries, keys, values, N,heads,T,D, and a mask.
+func attentionOf(c *call) (*value, error) {
+	var all [3]heads
+	for i := range all {
+		v := c.at(i)
+		is := v != nil && v.view != nil
+		if is {
+			all[i], is = headsOf(*v.view)
+		}
+		if !is {
+			return nil, fmt.Errorf("input %d is no heads, N,heads,T,D, of a sequence N,T,C, which alone is supported", i)
+		}
+	}
+	q, k, v := all[0], all[1], all[2]
+	if k.number != q.number && c.int("grouped", 0) == 0 {
+		return nil, fmt.Errorf("queries have %d heads and keys %d: want enable_gqa=True", q.number, k.number)
+	}
+	if t := q.step.desc.Shape[1]; k.step.desc.Shape[1] != t || v.step.desc.Shape[1] != t || k.channels != q.channels {
+		return nil, fmt.Errorf("queries, keys and values are of %v, %v and %v, and only those of one sequence are supported", q.step.desc, k.step.desc, v.step.desc)
+	}
+	scale := 1 / math.Sqrt(float64(q.channels))
+	if c.attribute("scale") != nil {
+		scale = float64(c.float("scale", 0))
+	}
+	s := &scores{queries: q, keys: k, scale: scale, causal: c.int("causal", 0) != 0}
+	if mask := c.at(3); mask != nil {
+		t := q.step.desc.Shape[1]
+		if mask.mask == nil {
+			return nil, fmt.Errorf("the mask is no constant square matrix with one number up to the diagonal and one behind it, which alone is supported")
+		}
+		x, err := c.masked(&value{scores: s, shape: []int{t, t}, from: c.Node}, mask.mask)
+		if err != nil {
+			return nil, err
+		}
+		s = x.scores
+	}
+	s.soft = true
+	return c.attention(s, v)
 }
 
 // softmax is of scores.

@@ -110,7 +110,19 @@ func (m *importer) layerName(s section, taken map[string]int) string {
 	return name
 }
 
-// commonName is the module that all parameters of some steps are in.
+// modules returns the paths of the modules that a step's code is in, or, where the format does not tell them, its parameters.
+func (s *step) modules() (all [][]string) {
+	if s.module != "" {
+		return [][]string{strings.Split(s.module, ".")}
+	}
+	for _, from := range s.sources {
+		path := strings.Split(from.name, ".")
+		all = append(all, path[:len(path)-1])
+	}
+	return all
+}
+
+// commonName is the module that some steps are in.
 func (m *importer) commonName(s section, some func(s *step) bool) string {
 	var common []string
 	seen := false
@@ -118,9 +130,8 @@ func (m *importer) commonName(s section, some func(s *step) bool) string {
 		if !some(step) {
 			continue
 		}
-		for _, from := range step.sources {
-			path := strings.Split(from.name, ".")
-			if path = path[:len(path)-1]; !seen {
+		for _, path := range step.modules() {
+			if !seen {
 				common, seen = path, true
 			}
 			for i := range common {

@@ -291,8 +291,10 @@ func cast(c *call) (*value, error) {
 	x := c.at(0)
 	switch {
 	case x == nil:
-	case x.mask != nil && to == Bool:
+	case (x.mask != nil || x.numbers != nil) && to == Bool:
 		return c.computed(func(v []float64) float64 { return min(math.Abs(v[0]), 1) })
+	case x.numbers != nil && (to == Int32 || to == Int64):
+		return c.computed(func(v []float64) float64 { return math.Trunc(v[0]) })
 	case x.numbers != nil || x.mask != nil:
 		return x, nil
 	case x.shape != nil && to == Float32 && !c.tokens(x):

@@ -20,12 +20,13 @@ type importer struct {
 	config models.Config
 	batch  int // that the file was exported with; 0: any
 
-	input  *step
-	steps  []*step // in topological order
-	values map[string]*value
-	reads  map[string]int   // how many nodes read a tensor
-	joins  map[*step]*step  // the latest Concat that begins with a step
-	used   map[string]*step // parameters, and what they are of
+	input   *step
+	steps   []*step // in topological order
+	values  map[string]*value
+	reads   map[string]int   // how many nodes read a tensor
+	readers map[string]*Node // of the nodes that the output needs, the first that reads a tensor
+	joins   map[*step]*step  // the latest Concat that begins with a step
+	used    map[string]*step // parameters, and what they are of
 
 	computed int // elements of constants so far
 
@@ -45,7 +46,7 @@ func newImporter(g *Graph, c models.Config) *importer {
 	}
 	m := &importer{
 		Graph: g, config: c, batch: int(g.Inputs[0].Shape[0]), input: &step{desc: in},
-		values: map[string]*value{}, reads: map[string]int{}, joins: map[*step]*step{}, used: map[string]*step{},
+		values: map[string]*value{}, reads: map[string]int{}, readers: map[string]*Node{}, joins: map[*step]*step{}, used: map[string]*step{},
 	}
 	m.values[g.Inputs[0].Name] = &value{step: m.input, shape: asImage(in)}
 	return m
@@ -102,7 +103,7 @@ func (t *Tensor) value() (*value, error) {
 
 // push adds a step.
 func (m *importer) push(n *Node, op kernels.Op, shape func(d kernels.Desc) []int, sources []source, in ...*value) (*value, error) {
-	s := &step{op: op, sources: sources, node: n.Name}
+	s := &step{op: op, sources: sources, node: n.Name, module: n.Module, label: n.Label}
 	descs := make([]kernels.Desc, len(in))
 	for i, v := range in {
 		s.in, descs[i] = append(s.in, v.step), v.step.desc

@@ -23,7 +23,9 @@ func init() { // they look each other up
 	const window = "auto_pad dilations kernel_shape pads strides "
 	ops = map[string]reader{
 		"Conv": of(conv, window+"group"), "MaxPool": of(maxPool, window+"ceil_mode storage_order"), "AveragePool": of(avgPool, window+"ceil_mode count_include_pad"),
-		"BatchNormalization": of(batchNorm, "epsilon momentum training_mode"), "LayerNormalization": of(layerNorm, "axis epsilon stash_type"),
+		"BatchNormalization": of(batchNormalization, "epsilon momentum training_mode"), "LayerNormalization": of(layerNorm, "axis epsilon stash_type"),
+		"batch_norm": of(batchNorm, "epsilon momentum"), "rms_norm": of(rmsNorm, "epsilon"), "linear": of(linearOf, ""), "silu": of(elementwise(kernels.SiLU{}), ""),
+		"adaptive_avg_pool": of(adaptiveAvgPool, "output_size"), "attention": of(attentionOf, "causal grouped scale"),
 		"Relu": of(elementwise(kernels.ReLU{}), ""), "Clip": of(clip, "min max"), "Gelu": of(gelu, "approximate"),
 		"GlobalAveragePool": of(globalAvgPool, ""), "ReduceMean": of(reduceMean, "axes keepdims noop_with_empty_axes"),
 		"Gemm": of(gemm, "alpha beta transA transB"), "MatMul": of(matMul, ""), "Transpose": of(transpose, "perm"), "Add": of(add, ""), "Concat": of(concat, "axis"),
@@ -129,7 +131,20 @@ func conv(c *call) (*value, error) {
 	return c.push(c.Node, op, asImage, sources, x)
 }
 
+// batchNormalization has ONNX's momentum, the share that running statistics keep.
+func batchNormalization(c *call) (*value, error) {
+	if c.int("training_mode", 0) == 0 && !c.trains() {
+		return nil, fmt.Errorf("training_mode is 0, so it computes with its running statistics, and training here computes with those of the batch%s", c.Advice.Frozen)
+	}
+	return c.batchNorm(c.float("epsilon", 1e-5), complement(c.float("momentum", 0.9)))
+}
+
+// batchNorm has PyTorch's momentum, the share of the batch.
 func batchNorm(c *call) (*value, error) {
+	return c.batchNorm(c.float("epsilon", 1e-5), c.float("momentum", 0.1))
+}
+
+func (c *call) batchNorm(epsilon, momentum float32) (*value, error) {
 	x, err := c.tensor(0, 2, 4)
 	if err != nil {
 		return nil, err
@@ -142,14 +157,10 @@ func batchNorm(c *call) (*value, error) {
 		}
 		sources = append(sources, s)
 	}
-	if c.int("training_mode", 0) == 0 && !c.trains() {
-		return nil, fmt.Errorf("training_mode is 0, so it computes with its running statistics, and training here computes with those of the batch%s", c.Advice.Frozen)
+	if !(epsilon > 0) || !(momentum > 0 && momentum <= 1) {
+		c.fail("epsilon is %v and the share of the batch in the running statistics is %v, and only positive ones are supported, the latter up to 1", epsilon, momentum)
 	}
-	op := kernels.BatchNorm{Epsilon: c.float("epsilon", 1e-5), Momentum: complement(c.float("momentum", 0.9))}
-	if !(op.Epsilon > 0) || !(op.Momentum > 0) {
-		c.fail("attributes epsilon and momentum are %v and %v, and only positive numbers and less than 1 are supported", op.Epsilon, 1-op.Momentum)
-	}
-	return c.push(c.Node, op, as(x), sources, x)
+	return c.push(c.Node, kernels.BatchNorm{Epsilon: epsilon, Momentum: momentum}, as(x), sources, x)
 }
 
 // trains reports whether a BatchNorm has the outputs that it had for training before it had an attribute for that.
@@ -212,6 +223,28 @@ func globalAvgPool(c *call) (*value, error) {
 	return c.push(c.Node, kernels.GlobalAvgPool{}, func(d kernels.Desc) []int { return append(slices.Clone(d.Shape), 1, 1) }, nil, x)
 }
 
+// adaptiveAvgPool takes the mean of as many windows as it is told.
+func adaptiveAvgPool(c *call) (*value, error) {
+	x, err := c.tensor(0, 4)
+	if err != nil {
+		return nil, err
+	}
+	out := c.ints("output_size", 2, 0)
+	h, w := out[0], out[1]
+	switch {
+	case h == 1 && w == 1:
+		return globalAvgPool(c)
+	case h < 1 || w < 1:
+		return nil, fmt.Errorf("attribute output_size is %v, and only positive numbers are supported", out)
+	case h == x.shape[2] && w == x.shape[3]:
+		return x, nil
+	case x.shape[2]%h == 0 && x.shape[3]%w == 0:
+		return c.push(c.Node, kernels.AvgPool{KernelH: x.shape[2] / h, KernelW: x.shape[3] / w}, asImage, nil, x)
+	}
+	shape := append(slices.Clone(x.shape[:2]), h, w)
+	return c.push(c.Node, kernels.AdaptiveAvgPool{OutH: h, OutW: w}, func(kernels.Desc) []int { return shape }, nil, x)
+}
+
 // reduceMean is of rows and columns.
 func reduceMean(c *call) (*value, error) {
 	x, err := c.tensor(0, 4)
@@ -267,6 +300,19 @@ func matMul(c *call) (*value, error) {
 		return nil, err
 	}
 	y, err := c.linear(x, transposed, false)
+	if err != nil {
+		return nil, err
+	}
+	return seen(y), nil
+}
+
+// linearOf is of rows, with a weight as a Linear has it.
+func linearOf(c *call) (*value, error) {
+	x, seen, err := c.rows(0, 2, 3)
+	if err != nil {
+		return nil, err
+	}
+	y, err := c.linear(x, asIs, c.at(2) != nil)
 	if err != nil {
 		return nil, err
 	}

@@ -19,9 +19,15 @@ func (m *importer) run() error {
 		}
 	}
 	for i, n := range m.Nodes {
-		if wanted[i] {
-			m.add(n)
+		if !wanted[i] {
+			continue
 		}
+		for _, in := range n.In {
+			if m.readers[in] == nil {
+				m.readers[in] = n
+			}
+		}
+		m.add(n)
 	}
 	if m.problems != nil {
 		text := strings.Join(m.problems, "; ")

@@ -31,6 +31,7 @@ func (s *Summary) Layers() string {
 type Parameter struct {
 	Name     string
 	Node     string // that reads it
+	Label    string // of that node
 	Trained  bool
 	Elements int64
 }
@@ -41,11 +42,19 @@ func (s *Summary) Parameters() (all []Parameter) {
 		descs := step.inputs()
 		for i, p := range step.op.Params(descs) {
 			if from := step.sources[i]; !from.tied {
-				all = append(all, Parameter{from.name, step.node, p.Trained, p.Desc.Elements()})
+				all = append(all, Parameter{from.name, step.node, step.label, p.Trained, p.Desc.Elements()})
 			}
 		}
 	}
 	return all
+}
+
+// Reader returns the label of a node that reads a tensor of the file and that the output needs; "": there is none.
+func (s *Summary) Reader(name string) string {
+	if n := s.m.readers[name]; n != nil {
+		return n.Label
+	}
+	return ""
 }
 
 // WithoutBias lists the weights of convolutions and linear layers that have neither a bias nor a norm behind them.

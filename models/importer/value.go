@@ -37,6 +37,8 @@ type step struct {
 	desc    kernels.Desc
 	sources []source
 	node    string  // that it comes from
+	label   string  // of that node
+	module  string  // and its module
 	joined  []*step // of a Concat, what it joins, all told
 
 	at int // its number in the order of the steps

@@ -3,8 +3,6 @@ package importer
 import (
 	"fmt"
 	"slices"
-
-	"plimsoll/kernels"
 )
 
 // viewOf returns the view of all of a step, its axes those of the step.
@@ -276,28 +274,4 @@ func (c *call) rows(i int, axes ...int) (x *value, seen func(y *value) *value, e
 
 func (c *call) reorderedBy(i int, v *value) error {
 	return fmt.Errorf("input %d is part of a tensor, or one whose elements %s has reordered, which only attention reads", i, v.from.Label)
-}
-
-// layerNorm is of the last axis.
-func layerNorm(c *call) (*value, error) {
-	x, err := c.tensor(0)
-	if err != nil {
-		return nil, err
-	}
-	if axis := positive(c.int("axis", -1), len(x.shape)); axis != len(x.shape)-1 || len(x.shape) == 4 {
-		return nil, fmt.Errorf("attribute axis is %d of %v, and only the last, of a matrix or a sequence, is supported", axis, x.shape)
-	}
-	var sources []source
-	for i := range 2 {
-		s, err := c.param(1+i, asIs)
-		if err != nil {
-			return nil, err
-		}
-		sources = append(sources, s)
-	}
-	op := kernels.LayerNorm{Epsilon: c.float("epsilon", 1e-5)}
-	if !(op.Epsilon > 0) {
-		c.fail("attribute epsilon is %v, and only positive numbers are supported", op.Epsilon)
-	}
-	return c.push(c.Node, op, as(x), sources, x)
 }
