@@ -15,7 +15,7 @@ import (
 	"plimsoll/models/importer"
 )
 
-// names are those of the files in testdata, which bench/research/peers/src/torch_onnx.py has written.
+// names are those of the files in testdata, which bench/research/peers/src/torch_export.py has written.
 var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules"}
 
 func fixture(t testing.TB, name string) (path string, message []byte) {

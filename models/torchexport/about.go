@@ -53,8 +53,8 @@ func (p *program) about(s *importer.Summary) []string {
 			unread = append(unread, from.Name)
 		}
 	}
-	all := []string{fmt.Sprintf("%s; %s of %s numbers, as in the program, train; of %s, training moves %d",
-		s.Layers(), units.Count(trained, "parameter"), humanize.Comma(elements), units.Count(buffers, "buffer"), kept)}
+	all := []string{fmt.Sprintf("%s; %s of %s numbers train, as in PyTorch; %d of %s move",
+		s.Layers(), units.Count(trained, "parameter"), humanize.Comma(elements), kept, units.Count(buffers, "buffer"))}
 	if len(unread) > 0 {
 		all = append(all, fmt.Sprintf("the logits do not depend on %s, which is no part of the model here: %s", units.Count(len(unread), "parameter"), named(unread)))
 	}

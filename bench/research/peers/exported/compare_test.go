@@ -11,16 +11,21 @@ import (
 	"testing"
 )
 
-// fixtures are the small models of torch_onnx.py, which the tests of models/onnx read too.
-const fixtures = "../../../../models/onnx/testdata"
+// fixtures are the small models of torch_export.py, which the tests of the formats' packages read too.
+const (
+	fixtures = "../../../../models/onnx/testdata"
+	archives = "../../../../models/torchexport/testdata"
+)
 
 // Losses of small models are those that PyTorch has computed.
 func TestSmallModelsArePyTorchs(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"tiny", "branches", "skips", "sdpa", "written", "modules"} {
-		r := same(t, filepath.Join(fixtures, name))
-		if moved := r.Losses[0] - r.Losses[steps-1]; moved < 0.1 {
-			t.Errorf("%s: PyTorch's loss falls by %v alone: wrong gradients would not show", name, moved)
+		for _, folder := range []string{fixtures, archives} {
+			r := same(t, filepath.Join(folder, name))
+			if moved := r.Losses[0] - r.Losses[steps-1]; moved < 0.1 {
+				t.Errorf("%s: PyTorch's loss falls by %v alone: wrong gradients would not show", name, moved)
+			}
 		}
 	}
 }
@@ -51,10 +56,13 @@ func TestTorchvisionsModelsArePyTorchs(t *testing.T) {
 	for _, name := range torchvisions {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()
-			if out, err := exec.Command(python, "../src/torch_onnx.py", name, folder).CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
+			for _, format := range []string{"onnx", "pt2"} {
+				folder := filepath.Join(folder, format)
+				if out, err := exec.Command(python, "../src/torch_export.py", name, folder, "--format", format).CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				same(t, folder)
 			}
-			same(t, folder)
 		})
 	}
 }

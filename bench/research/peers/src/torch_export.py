@@ -1,17 +1,21 @@
-"""Models of images and small transformers in PyTorch, exported as ONNX files, to compare ours with.
+"""Models of images and small transformers in PyTorch, exported as .pt2 archives or ONNX files, to compare ours with.
 
-    python3 torch_onnx.py MODEL OUT [--steps 3] [--rate R] [--image N] [--batch N]
+    python3 torch_export.py MODEL OUT [--format pt2] [--steps 3] [--rate R] [--image N] [--batch N] [--small]
 
 MODEL is one of torchvision's, with 10 classes, or one of this file: tiny, branches and skips read images, the decoders (sdpa, written,
 module) and the encoder tokens. Draws weights, samples and labels from a seed and takes steps of gradient descent on the same batch. OUT
-is a folder: model.onnx is the model before the first step, as the classical exporter (dynamo=False) writes it in training mode, images.f32
-the images (N,C,H,W), reference.json tokens, labels and losses. Dropout is off: its random numbers are not ours.
+is a folder: model.pt2 or model.onnx is the model before the first step, in training mode, as torch.export.save or the classical ONNX
+exporter (dynamo=False) writes it. images.f32 has the images (N,C,H,W), reference.json tokens, labels and losses. Dropout and stochastic
+depth are off: their random numbers are not ours. Where no rate is given, steady chooses one. --small compresses an archive, and leaves out the
+sample inputs and the folders of this machine.
 """
 import argparse
 import copy
 import json
 import pathlib
+import re
 import warnings
+import zipfile
 
 import torch
 import torch.nn.functional as F
@@ -166,13 +170,13 @@ class Encoder(Modules):
 
 OWN = {"tiny": Tiny, "branches": Branches, "skips": Skips, "sdpa": Decoder, "written": Written, "modules": Modules, "encoder": Encoder}
 
-# Image, batch and rate of each, where they are not 64, 4 and 1e-4. Deep models with norms of few pixels have gradients of norm 1000 and more:
+# Image, batch and rate of each, where they are not 64, 4 and a steady one. Deep models with norms of few pixels have gradients of norm 1000 and more:
 # at a rate of 1e-5 the third loss of ResNet-50 differs by 5 % between PyTorch and itself with other kernels, or in float64.
 SIZES = {
     "tiny": (16, 2, 0.05), "branches": (8, 2, 0.1), "skips": (8, 2, 0.5), "alexnet": (224, 2, 0.01), "vgg11": (224, 2, 1e-3), "vgg11_bn": (224, 2, 3e-5),
     "resnet50": (64, 4, 1e-8), "resnext50_32x4d": (64, 4, 1e-8), "mnasnet0_5": (64, 4, 1e-8),
     "mobilenet_v2": (64, 4, 1e-6), "sdpa": (0, 3, 0.5), "written": (0, 3, 0.5), "modules": (0, 3, 0.1), "encoder": (0, 3, 0.1),
-    "inception_v3": (139, 4, 1e-8), "squeezenet1_1": (128, 2, 0.01), "googlenet": (78, 4, 1e-6),
+    "inception_v3": (139, 4, 1e-8), "maxvit_t": (224, 2, None), "squeezenet1_1": (128, 2, 0.01), "googlenet": (78, 4, 1e-6),
 }
 
 
@@ -180,11 +184,33 @@ def build(name):
     if name in OWN:
         return OWN[name]()
     import torchvision
-    more = {"aux_logits": False, "init_weights": True} if name in ("inception_v3", "googlenet") else {}
+    more = {"aux_logits": False, "init_weights": True} if name in ("inception_v3", "googlenet") else {"image_size": 64} if name.startswith("vit_") else {}
     return getattr(torchvision.models, name)(num_classes=10, **more)
 
 
-def export(model, samples, path):
+def export(model, samples, out, format, small):
+    if format == "onnx":
+        export_onnx(model, samples, str(out / "model.onnx"))
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.export.save(torch.export.export(model.train(), (samples,), strict=False), out / "model.pt2")
+    if small:
+        repack(out / "model.pt2")
+
+
+def repack(path):
+    """Compresses an archive, leaves out its sample inputs, and shortens the paths of the user's files."""
+    with zipfile.ZipFile(path) as z:
+        entries = [(name, z.read(name)) for name in z.namelist() if not name.endswith("sample_inputs/model.pt")]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
+        for name, data in entries:
+            if name.endswith("models/model.json"):
+                data = re.sub(r'File \\"[^"]*?((?:site-packages/)?[^/"]*(?:(?<=site-packages/)[^"]*)?)\\"', r'File \\"/\1\\"', data.decode()).encode()
+            z.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+
+
+def export_onnx(model, samples, path):
     open_axes = {Branches: {0: "n"}, Written: {0: "n", 1: "t"}}.get(type(model))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -192,6 +218,29 @@ def export(model, samples, path):
             model, (samples,), path, input_names=["samples"], output_names=["logits"], training=torch.onnx.TrainingMode.TRAINING,
             do_constant_folding=False, dynamo=False, opset_version=17, dynamic_axes=open_axes and {"samples": open_axes},
         )
+
+
+def descend(model, samples, labels, rate, steps):
+    """The losses of steps of gradient descent."""
+    descent, losses = torch.optim.SGD(model.parameters(), lr=rate), []
+    for _ in range(steps):
+        descent.zero_grad()
+        loss = F.cross_entropy(model(samples).flatten(0, -2), labels.flatten())
+        loss.backward()
+        descent.step()
+        losses.append(loss.item())
+    return losses
+
+
+def steady(model, samples, labels, steps):
+    """The largest rate, of four powers of ten, at which rounding does not grow: PyTorch's losses in float32 and float64 are within 2e-5."""
+    for power in range(2, 10, 2):
+        rate = 10.0 ** -power
+        single = descend(copy.deepcopy(model), samples, labels, rate, steps)
+        double = descend(copy.deepcopy(model).double(), samples.double() if samples.is_floating_point() else samples, labels, rate, steps)
+        if all(abs(a - b) <= 2e-5 * abs(b) for a, b in zip(single, double)):
+            return rate
+    raise SystemExit("no rate is steady")
 
 
 def main():
@@ -202,6 +251,8 @@ def main():
     p.add_argument("--rate", type=float)
     p.add_argument("--image", type=int)
     p.add_argument("--batch", type=int)
+    p.add_argument("--format", choices=("pt2", "onnx"), default="pt2")
+    p.add_argument("--small", action="store_true")
     a = p.parse_args()
     torch.manual_seed(1)
     torch.use_deterministic_algorithms(True)
@@ -211,8 +262,10 @@ def main():
             m.p = 0.0
         if isinstance(m, nn.MultiheadAttention):
             m.dropout = 0.0
-    image, batch, rate = SIZES.get(a.model, (64, 4, 1e-4))
-    image, batch, rate = a.image or image, a.batch or batch, a.rate or rate
+        if type(m).__name__ == "StochasticDepth":
+            m.p = 0.0
+    image, batch, rate = SIZES.get(a.model, (64, 4, None))
+    image, batch, rate = a.image or image, a.batch or batch, rate if a.rate is None else a.rate
     tokens = hasattr(model, "vocabulary")
     if tokens:
         image, classes = model.length, model.vocabulary
@@ -221,18 +274,14 @@ def main():
         classes = 10
         samples, labels = torch.randn(batch, 3, image, image), torch.randint(classes, (batch,))
     a.out.mkdir(parents=True, exist_ok=True)
-    export(copy.deepcopy(model), samples, str(a.out / "model.onnx"))  # which runs it, and so moves running statistics
-    descent, losses = torch.optim.SGD(model.parameters(), lr=rate), []
-    for _ in range(a.steps):
-        descent.zero_grad()
-        loss = F.cross_entropy(model(samples).flatten(0, -2), labels.flatten())
-        loss.backward()
-        descent.step()
-        losses.append(loss.item())
+    export(copy.deepcopy(model), samples, a.out, a.format, a.small)  # which may run it, and so move running statistics
+    if a.steps:
+        rate = rate or steady(model, samples, labels, a.steps)
+    losses = descend(model, samples, labels, rate or 0, a.steps)
     if not tokens:
         (a.out / "images.f32").write_bytes(samples.numpy().tobytes())
     (a.out / "reference.json").write_text(json.dumps({
-        "model": a.model, "torch": torch.__version__, "image": image, "batch": batch, "classes": classes, "rate": rate, "labels": labels.flatten().tolist(), "losses": losses,
+        "model": a.model, "torch": torch.__version__, "image": image, "batch": batch, "classes": classes, "rate": rate or 0, "labels": labels.flatten().tolist(), "losses": losses,
         "tokens": samples.flatten().tolist() if tokens else None,
         "parameters": sum(p.numel() for p in model.parameters()),
     }))

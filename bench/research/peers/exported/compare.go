@@ -15,7 +15,8 @@ import (
 
 	"plimsoll/bench/research/peers/internal/storeall"
 	"plimsoll/models"
-	_ "plimsoll/models/onnx" // reads the files
+	_ "plimsoll/models/onnx"        // reads .onnx files
+	_ "plimsoll/models/torchexport" // and .pt2 archives
 )
 
 // What PyTorch's losses and ours may differ by, as a share of them.
@@ -64,12 +65,19 @@ func compare(folder string) (r *result, err error) {
 		return nil, err
 	}
 	ref := &reference{}
-	if err := json.Unmarshal(text, ref); err != nil || len(ref.Losses) == 0 || len(ref.Labels) != max(ref.Batch, len(ref.Tokens)) {
-		return nil, fmt.Errorf("%s: reference.json: %d losses, %d labels: %w", folder, len(ref.Losses), len(ref.Labels), errors.Join(err))
+	if err := json.Unmarshal(text, ref); err != nil {
+		return nil, fmt.Errorf("%s: reference.json: %w", folder, err)
 	}
-	m, err := models.New(filepath.Join(folder, "model.onnx"), models.Config{Batch: ref.Batch, Image: ref.Image, Classes: ref.Classes})
+	file, err := modelIn(folder)
 	if err != nil {
 		return nil, err
+	}
+	m, err := models.New(file, models.Config{Batch: ref.Batch, Image: ref.Image, Classes: ref.Classes})
+	if err != nil {
+		return nil, err
+	}
+	if len(ref.Losses) == 0 || len(ref.Labels) != max(ref.Batch, len(ref.Tokens)) {
+		return nil, fmt.Errorf("%s: reference.json: %d losses, %d labels", folder, len(ref.Losses), len(ref.Labels))
 	}
 	if n := m.ParamCount(); n != ref.Parameters {
 		return nil, fmt.Errorf("%s: our model has %d parameters, PyTorch's %d", folder, n, ref.Parameters)
@@ -87,6 +95,15 @@ func compare(folder string) (r *result, err error) {
 		}
 	}
 	return r, r.train(e, images)
+}
+
+// modelIn returns the file of a folder that is a model, whatever its format.
+func modelIn(folder string) (string, error) {
+	all, err := filepath.Glob(filepath.Join(folder, "model.*"))
+	if err != nil || len(all) != 1 {
+		return "", fmt.Errorf("%s has %d models, want one, model.pt2 or model.onnx: %w", folder, len(all), errors.Join(err))
+	}
+	return all[0], nil
 }
 
 // train takes PyTorch's steps, and compares.
