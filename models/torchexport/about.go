@@ -55,10 +55,27 @@ func (p *program) about(s *importer.Summary) []string {
 	}
 	all := []string{fmt.Sprintf("%s; %s of %s numbers train, as in PyTorch; %d of %s move",
 		s.Layers(), units.Count(trained, "parameter"), humanize.Comma(elements), kept, units.Count(buffers, "buffer"))}
+	if off := p.dropoutsOff(); off > 0 {
+		all = append(all, fmt.Sprintf("exported in evaluation mode, with %s off: export model.train() to train with dropout", units.Count(off, "dropout")))
+	}
 	if len(unread) > 0 {
 		all = append(all, fmt.Sprintf("the logits do not depend on %s, which is no part of the model here: %s", units.Count(len(unread), "parameter"), named(unread)))
 	}
 	return all
+}
+
+// dropoutsOff counts dropouts that have a probability and are off.
+func (p *program) dropoutsOff() (n int) {
+	for _, node := range p.Module.Graph.Nodes {
+		c := &call{args: map[string]argument{}, read: map[string]bool{}}
+		for _, in := range node.Inputs {
+			c.args[in.Name] = in.Arg
+		}
+		if strings.TrimSuffix(node.op(), "_") == "dropout" && !c.bool("train", false) && c.float("p", 0.5) > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // mostNamed bounds how many parameters a sentence names.

@@ -336,6 +336,19 @@ func TestWhatIsReadIsSaid(t *testing.T) {
 	}
 }
 
+// A model that was exported in evaluation mode has no dropout, which is said.
+func TestDropoutsThatAreOffAreSaid(t *testing.T) {
+	t.Parallel()
+	f, err := Read("my.pt2", changed(t, "modules", model, `"train", "arg": {"as_bool": true}`, `"train", "arg": {"as_bool": false}`))
+	if err != nil || len(f.About) != 1 {
+		t.Errorf("of a probability of 0: %q, %v", f.About, err)
+	}
+	f, err = Read("my.pt2", changed(t, "modules", model, `"p", "arg": {"as_float": 0.0}`, `"p", "arg": {"as_float": 0.5}`, `"train", "arg": {"as_bool": true}`, `"train", "arg": {"as_bool": false}`))
+	if err != nil || len(f.About) != 2 || !strings.HasPrefix(f.About[1], "exported in evaluation mode, with 1 dropout off") {
+		t.Errorf("%q, %v", f.About, err)
+	}
+}
+
 // Any batch will do, and other images where no weight depends on their size.
 func TestSizes(t *testing.T) {
 	t.Parallel()

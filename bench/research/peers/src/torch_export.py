@@ -1,13 +1,13 @@
 """Models of images and small transformers in PyTorch, exported as .pt2 archives or ONNX files, to compare ours with.
 
-    python3 torch_export.py MODEL OUT [--format pt2] [--steps 3] [--rate R] [--image N] [--batch N] [--small]
+    python3 torch_export.py MODEL OUT [--format pt2] [--steps 3] [--rate R] [--image N] [--batch N] [--small] [--keep]
 
 MODEL is one of torchvision's, with 10 classes, or one of this file: tiny, branches and skips read images, the decoders (sdpa, written,
 module) and the encoder tokens. Draws weights, samples and labels from a seed and takes steps of gradient descent on the same batch. OUT
 is a folder: model.pt2 or model.onnx is the model before the first step, in training mode, as torch.export.save or the classical ONNX
 exporter (dynamo=False) writes it. images.f32 has the images (N,C,H,W), reference.json tokens, labels and losses. Dropout and stochastic
 depth are off: their random numbers are not ours. Where no rate is given, steady chooses one. --small compresses an archive, and leaves out the
-sample inputs and the folders of this machine.
+sample inputs and the folders of this machine. --keep keeps a file of the same model that is there already.
 """
 import argparse
 import copy
@@ -174,7 +174,7 @@ OWN = {"tiny": Tiny, "branches": Branches, "skips": Skips, "sdpa": Decoder, "wri
 # at a rate of 1e-5 the third loss of ResNet-50 differs by 5 % between PyTorch and itself with other kernels, or in float64.
 SIZES = {
     "tiny": (16, 2, 0.05), "branches": (8, 2, 0.1), "skips": (8, 2, 0.5), "alexnet": (224, 2, 0.01), "vgg11": (224, 2, 1e-3), "vgg11_bn": (224, 2, 3e-5),
-    "resnet50": (64, 4, 1e-8), "resnext50_32x4d": (64, 4, 1e-8), "mnasnet0_5": (64, 4, 1e-8),
+    "resnet50": (64, 4, 1e-8), "resnext50_32x4d": (64, 4, 1e-8), "mnasnet0_5": (64, 4, 1e-8), "resnet18": (64, 4, 1e-4), "regnet_x_400mf": (64, 4, 3e-8), "densenet121": (64, 4, 1e-4),
     "mobilenet_v2": (64, 4, 1e-6), "sdpa": (0, 3, 0.5), "written": (0, 3, 0.5), "modules": (0, 3, 0.1), "encoder": (0, 3, 0.1),
     "inception_v3": (139, 4, 1e-8), "maxvit_t": (224, 2, None), "squeezenet1_1": (128, 2, 0.01), "googlenet": (78, 4, 1e-6),
 }
@@ -253,6 +253,7 @@ def main():
     p.add_argument("--batch", type=int)
     p.add_argument("--format", choices=("pt2", "onnx"), default="pt2")
     p.add_argument("--small", action="store_true")
+    p.add_argument("--keep", action="store_true")
     a = p.parse_args()
     torch.manual_seed(1)
     torch.use_deterministic_algorithms(True)
@@ -274,7 +275,8 @@ def main():
         classes = 10
         samples, labels = torch.randn(batch, 3, image, image), torch.randint(classes, (batch,))
     a.out.mkdir(parents=True, exist_ok=True)
-    export(copy.deepcopy(model), samples, a.out, a.format, a.small)  # which may run it, and so move running statistics
+    if not a.keep:
+        export(copy.deepcopy(model), samples, a.out, a.format, a.small)  # which may run it, and so move running statistics
     if a.steps:
         rate = rate or steady(model, samples, labels, a.steps)
     losses = descend(model, samples, labels, rate or 0, a.steps)

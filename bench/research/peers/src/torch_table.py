@@ -37,7 +37,7 @@ def row(program, out, name):
     if "0 losses" not in read.stderr:  # it is refused before its losses are looked at
         reason = last_line(read.stderr).split("model.pt2: ")[-1].split("; ")[0]
         return [name, "yes", "no", reason, "", "", ""]
-    error = export(name, folder)
+    error = export(name, folder, "--keep")
     if error:
         return [name, "yes", "yes", error, "", "", ""]
     reference = json.loads((folder / "reference.json").read_text())
