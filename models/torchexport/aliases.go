@@ -55,7 +55,7 @@ func (a *aliases) follow(n *node, inputs []string) {
 	}
 	for _, out := range n.outputs() {
 		a.add(out)
-		if len(inputs) > 0 && (changes(op) || views[op]) {
+		if len(inputs) > 0 && (changes(op) || views[op]) && !n.dropsOut() {
 			root := a.root[inputs[0]]
 			a.root[out], a.version[out] = root, a.version[inputs[0]]
 			if changes(op) {
@@ -63,6 +63,15 @@ func (a *aliases) follow(n *node, inputs []string) {
 			}
 		}
 	}
+}
+
+// dropsOut reports whether a node is a dropout that makes a tensor of its own: one that is off returns its input.
+func (n *node) dropsOut() bool {
+	if n.op() != "dropout" {
+		return false
+	}
+	c := newCall(n)
+	return c.bool("train", false) && c.float("p", 0.5) > 0
 }
 
 // change notes that a value's memory is changed.

@@ -20,15 +20,22 @@ type call struct {
 	err  error
 }
 
+// newCall returns a call that can read a node's arguments.
+func newCall(n *node) *call {
+	c := &call{node: n, args: map[string]argument{}, read: map[string]bool{}}
+	for _, in := range n.Inputs {
+		c.args[in.Name] = in.Arg
+	}
+	return c
+}
+
 // errUnknownOp is the refusal of an op that there is no rule for.
 var errUnknownOp = errors.New("the op is not supported")
 
 // add lowers a node. One that cannot be becomes a node with its reason, which is refused where the output needs it.
 func (l *lowering) add(n *node) {
-	c := &call{lowering: l, node: n, args: map[string]argument{}, read: map[string]bool{}}
-	for _, in := range n.Inputs {
-		c.args[in.Name] = in.Arg
-	}
+	c := newCall(n)
+	c.lowering = l
 	inputs, outputs := c.tensors(), n.outputs()
 	for _, in := range inputs {
 		if l.aliases.stale(in) {
