@@ -188,10 +188,10 @@ func attentionOf(c *call) (*value, error) {
 	s := &scores{queries: q, keys: k, scale: scale, causal: c.int("causal", 0) != 0}
 	if mask := c.at(3); mask != nil {
 		t := q.step.desc.Shape[1]
-		if mask.mask == nil {
+		if mask.asMask() == nil {
 			return nil, fmt.Errorf("the mask is no constant square matrix with one number up to the diagonal and one behind it, which alone is supported")
 		}
-		x, err := c.masked(&value{scores: s, shape: []int{t, t}, from: c.Node}, mask.mask)
+		x, err := c.masked(&value{scores: s, shape: []int{t, t}, from: c.Node}, mask.asMask())
 		if err != nil {
 			return nil, err
 		}
@@ -218,11 +218,6 @@ func (c *call) masked(x *value, m *mask) (*value, error) {
 	s := *x.scores
 	if k := len(m.dims); s.soft || m.n != last(x.shape) || m.dims[k-1] != m.n || m.dims[k-2] != m.n {
 		return nil, fmt.Errorf("a mask of %v is not one of scores of %v", m.dims, x.shape)
-	}
-	for _, d := range m.dims[:len(m.dims)-2] {
-		if d != 1 {
-			return nil, fmt.Errorf("a mask of %v is not the same for all heads, which is not supported", m.dims)
-		}
 	}
 	switch {
 	case m.low == 0 && m.high == 0:
@@ -309,10 +304,10 @@ func where(c *call) (*value, error) {
 		})
 	}
 	hide, x, y := c.at(0), c.at(1), c.at(2)
-	if hide == nil || hide.mask == nil || x == nil || y == nil {
+	if hide == nil || hide.asMask() == nil || x == nil || y == nil {
 		return nil, fmt.Errorf("only of constants, and of attention's scores with a constant mask, is supported")
 	}
-	m := *hide.mask
+	m := *hide.asMask()
 	if x.scores != nil { // it says what is seen
 		x, y = y, x
 		m.low, m.high = 1-m.low, 1-m.high

@@ -226,6 +226,9 @@ func (c *call) embedding(x, at *value, axis int) (*value, error) {
 		op := kernels.Embedding{Vocabulary: int(x.tensor.Dims[0]), Width: int(x.tensor.Dims[1]), To: c.config.DType.Stored()}
 		return c.push(c.Node, op, asImage, []source{from}, at)
 	}
+	if k := len(at.dims); k > 0 && at.dims[k-1] != len(at.numbers) {
+		return nil, fmt.Errorf("rows of a table by constants of %v, and only one for each position is supported", at.dims)
+	}
 	for i, v := range at.numbers {
 		if v != float64(i) {
 			return nil, fmt.Errorf("rows %v of a table, and only the first ones, in order, are supported", at.numbers[:min(len(at.numbers), 8)])

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -20,20 +21,12 @@ func (c *call) constantInputs(n int) (all []*value, constant bool) {
 	return all, len(all) == n
 }
 
-// computed is a function of constants, element by element; one number goes with each of a list, or with a mask.
+// computed is a function of constants, element by element; extents of 1 are repeated, as PyTorch does.
 func (c *call) computed(f func(v []float64) float64) (*value, error) {
 	all, _ := c.constantInputs(len(c.In))
-	out, n := &value{}, 1
-	for _, v := range all {
-		switch {
-		case v.mask != nil:
-			out.mask = v.mask
-		case len(v.numbers) >= n && (len(v.numbers) > 1 || len(v.dims) > len(out.dims)):
-			n, out.dims = len(v.numbers), v.dims
-		}
-	}
 	args := make([]float64, len(all))
-	if out.mask != nil {
+	if m := oneMask(all); m != nil {
+		out := &value{mask: m}
 		return out, c.halves(out, all, func(high bool) float64 {
 			for k, v := range all {
 				args[k] = v.half(high)
@@ -41,29 +34,47 @@ func (c *call) computed(f func(v []float64) float64) (*value, error) {
 			return f(args)
 		})
 	}
-	out.numbers = make([]float64, n)
-	for i := range n {
-		for k, v := range all {
-			if len(v.numbers) != n && len(v.numbers) != 1 {
-				return nil, fmt.Errorf("constants of %d and %d elements", n, len(v.numbers))
-			}
-			args[k] = v.numbers[i%len(v.numbers)]
+	var dims []int
+	for i, v := range all {
+		var err error
+		if all[i], err = v.dense(); err != nil {
+			return nil, err
 		}
-		out.numbers[i] = f(args)
+		if dims, err = broadcast(dims, all[i].dims); err != nil {
+			return nil, err
+		}
 	}
-	return out, nil
+	return filled(dims, func(indices []int) float64 {
+		for k, v := range all {
+			args[k] = v.numbers[v.at(indices)]
+		}
+		return f(args)
+	})
+}
+
+// oneMask returns a mask of constants that are masks of its size and numbers; nil: there is none, or there are others.
+func oneMask(all []*value) (m *mask) {
+	for _, v := range all {
+		switch {
+		case v.mask == nil && len(v.numbers) != 1, v.mask != nil && m != nil && (v.mask.n != m.n || !slices.Equal(v.mask.dims, m.dims)):
+			return nil
+		case v.mask != nil:
+			m = v.mask
+		}
+	}
+	return m
 }
 
 // halves computes a mask from masks of one size and numbers.
 func (c *call) halves(out *value, all []*value, f func(high bool) float64) error {
 	for _, v := range all {
-		if v.mask == nil && len(v.numbers) != 1 || v.mask != nil && v.mask.n != out.mask.n {
-			return fmt.Errorf("a mask of %v and other constants that are neither numbers nor of its size", out.mask.dims)
+		if v.mask == nil && len(v.dims) > len(out.mask.dims) {
+			return fmt.Errorf("a mask of %v and a constant of %v", out.mask.dims, v.dims)
 		}
 	}
 	m := *out.mask
 	m.low, m.high = f(false), f(true)
-	out.mask, out.dims = &m, nil
+	out.mask = &m
 	return nil
 }
 
@@ -139,24 +150,44 @@ func gather(c *call) (*value, error) {
 	case x == nil || at == nil:
 	case x.tensor != nil && len(x.tensor.Dims) == 2 && x.tensor.DType == Float32:
 		return c.embedding(x, at, axis)
-	case x.numbers != nil && at.numbers != nil && axis == 0:
-		return picked(x, at)
+	case x.numbers != nil && at.numbers != nil:
+		return picked(x, at, axis)
 	case x.shape != nil && len(at.numbers) == 1 && len(at.dims) == 0:
 		return c.index(axis, int(max(min(at.numbers[0], MostBytes), -MostBytes)))
 	}
 	return nil, fmt.Errorf("only of constants, of tables by tokens, and of one index of a sequence is supported")
 }
 
-func picked(x, at *value) (*value, error) {
-	v := &value{numbers: []float64{}, dims: at.dims}
-	for _, i := range at.numbers {
-		k := positive(int(max(min(i, math.MaxInt32), -math.MaxInt32)), len(x.numbers))
-		if k < 0 || k >= len(x.numbers) || len(x.dims) != 1 {
-			return nil, fmt.Errorf("there is no element %v of shape %v", i, x.dims)
-		}
-		v.numbers = append(v.numbers, x.numbers[k])
+// picked takes indices out of an axis of a constant.
+func picked(x, at *value, axis int) (*value, error) {
+	if axis = positive(axis, len(x.dims)); axis < 0 || axis >= len(x.dims) {
+		return nil, fmt.Errorf("axis %d of %v", axis, x.dims)
 	}
-	return v, nil
+	n, k := x.dims[axis], len(at.dims)
+	places, err := indicesOf(at, n)
+	if err != nil {
+		return nil, err
+	}
+	from := make([]int, len(x.dims))
+	return filled(slices.Concat(x.dims[:axis], at.dims, x.dims[axis+1:]), func(indices []int) float64 {
+		copy(from, indices[:axis])
+		from[axis] = places[at.at(indices[axis:axis+k])]
+		copy(from[axis+1:], indices[axis+k:])
+		return x.numbers[x.at(from)]
+	})
+}
+
+// indicesOf returns a constant as indices of an axis of n, from the front.
+func indicesOf(at *value, n int) ([]int, error) {
+	all := make([]int, len(at.numbers))
+	for i, v := range at.numbers {
+		if k := positive(int(max(min(v, math.MaxInt32), -math.MaxInt32)), n); k >= 0 && k < n {
+			all[i] = k
+			continue
+		}
+		return nil, fmt.Errorf("there is no element %v of an axis of %d", v, n)
+	}
+	return all, nil
 }
 
 // sliced takes a range out of a list, a mask or an axis of a sequence.
@@ -183,9 +214,16 @@ func sliced(c *call) (*value, error) {
 	switch {
 	case x.mask != nil:
 		return x.mask.part(positive(axis, len(x.mask.dims)), clip)
-	case x.numbers != nil && len(x.dims) == 1 && positive(axis, 1) == 0:
-		from, to := clip(len(x.numbers))
-		return &value{numbers: append([]float64{}, x.numbers[from:to]...), dims: []int{to - from}}, nil
+	case x.numbers != nil && positive(axis, len(x.dims)) >= 0 && positive(axis, len(x.dims)) < len(x.dims):
+		axis = positive(axis, len(x.dims))
+		from, to := clip(x.dims[axis])
+		dims := slices.Clone(x.dims)
+		dims[axis] = to - from
+		return filled(dims, func(indices []int) float64 {
+			at := slices.Clone(indices)
+			at[axis] += from
+			return x.numbers[x.at(at)]
+		})
 	}
 	v, err := c.sequence()
 	if err != nil {
@@ -225,10 +263,11 @@ func unsqueeze(c *call) (*value, error) {
 	x := c.at(0)
 	switch {
 	case x != nil && x.numbers != nil:
-		if len(x.numbers) != 1 && len(x.dims) > 1 {
-			return nil, fmt.Errorf("of constants of %v is not supported", x.dims)
+		axes, err := c.axes(len(x.dims) + 1)
+		if err != nil || len(axes) != 1 || len(x.dims) >= MostAxes {
+			return nil, fmt.Errorf("axes %v of constants of %v, and only one is supported: %w", axes, x.dims, errors.Join(err))
 		}
-		return &value{numbers: x.numbers, dims: append([]int{1}, x.dims...)[:max(len(x.dims), 1)]}, nil
+		return &value{numbers: x.numbers, dims: slices.Insert(slices.Clone(x.dims), axes[0], 1)}, nil
 	case x != nil && x.mask != nil:
 		m := *x.mask
 		m.dims = append([]int{1}, m.dims...)
@@ -259,8 +298,8 @@ func unsqueeze(c *call) (*value, error) {
 // squeeze takes the axes of 1 away, of constants, of N,C,1,1 or of a sequence.
 func squeeze(c *call) (*value, error) {
 	x := c.at(0)
-	if x != nil && x.numbers != nil && len(x.numbers) == 1 {
-		return &value{numbers: x.numbers}, nil
+	if x != nil && x.numbers != nil {
+		return c.squeezed(x)
 	}
 	if x == nil || x.shape == nil {
 		return nil, fmt.Errorf("input 0 is no tensor that follows from the model's input")
@@ -285,6 +324,22 @@ func squeeze(c *call) (*value, error) {
 	return c.seen(v), nil
 }
 
+// squeezed takes axes of 1 away from a constant.
+func (c *call) squeezed(x *value) (*value, error) {
+	axes, err := c.axes(len(x.dims))
+	if err != nil {
+		return nil, err
+	}
+	dims := slices.Clone(x.dims)
+	for _, axis := range slices.Backward(axes) {
+		if dims[axis] != 1 {
+			return nil, fmt.Errorf("axes %v of a constant of %v are not 1", axes, x.dims)
+		}
+		dims = slices.Delete(dims, axis, axis+1)
+	}
+	return &value{numbers: x.numbers, dims: dims}, nil
+}
+
 // cast leaves constants what they are, and tensors of float32.
 func cast(c *call) (*value, error) {
 	to := DType(c.int("to", 0))
@@ -297,7 +352,7 @@ func cast(c *call) (*value, error) {
 		return c.computed(func(v []float64) float64 { return math.Trunc(v[0]) })
 	case x.numbers != nil || x.mask != nil:
 		return x, nil
-	case x.shape != nil && to == Float32 && !c.tokens(x):
+	case (x.shape != nil && !c.tokens(x) || x.table != nil) && to == Float32:
 		return x, nil
 	}
 	return nil, fmt.Errorf("to %v is not supported of what is no constant", to)
@@ -310,12 +365,20 @@ func expand(c *call) (*value, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case isNumber(x):
+	case isNumber(x) && len(x.dims) <= len(shape):
 		return repeated(x.numbers[0], shape)
-	case x != nil && x.mask != nil && len(shape) >= 2 && extents(shape) == x.mask.n*x.mask.n:
-		return x, nil
+	case x != nil && x.mask != nil && len(shape) >= len(x.mask.dims) && len(shape) <= MostAxes && slices.Equal(shape[len(shape)-2:], x.mask.dims[len(x.mask.dims)-2:]):
+		m := *x.mask
+		m.dims = shape
+		return &value{mask: &m}, nil
+	case x != nil && x.numbers != nil:
+		dims, err := broadcast(x.dims, shape)
+		if err != nil {
+			return nil, err
+		}
+		return filled(dims, func(indices []int) float64 { return x.numbers[x.at(indices)] })
 	}
-	return nil, fmt.Errorf("only of one constant is supported")
+	return nil, fmt.Errorf("only of constants is supported")
 }
 
 // constantOfShape is a number, as often as a shape has elements.
@@ -349,10 +412,7 @@ func repeated(x float64, shape []int) (*value, error) {
 	if m := square(shape, x, x); m != nil {
 		return &value{mask: m}, nil
 	}
-	if n > MostElements || len(shape) > 1 && n > 1 {
-		return nil, fmt.Errorf("a constant of shape %v is neither a list nor a square matrix", shape)
-	}
-	return &value{numbers: slices.Repeat([]float64{x}, n), dims: shape}, nil
+	return filled(shape, func([]int) float64 { return x })
 }
 
 // ranged is the numbers from one to another.

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -38,6 +39,8 @@ func init() { // they look each other up
 		"Sigmoid":  of(ofOne(func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }), ""),
 		"Constant": of(constant, "value value_float value_int value_ints"), "ConstantOfShape": of(constantOfShape, "value"), "Shape": of(shapeOf, "start"),
 		"Expand": of(expand, ""), "Range": of(ranged, ""), "Trilu": of(trilu, "upper"), "Where": of(where, ""), "Not": of(not, ""), "Mod": of(mod, "fmod"),
+		"cumsum": of(cumSum, "axis"), "index": of(indexed, ""), "not_equal": of(truth(func(x, y float64) bool { return x != y }), ""),
+		"And": of(truth(func(x, y float64) bool { return x != 0 && y != 0 }), ""), "Or": of(truth(func(x, y float64) bool { return x != 0 || y != 0 }), ""),
 		"Equal": of(truth(func(x, y float64) bool { return x == y }), ""), "Less": of(truth(func(x, y float64) bool { return x < y }), ""),
 		"Greater":        of(truth(func(x, y float64) bool { return x > y }), ""),
 		"LessOrEqual":    of(truth(func(x, y float64) bool { return x <= y }), ""),
@@ -420,8 +423,8 @@ func add(c *call) (*value, error) {
 		if v, is, err := c.positions(i, 1-i); is || err != nil {
 			return v, err
 		}
-		if x, y := c.at(i), c.at(1-i); x != nil && y != nil && x.scores != nil && y.mask != nil {
-			return c.masked(x, y.mask)
+		if x, y := c.at(i), c.at(1-i); x != nil && y != nil && x.scores != nil && y.asMask() != nil {
+			return c.masked(x, y.asMask())
 		}
 	}
 	return ofTwo(func(x, y float64) float64 { return x + y }, kernels.Add{})(c)
@@ -429,8 +432,8 @@ func add(c *call) (*value, error) {
 
 func concat(c *call) (*value, error) {
 	axis := c.int("axis", 0)
-	if all, constants := c.concatConstants(); constants {
-		return all, nil
+	if all, constant := c.constantInputs(len(c.In)); constant && len(all) > 0 && !slices.ContainsFunc(all, func(v *value) bool { return v.numbers == nil }) {
+		return joined(listed(all), axis)
 	}
 	var in []*value
 	for i := range c.In {
@@ -444,6 +447,16 @@ func concat(c *call) (*value, error) {
 		in = append(in, x)
 	}
 	return c.join(in)
+}
+
+// listed makes lists of one of numbers without axes, as symbols are.
+func listed(all []*value) []*value {
+	for i, v := range all {
+		if len(v.dims) == 0 && len(v.numbers) == 1 {
+			all[i] = &value{numbers: v.numbers, dims: []int{1}}
+		}
+	}
+	return all
 }
 
 // join is Concat. Where it begins with all that an earlier one joins, as each layer of a DenseNet does, it begins with that one: what
@@ -466,20 +479,6 @@ func (c *call) join(in []*value) (*value, error) {
 	return v, err
 }
 
-// concatConstants joins constants; false: there are others.
-func (c *call) concatConstants() (*value, bool) {
-	all := &value{numbers: []float64{}}
-	for i := range c.In {
-		x := c.at(i)
-		if x == nil || x.numbers == nil || len(all.numbers) > MostElements {
-			return nil, false
-		}
-		all.numbers = append(all.numbers, x.numbers...)
-	}
-	all.dims = []int{len(all.numbers)}
-	return all, true
-}
-
 func flatten(c *call) (*value, error) {
 	c.only("axis", 1)
 	x, err := c.tensor(0)
@@ -494,7 +493,7 @@ func reshape(c *call) (*value, error) {
 	x := c.at(0)
 	switch {
 	case x != nil && x.numbers != nil:
-		return x, nil
+		return c.reshapedConstant(x)
 	case x == nil || x.shape == nil:
 		return nil, fmt.Errorf("input 0 is no tensor that follows from the model's input")
 	}
@@ -524,6 +523,19 @@ func reshape(c *call) (*value, error) {
 		return &value{step: x.step, shape: want}, nil
 	}
 	return nil, fmt.Errorf("from %v to %v, and only images to rows of features are supported", x.shape, want)
+}
+
+// reshapedConstant is a constant with other axes.
+func (c *call) reshapedConstant(x *value) (*value, error) {
+	to, err := c.constants(1, "shape")
+	if err != nil {
+		return nil, err
+	}
+	dims, err := reshaped(&value{shape: x.dims}, to)
+	if err != nil || len(dims) > MostAxes {
+		return nil, fmt.Errorf("a constant of %v to %v: %w", x.dims, to, errors.Join(err))
+	}
+	return &value{numbers: x.numbers, dims: dims}, nil
 }
 
 // batched returns a shape with the batch in place of that of the export.

@@ -161,15 +161,14 @@ func transpose(c *call) (*value, error) {
 	if x != nil && x.tensor != nil {
 		return c.flipped(x)
 	}
+	if x != nil && x.numbers != nil {
+		return permuted(x, c.listed("perm", backwards(len(x.dims))))
+	}
 	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}
-	perm := make([]int, len(v.axes))
-	for i := range perm {
-		perm[i] = len(perm) - 1 - i
-	}
-	perm = c.listed("perm", perm)
+	perm := c.listed("perm", backwards(len(v.axes)))
 	axes := make([][]loop, len(perm))
 	for i, p := range perm {
 		if len(perm) != len(v.axes) || p < 0 || p >= len(perm) || slices.Contains(perm[:i], p) {
@@ -179,6 +178,15 @@ func transpose(c *call) (*value, error) {
 	}
 	v.axes = axes
 	return c.seen(v), nil
+}
+
+// backwards is n axes in reverse.
+func backwards(n int) []int {
+	perm := make([]int, n)
+	for i := range perm {
+		perm[i] = n - 1 - i
+	}
+	return perm
 }
 
 // flipped is an initializer that is a matrix, transposed.

@@ -24,6 +24,9 @@ func init() { // they look each other up
 		"erf": one(plain("Erf", "self")), "tanh": one(plain("Tanh", "self")), "sqrt": one(plain("Sqrt", "self")), "exp": one(plain("Exp", "self")),
 		"sigmoid": one(plain("Sigmoid", "self")), "masked_fill": one(maskedFill), "where": one(plain("Where", "condition", "self", "other")),
 		"eq": one(withOther("Equal")), "lt": one(withOther("Less")), "gt": one(withOther("Greater")), "le": one(withOther("LessOrEqual")), "ge": one(withOther("GreaterOrEqual")),
+		"ne": one(withOther("not_equal")), "__and__": one(withOther("And")), "__or__": one(withOther("Or")), "logical_and": one(withOther("And")),
+		"logical_or": one(withOther("Or")), "bitwise_and": one(withOther("And")), "bitwise_or": one(withOther("Or")),
+		"diff": one(diff), "cumsum": one(cumSum), "index": one(index),
 		"logical_not": one(plain("Not", "self")), "bitwise_not": one(plain("Not", "self")),
 
 		"cat": one(cat), "flatten": one(flatten), "view": one(reshape("size")), "reshape": one(reshape("shape")), "_unsafe_view": one(reshape("size")),
@@ -72,7 +75,7 @@ func same(c *call) string {
 func to(c *call) string {
 	c.ignore("memory_format", "non_blocking", "copy", "device", "layout", "pin_memory")
 	dtype := int64(0)
-	if !c.decode("dtype", &dtype, "as_scalar_type") {
+	if !c.decode("dtype", &dtype, "as_scalar_type") { // to another device alone
 		return c.tensor("self")
 	}
 	return c.emit("Cast", attributes{"to": number(int64(dtypes[dtype]))}, c.tensor("self"))
@@ -436,6 +439,48 @@ func slice(c *call) string {
 	}
 	from, to := bound("start", 0), bound("end", importer.MostBytes)
 	return c.emit("Slice", nil, c.tensor("self"), from, to, c.list([]int64{axis}), c.list([]int64{c.int("step", 1)}))
+}
+
+// cut is a range of an axis of a value of the graph.
+func (c *call) cut(x string, axis, from, to int64) string {
+	return c.emit("Slice", nil, x, c.list([]int64{from}), c.list([]int64{to}), c.list([]int64{axis}))
+}
+
+// diff is the difference of each element and the one before.
+func diff(c *call) string {
+	if n := c.int("n", 1); n != 1 {
+		c.fail("argument n is %d, and only 1 is supported", n)
+	}
+	axis, all := c.axis("self", c.int("dim", -1)), []string{c.tensor("self")}
+	if before := c.tensor("prepend"); before != "" {
+		all = append([]string{before}, all...)
+	}
+	if after := c.tensor("append"); after != "" {
+		all = append(all, after)
+	}
+	x := c.emit("Concat", attributes{"axis": number(axis)}, all...)
+	return c.emit("Sub", nil, c.cut(x, axis, 1, importer.MostBytes), c.cut(x, axis, 0, -1))
+}
+
+func cumSum(c *call) string {
+	c.ignore("dtype")
+	return c.emit("cumsum", attributes{"axis": number(c.axis("self", c.int("dim", 0)))}, c.tensor("self"))
+}
+
+// index takes elements by constants, one for each of the first axes.
+func index(c *call) string {
+	a, given := c.argument("indices")
+	if !given || a.kind != "as_tensors" {
+		c.fail("argument indices leaves out axes, which is not supported")
+	}
+	in := []string{c.tensor("self")}
+	for _, value := range a.list() {
+		if m, err := c.meta(value); err != nil || dtypes[m.DType] != importer.Int64 && dtypes[m.DType] != importer.Int32 {
+			c.fail("argument indices has %.100q, which is of no integers", value)
+		}
+		in = append(in, c.names[value])
+	}
+	return c.emit("index", nil, in...)
 }
 
 func selected(c *call) string {
