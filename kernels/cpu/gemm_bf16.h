@@ -1,7 +1,6 @@
 // Products of matrices in bfloat16; see gemm.h, whose tiles these are. A pair is two elements that follow one another in the depth
-// of a product, the first in the lower half of a word; the tile multiplies and adds both at once (VDPBF16PS, which keeps the
-// exact products, rounds each sum to float32, and takes subnormal numbers for zeros as all kernels do). Blocks are DEPTH pairs
-// deep; an odd depth ends with a zero. Sums stay in float32, in scratch, until they are complete and are rounded once.
+// of a product, the first in the lower half of a word. The tile adds both products, the second's first, and rounds each sum to float32.
+// VDPBF16PS does that at once; elsewhere two FMAs of widened elements give the same bits. Blocks are DEPTH pairs deep; an odd depth ends with a zero. Sums stay in float32, in scratch, until they are complete and are rounded once.
 //
 // Order of sums: as in gemm.h it depends on the shapes alone.
 
@@ -14,15 +13,16 @@ typedef uint32_t __attribute__((may_alias)) word;
 static void pack_columns(const float *src, int64_t row, int64_t k, int64_t columns, int64_t width, word *dst) {
 	for (int64_t j = 0; j < width; j += LANES)
 		for (int64_t i = 0; i < k; i += 2 * LANES) {
-			reg block[LANES], turned[LANES];
+			elem block[2 * LANES * LANES] = {0};
+			reg turned[LANES];
 			int64_t n = least(k - i, 2 * LANES);
-			uint32_t mask = n == 2 * LANES ? ~0u : (1u << n) - 1;
-			for (int64_t x = 0; x < LANES; x++) {
-				block[x] = splat(0);
-				if (j + x >= columns) continue;
-				const float *from = src + (j + x) * row + i;
-				__m512 low = _mm512_maskz_loadu_ps((__mmask16)mask, from), high = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), from + LANES);
-				block[x] = (reg)_mm512_cvtne2ps_pbh(high, low);
+			for (int64_t x = 0; x < least(columns - j, LANES); x++) {
+				const float *restrict from = src + (j + x) * row + i;
+				elem *restrict rounded = block + x * 2 * LANES;
+				if (n == 2 * LANES)
+					for (int64_t y = 0; y < 2 * LANES; y++) rounded[y] = to(from[y]);
+				else
+					for (int64_t y = 0; y < n; y++) rounded[y] = to(from[y]);
 			}
 			transpose((const float *)block, LANES, (float *)turned, LANES);
 			for (int64_t y = 0; y < ceildiv(n, 2); y++) *(vec *)(dst + (i / 2 + y) * width + j) = turned[y];
@@ -63,17 +63,11 @@ static void pack_weights(const struct job *job, int64_t task, char *scratch) {
 }
 
 // round_sums rounds complete sums of some columns, with a bias and what is there added where there is one or it is wanted.
-INLINE void round_sums(const float *sums, const float *bias, const int add, int64_t columns, elem *out) {
-	for (int64_t c = 0; c < columns; c += LANES) {
-		__mmask16 mask = (__mmask16)(columns - c >= LANES ? 0xffff : (1 << (columns - c)) - 1);
-		__m512 v = _mm512_maskz_loadu_ps(mask, sums + c);
-		if (bias) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, bias + c));
-		if (add) {
-			__m512i old = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, out + c));
-			v = _mm512_add_ps(v, _mm512_castsi512_ps(_mm512_slli_epi32(old, 16)));
-		}
-		_mm256_mask_storeu_epi16(out + c, mask, (__m256i)_mm512_cvtneps_pbh(v));
-	}
+INLINE void round_sums(const float *restrict sums, const float *restrict bias, const int add, int64_t columns, elem *restrict out) {
+	if (bias)
+		for (int64_t c = 0; c < columns; c++) out[c] = to(add ? sums[c] + bias[c] + of(out[c]) : sums[c] + bias[c]);
+	else
+		for (int64_t c = 0; c < columns; c++) out[c] = to(add ? sums[c] + of(out[c]) : sums[c]);
 }
 
 // gemm: a task is a block of rows and a block of columns of one group, and all of their depth. Scratch: word ROWS,LEAD and float
