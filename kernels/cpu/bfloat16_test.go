@@ -43,11 +43,17 @@ func inBFloat16(t testing.TB, threads int) (all []*Library) {
 	return all
 }
 
-// sameByConversion fails unless a call in bfloat16 has the same bits on all paths, with AVX512-BF16 and without.
+// sameByConversion fails unless a call in bfloat16 has the same bits on all paths, with AVX512-BF16 and without, and from a weight that is
+// rounded in memory.
 func sameByConversion(t *testing.T, c kernels.Call, in, want data) {
 	t.Helper()
 	for _, l := range inBFloat16(t, 2) {
 		sameBits(t, fmt.Sprintf("%v, AVX512-BF16 %v: %+v", l.path, l.dot, c), run(t, l, c, in), want)
+		if c.RoundsWeight() {
+			rounded := c
+			rounded.Weight = kernels.BFloat16
+			sameBits(t, fmt.Sprintf("%v, AVX512-BF16 %v: %+v", l.path, l.dot, rounded), run(t, l, rounded, in), want)
+		}
 	}
 }
 

@@ -126,6 +126,7 @@ struct pack_args {
 	int64_t k0, k;                      // values [k0, k0+k) of each
 	int64_t panels, group_size;         // panels of a group, floats of a group's panels
 	int64_t tf32;                       // what is packed is rounded to TF32
+	int64_t narrow;                     // of HALF_*: weights are bfloat16
 };
 
 // gemm_args: result[pixel][column] (+)= window[pixel][k] * packed[k][column] (+ bias[column]).

@@ -91,7 +91,11 @@ func (c *Chain) merged(first, last int) Layer {
 		m.BackwardS += layer.BackwardS
 		m.SavedBytes += layer.SavedBytes
 		m.WeightBytes += layer.WeightBytes
+		m.UnroundedWeightBytes += layer.WideWeights()
 		discard += layer.DiscardSeconds()
+	}
+	if m.UnroundedWeightBytes == m.WeightBytes {
+		m.UnroundedWeightBytes = 0
 	}
 	overhead := c.discardOverhead(first, last)
 	m.DiscardForwardS, m.DiscardOverheadBytes = &discard, &overhead

@@ -136,7 +136,7 @@ func stageOf(all []replicatedStage, s int) *replicatedStage {
 
 func weights(c *chain.Chain, first, last int) (bytes int64) {
 	for i := first; i <= last; i++ {
-		bytes += c.Layer(i).WeightBytes
+		bytes += c.Layer(i).WideWeights()
 	}
 	return bytes
 }
@@ -236,7 +236,7 @@ func (l *layout) unsummed(task int, format string, args ...any) {
 // covered refuses weights between buckets.
 func (l *layout) covered(x *replicatedStage, r, first, last int) bool {
 	for i := first; i <= last; i++ {
-		if l.chain.Layer(i).WeightBytes > 0 {
+		if l.chain.Layer(i).WideWeights() > 0 {
 			l.unsummed(None, "stage %d for %s %d: layer %d (%s) is in no bucket", x.stage, l.word(), r, i, l.chain.Layer(i).Name)
 			return false
 		}
