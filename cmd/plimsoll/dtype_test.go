@@ -25,6 +25,26 @@ func TestBFloat16OnEveryPath(t *testing.T) {
 	}
 }
 
+// Weights in bfloat16 are saved as their float32 masters: a run goes on from a plan that has them with one that has none, and back, and ends
+// with the weights of an undisturbed run.
+// Only this test finds a checkpoint with rounded weights, or a run that goes on with masters and forgets to round them.
+func TestMastersResume(t *testing.T) {
+	t.Parallel()
+	train := func(args ...string) map[string]any {
+		t.Helper()
+		return object(t, append([]string{"train", "-m", "gpt2-2-64", "--length", "16", "--batch", "4", "--optimizer", "adamw", "--dtype", "bf16",
+			"--option", "profile.steps=1", "--debug", "threads=1", "-q"}, args...)...)
+	}
+	want := train("--steps", "4")["weights_sha256"]
+	for _, order := range [][2]string{{"store-all", "zero-offload"}, {"zero-offload", "store-all"}, {"layer-window", "residency"}} {
+		out := filepath.Join(t.TempDir(), "run")
+		train("--strategy", order[0], "--steps", "2", "--out", out, "--checkpoint-every", "1")
+		if got := train("--strategy", order[1], "--steps", "4", "--out", out, "--resume")["weights_sha256"]; got != want {
+			t.Errorf("%v: the weights are %v, undisturbed %v", order, got, want)
+		}
+	}
+}
+
 // A training in bfloat16 keeps every promise of one in float32, and follows it: on the reference kernels, and on the CPU's own.
 // Only this test finds a bfloat16 run that writes another type into its chain file, or goes on in float32.
 func TestTrainInBFloat16(t *testing.T) {

@@ -70,7 +70,7 @@ func (t *totals) layer(l *Layer) {
 	t.bytes("weight_bytes", l.WeightBytes)
 	t.bytes("unrounded_weight_bytes", l.UnroundedWeightBytes)
 	if wide := l.UnroundedWeightBytes; t.err == nil && wide != 0 && wide < l.WeightBytes {
-		t.fail("unrounded_weight_bytes", strconv.FormatInt(wide, 10), "are the same parameters in float32: give no less than weight_bytes, or leave it out")
+		t.fail("unrounded_weight_bytes", strconv.FormatInt(wide, 10), "is less than weight_bytes, of the same parameters: leave it out where none is rounded")
 	}
 	t.update(l)
 	t.optionalTime("discard_forward_s", l.DiscardForwardS)
