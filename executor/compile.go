@@ -24,6 +24,7 @@ type Workload struct {
 	// UpdateWorkspaces are the scratch bytes that the updates of each layer take, one after the other.
 	UpdateWorkspaces []int64
 	static           static
+	masters          masters
 }
 
 // Target is a device and the kernel library that works on its memory.

@@ -23,10 +23,12 @@ func (w *Workload) SizeUpdates(c *chain.Chain) *chain.Chain {
 	out := *c
 	out.Layers = slices.Clone(c.Layers)
 	for i := range out.Layers {
-		u, of := &out.Layers[i].Update, w.Model.Layers[i]
+		layer, of := &out.Layers[i], w.Model.Layers[i]
+		u := &layer.Update
+		layer.WeightBytes, layer.UnroundedWeightBytes = layer.WideWeights(), 0
 		*u = chain.Update{DeviceS: u.DeviceS, HostS: u.HostS, NormS: u.NormS}
 		if ties := of.Tied(); len(ties) > 0 {
-			u.WeightsOf, out.Layers[i].WeightBytes = ties[0].Of.Layer, 0
+			u.WeightsOf, layer.WeightBytes = ties[0].Of.Layer, 0
 			continue
 		}
 		if of.Twin > 0 {
@@ -35,7 +37,12 @@ func (w *Workload) SizeUpdates(c *chain.Chain) *chain.Chain {
 			}
 			continue
 		}
-		if bytes := w.Layers[i].GradBytes; bytes != out.Layers[i].WeightBytes {
+		_, narrow := w.WeightLayout(of)
+		_, u.StateBytes = w.MasterLayout(of)
+		if wide := layer.WeightBytes; u.StateBytes > 0 {
+			layer.WeightBytes, layer.UnroundedWeightBytes = wide-w.Layers[i].GradBytes+narrow, wide
+		}
+		if bytes := w.Layers[i].GradBytes; bytes != layer.WeightBytes {
 			u.GradientBytes = &bytes
 		}
 		for k := range w.Optimizer.States() {
@@ -96,14 +103,18 @@ func (w *Workload) HasUpdates(by kernels.Updater) []bool {
 	return all
 }
 
-// UpdatesOf returns the updates of layer l, from 1, without memory.
+// UpdatesOf returns the updates of layer l, from 1, without memory: of a rounded copy the bytes alone.
 func (w *Workload) UpdatesOf(l int) (all []kernels.UpdateOperands) {
 	for _, q := range w.Model.Layers[l-1].Params() {
 		if !q.Trained {
 			continue
 		}
 		for _, o := range q.Updates(w.Optimizer, kernels.UpdateOperands{Elements: q.Desc.Elements()}) {
-			all = append(all, kernels.UpdateOperands{Elements: o.Elements, Matrix: o.Matrix, Vector: o.Vector})
+			x := kernels.UpdateOperands{Elements: o.Elements, Matrix: o.Matrix, Vector: o.Vector}
+			if w.Rounded(q) {
+				x.Rounded.Bytes = o.Elements * kernels.BFloat16.Size()
+			}
+			all = append(all, x)
 		}
 	}
 	return all
@@ -151,9 +162,9 @@ func (p *profile) updates(ctx context.Context, classes []*updateClass, c *chain.
 	return m.contend(ctx, largestClass(classes), c)
 }
 
-// updateBytes returns what an update goes through: a parameter, its gradient and its states.
+// updateBytes returns what an update goes through: a parameter, its gradient, its states and its rounded copy.
 func updateBytes(u kernels.Update, o kernels.UpdateOperands) int64 {
-	return int64(2+kernels.StatesOf(u, o.Matrix)) * kernels.Align(o.Elements*kernels.Float32.Size())
+	return int64(2+kernels.StatesOf(u, o.Matrix))*kernels.Align(o.Elements*kernels.Float32.Size()) + kernels.Align(o.Rounded.Bytes)
 }
 
 // elements returns how many elements updates have together.
@@ -341,6 +352,9 @@ func partOf(by kernels.Updater, u kernels.Update, updates []kernels.UpdateOperan
 			o.Matrix.Rows = max(o.Matrix.Rows/parts, 1)
 			o.Elements = o.Matrix.Rows * o.Matrix.Columns
 		}
+		if o.Rounded.Bytes > 0 {
+			o.Rounded.Bytes = o.Elements * kernels.BFloat16.Size()
+		}
 		need, err := by.UpdateWorkspace(u, o.Matrix)
 		if err != nil {
 			return r, err
@@ -372,6 +386,9 @@ func (r *updateRoom) copies(u kernels.Update) (all [][]kernels.UpdateOperands, w
 			o.Scalars, o.Workspace, o.Param, o.Grad = scalars, workspace, take(bytes), take(bytes)
 			for range kernels.StatesOf(u, o.Matrix) {
 				o.States = append(o.States, take(bytes))
+			}
+			if o.Rounded.Bytes > 0 {
+				o.Rounded = take(o.Rounded.Bytes)
 			}
 			list = append(list, o)
 		}

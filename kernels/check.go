@@ -26,7 +26,18 @@ func (c Call) Check() error {
 	if len(c.AddDX) > len(c.In) {
 		return bad(kind, "AddDX", "has %d entries for %d inputs", len(c.AddDX), len(c.In))
 	}
+	if c.Weight != Float32 && !(c.Weight == BFloat16 && c.RoundsWeight()) {
+		return bad(kind, "Weight", "%v is not a type of its weight: a product of bfloat16 has it in float32 or bfloat16, any other op in float32", c.Weight)
+	}
 	return c.checkBatch()
+}
+
+// paramBytes returns the bytes of parameter i of the call's op, as the call reads it.
+func (c Call) paramBytes(i int, p Param) int64 {
+	if i == 0 {
+		return p.Desc.Elements() * c.Weight.Size()
+	}
+	return p.Desc.Bytes()
 }
 
 // Has reports whether an input or the output of a checked call is of type t.
@@ -103,7 +114,7 @@ func (c Call) forwardUses(l *uses, o Operands) {
 	for i, p := range c.Op.Params(c.In) {
 		moves := c.Train && c.UpdateStats && !p.Trained
 		if p.Trained || !c.Train || moves {
-			l.add(ParamRole, i, at(o.Params, i), p.Desc.Bytes(), true, moves)
+			l.add(ParamRole, i, at(o.Params, i), c.paramBytes(i, p), true, moves)
 		}
 	}
 	y, _ := c.Op.Infer(c.In)
@@ -150,7 +161,7 @@ func (c Call) backwardParamUses(l *uses, o Operands, inputs, params bool) {
 	inputs = inputs && c.In[0].DType.Float()
 	for i, p := range c.Op.Params(c.In) {
 		if inputs && (p.Trained && i == 0 || !p.Trained && !c.Train) {
-			l.add(ParamRole, i, at(o.Params, i), p.Desc.Bytes(), true, false)
+			l.add(ParamRole, i, at(o.Params, i), c.paramBytes(i, p), true, false)
 		}
 		if params && p.Trained {
 			l.add(DParam, i, at(o.DParams, i), p.Desc.Bytes(), c.AddParams, true)
@@ -290,7 +301,7 @@ func checkUses(kind string, space runtime.Space, uses []Use) error {
 	return nil
 }
 
-// Uses lists the operands: the parameter as ParamRole, its gradient as DParam, the states as Save.
+// Uses lists the operands: the parameter as ParamRole, its gradient as DParam, the states as Save, and the rounded copy as Y.
 func (o UpdateOperands) Uses() []Use {
 	l := o.tensors()
 	l.add(ScalarsRole, 0, o.Scalars, ScalarsBytes, true, false)
@@ -307,6 +318,9 @@ func (o UpdateOperands) tensors() (l uses) {
 	l.add(DParam, 0, o.Grad, bytes, true, false)
 	for i, s := range o.States {
 		l.add(Save, i, s, bytes, true, true)
+	}
+	if o.Rounded.Bytes > 0 {
+		l.add(Y, 0, o.Rounded, o.Elements*BFloat16.Size(), false, true)
 	}
 	return l
 }

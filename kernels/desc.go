@@ -15,7 +15,8 @@ const Alignment = 64
 //
 // Activations and their gradients are Float32 or BFloat16. Everything else stays Float32 whatever they are: parameters
 // (so the weights of a bfloat16 model are its master weights), their gradients, buffers, the optimizer's state,
-// the statistics that norms, attention and the loss save, and the loss.
+// the statistics that norms, attention and the loss save, and the loss. A call may have a weight that it rounds in BFloat16: see
+// Call.Weight.
 //
 // On BFloat16 an op computes what it computes on the same values in Float32, with sums in Float32 at least, and rounds
 // each element of Y or DX once, when it is complete. Conv2D and Linear round their weight, not their bias, before they

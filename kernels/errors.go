@@ -9,7 +9,7 @@ import (
 var ErrType = errors.New("the kernels do not compute in this element type")
 
 // TypeError is an ErrType of a library that says what it needs for the element type.
-type TypeError struct{ Needs string } // "AVX512-BF16, which this CPU does not have"
+type TypeError struct{ Needs string } // "a rate of bfloat16 in field \"flop_per_s\" of device a.json"
 
 func (e *TypeError) Error() string { return fmt.Sprintf("%v: it needs %s", ErrType, e.Needs) }
 

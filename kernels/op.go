@@ -123,6 +123,9 @@ type Call struct {
 	AddDX []bool
 	// AddParams adds to DParams rather than writing them (gradient accumulation).
 	AddParams bool
+	// Weight is the type in which a product of bfloat16 has its weight, Params[0]: Float32, which it rounds, or BFloat16, which has the same
+	// bits. Gradients of weights are float32 with both.
+	Weight DType
 	// Salt tells dropouts apart: the counter-based generator is keyed by (Scalars.Seed, Scalars.Step,
 	// Scalars.Microbatch, Salt, element).
 	Salt uint64
@@ -133,6 +136,11 @@ func (c Call) Skips(i int) bool { return i < len(c.SkipDX) && c.SkipDX[i] }
 
 // Adds reports whether the gradient of input i is accumulated.
 func (c Call) Adds(i int) bool { return i < len(c.AddDX) && c.AddDX[i] }
+
+// RoundsWeight reports whether the call is one of a product that rounds its weight to bfloat16, or has it so.
+func (c Call) RoundsWeight() bool {
+	return c.Op.Split() && len(c.In) > 0 && c.In[0].DType == BFloat16
+}
 
 // Operands binds a call to memory. Spans have at least their tensor's Bytes; starts are multiples of Alignment; all
 // lie in the arena. A forward does not write a Saved tensor whose span is empty: a recomputation that nobody

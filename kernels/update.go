@@ -91,6 +91,8 @@ type UpdateOperands struct {
 	Grad     runtime.Span
 	States   []runtime.Span // as many as StatesOf says
 	Scalars  runtime.Span
+	// Rounded gets the updated parameter in bfloat16, rounded to the nearest, ties to even, so that Param is a master copy; empty: there is none.
+	Rounded runtime.Span
 	// Workspace has what Library.UpdateWorkspace says; the updates of a launch may share one.
 	Workspace runtime.Span
 	// Earlier is how many updates the parameter has had before those that Scalars.Update counts.
@@ -127,6 +129,9 @@ func (o UpdateOperands) Rows(m Matrix, at int64) UpdateOperands {
 	o.Matrix, o.Elements = m, m.Rows*m.Columns
 	bytes := o.Elements * Float32.Size()
 	o.Param, o.Grad = o.Param.Part(at, bytes), o.Grad.Part(at, bytes)
+	if o.Rounded.Bytes > 0 {
+		o.Rounded = o.Rounded.Part(at/2, bytes/2)
+	}
 	o.States = slices.Clone(o.States)
 	for i, s := range o.States {
 		o.States[i] = s.Part(at, bytes)

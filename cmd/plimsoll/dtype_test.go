@@ -6,25 +6,46 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/kernels/cpu"
 	"plimsoll/planner/chain"
 )
 
-// bfloat16 on a path without its instructions is refused by their name, with what else there is.
-func TestBFloat16IsRefusedByName(t *testing.T) {
+// bfloat16 trains on every path, with the weights of the fastest one.
+func TestBFloat16OnEveryPath(t *testing.T) {
 	// Serial: it sets environment variables.
-	t.Setenv("PLIMSOLL_CPU_PATH", "plain")
-	for _, command := range []string{"profile", "train", "fit"} {
-		r := plimsoll(t, command, "-m", "tiny", "--dtype", "bf16")
-		for _, want := range []string{"--dtype bfloat16", "cpu", "AVX512-BF16", "--dtype float32", "--debug reference"} {
-			if r.code != 2 || !strings.Contains(r.err, want) {
-				t.Errorf("%s ends with %d: %s, want %q", command, r.code, r.err, want)
-			}
+	train := func() any {
+		return trainTiny(t, "--image", "16", "--batch", "4", "--steps", "2", "--dtype", "bf16", "--memory", "8MiB", "--strategy", "store-all", "--option", "profile.steps=1")["weights_sha256"]
+	}
+	want := train()
+	for _, path := range cpu.Paths() {
+		t.Setenv(cpu.PathVariable, path.String())
+		if got := train(); got != want {
+			t.Errorf("%v: weights are %v, on the fastest path %v", path, got, want)
 		}
 	}
 }
 
-// A training in bfloat16 keeps every promise of one in float32, and follows it: on the reference kernels, and on the CPU's own where it
-// has the instructions.
+// Weights in bfloat16 are saved as their float32 masters: a run goes on from a plan that has them with one that has none, and back, and ends
+// with the weights of an undisturbed run.
+// Only this test finds a checkpoint with rounded weights, or a run that goes on with masters and forgets to round them.
+func TestMastersResume(t *testing.T) {
+	t.Parallel()
+	train := func(args ...string) map[string]any {
+		t.Helper()
+		return object(t, append([]string{"train", "-m", "gpt2-2-64", "--length", "16", "--batch", "4", "--optimizer", "adamw", "--dtype", "bf16",
+			"--option", "profile.steps=1", "--debug", "threads=1", "-q"}, args...)...)
+	}
+	want := train("--steps", "4")["weights_sha256"]
+	for _, order := range [][2]string{{"store-all", "zero-offload"}, {"zero-offload", "store-all"}, {"layer-window", "residency"}} {
+		out := filepath.Join(t.TempDir(), "run")
+		train("--strategy", order[0], "--steps", "2", "--out", out, "--checkpoint-every", "1")
+		if got := train("--strategy", order[1], "--steps", "4", "--out", out, "--resume")["weights_sha256"]; got != want {
+			t.Errorf("%v: the weights are %v, undisturbed %v", order, got, want)
+		}
+	}
+}
+
+// A training in bfloat16 keeps every promise of one in float32, and follows it: on the reference kernels, and on the CPU's own.
 // Only this test finds a bfloat16 run that writes another type into its chain file, or goes on in float32.
 func TestTrainInBFloat16(t *testing.T) {
 	t.Parallel()
@@ -35,9 +56,6 @@ func TestTrainInBFloat16(t *testing.T) {
 		trainInBFloat16(t, "--debug", "reference")
 	})
 	t.Run("cpu", func(t *testing.T) {
-		if r := plimsoll(t, "profile", "-m", "tiny", "--dtype", "bf16", "--json"); r.code == 2 && strings.Contains(r.err, "AVX512-BF16") {
-			t.Skip(r.err)
-		}
 		trainInBFloat16(t, "--debug", "threads=2") // each thread has scratch, and limits are in bytes
 	})
 }

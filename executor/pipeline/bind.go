@@ -93,6 +93,7 @@ func (b *binder) op(s *localStage, o *stageops.Op, f *frame) ([]table.Prepared, 
 			call = step.Accumulating()
 		}
 		call.UpdateStats = call.Train && o.First
+		call.Weight = s.weightType(o, &call, step.Refs)
 		operands := s.operands(o, f, step.Refs)
 		s.redirect(&call, &operands, f.row)
 		launch, err := b.call(call, operands)
@@ -324,10 +325,30 @@ func (s *localStage) cyclicValue(l *stageLayer, f *frame, ref models.Ref) runtim
 	if at, ok := l.buffers[ref.Offset]; ok {
 		return s.buffers.Part(at, ref.Bytes)
 	}
-	if q, ok := l.tied[ref.Offset]; ok {
-		return f.tied.Part(q.Of.Grad.Offset, ref.Bytes)
+	x, offset, tied := s.owner(l, ref)
+	if tied {
+		return x.weight(f.tied, offset, ref.Bytes)
 	}
-	return f.weights.Part(l.trained[ref.Offset], ref.Bytes)
+	return x.weight(f.weights, offset, ref.Bytes)
+}
+
+// owner returns which layer of a cyclic plan has a trained parameter, at which offset of the Grads block.
+func (s *localStage) owner(l *stageLayer, ref models.Ref) (x *layerState, offset int64, tied bool) {
+	if q, ok := l.tied[ref.Offset]; ok {
+		return &s.cyclic.layers[q.Of.Layer-1], q.Of.Grad.Offset, true
+	}
+	return &s.cyclic.layers[l.number-1], l.trained[ref.Offset], false
+}
+
+// weightType returns the type in which a step of an op has its weight.
+func (s *localStage) weightType(o *stageops.Op, c *kernels.Call, r models.Refs) kernels.DType {
+	if s.cyclic == nil || len(r.Params) == 0 || !c.RoundsWeight() {
+		return kernels.Float32
+	}
+	if x, offset, _ := s.owner(&s.layers[o.Layer-s.spec.First], r.Params[0]); x.rounds(offset) {
+		return kernels.BFloat16
+	}
+	return kernels.Float32
 }
 
 // cyclicGradient returns where an op of a cyclic plan leaves the gradient of a parameter, its own or one that is

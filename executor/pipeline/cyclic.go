@@ -151,15 +151,19 @@ func (c *cyclicStage) layLayer(lay *layout, l *stageLayer, s *layerState, g *all
 	for _, q := range l.ties {
 		owner = q.Of.Layer
 	}
-	s.weightBytes, s.gradBytes = kernels.Align(l.own), kernels.Align(l.own)
+	layer := lay.Model.Layers[number-1]
+	s.weightAt, s.weightBytes = lay.WeightLayout(layer)
+	s.weightBytes, s.gradBytes = kernels.Align(s.weightBytes), kernels.Align(l.own)
 	if s.ties = len(l.ties) > 0; s.ties {
-		s.ownGradient, s.gradBytes = g.alloc(l.own), kernels.Align(lay.Model.Layers[number-1].TiedBytes())
+		s.ownGradient, s.gradBytes = g.alloc(l.own), kernels.Align(layer.TiedBytes())
 	}
 	for k := range lay.Optimizer.States() {
-		at, bytes := executor.StateLayout(lay.Optimizer, lay.Model.Layers[number-1], k)
+		at, bytes := executor.StateLayout(lay.Optimizer, layer, k)
 		l.stateAt = append(l.stateAt, at)
 		s.stateAt, s.stateBytes = append(s.stateAt, s.stateBytes), s.stateBytes+kernels.Align(bytes)
 	}
+	masters, bytes := e.MasterLayout(layer)
+	s.masters, s.masterAt, s.stateBytes = s.stateBytes, masters, s.stateBytes+kernels.Align(bytes)
 	of := func(kinds ...schedule.Kind) []int { return positionsOf(c.ops, number, kinds...) }
 	updates := positionsOf(c.ops, owner, schedule.Update)
 	s.weights = fetched(n, of(schedule.FetchWeights), of(schedule.DropWeights))

@@ -253,7 +253,7 @@ func (b *binder) updateLayer(t *localStage, layer int, at *layerUpdate) (list []
 			return nil, err
 		}
 	}
-	l, own := &t.layers[layer-1], at.gradients[0]
+	l, x, own := &t.layers[layer-1], &t.cyclic.layers[layer-1], at.gradients[0]
 	var all []kernels.UpdateOperands
 	for _, q := range l.params {
 		if !q.Trained {
@@ -262,10 +262,13 @@ func (b *binder) updateLayer(t *localStage, layer int, at *layerUpdate) (list []
 		bytes := q.Desc.Bytes()
 		o := kernels.UpdateOperands{
 			Elements: q.Desc.Elements(), Scalars: at.scalars, Workspace: at.workspace, Earlier: l.earlier,
-			Param: at.weights.Part(q.Grad.Offset, bytes), Grad: own.Part(q.Grad.Offset, bytes),
+			Param: x.weight(at.weights, q.Grad.Offset, bytes), Grad: own.Part(q.Grad.Offset, bytes),
+		}
+		if x.rounds(q.Grad.Offset) {
+			o.Param, o.Rounded = x.master(at.state, q.Grad.Offset, bytes), o.Param
 		}
 		for k := range kernels.StatesOf(b.optimizer, q.Matrix) {
-			o.States = append(o.States, at.state.Part(t.cyclic.layers[layer-1].stateAt[k]+l.stateAt[k][q.Grad.Offset], bytes))
+			o.States = append(o.States, at.state.Part(x.stateAt[k]+l.stateAt[k][q.Grad.Offset], bytes))
 		}
 		all = append(all, q.Updates(b.optimizer, o)...)
 	}

@@ -3,10 +3,10 @@ package pipeline
 import (
 	"fmt"
 
+	"plimsoll/executor"
 	"plimsoll/executor/internal/pack"
 	"plimsoll/executor/internal/stageops"
 	"plimsoll/kernels"
-	"plimsoll/models"
 	"plimsoll/runtime"
 )
 
@@ -21,24 +21,53 @@ func (x newest) places(of *residences, home runtime.Span) (all []runtime.Span) {
 	return all
 }
 
-// listCyclic calls add for the tensors of a cyclic plan's stage.
-func (s *localStage) listCyclic(d *driver, add func(layer int, role string, q models.Parameter, at ...place)) {
+// rounds reports whether a parameter, by its offset in the Grads block, is in bfloat16 and has a master copy in the state.
+func (x *layerState) rounds(offset int64) bool {
+	_, is := x.masterAt[offset]
+	return is
+}
+
+// weight returns where a copy of the layer's weights has a parameter, by its offset in the Grads block and its bytes in float32.
+func (x *layerState) weight(in runtime.Span, offset, bytes int64) runtime.Span {
+	if x.rounds(offset) {
+		bytes = bytes / kernels.Float32.Size() * kernels.BFloat16.Size()
+	}
+	return in.Part(x.weightAt[offset], bytes)
+}
+
+// master returns where a copy of the layer's state has the master copy of a parameter.
+func (x *layerState) master(in runtime.Span, offset, bytes int64) runtime.Span {
+	return in.Part(x.masters+x.masterAt[offset], bytes)
+}
+
+// listCyclic calls add for the tensors of a cyclic plan's stage. Of a rounded weight the tensor is its master copy.
+func (s *localStage) listCyclic(d *driver, add func(placed)) {
 	for i := range s.layers {
 		l, x := &s.layers[i], &s.cyclic.layers[i]
 		for _, q := range l.params {
+			bytes := q.Desc.Bytes()
+			put := func(role string, at, rounded []place) {
+				add(placed{executor.Tensor{Name: q.Name, Role: role, Desc: q.Desc, Layer: l.number, Parts: q.Parts}, q, at, rounded})
+			}
 			if !q.Trained {
-				add(l.number, "buffer", q, place{d, s.buffers.Part(l.buffers[q.Value.Offset], q.Desc.Bytes()), 0})
+				put("buffer", []place{{d, s.buffers.Part(l.buffers[q.Value.Offset], bytes), 0}}, nil)
 				continue
 			}
-			parts := func(spans []runtime.Span, offset int64) (at []place) {
+			each := func(spans []runtime.Span, of func(runtime.Span) runtime.Span) (at []place) {
 				for _, span := range spans {
-					at = append(at, place{d, span.Part(offset, q.Desc.Bytes()), 0})
+					at = append(at, place{d, of(span), 0})
 				}
 				return at
 			}
-			add(l.number, "weight", q, parts(x.newest.places(x.weights, x.weightHome), q.Grad.Offset)...)
+			states := x.newestState.places(x.state, x.stateHome)
+			weights := each(x.newest.places(x.weights, x.weightHome), func(in runtime.Span) runtime.Span { return x.weight(in, q.Grad.Offset, bytes) })
+			if x.rounds(q.Grad.Offset) {
+				put("weight", each(states, func(in runtime.Span) runtime.Span { return x.master(in, q.Grad.Offset, bytes) }), weights)
+			} else {
+				put("weight", weights, nil)
+			}
 			for k := range kernels.StatesOf(d.lay.Optimizer, q.Matrix) {
-				add(l.number, fmt.Sprintf("state%d", k), q, parts(x.newestState.places(x.state, x.stateHome), x.stateAt[k]+l.stateAt[k][q.Grad.Offset])...)
+				put(fmt.Sprintf("state%d", k), each(states, func(in runtime.Span) runtime.Span { return in.Part(x.stateAt[k]+l.stateAt[k][q.Grad.Offset], bytes) }), nil)
 			}
 		}
 	}

@@ -208,7 +208,7 @@ func TestDeferredStatisticsUnderEverySchedule(t *testing.T) {
 				return
 			}
 			for _, x := range e.tensors.all {
-				last := &Executor{compilation: e.compilation, tensors: tensorTable{all: []placed{{x.Tensor, x.param, x.at[len(x.at)-1:]}}, byName: map[name]int{{x.Role, x.Name}: 0}}}
+				last := &Executor{compilation: e.compilation, tensors: tensorTable{all: []placed{{x.Tensor, x.param, x.at[len(x.at)-1:], nil}}, byName: map[name]int{{x.Role, x.Name}: 0}}}
 				values := make([]float32, x.Desc.Elements())
 				must(t, last.Read(x.Tensor, values))
 				first := out.Tensor(x.Role, x.Name)

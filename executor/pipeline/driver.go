@@ -402,8 +402,8 @@ type Snapshot struct {
 	arrived int // parties that have issued their copies
 }
 
-func asBytes[T float32 | int32](f []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(f))), len(f)*4)
+func asBytes[T float32 | int32 | uint16](f []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(f))), len(f)*int(unsafe.Sizeof(*new(T))))
 }
 
 // stagingSlots is how many forwards of a stage a driver issues before the first of them has its data, at most: as many batches are in

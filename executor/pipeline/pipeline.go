@@ -175,6 +175,8 @@ type placed struct {
 	executor.Tensor
 	param models.Parameter
 	at    []place
+	// rounded are places of a copy in bfloat16, which is written with the tensor.
+	rounded []place
 }
 
 // place is a span of a device that has a tensor, or a piece of it.

@@ -431,7 +431,7 @@ func replicasAgree(t *testing.T, e *Executor) (compared int) {
 		}
 		var first []float32
 		for _, at := range x.at {
-			one := &Executor{compilation: e.compilation, tensors: tensorTable{all: []placed{{x.Tensor, x.param, []place{at}}}, byName: map[name]int{{x.Role, x.Name}: 0}}}
+			one := &Executor{compilation: e.compilation, tensors: tensorTable{all: []placed{{x.Tensor, x.param, []place{at}, nil}}, byName: map[name]int{{x.Role, x.Name}: 0}}}
 			values := make([]float32, x.Desc.Elements())
 			must(t, one.Read(x.Tensor, values))
 			if first == nil {

@@ -409,9 +409,12 @@ type layerState struct {
 	onHost                   *residences // of the gradient
 	weightHome, stateHome    runtime.Span
 	weightBytes, gradBytes   int64
-	stateAt                  []int64      // offset of each of the optimizer's states
-	stateBytes               int64        // of all of them
-	scalars, hostScalars     runtime.Span // of its updates
+	stateAt                  []int64         // offset of each of the optimizer's states
+	stateBytes               int64           // of all of them, and of master copies
+	weightAt                 map[int64]int64 // of each parameter, by the offset in the Grads block: see executor.WeightLayout
+	masterAt                 map[int64]int64 // of each master copy, in the block of them
+	masters                  int64           // offset of that block in the state
+	scalars, hostScalars     runtime.Span    // of its updates
 	free                     runtime.Event
 	ties                     bool         // it has parameters of another layer: its own never move, and gradient is of those of the other
 	ownGradient              runtime.Span // then: of its own

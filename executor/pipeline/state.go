@@ -60,7 +60,7 @@ func (s *localStage) listGradients(d *driver) (all []placed) {
 		for _, q := range l.params {
 			if q.Trained {
 				t := executor.Tensor{Name: q.Name, Role: "gradient", Desc: q.Desc, Layer: l.number, Parts: q.Parts}
-				all = append(all, placed{t, q, []place{{d, s.gradient(l, 0, q.Grad), 0}}})
+				all = append(all, placed{t, q, []place{{d, s.gradient(l, 0, q.Grad), 0}}, nil})
 			}
 		}
 	}
@@ -82,16 +82,14 @@ func (t *tensorTable) add(p placed) {
 // list calls add for the tensors of a stage.
 func (s *localStage) list(d *driver, add func(placed)) {
 	if s.cyclic != nil {
-		s.listCyclic(d, func(layer int, role string, q models.Parameter, at ...place) {
-			add(placed{executor.Tensor{Name: q.Name, Role: role, Desc: q.Desc, Layer: layer, Parts: q.Parts}, q, at})
-		})
+		s.listCyclic(d, add)
 		return
 	}
 	for i := range s.layers {
 		l := &s.layers[i]
 		for _, q := range l.params {
 			put := func(role string, at ...place) {
-				add(placed{executor.Tensor{Name: q.Name, Role: role, Desc: q.Desc, Layer: l.number, Parts: q.Parts}, q, at})
+				add(placed{executor.Tensor{Name: q.Name, Role: role, Desc: q.Desc, Layer: l.number, Parts: q.Parts}, q, at, nil})
 			}
 			if !q.Trained {
 				put("buffer", place{d, s.value(l, 0, q.Value), 0})
@@ -174,6 +172,18 @@ func (e *Executor) Write(t executor.Tensor, src []float32) error {
 			continue
 		}
 		if err := x.driver.write(x.span, asBytes(src)[x.behind:x.behind+x.span.Bytes]); err != nil {
+			return err
+		}
+	}
+	if len(p.rounded) == 0 {
+		return nil
+	}
+	halves := make([]uint16, len(src))
+	for i, v := range src {
+		halves[i] = kernels.ToBFloat16(v)
+	}
+	for _, x := range p.rounded {
+		if err := x.driver.write(x.span, asBytes(halves)); err != nil {
 			return err
 		}
 	}

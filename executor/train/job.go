@@ -215,7 +215,9 @@ func (j *Job) compile() error {
 		if j.Parts > 0 {
 			lib = models.Accumulation(lib)
 		}
-		j.Work, err = compile(m, lib, j.Update)
+		if j.Work, err = compile(m, lib, j.Update); err == nil && j.alone() {
+			j.Work.KeepMasters(lib)
+		}
 		return err
 	})
 	if tied := m.Tied(); err == nil && len(tied) > 0 && j.Microbatches > 0 && !j.alone() {

@@ -195,7 +195,7 @@ func sameLayer(got, want *chain.Layer) error {
 		{"forward_overhead_bytes", got.ForwardOverheadBytes, want.ForwardOverheadBytes},
 		{"backward_overhead_bytes", got.BackwardOverheadBytes, want.BackwardOverheadBytes},
 		{"discard_overhead_bytes", got.DiscardOverhead(), want.DiscardOverhead()},
-		{"weight_bytes", got.WeightBytes, want.WeightBytes},
+		{"weight_bytes", got.WideWeights(), want.WideWeights()},
 	} {
 		if f.got != f.want {
 			return fmt.Errorf("%s is %d, the model's is %d", f.field, f.got, f.want)

@@ -1,25 +1,16 @@
 package cpu
 
 import (
-	"errors"
 	"fmt"
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"plimsoll/kernels"
 	"plimsoll/kernels/ref"
 )
-
-// needsBFloat16 skips a test on a processor without the instructions.
-func needsBFloat16(t testing.TB) {
-	t.Helper()
-	if l := newLibrary(t, fastest(), 1); l.lacksBFloat16() != nil {
-		t.Skip(l.lacksBFloat16())
-	}
-}
 
 // halved returns an op and its inputs as models in bfloat16 have them.
 func halved(op kernels.Op, in []kernels.Desc) (kernels.Op, []kernels.Desc) {
@@ -36,45 +27,107 @@ func halved(op kernels.Op, in []kernels.Desc) (kernels.Op, []kernels.Desc) {
 	return op, in
 }
 
-// Calls in bfloat16 are refused before anything is bound, with what is missing, on every other path and where the processor does
-// not have the instructions.
-func TestBFloat16IsRefusedByName(t *testing.T) {
-	t.Parallel()
-	image, labels := kernels.F32(2, 4, 4, 6).As(kernels.BFloat16), kernels.Desc{Shape: kernels.Shape{2}, DType: kernels.Int32}
-	refused := 0
+// inBFloat16 returns a library for each way to compute in bfloat16 that this machine has: by conversion on every path, and last with
+// AVX512-BF16.
+func inBFloat16(t testing.TB, threads int) (all []*Library) {
+	t.Helper()
 	for _, path := range Paths() {
-		lib := newLibrary(t, path, 1)
-		without := *lib
-		without.halves = false
-		for l, want := range map[*Library]string{lib: "this is " + path.String(), &without: "this CPU does not have"} {
-			if l.lacksBFloat16() == nil {
-				continue
-			}
-			if !lib.halves {
-				want = "this CPU does not have"
-			}
-			for _, c := range []kernels.Call{
-				{Op: kernels.Conv2D{Out: 2, KernelH: 1, KernelW: 1}, In: []kernels.Desc{image}},
-				{Op: kernels.Linear{Out: 2}, In: []kernels.Desc{image}, Pass: kernels.BackwardParams},
-				{Op: kernels.Add{}, In: []kernels.Desc{image, image}},
-				{Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.F32(2, 3).As(kernels.BFloat16), labels}},
-				{Op: kernels.Cast{To: kernels.BFloat16}, In: []kernels.Desc{kernels.F32(3)}},
-				{Op: kernels.Cast{}, In: []kernels.Desc{kernels.F32(3).As(kernels.BFloat16)}, Pass: kernels.Backward},
-			} {
-				_, err := l.Workspace(c)
-				_, bound := l.Prepare(c, kernels.Operands{})
-				for _, err := range []error{err, bound} {
-					if !errors.Is(err, kernels.ErrType) || !strings.Contains(err.Error(), "AVX512-BF16") || !strings.Contains(err.Error(), want) {
-						t.Errorf("%s of %v: %v", c.Op.Kind(), path, err)
-					}
-				}
-				refused++
+		l := newLibrary(t, path, threads)
+		without := *l
+		without.dot = false
+		all = append(all, &without)
+		if l.dot {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// sameByConversion fails unless a call in bfloat16 has the same bits on all paths, with AVX512-BF16 and without, and from a weight that is
+// rounded in memory.
+func sameByConversion(t *testing.T, c kernels.Call, in, want data) {
+	t.Helper()
+	for _, l := range inBFloat16(t, 2) {
+		sameBits(t, fmt.Sprintf("%v, AVX512-BF16 %v: %+v", l.path, l.dot, c), run(t, l, c, in), want)
+		if c.RoundsWeight() {
+			rounded := c
+			rounded.Weight = kernels.BFloat16
+			sameBits(t, fmt.Sprintf("%v, AVX512-BF16 %v: %+v", l.path, l.dot, rounded), run(t, l, rounded, in), want)
+		}
+	}
+}
+
+// TestBFloat16Products: a product of rows in bfloat16 adds the second of each pair first, rounds each sum to float32 once, and takes
+// subnormal numbers for zeros: to the bit, on every path, for factors of any size. The oracle computes in 200 bits.
+func TestBFloat16Products(t *testing.T) {
+	t.Parallel()
+	finite := 0
+	for seed := range 400 {
+		r := rand.New(rand.NewPCG(21, uint64(seed)))
+		depth := 1 + r.IntN(7)
+		x, w := make([]float32, depth), make([]float32, depth)
+		middle, wide := r.IntN(254), 1+r.IntN(30)
+		for i := range x {
+			x[i], w[i] = anyBFloat16(r, middle, wide), anyBFloat16(r, 254-middle+r.IntN(3)-1, wide)
+		}
+		want, ok := exactPairs(x, w)
+		if !ok {
+			continue
+		}
+		finite++
+		c := kernels.Call{Op: kernels.Linear{Out: 1}, In: []kernels.Desc{kernels.F32(1, depth).As(kernels.BFloat16)}, Pass: kernels.BackwardParams}
+		// the gradient of a weight is a sum over rows, which nothing rounds to bfloat16
+		c.In[0].Shape = kernels.Shape{depth, 1}
+		for _, l := range inBFloat16(t, 1) {
+			if got := run(t, l, c, data{opX: x, opDY: w})[opDW][0]; math.Float32bits(got) != math.Float32bits(want) {
+				t.Fatalf("%v, AVX512-BF16 %v: %v times %v is %x, want %x", l.path, l.dot, x, w, got, want)
 			}
 		}
 	}
-	if refused < 12 { // the plain path, twice
-		t.Errorf("only %d calls were refused", refused)
+	if finite < 200 {
+		t.Errorf("only %d sums were finite", finite)
 	}
+}
+
+// anyBFloat16 returns a value whose exponent is near a biased one, sometimes 0.
+func anyBFloat16(r *rand.Rand, exponent, wide int) float32 {
+	if r.IntN(8) == 0 {
+		return 0
+	}
+	e := min(max(exponent+r.IntN(wide)-wide/2, 0), 254)
+	return kernels.FromBFloat16(uint16(r.IntN(2)<<15 | e<<7 | r.IntN(1<<7)))
+}
+
+// exactPairs sums products pair by pair, the second of each first, as VDPBF16PS is documented; ok is false where a sum is not finite.
+func exactPairs(x, w []float32) (sum float32, ok bool) {
+	const least = 0x1p-126
+	flushed := func(f float32) float32 {
+		if math.Abs(float64(f)) < least {
+			return float32(math.Copysign(0, float64(f)))
+		}
+		return f
+	}
+	add := func(a, b float32) {
+		exact := func(f float32) *big.Float { return new(big.Float).SetPrec(600).SetFloat64(float64(f)) }
+		product := new(big.Float).SetPrec(600).Mul(exact(flushed(a)), exact(flushed(b)))
+		all := product.Add(product, exact(sum))
+		if all.Sign() == 0 {
+			sum = 0 // of positive zeros, as sums begin with one
+			return
+		}
+		rounded, _ := new(big.Float).SetPrec(24).SetMode(big.ToNearestEven).Set(all).Float64()
+		sum = flushed(float32(rounded))
+	}
+	for i := 0; i < len(x); i += 2 {
+		if i+1 < len(x) {
+			add(x[i+1], w[i+1])
+		}
+		add(x[i], w[i])
+		if math.IsInf(float64(sum), 0) {
+			return 0, false
+		}
+	}
+	return sum, true
 }
 
 // byReference runs the placed call on package ref and returns what it wrote.
@@ -125,16 +178,17 @@ func nearReference(t testing.TB, c kernels.Call, got, want data) {
 	}
 }
 
-// checkHalves runs forward and backward in bfloat16 on the reference's results, with one, two and three threads.
+// checkHalves runs forward and backward in bfloat16 on the reference's results, with one, two and three threads and on all paths.
 func checkHalves(t *testing.T, forward kernels.Call, backward []kernels.Call, in data) {
 	t.Helper()
-	lib := newLibrary(t, AVX512, 1)
+	lib := newLibrary(t, fastest(), 1)
 	own := in.clone()
 	for i, c := range append([]kernels.Call{forward}, backward...) {
 		want := newRig(t, lib, c, nil).byReference(t, in)
 		got := run(t, lib, c, own)
 		nearReference(t, c, got, want)
-		checkThreads(t, AVX512, c, own, got)
+		checkThreads(t, fastest(), c, own, got)
+		sameByConversion(t, c, own, got)
 		for o, v := range want {
 			if i > 0 || o.Role != kernels.Y && o.Role != kernels.Save {
 				continue
@@ -148,10 +202,9 @@ func checkHalves(t *testing.T, forward kernels.Call, backward []kernels.Call, in
 }
 
 // TestBFloat16: every op, pass, attribute and switch in bfloat16 against package ref; outputs start as NaN, guards stay; one,
-// two and three threads give the same bits.
+// two and three threads, and all paths, give the same bits.
 func TestBFloat16(t *testing.T) {
 	t.Parallel()
-	needsBFloat16(t)
 	rounds := 20 * draws
 	if underRace || testing.Short() {
 		rounds = 3 * draws
@@ -173,7 +226,6 @@ func TestBFloat16(t *testing.T) {
 // packed parts.
 func TestLargeBFloat16(t *testing.T) {
 	t.Parallel()
-	needsBFloat16(t)
 	calls := slices.Clone(largeCalls)
 	for _, op := range []struct{ out, rows, depth int }{{33, 7, 1025}, {600, 4, 2100}, {5, 3, 513}, {40, 2, 512}} {
 		calls = append(calls, largeCalls[0])
@@ -198,14 +250,13 @@ func TestLargeBFloat16(t *testing.T) {
 // TestBFloat16Aliases: as TestAliases.
 func TestBFloat16Aliases(t *testing.T) {
 	t.Parallel()
-	needsBFloat16(t)
 	ran := 0
 	for seed := range 4 * draws {
 		r := rand.New(rand.NewPCG(18, uint64(seed)))
 		op, x := halved(randomOp(r, seed))
 		forward, backward := randomCalls(r, op, x)
 		in := randomInputs(r, forward)
-		l := newLibrary(t, AVX512, 2)
+		l := newLibrary(t, fastest(), 2)
 		ran += aliasCall(t, l, forward, in)
 		for o, v := range run(t, l, forward, in) {
 			in[o] = v
@@ -224,7 +275,6 @@ func TestBFloat16Aliases(t *testing.T) {
 // is complete: also one of several blocks, or one that is added to what was there.
 func TestBFloat16RoundsOnce(t *testing.T) {
 	t.Parallel()
-	needsBFloat16(t)
 	const depth, tie = 1100, 1 + 0x1p-8 // a tie goes to 1, the even one
 	x, w := slices.Repeat([]float32{0}, depth), slices.Repeat([]float32{1}, depth)
 	x[0], x[1], x[depth-1] = 512, 1, -512 // 513 is no bfloat16
@@ -234,7 +284,7 @@ func TestBFloat16RoundsOnce(t *testing.T) {
 	}
 	adds := call(kernels.BackwardInput, 1)
 	adds.AddDX = []bool{true}
-	lib := newLibrary(t, AVX512, 1)
+	lib := newLibrary(t, fastest(), 1)
 	for _, c := range []struct {
 		name string
 		call kernels.Call
@@ -259,8 +309,7 @@ func TestBFloat16RoundsOnce(t *testing.T) {
 // TestCasts: a cast rounds as kernels.ToBFloat16 does, to the bit, and back every value is itself.
 func TestCasts(t *testing.T) {
 	t.Parallel()
-	needsBFloat16(t)
-	lib := newLibrary(t, AVX512, 1)
+	lib := newLibrary(t, fastest(), 1)
 	var wide []float32
 	for b := range 1 << 16 {
 		for _, low := range []uint32{0, 1, 0x7fff, 0x8000, 0x8001, 0xffff} {
@@ -289,8 +338,7 @@ func TestCasts(t *testing.T) {
 // a product; what is subnormal is zero there.
 func TestBFloat16NotFinite(t *testing.T) {
 	t.Parallel()
-	needsBFloat16(t)
-	lib := newLibrary(t, AVX512, 1)
+	lib := newLibrary(t, fastest(), 1)
 	for _, c := range gradientCalls {
 		c.Op, c.In = halved(c.Op, c.In)
 		in := randomInputs(rand.New(rand.NewPCG(20, 1)), c)
@@ -313,10 +361,9 @@ func TestBFloat16NotFinite(t *testing.T) {
 // TestBFloat16AttentionWorkspace: in bfloat16 the gradients of one head's queries are scratch, and nothing that depends on the batch.
 func TestBFloat16AttentionWorkspace(t *testing.T) {
 	t.Parallel()
-	needsBFloat16(t)
 	workspace := func(samples, length int) int64 {
 		c := kernels.Call{Op: kernels.Attention{Heads: 4}, In: []kernels.Desc{kernels.F32(samples, length, 3*4*64).As(kernels.BFloat16)}, Pass: kernels.Backward}
-		bytes, err := newLibrary(t, AVX512, 2).Workspace(c)
+		bytes, err := newLibrary(t, fastest(), 2).Workspace(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -340,7 +387,6 @@ func BenchmarkBFloat16(b *testing.B) {
 		for _, t := range []kernels.DType{kernels.Float32, kernels.BFloat16} {
 			for _, pass := range []kernels.Pass{kernels.Forward, kernels.BackwardInput, kernels.BackwardParams} {
 				b.Run(fmt.Sprintf("%s/%v/%v", op.op.Kind(), pass, t), func(b *testing.B) {
-					needsBFloat16(b)
 					c := kernels.Call{Op: op.op, In: []kernels.Desc{op.in.As(t)}, Pass: pass}
 					l := newLibrary(b, fastest(), 1)
 					r := newRig(b, l, c, nil)

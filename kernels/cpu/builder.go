@@ -58,8 +58,11 @@ func (b *builder) reserveScratch(bytes int64) scratch {
 // addJob appends a phase with its arguments.
 func addJob[T any](b *builder, kernel, tasks int64, s scratch, args T) {
 	path := C.int32_t(b.lib.path)
-	if b.half {
+	switch {
+	case b.half && b.lib.dot:
 		path = C.HALVES
+	case b.half:
+		path += C.HALF_PLAIN
 	}
 	b.jobs = append(b.jobs, C.struct_job{
 		tasks: C.int64_t(tasks), path: path, kernel: C.int32_t(kernel),

@@ -262,6 +262,7 @@ func (b *builder) pack(c convolution, p product, packed C.uint64_t, panel int64,
 		depth: C.int64_t(c.depth()), th: p.grid.th, tw: p.grid.tw, transposed: flag(p.transposed),
 		first: C.int64_t(t.first), columns: C.int64_t(t.columns), k0: C.int64_t(t.k0), k: C.int64_t(t.depth),
 		panels: C.int64_t(panels), group_size: C.int64_t(b.groupSize(panel, t.columns, t.depth)), tf32: flag(c.tf32),
+		narrow: flag(b.call.Weight == kernels.BFloat16),
 	})
 }
 

@@ -1,7 +1,7 @@
-// Package cpu is the kernel library of the host device: every op of package kernels in float32, in C compiled for
-// AVX-512, AVX2 and any other processor (see Path), on all cores; and in bfloat16 on the path avx512 where the processor has
-// AVX512-BF16. There products are of pairs of bfloat16 and everything else is the same code as in float32, between a load that
-// widens and a store that rounds.
+// Package cpu is the kernel library of the host device: every op of package kernels in float32 and in bfloat16, in C compiled for
+// AVX-512, AVX2 and any other processor (see Path), on all cores. In bfloat16 products are of pairs, by AVX512-BF16 where the processor has
+// it, elsewhere by two FMAs of widened elements with the same bits. Everything else is the same code as in float32, between a load
+// that widens and a store that rounds.
 //
 // A launch is bound to addresses when it is prepared; running it allocates nothing. Results depend on the operands and
 // the path alone: sums run in an order that depends on the shape, and threads only decide into how many tasks results are cut and
@@ -32,11 +32,6 @@ var _ kernels.Library = (*Library)(nil)
 func (l *Library) Workspace(c kernels.Call) (int64, error) {
 	if err := c.Check(); err != nil {
 		return 0, err
-	}
-	if c.Has(kernels.BFloat16) {
-		if err := l.lacksBFloat16(); err != nil {
-			return 0, err
-		}
 	}
 	b := l.build(c, nil)
 	return b.used, b.err

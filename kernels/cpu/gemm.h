@@ -11,9 +11,15 @@
 // there. It depends on the shapes alone: not on the path's tile, not on the threads. Products with rows outside the image are left out
 // where lines are laid, which changes no bit but the sign of zeros that underflow left, and what weights make that are not finite.
 
-// dot adds the products of two pairs to each lane of c: a lane of a and b is two bfloat16, the first in its lower half.
-#if HALF
+// dot adds the products of two pairs to each lane of c: a lane of a and b is two bfloat16, the first in its lower half. The product of the
+// second is added first; each sum is rounded.
+#if DOT
 INLINE reg dot(reg a, reg b, reg c) { return (reg)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b); }
+#elif HALF
+typedef uint32_t pairs_of __attribute__((vector_size(LANES * 4)));
+INLINE reg first_of(reg x) { return (reg)((pairs_of)x << 16); }
+INLINE reg second_of(reg x) { return (reg)((pairs_of)x & 0xffff0000u); }
+INLINE reg dot(reg a, reg b, reg c) { return fma_(first_of(a), first_of(b), fma_(second_of(a), second_of(b), c)); }
 #else
 INLINE reg dot(reg a, reg b, reg c) { return fma_(a, b, c); } // there are no pairs
 #endif

@@ -1,7 +1,7 @@
 // Products of matrices in bfloat16; see gemm.h, whose tiles these are. A pair is two elements that follow one another in the depth
-// of a product, the first in the lower half of a word; the tile multiplies and adds both at once (VDPBF16PS, which keeps the
-// exact products, rounds each sum to float32, and takes subnormal numbers for zeros as all kernels do). Blocks are DEPTH pairs
-// deep; an odd depth ends with a zero. Sums stay in float32, in scratch, until they are complete and are rounded once.
+// of a product, the first in the lower half of a word. The tile adds both products, the second's first, and rounds each sum to float32.
+// VDPBF16PS does that at once; elsewhere two FMAs of widened elements give the same bits. Blocks are DEPTH pairs deep; an odd depth
+// ends with a zero. Sums stay in float32, in scratch, until they are complete and are rounded once.
 //
 // Order of sums: as in gemm.h it depends on the shapes alone.
 
@@ -10,19 +10,32 @@ typedef uint32_t __attribute__((may_alias)) word;
 // written: tiles read as floats what was written as elements and words.
 #define WRITTEN() __asm__ volatile("" ::: "memory")
 
+// weights are some in memory: float, which are rounded as they are packed, or bfloat16.
+struct weights { const float *wide; const elem *narrow; };
+
+INLINE struct weights behind(struct weights w, int64_t n) { return (struct weights){w.wide + n, w.narrow + n}; }
+
+// round_weights makes elements of n weights.
+INLINE void round_weights(elem *restrict dst, struct weights src, const int narrow, int64_t n) {
+	if (narrow)
+		memcpy(dst, src.narrow, (size_t)n * sizeof(elem));
+	else
+		for (int64_t i = 0; i < n; i++) dst[i] = to(src.wide[i]);
+}
+
 // pack_columns packs k values of columns that are rows in memory, in pairs.
-static void pack_columns(const float *src, int64_t row, int64_t k, int64_t columns, int64_t width, word *dst) {
+INLINE void pack_columns(struct weights src, const int narrow, int64_t row, int64_t k, int64_t columns, int64_t width, word *dst) {
 	for (int64_t j = 0; j < width; j += LANES)
 		for (int64_t i = 0; i < k; i += 2 * LANES) {
-			reg block[LANES], turned[LANES];
+			elem block[2 * LANES * LANES] = {0};
+			reg turned[LANES];
 			int64_t n = least(k - i, 2 * LANES);
-			uint32_t mask = n == 2 * LANES ? ~0u : (1u << n) - 1;
-			for (int64_t x = 0; x < LANES; x++) {
-				block[x] = splat(0);
-				if (j + x >= columns) continue;
-				const float *from = src + (j + x) * row + i;
-				__m512 low = _mm512_maskz_loadu_ps((__mmask16)mask, from), high = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), from + LANES);
-				block[x] = (reg)_mm512_cvtne2ps_pbh(high, low);
+			for (int64_t x = 0; x < least(columns - j, LANES); x++) {
+				struct weights from = behind(src, (j + x) * row + i);
+				if (n == 2 * LANES)
+					round_weights(block + x * 2 * LANES, from, narrow, 2 * LANES);
+				else
+					round_weights(block + x * 2 * LANES, from, narrow, n);
 			}
 			transpose((const float *)block, LANES, (float *)turned, LANES);
 			for (int64_t y = 0; y < ceildiv(n, 2); y++) *(vec *)(dst + (i / 2 + y) * width + j) = turned[y];
@@ -30,50 +43,49 @@ static void pack_columns(const float *src, int64_t row, int64_t k, int64_t colum
 }
 
 // pack_taps packs rows as they are, tap by tap, in pairs of rows: see gemm.h.
-static void pack_taps(const struct pack_args *p, const float *weight, int64_t first, int64_t columns, int64_t width, word *dst) {
+INLINE void pack_taps(const struct pack_args *p, struct weights weight, const int narrow, int64_t first, int64_t columns, int64_t width, word *dst) {
 	int64_t line = p->kw * p->depth, row = p->kh * line;
 	for (int64_t k = 0, t = 0, o = 0; k < p->k; k++) {
 		int64_t kh = p->th.first + t / p->tw.count * p->th.stride, kw = p->tw.first + t % p->tw.count * p->tw.stride;
 		int64_t from = kw * p->depth + first, a = least(most(-from, 0), columns), b = most(least(line - from, columns), a);
-		const float *restrict src = weight + kh * line + o * row + from;
+		struct weights src = behind(weight, kh * line + o * row + from);
 		word *restrict pair = dst + k / 2 * width;
 		if (k % 2 == 0) {
 			for (int64_t c = 0; c < width; c++) pair[c] = 0;
-			for (int64_t c = a; c < b; c++) pair[c] = to(src[c]);
+			for (int64_t c = a; c < b; c++) pair[c] = narrow ? src.narrow[c] : to(src.wide[c]);
 		} else
-			for (int64_t c = a; c < b; c++) pair[c] |= (word)to(src[c]) << 16;
+			for (int64_t c = a; c < b; c++) pair[c] |= (word)(narrow ? src.narrow[c] : to(src.wide[c])) << 16;
 		if (++o == p->out) o = 0, t++;
 	}
 }
 
-// pack_weights: a task is one panel, all pairs of each of its columns, k outermost, zeros behind the last column. Weights are
-// rounded as they are packed.
+INLINE void pack_panel(const struct pack_args *p, const int narrow, int64_t group, int64_t panel) {
+	int64_t first = p->first + panel * PANEL, columns = least(p->columns - panel * PANEL, PANEL), width = panel_width(columns);
+	int64_t row = p->kh * p->kw * p->depth; // of one output channel
+	struct weights weight = behind((struct weights){F(p->weight), E(p->weight)}, group * p->out * row);
+	word *dst = (word *)F(p->packed) + group * p->group_size + panel * PANEL * ceildiv(p->k, 2);
+	if (p->transposed)
+		pack_taps(p, weight, narrow, first, columns, width, dst);
+	else
+		pack_columns(behind(weight, first * row), narrow, row, p->k, columns, width, dst);
+}
+
+// pack_weights: a task is one panel, all pairs of each of its columns, k outermost, zeros behind the last column.
 static void pack_weights(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct pack_args *p = &job->args.pack;
-	int64_t group = task / p->panels, panel = task % p->panels, first = p->first + panel * PANEL;
-	int64_t columns = least(p->columns - panel * PANEL, PANEL), width = panel_width(columns);
-	int64_t row = p->kh * p->kw * p->depth; // of one output channel
-	const float *weight = F(p->weight) + group * p->out * row;
-	word *dst = (word *)F(p->packed) + group * p->group_size + panel * PANEL * ceildiv(p->k, 2);
-	if (p->transposed)
-		pack_taps(p, weight, first, columns, width, dst);
+	if (p->narrow)
+		pack_panel(p, 1, task / p->panels, task % p->panels);
 	else
-		pack_columns(weight + first * row, row, p->k, columns, width, dst);
+		pack_panel(p, 0, task / p->panels, task % p->panels);
 }
 
 // round_sums rounds complete sums of some columns, with a bias and what is there added where there is one or it is wanted.
-INLINE void round_sums(const float *sums, const float *bias, const int add, int64_t columns, elem *out) {
-	for (int64_t c = 0; c < columns; c += LANES) {
-		__mmask16 mask = (__mmask16)(columns - c >= LANES ? 0xffff : (1 << (columns - c)) - 1);
-		__m512 v = _mm512_maskz_loadu_ps(mask, sums + c);
-		if (bias) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(mask, bias + c));
-		if (add) {
-			__m512i old = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, out + c));
-			v = _mm512_add_ps(v, _mm512_castsi512_ps(_mm512_slli_epi32(old, 16)));
-		}
-		_mm256_mask_storeu_epi16(out + c, mask, (__m256i)_mm512_cvtneps_pbh(v));
-	}
+INLINE void round_sums(const float *restrict sums, const float *restrict bias, const int add, int64_t columns, elem *restrict out) {
+	if (bias)
+		for (int64_t c = 0; c < columns; c++) out[c] = to(add ? sums[c] + bias[c] + of(out[c]) : sums[c] + bias[c]);
+	else
+		for (int64_t c = 0; c < columns; c++) out[c] = to(add ? sums[c] + of(out[c]) : sums[c]);
 }
 
 // gemm: a task is a block of rows and a block of columns of one group, and all of their depth. Scratch: word ROWS,LEAD and float

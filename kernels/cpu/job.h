@@ -1,5 +1,5 @@
 // A job is one phase of a launch: a kernel, its arguments and its tasks. Addresses are uint64_t, so that the Go side
-// holds jobs in memory without pointers. What is float in activations and their gradients is bfloat16 in the jobs of HALVES, where
+// holds jobs in memory without pointers. What is float in activations and their gradients is bfloat16 in the jobs of HALF_*, where
 // packed factors are pairs of such and depths of blocks count pairs; counts and strides are in elements unless a comment says otherwise.
 #ifndef PLIMSOLL_JOB_H
 #define PLIMSOLL_JOB_H
@@ -126,6 +126,7 @@ struct pack_args {
 	int64_t k0, k;                      // values [k0, k0+k) of each
 	int64_t panels, group_size;         // panels of a group, floats of a group's panels
 	int64_t tf32;                       // what is packed is rounded to TF32
+	int64_t narrow;                     // of HALF_*: weights are bfloat16
 };
 
 // gemm_args: result[pixel][column] (+)= window[pixel][k] * packed[k][column] (+ bias[column]).
@@ -313,8 +314,8 @@ struct job {
 	} args;
 };
 
-// HALVES is no path of its own: AVX512 with activations in bfloat16.
-enum { PLAIN, AVX2, AVX512, PATHS, HALVES = PATHS };
+// HALF_* are no paths of their own: they are those with activations in bfloat16, by conversion. HALVES is HALF_AVX512 with AVX512-BF16.
+enum { PLAIN, AVX2, AVX512, PATHS, HALF_PLAIN = PATHS, HALF_AVX2, HALF_AVX512, HALVES };
 
 // share is the part of a job's tasks that one worker does first, in cache lines of its own. Shares are runs of tasks that
 // lie side by side, the same runs for jobs with as many tasks: what a worker wrote is in its own cache when it reads it.

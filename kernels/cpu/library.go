@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"plimsoll/internal/cores"
-	"plimsoll/kernels"
 	"plimsoll/runtime"
 )
 
@@ -33,7 +32,7 @@ const MaxThreads = 1024
 type Library struct {
 	memory Memory
 	path   Path
-	halves bool // the processor multiplies in bfloat16
+	dot    bool // the path and the processor have AVX512-BF16
 	pool   *pool
 }
 
@@ -53,7 +52,7 @@ func New(memory Memory, o Options) (*Library, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cpu: %w", err)
 	}
-	return &Library{memory: memory, path: path, halves: C.plimsoll_has(C.HALVES) != 0, pool: pool}, nil
+	return &Library{memory: memory, path: path, dot: path == AVX512 && C.plimsoll_has(C.HALVES) != 0, pool: pool}, nil
 }
 
 // Name implements kernels.Library: "cpu/avx512".
@@ -64,14 +63,3 @@ func (l *Library) Path() Path { return l.path }
 
 // Threads returns the number of workers.
 func (l *Library) Threads() int { return l.pool.threads }
-
-// lacksBFloat16 says, with a *kernels.TypeError, what is missing for bfloat16: the instructions, or the path that uses them.
-func (l *Library) lacksBFloat16() error {
-	switch {
-	case !l.halves:
-		return &kernels.TypeError{Needs: "AVX512-BF16, which this CPU does not have"}
-	case l.path != AVX512:
-		return &kernels.TypeError{Needs: fmt.Sprintf("AVX512-BF16, which only the path %v has, and this is %v", AVX512, l.path)}
-	}
-	return nil
-}

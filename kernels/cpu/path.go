@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Path is an instruction set that all kernels are compiled for. Paths give the same bits in everything but products
-// (Conv2D, Linear): there AVX2 and AVX-512 agree, and the plain path, which rounds twice, differs. bfloat16 is AVX512's alone.
+// Path is an instruction set that all kernels are compiled for. Paths give the same bits in everything but products in float32
+// (Conv2D, Linear, Attention): there AVX2 and AVX-512 agree, and the plain path, which rounds twice, differs. In bfloat16 all paths agree.
 type Path int
 
 const (

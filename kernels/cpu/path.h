@@ -1,6 +1,7 @@
 // Every kernel is compiled once for each path (plain, AVX2, AVX-512) from the same source: the file that includes
-// this one defines PATH and switches its compiler target; one more file, path_bf16.c, defines HALF for AVX-512 and bfloat16. FMA is explicit and the compiler contracts nothing, so all
-// paths round alike in everything but the plain path's products.
+// this one defines PATH and switches its compiler target. Files path_*_bf16.c define HALF, for activations in bfloat16; path_bf16.c defines
+// DOT, too, where AVX512-BF16 multiplies pairs. FMA is explicit and the compiler contracts nothing, so all paths round alike in everything
+// but the plain path's products in float32.
 #include <math.h>
 #include <string.h>
 
@@ -8,6 +9,9 @@
 
 #ifndef HALF
 #define HALF 0
+#endif
+#ifndef DOT
+#define DOT 0
 #endif
 
 #define JOIN2(a, b) a##b
@@ -36,7 +40,26 @@ static inline reg fma_(reg a, reg b, reg c) { return (reg)_mm256_fmadd_ps((__m25
 static inline reg splat(float x) { return (reg)_mm256_set1_ps(x); }
 static inline reg root(reg x) { return (reg)_mm256_sqrt_ps((__m256)x); }
 #else
+#if !HALF
 static inline reg fma_(reg a, reg b, reg c) { return a * b + c; }
+#elif defined(__FP_FAST_FMAF)
+static inline reg fma_(reg a, reg b, reg c) {
+	for (int i = 0; i < LANES; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+	return c;
+}
+#else
+// fma_ rounds once, as the other paths do. A product of floats is exact as a double; its sum is rounded to odd, so that rounding to float
+// sees on which side of a tie the exact one lies (Boldo, Melquiond: Emulation of FMA and correctly rounded sums, 2008).
+static inline reg fma_(reg a, reg b, reg c) {
+	typedef double wide __attribute__((vector_size(LANES * 8)));
+	typedef int64_t bits __attribute__((vector_size(LANES * 8)));
+	wide product = __builtin_convertvector(a, wide) * __builtin_convertvector(b, wide), other = __builtin_convertvector(c, wide);
+	wide sum = product + other, part = sum - product, lost = (product - (sum - part)) + (other - part);
+	bits even = ((bits)sum & 1) - 1, inexact = (lost > 0) | (lost < 0), outward = (lost > 0) == (sum > 0);
+	sum = (wide)((bits)sum + ((1 | ~outward) & inexact & even));
+	return __builtin_convertvector(sum, reg);
+}
+#endif
 static inline reg splat(float x) { return (reg){x, x, x, x}; }
 static inline reg root(reg x) { return (reg){sqrtf(x[0]), sqrtf(x[1]), sqrtf(x[2]), sqrtf(x[3])}; }
 #endif

@@ -12,8 +12,12 @@
 #define PATH 1
 #include "path.h"
 #include "kernels.h"
+#if HALF
+kernel_fn *const *const plimsoll_avx2_bf16 = table;
+#else
 kernel_fn *const *const plimsoll_avx2 = table;
 const int64_t plimsoll_avx2_panel = PANEL;
+#endif
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

@@ -12,8 +12,12 @@
 #define PATH 2
 #include "path.h"
 #include "kernels.h"
+#if HALF
+kernel_fn *const *const plimsoll_avx512_bf16 = table;
+#else
 kernel_fn *const *const plimsoll_avx512 = table;
 const int64_t plimsoll_avx512_panel = PANEL;
+#endif
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif

@@ -12,6 +12,7 @@
 #pragma STDC FP_CONTRACT OFF
 #define PATH 2
 #define HALF 1
+#define DOT 1
 #include "path.h"
 #include "kernels.h"
 kernel_fn *const *const plimsoll_bf16 = table;

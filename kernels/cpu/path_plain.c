@@ -3,5 +3,9 @@
 #define PATH 0
 #include "path.h"
 #include "kernels.h"
+#if HALF
+kernel_fn *const *const plimsoll_plain_bf16 = table;
+#else
 kernel_fn *const *const plimsoll_plain = table;
 const int64_t plimsoll_plain_panel = PANEL;
+#endif

@@ -1,9 +1,9 @@
 #include "job.h"
 
-extern kernel_fn *const *const plimsoll_plain;
+extern kernel_fn *const *const plimsoll_plain, *const *const plimsoll_plain_bf16;
 extern const int64_t plimsoll_plain_panel;
 #if defined(__x86_64__)
-extern kernel_fn *const *const plimsoll_avx2, *const *const plimsoll_avx512;
+extern kernel_fn *const *const plimsoll_avx2, *const *const plimsoll_avx512, *const *const plimsoll_avx2_bf16, *const *const plimsoll_avx512_bf16;
 extern const int64_t plimsoll_avx2_panel, plimsoll_avx512_panel;
 #endif
 #if KNOWS_BF16
@@ -17,9 +17,10 @@ kernel_fn *const *plimsoll_kernels(int32_t path) {
 #if defined(__x86_64__)
 	if (path == AVX512) return plimsoll_avx512;
 	if (path == AVX2) return plimsoll_avx2;
+	if (path == HALF_AVX512) return plimsoll_avx512_bf16;
+	if (path == HALF_AVX2) return plimsoll_avx2_bf16;
 #endif
-	(void)path;
-	return plimsoll_plain;
+	return path == HALF_PLAIN ? plimsoll_plain_bf16 : plimsoll_plain;
 }
 
 int64_t plimsoll_panel(int32_t path) {

@@ -220,6 +220,8 @@ func isHalf(c kernels.Call, o kernels.Operand) bool {
 	case kernels.Y, kernels.DY:
 		y, _ := c.Op.Infer(c.In)
 		return y.DType == kernels.BFloat16
+	case kernels.ParamRole:
+		return o.Index == 0 && c.Weight == kernels.BFloat16
 	}
 	return false
 }

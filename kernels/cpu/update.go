@@ -9,8 +9,19 @@ import (
 	"plimsoll/kernels"
 )
 
-// update is one optimizer step of one parameter.
+// update is one optimizer step of one parameter, and behind it the rounding of its copy in bfloat16.
 func (b *builder) update(u kernels.Update, o kernels.UpdateOperands) {
+	b.apply(u, o)
+	if rounded := b.at(kernels.Y, 0); rounded != 0 {
+		b.half = true
+		addJob(b, C.NARROW, ceil(o.Elements, grain), scratch{}, C.struct_map_args{
+			a: b.at(kernels.ParamRole, 0), out: rounded, n: C.int64_t(o.Elements), chunk: grain,
+		})
+		b.half = false
+	}
+}
+
+func (b *builder) apply(u kernels.Update, o kernels.UpdateOperands) {
 	if o.Matrix.Muons(u) {
 		b.muon(u.(kernels.Muon), o.Matrix)
 		return

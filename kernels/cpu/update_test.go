@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -21,7 +22,7 @@ var updates = []kernels.Update{
 	kernels.Muon{Momentum: 0.95, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.05}, // of what is no matrix
 }
 
-// trainer runs an update again and again on memory of its own: parameter, gradient, two states, scalars.
+// trainer runs an update again and again on memory of its own: parameter, gradient, two states, scalars, and the rounded copy.
 type trainer struct {
 	memory arena
 	n      int
@@ -40,7 +41,8 @@ func newTrainer(t *testing.T, path Path, threads int, u kernels.Update, n int) *
 	for i := range u.States() {
 		o.States = append(o.States, span(2+i))
 	}
-	tr := &trainer{memory: newArena(5*size + kernels.Alignment), n: n, size: size}
+	o.Rounded = runtime.Span{Offset: 5 * size, Bytes: int64(n) * 2}
+	tr := &trainer{memory: newArena(6*size + kernels.Alignment), n: n, size: size}
 	l := newLibrary(t, path, threads)
 	l.memory, tr.library = tr.memory, l
 	tr.prepare = func(earlier uint64) {
@@ -103,6 +105,11 @@ func train(t *testing.T, tr *trainer, u kernels.Update, seed uint64) []float32 {
 		counted.Put(tr.scalars())
 		if err := tr.run(); err != nil {
 			t.Fatal(err)
+		}
+		for k, w := range tr.floats(0) {
+			if got, want := binary.LittleEndian.Uint16(tr.memory[5*tr.size+int64(2*k):]), kernels.ToBFloat16(w); got != want {
+				t.Fatalf("%T step %d: w[%d] = %v is %04x as bfloat16, want %04x", u, step, k, w, got, want)
+			}
 		}
 		want.step(u, g, s)
 		for k, w := range want.w {

@@ -35,6 +35,9 @@ func (b *builder) update(u kernels.Update, all []kernels.UpdateOperands) error {
 	var rules []kernels.Update
 	rest := map[kernels.Update][]kernels.UpdateOperands{}
 	for _, o := range all {
+		if o.Rounded.Bytes > 0 {
+			return fmt.Errorf("%w: CUDA's updates write no copy of a parameter in bfloat16", kernels.ErrType)
+		}
 		if !o.Matrix.Muons(u) {
 			r := o.Rule(u)
 			if len(rest[r]) == 0 {

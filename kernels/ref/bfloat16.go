@@ -30,6 +30,10 @@ func (t *tensors) dtype(o kernels.Operand) kernels.DType {
 		return t.in[o.Index].DType
 	case kernels.Y, kernels.DY:
 		return t.out.DType
+	case kernels.ParamRole:
+		if o.Index == 0 {
+			return t.call.Weight
+		}
 	}
 	return kernels.Float32 // or int32 that is saved: as long
 }
@@ -39,7 +43,7 @@ func (t *tensors) dtype(o kernels.Operand) kernels.DType {
 func (t *tensors) rounding(o kernels.Operand) func(float32) float32 {
 	weight := o == kernels.Operand{Role: kernels.ParamRole}
 	switch {
-	case t.call.Op.Split() && t.in[0].DType == kernels.BFloat16 && weight:
+	case t.call.RoundsWeight() && weight:
 		return kernels.RoundBFloat16
 	case kernels.UsesTF32(t.call.Op) && (weight || o.Role == kernels.X || o.Role == kernels.DY):
 		return kernels.RoundTF32

@@ -25,6 +25,7 @@ func (l *Library) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands)
 	return launch{u.Kind(), func() (err error) {
 		for _, s := range each {
 			err = errors.Join(err, s.make(s.rule))
+			s.round()
 		}
 		return err
 	}}, nil
@@ -48,9 +49,17 @@ func (s *update) make(u kernels.Update) error {
 	return fmt.Errorf("ref: %s: %w", u.Kind(), kernels.NoKernel("kernels/ref"))
 }
 
+// round writes the copy in bfloat16, where there is one.
+func (s *update) round() {
+	for i := range s.rounded {
+		s.rounded[i] = kernels.ToBFloat16(s.w[i])
+	}
+}
+
 type update struct {
 	rule    kernels.Update
 	w, g    []float32
+	rounded []uint16
 	matrix  kernels.Matrix
 	states  [][]float32
 	scalars []byte
@@ -73,6 +82,8 @@ func (l *Library) bindUpdate(u kernels.Update, o kernels.UpdateOperands) (*updat
 			s.g = floats(b)
 		case kernels.Save:
 			s.states[u.Index] = floats(b)
+		case kernels.Y:
+			s.rounded = halves(b)
 		case kernels.ScalarsRole:
 			s.scalars = b
 		}

@@ -5,7 +5,10 @@
 // scales and writes costs (file format plimsoll.chain/v1).
 package chain
 
-import "encoding/json"
+import (
+	"cmp"
+	"encoding/json"
+)
 
 // Format is the value of the "format" field of a chain file.
 const Format = "plimsoll.chain/v1"
@@ -53,6 +56,8 @@ type Layer struct {
 	BackwardOverheadBytes int64   // o_B
 	WeightBytes           int64   // parameters, as forward and backward read them; counted by pipelines and cyclic plans only
 	Update                Update  // of the weights; counted by cyclic plans only
+	// UnroundedWeightBytes is WeightBytes with all parameters in float32, where some are rounded; 0: none is. See WideWeights.
+	UnroundedWeightBytes int64
 
 	// DiscardForwardS and DiscardOverheadBytes are the cost of a forward that saves nothing for backward
 	// (forward_checkpoint and forward_discard); nil means as ForwardS and ForwardOverheadBytes.
@@ -140,6 +145,11 @@ func (c *Chain) Owner(l int) int {
 		return l
 	}
 	return 0
+}
+
+// WideWeights returns the bytes of the layer's parameters without rounding, as plans for several devices have them.
+func (l *Layer) WideWeights() int64 {
+	return cmp.Or(l.UnroundedWeightBytes, l.WeightBytes)
 }
 
 // WeightGradient returns the bytes of the gradient of the layer's own weights; 0: the layer is frozen, or has none.

@@ -70,6 +70,7 @@ func (l *Layer) list() fields.List {
 		{Name: "backward_overhead_bytes", Value: l.BackwardOverheadBytes},
 		{Name: "weight_bytes", Value: l.WeightBytes},
 	}
+	out = fields.Unless(out, 0, "unrounded_weight_bytes", l.UnroundedWeightBytes)
 	out = l.Update.list(out)
 	out = fields.Optional(out, "discard_forward_s", l.DiscardForwardS)
 	out = fields.Optional(out, "discard_overhead_bytes", l.DiscardOverheadBytes)
@@ -174,6 +175,7 @@ func (l *Layer) UnmarshalJSON(data []byte) error {
 	l.ForwardOverheadBytes = o.Int("forward_overhead_bytes", 0)
 	l.BackwardOverheadBytes = o.Int("backward_overhead_bytes", 0)
 	l.WeightBytes = o.Int("weight_bytes", 0)
+	l.UnroundedWeightBytes = o.Int("unrounded_weight_bytes", 0)
 	l.Update.take(o)
 	l.DiscardForwardS = o.OptionalFloat("discard_forward_s")
 	l.DiscardOverheadBytes = o.OptionalInt("discard_overhead_bytes")

@@ -97,7 +97,11 @@ func (g group) merge() Layer {
 		m.BackwardS += layer.BackwardS
 		m.SavedBytes += layer.SavedBytes
 		m.WeightBytes += layer.WeightBytes
+		m.UnroundedWeightBytes += layer.WideWeights()
 		discard += layer.DiscardSeconds()
+	}
+	if m.UnroundedWeightBytes == m.WeightBytes {
+		m.UnroundedWeightBytes = 0
 	}
 	overhead := g.discardOverhead()
 	m.DiscardForwardS, m.DiscardOverheadBytes = &discard, &overhead

@@ -82,6 +82,8 @@ func differentWeights(a, b *Layer) (field string, got, want int64) {
 	switch {
 	case a.WeightBytes != b.WeightBytes:
 		return "weight_bytes", a.WeightBytes, b.WeightBytes
+	case a.WideWeights() != b.WideWeights():
+		return "unrounded_weight_bytes", a.WideWeights(), b.WideWeights()
 	case a.WeightGradient() != b.WeightGradient():
 		return "weight_gradient_bytes", a.WeightGradient(), b.WeightGradient()
 	case a.Update.StateBytes != b.Update.StateBytes:

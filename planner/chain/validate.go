@@ -68,6 +68,10 @@ func (t *totals) layer(l *Layer) {
 	t.bytes("forward_overhead_bytes", l.ForwardOverheadBytes)
 	t.bytes("backward_overhead_bytes", l.BackwardOverheadBytes)
 	t.bytes("weight_bytes", l.WeightBytes)
+	t.bytes("unrounded_weight_bytes", l.UnroundedWeightBytes)
+	if wide := l.UnroundedWeightBytes; t.err == nil && wide != 0 && wide < l.WeightBytes {
+		t.fail("unrounded_weight_bytes", strconv.FormatInt(wide, 10), "is less than weight_bytes, of the same parameters: leave it out where none is rounded")
+	}
 	t.update(l)
 	t.optionalTime("discard_forward_s", l.DiscardForwardS)
 	t.optionalTime("backward_input_s", l.BackwardInputS)

@@ -24,6 +24,27 @@ func readTrained(t *testing.T) *Chain {
 	return c
 }
 
+// Plans for several devices count the weights of a chain without rounding, also where layers are grouped.
+func TestUnroundedWeights(t *testing.T) {
+	t.Parallel()
+	c, err := decode(strings.Replace(trained, `"weight_bytes":7`, `"weight_bytes":7,"unrounded_weight_bytes":12`, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for l, want := range []int64{40, 12, 0, 0} {
+		if got := c.Layer(l + 1).WideWeights(); got != want {
+			t.Errorf("layer %d: %d, want %d", l+1, got, want)
+		}
+	}
+	var out bytes.Buffer
+	if err := c.Encode(&out); err != nil {
+		t.Fatal(err)
+	}
+	if field := `"weight_bytes":7,"unrounded_weight_bytes":12,`; strings.Count(out.String(), "unrounded") != 1 || !strings.Contains(out.String(), field) {
+		t.Errorf("%s is not written in\n%s", field, &out)
+	}
+}
+
 func TestCostsOfWeightsAreReadAndWritten(t *testing.T) {
 	t.Parallel()
 	c := readTrained(t)
@@ -77,27 +98,29 @@ func TestOwnersAreNamedOrNumbered(t *testing.T) {
 func TestBadCostsOfWeightsAreRefused(t *testing.T) {
 	t.Parallel()
 	for change, want := range map[[2]string]string{
-		{`"state_bytes":80`, `"state_bytes":-80`}:                        `layer 1 (embed): field "state_bytes" is -80, which is negative`,
-		{`"state_bytes":80`, `"state_bytes":9.5`}:                        `layer 1 (embed): field "state_bytes" is 9.5, which is not a whole number`,
-		{`"state_bytes":80`, `"state_bytes":9007199254740992`}:           `layer 1 (embed): field "state_bytes" is 9007199254740992, which makes the sum of all sizes exceed 2^53 bytes`,
-		{`gradient_bytes":20`, `gradient_bytes":-1`}:                     `layer 1 (embed): field "weight_gradient_bytes" is -1, which is negative`,
-		{`"update_s":0.5`, `"update_s":-0.5`}:                            `layer 1 (embed): field "update_s" is -0.5, which is negative or not finite`,
-		{`"host_update_s":4`, `"host_update_s":"4"`}:                     `layer 1 (embed): field "host_update_s" is "4", which is not a number`,
-		{`"host_update_s":4`, `"host_update_s":-4`}:                      `layer 1 (embed): field "host_update_s" is -4, which is negative or not finite`,
-		{`"weight_bytes":40`, `"weight_bytes":0`}:                        `layer 1 (embed): field "weight_gradient_bytes" is 20, which belongs to a layer with weight_bytes above 0`,
-		{`gradient_bytes":0`, `gradient_bytes":0,"state_bytes":1`}:       `layer 2 (frozen): field "state_bytes" is 1, which belongs to a layer that is updated: weight_bytes and weight_gradient_bytes above 0`,
-		{`"weights_of":"embed"`, `"weights_of":"x"`}:                     `layer 3 (head): field "weights_of" is "x", which is the name of no layer`,
-		{`"name":"frozen"`, `"name":"embed"`}:                            `layer 3 (head): field "weights_of" is "embed", which is the name of layers 1 and 2: give the number`,
-		{`"weights_of":"embed"`, `"weights_of":0`}:                       `layer 3 (head): field "weights_of" is 0, which is not the number or the name of a layer`,
-		{`"weights_of":"embed"`, `"weights_of":[1]`}:                     `layer 3 (head): field "weights_of" is [1], which is not the number or the name of a layer`,
-		{`"weights_of":"embed"`, `"weights_of":5`}:                       `layer 3 (head): field "weights_of" is 5, which is not the number of another layer, of 1 to 4`,
-		{`"weights_of":"embed"`, `"weights_of":-1`}:                      `layer 3 (head): field "weights_of" is -1, which is not the number of another layer, of 1 to 4`,
-		{`"weights_of":"embed"`, `"weights_of":3`}:                       `layer 3 (head): field "weights_of" is 3, which is not the number of another layer, of 1 to 4`,
-		{`"weights_of":"embed"`, `"weights_of":4`}:                       `layer 3 (head): field "weights_of" is 4, which is a layer without weights of its own`,
-		{`"weights_of":"embed"`, `"weights_of":1,"weight_bytes":39`}:     `layer 3 (head): field "weights_of" is 1, which is a layer with weight_bytes 40, and this one has 39: leave them out here`,
-		{`"weights_of":"embed"`, `"weights_of":1,"state_bytes":3`}:       `layer 3 (head): field "weights_of" is 1, which is a layer with another weight_gradient_bytes or state_bytes: leave them out here`,
-		{`bandwidth_bytes_per_s":2e10`, `bandwidth_bytes_per_s":-2`}:     `field "host_memory_bandwidth_bytes_per_s" is -2, which is negative or not finite`,
-		{`bandwidth_bytes_per_s":2e10`, `bandwidth_bytes_per_s":1e-200`}: `field "host_memory_bandwidth_bytes_per_s" is 1e-200, which is next to nothing: times would be too long for numbers`,
+		{`"state_bytes":80`, `"state_bytes":-80`}:                            `layer 1 (embed): field "state_bytes" is -80, which is negative`,
+		{`"state_bytes":80`, `"state_bytes":9.5`}:                            `layer 1 (embed): field "state_bytes" is 9.5, which is not a whole number`,
+		{`"state_bytes":80`, `"state_bytes":9007199254740992`}:               `layer 1 (embed): field "state_bytes" is 9007199254740992, which makes the sum of all sizes exceed 2^53 bytes`,
+		{`"weight_bytes":7`, `"weight_bytes":7,"unrounded_weight_bytes":6`}:  `layer 2 (frozen): field "unrounded_weight_bytes" is 6, which is less than weight_bytes`,
+		{`"weight_bytes":7`, `"weight_bytes":7,"unrounded_weight_bytes":-1`}: `layer 2 (frozen): field "unrounded_weight_bytes" is -1, which is negative`,
+		{`gradient_bytes":20`, `gradient_bytes":-1`}:                         `layer 1 (embed): field "weight_gradient_bytes" is -1, which is negative`,
+		{`"update_s":0.5`, `"update_s":-0.5`}:                                `layer 1 (embed): field "update_s" is -0.5, which is negative or not finite`,
+		{`"host_update_s":4`, `"host_update_s":"4"`}:                         `layer 1 (embed): field "host_update_s" is "4", which is not a number`,
+		{`"host_update_s":4`, `"host_update_s":-4`}:                          `layer 1 (embed): field "host_update_s" is -4, which is negative or not finite`,
+		{`"weight_bytes":40`, `"weight_bytes":0`}:                            `layer 1 (embed): field "weight_gradient_bytes" is 20, which belongs to a layer with weight_bytes above 0`,
+		{`gradient_bytes":0`, `gradient_bytes":0,"state_bytes":1`}:           `layer 2 (frozen): field "state_bytes" is 1, which belongs to a layer that is updated: weight_bytes and weight_gradient_bytes above 0`,
+		{`"weights_of":"embed"`, `"weights_of":"x"`}:                         `layer 3 (head): field "weights_of" is "x", which is the name of no layer`,
+		{`"name":"frozen"`, `"name":"embed"`}:                                `layer 3 (head): field "weights_of" is "embed", which is the name of layers 1 and 2: give the number`,
+		{`"weights_of":"embed"`, `"weights_of":0`}:                           `layer 3 (head): field "weights_of" is 0, which is not the number or the name of a layer`,
+		{`"weights_of":"embed"`, `"weights_of":[1]`}:                         `layer 3 (head): field "weights_of" is [1], which is not the number or the name of a layer`,
+		{`"weights_of":"embed"`, `"weights_of":5`}:                           `layer 3 (head): field "weights_of" is 5, which is not the number of another layer, of 1 to 4`,
+		{`"weights_of":"embed"`, `"weights_of":-1`}:                          `layer 3 (head): field "weights_of" is -1, which is not the number of another layer, of 1 to 4`,
+		{`"weights_of":"embed"`, `"weights_of":3`}:                           `layer 3 (head): field "weights_of" is 3, which is not the number of another layer, of 1 to 4`,
+		{`"weights_of":"embed"`, `"weights_of":4`}:                           `layer 3 (head): field "weights_of" is 4, which is a layer without weights of its own`,
+		{`"weights_of":"embed"`, `"weights_of":1,"weight_bytes":39`}:         `layer 3 (head): field "weights_of" is 1, which is a layer with weight_bytes 40, and this one has 39: leave them out here`,
+		{`"weights_of":"embed"`, `"weights_of":1,"state_bytes":3`}:           `layer 3 (head): field "weights_of" is 1, which is a layer with another weight_gradient_bytes or state_bytes: leave them out here`,
+		{`bandwidth_bytes_per_s":2e10`, `bandwidth_bytes_per_s":-2`}:         `field "host_memory_bandwidth_bytes_per_s" is -2, which is negative or not finite`,
+		{`bandwidth_bytes_per_s":2e10`, `bandwidth_bytes_per_s":1e-200`}:     `field "host_memory_bandwidth_bytes_per_s" is 1e-200, which is next to nothing: times would be too long for numbers`,
 	} {
 		doc := strings.Replace(trained, change[0], change[1], 1)
 		if doc == trained {

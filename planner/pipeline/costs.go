@@ -18,7 +18,7 @@ func NewCosts(c *chain.Chain) *Costs {
 	k.backward = prefix(c, func(l int) float64 { return c.Layer(l).BackwardS })
 	k.backwardInput = prefix(c, func(l int) float64 { return value(c.Layer(l).BackwardInputS) })
 	k.backwardWeight = prefix(c, func(l int) float64 { return value(c.Layer(l).BackwardWeightS) })
-	k.weights = prefix(c, func(l int) int64 { return c.Layer(l).WeightBytes })
+	k.weights = prefix(c, func(l int) int64 { return c.Layer(l).WideWeights() })
 	k.inputs = prefix(c, func(l int) int64 { return c.Activation(l - 1) })
 	k.saved = prefix(c, func(l int) int64 { return c.Layer(l).SavedBytes })
 	return k

@@ -1,0 +1,3 @@
+// The AVX2 path with activations in bfloat16, by conversion.
+#define HALF 1
+#include "path_avx2.c"
