@@ -170,13 +170,13 @@ race-all: ## run every package that starts goroutines under the race detector (h
 race-processes: ## run what starts and ends processes, from the command line down, under the race detector (minutes)
 	go test -race -short -count=1 -timeout 30m -run 'Process|Interrupt|Launch|Progress|Killed' ./cmd/plimsoll
 
-test-kills: ## kill runs on several devices 20 times at random instants, and resume them
+test-kills: ## kill runs on several devices, and runs whose weights move, 20 times each, and resume them
 	PLIMSOLL_KILLS=20 go test -count=1 -timeout 20m -run Killed ./cmd/plimsoll
 
 test-faults: ## let every operation on a run's files fail, on one device, two, and in two processes, with each error of a disk (minutes)
 	PLIMSOLL_FAULTS=1 go test -count=1 -timeout 30m -run 'OperationOnFiles|FoldersOf|FailingDisks' ./cmd/plimsoll
 
-demo: build ## train a ResNet under five limits and a GPT under two, predicted beside measured, into out/demo
+demo: build ## train a ResNet under five limits, a GPT under two and one whose weights do not fit, into out/demo
 	bin/plimsoll demo --out out/demo
 
 same-weights: build ## train 69 ways with OLD=, an older bin/plimsoll, and with this one: the weights are the same bits
@@ -236,9 +236,9 @@ torch: # PyTorch, torchvision and onnx: those of PYTHON, else of PyPI
 	@$(PYTHON) -c 'import torch, torchvision, onnx' 2>/dev/null || $(TORCH) -c 'import torch, torchvision, onnx' 2>/dev/null || \
 		{ $(PYTHON) -m venv out/torch && $(TORCH) -m pip install -q --disable-pip-version-check torch==2.15.0 torchvision onnx; }
 
-test-oracle: build torch ## judge training, optimizers, files, plans and ONNX models by PyTorch, in float64 where it decides: that of PYTHON, else of PyPI (minutes)
+test-oracle: build torch ## judge training, optimizers, files, plans and exported models by PyTorch, in float64 where it decides: that of PYTHON, else of PyPI (minutes)
 	$(WITH_TORCH) tools/plimsoll_export_test.py
-	cd $(RESEARCH) && PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -timeout 60m ./peers/language ./peers/onnx ./peers/zoo
+	cd $(RESEARCH) && PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -timeout 60m ./peers/language ./peers/exported ./peers/zoo
 	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -run OptimizersArePyTorchs ./executor/pipeline
 	go test -count=1 -v -run 'NoFloatStopsJSON|WeightsThatAreNoNumbers|ReportsWithoutNumbers' ./cmd/plimsoll
 	cd $(RESEARCH) && PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) PLIMSOLL_PROGRAM=$(CURDIR)/bin/plimsoll go test -count=1 -v -timeout 60m ./peers/oracle -out $(CURDIR)/$(RESEARCH)/results/oracle.md

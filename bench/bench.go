@@ -119,7 +119,8 @@ type Report struct {
 	WorstError float64 `json:"worst_error"`
 	Rows       []Row   `json:"rows"`
 	Skipped    []Skip  `json:"skipped"`
-	Text       *Report `json:"text,omitempty"` // of the demo, its language model
+	Text       *Report `json:"text,omitempty"`  // of the demo, its language model
+	Moved      *Moved  `json:"moved,omitempty"` // of the demo, a model whose weights do not fit its device
 }
 
 // Run plans and measures the grid. Errors: those of planning and running; a limit that is too small for a strategy

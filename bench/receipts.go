@@ -10,10 +10,17 @@ import (
 
 // RunReceipt returns the receipt of a finished run, of the step in the middle. It is nil on several devices, and when no step was left to run.
 func RunReceipt(r *train.Run, o *train.Outcome) (*receipt.Receipt, error) {
-	if r.Plan.IsPipeline() {
+	switch {
+	case !r.Plan.IsPipeline():
+		return runStep(r, o).Receipt()
+	case !r.Plan.IsCycle():
 		return nil, nil
 	}
-	return runStep(r, o).Receipt()
+	c, err := runCycle(r, o)
+	if err != nil {
+		return nil, err
+	}
+	return c.Receipt(), nil
 }
 
 // RunReceiptTable returns the receipt of a run as a table.

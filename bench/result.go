@@ -12,7 +12,8 @@ import (
 	"plimsoll/internal/units"
 )
 
-// Result is a measured grid with its page. It may have rows of the same job on a smaller device, and the result of a language model.
+// Result is a measured grid with its page. It may have rows of the same job on a smaller device, the result of a language model, and runs of
+// one whose weights move.
 type Result struct {
 	*Report
 	grid *Grid
@@ -52,20 +53,31 @@ func (r *Result) AddSmall(small *Result) { r.Append(r.page, small.Report, small.
 // AddText adds the result of a language model.
 func (r *Result) AddText(text *Result) { r.text, r.Text = text, text.Report }
 
+// AddMoved adds the runs of a model whose weights move.
+func (r *Result) AddMoved(m *Moved) { r.Moved = m }
+
 // Size returns how many rows were measured.
 func (r *Result) Size() int {
-	if r.text == nil {
-		return len(r.Rows)
+	n := len(r.Rows)
+	if r.text != nil {
+		n += r.text.Size()
 	}
-	return len(r.Rows) + r.text.Size()
+	if r.Moved != nil {
+		n += len(r.Moved.Rows)
+	}
+	return n
 }
 
 // Failures names the rows that broke a promise about bits or bytes; empty when all kept them.
 func (r *Result) Failures() []string {
-	if r.text == nil {
-		return r.Report.Failures()
+	all := r.Report.Failures()
+	if r.text != nil {
+		all = append(all, r.text.Failures()...)
 	}
-	return append(r.Report.Failures(), r.text.Failures()...)
+	if r.Moved != nil {
+		all = append(all, r.Moved.failures()...)
+	}
+	return all
 }
 
 // WriteFolder writes the result to a folder, and that of the language model to a folder in it, with facts of its environment that only
@@ -112,7 +124,10 @@ func (r *Result) Print(w io.Writer, verbose bool) error {
 		}
 		seen[s.Strategy] = true
 	}
-	return r.printText(w)
+	if err := r.printText(w); err != nil || r.Moved == nil {
+		return err
+	}
+	return r.Moved.print(w)
 }
 
 // printText prints the table of the language model, if there is one.

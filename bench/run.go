@@ -65,7 +65,11 @@ func RunTrace(r *train.Run, o *train.Outcome) (*trace.Trace, error) {
 
 // runCycle is how a finished run went along its cyclic plan.
 func runCycle(r *train.Run, o *train.Outcome) (*timeline.Cycle, error) {
-	return timeline.NewCycle(r.Plan.Costs.Chain, r.Plan.Plan, r.Plan.Costs.Platform, o.Tasks)
+	c, err := timeline.NewCycle(r.Plan.Costs.Chain, r.Plan.Plan, r.Plan.Costs.Platform)
+	if err == nil {
+		c.Ran, c.Window = o.Tasks, o.Window
+	}
+	return c, err
 }
 
 // runStep is the step of a finished run.
@@ -129,6 +133,9 @@ func addDevices(page *report.Page, r *train.Run, o *train.Outcome) error {
 			return err
 		}
 		page.Timelines = []report.Timeline{*c.Picture()}
+		if paid := c.Receipt(); paid != nil {
+			page.Sections = append(page.Sections, receiptSection(RunReceiptTable(paid)))
+		}
 		return nil
 	}
 	p, err := runPipeline(r, o)

@@ -168,18 +168,20 @@ func (b *besides) contend(c *chain.Chain, link *LinkProfile) {
 		return
 	}
 	k := newClasses(c)
-	var sums [opClasses + 1][len(besideWays)]float64 // the last of all classes
+	var sums [opClasses + 1][len(besideWays)][]float64 // by round; the last of all classes
 	for p, op := range b.exercise.Seq {
 		op.Layer += b.exercise.first
 		for way := range b.ops {
-			seconds := stats.Median(b.ops[way][p])
-			sums[k.of(op)][way] += seconds
-			sums[opClasses][way] += seconds
+			for round, seconds := range b.ops[way][p] {
+				for _, class := range []int{k.of(op), opClasses} {
+					add(&sums[class][way], round, seconds)
+				}
+			}
 		}
 	}
 	factors := func(op schedule.Op) *chain.Beside {
 		of := sums[k.of(op)]
-		if !(of[0] > 0) {
+		if len(of[0]) == 0 {
 			of = sums[opClasses]
 		}
 		beside := chain.Beside{}
@@ -194,16 +196,33 @@ func (b *besides) contend(c *chain.Chain, link *LinkProfile) {
 		layer.BackwardBeside = factors(schedule.Op{Kind: schedule.Backward, Layer: l})
 	}
 	c.CopiesBeside = &chain.CopiesBeside{
-		factor(link.ToHost, stats.Median(b.rates[chain.ToHost])), factor(link.ToDevice, stats.Median(b.rates[chain.ToDevice])),
+		slowed(link.ToHost, b.rates[chain.ToHost]), slowed(link.ToDevice, b.rates[chain.ToDevice]),
 	}
 }
 
-// factor returns how many times as long something takes; what is faster beside copies is so by chance.
-func factor(beside, alone float64) float64 {
-	if !(alone > 0 && beside > alone) {
-		return 1
+// factor returns how many times as long something takes beside something else, the median over rounds; what is faster then is so by chance.
+// Both times of a round are near each other, so that what else the machine does, and how fast it is then, is mostly in both.
+func factor(beside, alone []float64) float64 {
+	var ratios []float64
+	for i := range min(len(beside), len(alone)) {
+		if alone[i] > 0 {
+			ratios = append(ratios, beside[i]/alone[i])
+		}
 	}
-	return min(beside/alone, mostFactor)
+	return max(1, min(stats.Median(ratios), mostFactor))
+}
+
+// slowed returns how many times as long a copy takes that alone has a rate of the link, and beside something else others.
+func slowed(alone float64, rates []float64) float64 {
+	return factor([]float64{alone}, []float64{stats.Median(rates)})
+}
+
+// add adds to a sum of a round.
+func add(sums *[]float64, round int, seconds float64) {
+	for len(*sums) <= round {
+		*sums = append(*sums, 0)
+	}
+	(*sums)[round] += seconds
 }
 
 // mostFactor is far above what shared memory and cores do.

@@ -59,7 +59,8 @@ func TestStepsAreMeasuredBesideCopies(t *testing.T) {
 	}
 }
 
-// Ops of a class share a factor, the sums of their medians beside copies over those alone; a class that was not measured has that of all.
+// Ops of a class share a factor, the median over rounds of their sum beside copies over that alone; a class that was not measured has that of
+// all.
 func TestContentionIsThatOfTheClass(t *testing.T) {
 	t.Parallel()
 	c := &chain.Chain{InputBytes: 1e6, Layers: []chain.Layer{

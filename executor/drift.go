@@ -11,22 +11,24 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// Drift returns how many times their costs in a chain the ops took beside which nothing was copied, the median of the steps kept, and how
-// many such ops a step had, on average; 1 and 0 where there were none. These ops are the reference for what a machine does since it was measured: its
-// frequency, its neighbours. Contention, waits and gaps are not in them.
-func (r *Recent) Drift(c *chain.Chain, seq schedule.Sequence) (factor, ops float64) {
+// TimedOp is an op that ran, and its cost in a chain; 0 of a copy, or of an update on the host, which slow the ops beside them.
+type TimedOp struct {
+	Interval
+	Cost float64
+}
+
+// Drift returns how many times their costs in a chain the ops took beside which nothing was copied, or updated on the host: the median of the
+// steps, and how many such ops a step had, on average; 1 and 0 where there were none. These ops are the reference for what a machine does since
+// it was measured: its frequency, its neighbours. Contention, waits and gaps are not in them.
+func Drift(steps [][]TimedOp) (factor, ops float64) {
 	var factors []float64
-	for i := range r.steps {
-		at := r.steps[i].Intervals
-		if len(at) != len(seq) {
-			continue
-		}
+	for _, all := range steps {
 		var took, cost float64
-		for p, op := range seq {
-			if op.Kind.Transfer() || besideCopies(seq, at, at[p]) {
+		for _, op := range all {
+			if op.Cost == 0 || besideCopies(all, op.Interval) {
 				continue
 			}
-			took, cost, ops = took+at[p].End-at[p].Start, cost+op.Seconds(c), ops+1
+			took, cost, ops = took+op.End-op.Start, cost+op.Cost, ops+1
 		}
 		if took > 0 && cost > 0 {
 			factors = append(factors, took/cost)
@@ -35,17 +37,27 @@ func (r *Recent) Drift(c *chain.Chain, seq schedule.Sequence) (factor, ops float
 	if len(factors) == 0 {
 		return 1, 0
 	}
-	return stats.Median(factors), ops / float64(len(r.steps))
+	return stats.Median(factors), ops / float64(len(steps))
 }
 
-// besideCopies reports whether a transfer ran while an op did.
-func besideCopies(seq schedule.Sequence, all []Interval, op Interval) bool {
-	for q, at := range all {
-		if seq[q].Kind.Transfer() && at.Start < op.End && op.Start < at.End {
-			return true
+// besideCopies reports whether a copy, or an update on the host, ran while an op did.
+func besideCopies(all []TimedOp, op Interval) bool {
+	return slices.ContainsFunc(all, func(x TimedOp) bool { return x.Cost == 0 && x.Start < op.End && op.Start < x.End })
+}
+
+// Ops returns the ops of the steps kept that were timed along a sequence, with their costs in a chain.
+func (r *Recent) Ops(c *chain.Chain, seq schedule.Sequence) [][]TimedOp {
+	steps := make([][]TimedOp, len(r.steps))
+	for i := range r.steps {
+		for p, at := range r.steps[i].Intervals {
+			op := TimedOp{Interval: at}
+			if !seq[p].Kind.Transfer() {
+				op.Cost = seq[p].Seconds(c)
+			}
+			steps[i] = append(steps[i], op)
 		}
 	}
-	return false
+	return steps
 }
 
 // Drifted returns a chain whose ops, and whose updates on the device, take factor times as long; its link and what ops and copies take from

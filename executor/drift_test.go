@@ -18,18 +18,18 @@ func TestDriftIsThatOfOpsBesideNoCopy(t *testing.T) {
 		{Kind: schedule.Backward, Layer: 2}, {Kind: schedule.Backward, Layer: 1},
 	}
 	r := &Recent{}
-	if f, n := r.Drift(c, seq); f != 1 || n != 0 {
+	if f, n := Drift(r.Ops(c, seq)); f != 1 || n != 0 {
 		t.Errorf("of no step %v of %v ops", f, n)
 	}
 	for _, slower := range []float64{3, 1.5, 1.25} { // F2 from 5 on, the copy until 5: only F1 is beside it
 		at := []Interval{{0, 5}, {0, 5}, {5, 5 + slower}, {9, 9 + 2*slower}, {20, 20 + 2*slower}}
 		r.Add(&Times{Sequence: 30, Update: 1, Intervals: at}, 0)
 	}
-	if f, n := r.Drift(c, seq); f != 1.5 || n != 3 {
+	if f, n := Drift(r.Ops(c, seq)); f != 1.5 || n != 3 {
 		t.Errorf("%v of %v ops, want 1.5 of 3", f, n)
 	}
 	r.Add(&Times{Intervals: []Interval{{0, 30}, {1, 2}, {3, 4}, {5, 6}, {7, 8}}}, 0) // everything beside the copy
-	if f, _ := r.Drift(c, seq); f != 1.5 {
+	if f, _ := Drift(r.Ops(c, seq)); f != 1.5 {
 		t.Errorf("with a step that has no reference %v", f)
 	}
 	if got := r.Times(); len(got) != 4 || got[0] != 31 || got[3] != 0 {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"plimsoll/internal/stats"
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/runtime"
@@ -140,13 +139,13 @@ func whileCopying(copies []*probe, do func() error) (rates []float64, err error)
 	return rates, err
 }
 
-// write writes the factors of the medians into a chain.
+// write writes the factors into a chain.
 func (b *hostBesides) write(c *chain.Chain) {
 	c.HostUpdatesBeside, c.CopiesBesideHostUpdates = new(chain.Beside), new(chain.CopiesBeside)
 	for way := range c.HostUpdatesBeside {
-		c.HostUpdatesBeside[way] = factor(stats.Median(b.updates[way+1]), stats.Median(b.updates[0]))
+		c.HostUpdatesBeside[way] = factor(b.updates[way+1], b.updates[0])
 	}
 	for way := range c.CopiesBesideHostUpdates {
-		c.CopiesBesideHostUpdates[way] = factor(stats.Median(b.alone[way]), stats.Median(b.beside[way]))
+		c.CopiesBesideHostUpdates[way] = factor(b.alone[way], b.beside[way])
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"plimsoll/internal/stats"
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/runtime"
@@ -129,9 +128,8 @@ func whileUpdating(launches []runtime.Launch, do func() error) (seconds float64,
 	return seconds, errors.Join(err, <-failed)
 }
 
-// write writes the factors of the medians into a chain.
+// write writes the factors into a chain.
 func (b *opBesides) write(c *chain.Chain) {
-	ops := factor(stats.Median(b.steps[1]), stats.Median(b.steps[0]))
-	updates := factor(stats.Median(b.updates[1]), stats.Median(b.updates[0]))
+	ops, updates := factor(b.steps[1], b.steps[0]), factor(b.updates[1], b.updates[0])
 	c.OpsBesideHostUpdates, c.HostUpdatesBesideOps = &ops, &updates
 }

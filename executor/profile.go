@@ -66,6 +66,9 @@ func Profile(ctx context.Context, w *Workload, open func() (Target, error), limi
 	if err := p.updates(ctx, classes, c); err != nil {
 		return nil, fmt.Errorf("measuring updates: %w", err)
 	}
+	if err := p.sumUpdates(exercises, c); err != nil {
+		return nil, err
+	}
 	c.Extra[LinkField], err = fields.Marshal(link)
 	return c, err
 }
@@ -110,6 +113,19 @@ func (w *Workload) checkpointAll() schedule.Sequence {
 		seq = append(seq, schedule.Op{Kind: schedule.ForwardAll, Layer: l}, schedule.Op{Kind: schedule.Backward, Layer: l})
 	}
 	return seq
+}
+
+// sumUpdates writes the time of all layers' updates into the chain where windows were measured, whose update is another.
+func (p *profile) sumUpdates(exercises []*Exercise, c *chain.Chain) (err error) {
+	if exercises[0].Workload == p.Workload {
+		return nil
+	}
+	sum := 0.0
+	for i := range c.Layers {
+		sum += c.Layers[i].Update.DeviceS
+	}
+	c.Extra[UpdateField], err = fields.Marshal(sum)
+	return err
 }
 
 // step counts a step.

@@ -206,11 +206,11 @@ func (p *placed) end(t *testing.T, space runtime.Span) (end int64) {
 	return end
 }
 
-// Factors are of medians by way, and never below 1.
+// Factors are medians of rounds by way, and never below 1: a machine that is slower in one round is so in both of its times.
 func TestHostContentionIsWritten(t *testing.T) {
 	t.Parallel()
 	b := &hostBesides{
-		updates: [len(besideWays)][]float64{{2, 2, 9}, {3}, {1}, {8}},
+		updates: [len(besideWays)][]float64{{2, 4, 9}, {3, 6, 9}, {1, 1, 20}, {8, 16, 9}},
 		alone:   [2][]float64{{12}, {10}}, beside: [2][]float64{{8}, {20}},
 	}
 	c := &chain.Chain{}
@@ -220,10 +220,10 @@ func TestHostContentionIsWritten(t *testing.T) {
 	}
 }
 
-// Factors of steps and updates are of medians, and never below 1.
+// Factors of steps and updates are medians of rounds, and never below 1.
 func TestOpContentionIsWritten(t *testing.T) {
 	t.Parallel()
-	b := &opBesides{steps: [2][]float64{{2, 2, 9}, {3}}, updates: [2][]float64{{5}, {4}}}
+	b := &opBesides{steps: [2][]float64{{2, 20, 9}, {3, 30, 9}}, updates: [2][]float64{{5}, {4}}}
 	c := &chain.Chain{}
 	if b.write(c); *c.OpsBesideHostUpdates != 1.5 || *c.HostUpdatesBesideOps != 1 {
 		t.Errorf("ops %v, updates %v", *c.OpsBesideHostUpdates, *c.HostUpdatesBesideOps)

@@ -17,8 +17,9 @@ import (
 
 // Exercise is a sequence that a profile trains along: of the whole model, or of a window of it, layers that are measured on
 // their own, with a made-up input, and a head that makes a loss of their output where they end before the model's
-// (models.Model.Window). A window takes the memory of its own layers alone, static memory included, so one of a single layer
-// needs no more than a plan of the model does. Where twins share weights, each window has and updates its own.
+// (models.Model.Window). A window takes the memory of its own layers alone, weights and their gradients included, so one of a single layer
+// needs no more than a plan of the model does. Its update is plain SGD, so that it holds no state. Where twins share weights, each window has
+// and updates its own.
 type Exercise struct {
 	*Workload
 	Seq    schedule.Sequence
@@ -151,13 +152,13 @@ func (c *cutter) exercise(w *Workload, first, count int, seq schedule.Sequence) 
 	return x, err
 }
 
-// window returns the workload of count layers from first on.
+// window returns the workload of count layers from first on. Its optimizer has no state, which plans may keep on the host.
 func (c *cutter) window(first, count int) (*Workload, error) {
 	m, layers, err := c.Model.Window(c.lib, c.Layers, first+1, first+count)
 	if err != nil {
 		return nil, err
 	}
-	return newWorkload(m, c.lib, c.Optimizer, layers)
+	return newWorkload(m, c.lib, kernels.SGD{}, layers)
 }
 
 // madeUp reports whether the input is: that of a window behind layer 1, and, as data sets have inputs of all branches at once,

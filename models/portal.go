@@ -64,8 +64,8 @@ func (m *Model) parts() *parts {
 	p := &parts{model: m, of: [][]*tensor{{{desc: m.Input, to: 1}}}}
 	for i, l := range m.Layers {
 		in, number := p.of[i], i+1
-		out := l.packed(in, number)
-		if out == nil || i+1 < len(m.Layers) && !m.Layers[i+1].takesWhole(out) {
+		out := reading{l, in}.packed(number)
+		if out == nil || i+1 < len(m.Layers) && !(reading{m.Layers[i+1], out}).takesWhole() {
 			out = []*tensor{{desc: l.Desc(l.Output()), from: number}}
 		}
 		for _, t := range in {
@@ -106,34 +106,40 @@ func (l *Layer) packs() *Node {
 	return nil
 }
 
-// packed returns the tensors of a layer's output, given those of its input; nil when it does not pack several.
-func (l *Layer) packed(in []*tensor, number int) (out []*tensor) {
-	pack := l.packs()
+// reading is a layer with the tensors of its input.
+type reading struct {
+	*Layer
+	in []*tensor
+}
+
+// packed returns the tensors of the layer's output; nil when it does not pack several.
+func (r reading) packed(number int) (out []*tensor) {
+	pack := r.packs()
 	if pack == nil {
 		return nil
 	}
 	for _, v := range pack.In {
-		if s, passes := l.passing(in, v); passes {
-			out = append(out, in[s.lo:s.hi]...)
+		if s, passes := r.passing(v); passes {
+			out = append(out, r.in[s.lo:s.hi]...)
 			continue
 		}
-		out = append(out, &tensor{desc: l.Desc(v), from: number})
+		out = append(out, &tensor{desc: r.Desc(v), from: number})
 	}
 	return out
 }
 
 // passing returns which tensors of the input a value is, when nothing reads it but the Pack at the end, nor reads them
 // otherwise.
-func (l *Layer) passing(in []*tensor, v Value) (s span, passes bool) {
-	if v < 1 || len(in) < 2 {
+func (r reading) passing(v Value) (s span, passes bool) {
+	if v < 1 || len(r.in) < 2 {
 		return s, false
 	}
-	s, takes := l.takes(in, &l.Nodes[v-1])
-	if !takes || l.readers(v) != 1 {
+	s, takes := r.takes(&r.Nodes[v-1])
+	if !takes || r.readers(v) != 1 {
 		return s, false
 	}
-	for i := range l.Nodes {
-		if other, too := l.takes(in, &l.Nodes[i]); too && Value(i+1) != v && other.lo < s.hi && s.lo < other.hi {
+	for i := range r.Nodes {
+		if other, too := r.takes(&r.Nodes[i]); too && Value(i+1) != v && other.lo < s.hi && s.lo < other.hi {
 			return s, false
 		}
 	}
@@ -141,9 +147,9 @@ func (l *Layer) passing(in []*tensor, v Value) (s span, passes bool) {
 }
 
 // readers returns how often nodes read a value.
-func (l *Layer) readers(v Value) (n int) {
-	for i := range l.Nodes {
-		for _, in := range l.Nodes[i].In {
+func (r reading) readers(v Value) (n int) {
+	for i := range r.Nodes {
+		for _, in := range r.Nodes[i].In {
 			if in == v {
 				n++
 			}
@@ -153,13 +159,13 @@ func (l *Layer) readers(v Value) (n int) {
 }
 
 // takes returns which tensors of the input a node takes out of it, if it does.
-func (l *Layer) takes(in []*tensor, n *Node) (s span, ok bool) {
+func (r reading) takes(n *Node) (s span, ok bool) {
 	op, is := n.Op.(kernels.Slice)
 	if !is || n.In[0] != GraphInput || op.Defaults().Rows > 1 {
 		return s, false
 	}
 	at := 0
-	for i, t := range in {
+	for i, t := range r.in {
 		if at == op.From {
 			s.lo, ok = i, true
 		}
@@ -173,20 +179,20 @@ func (l *Layer) takes(in []*tensor, n *Node) (s span, ok bool) {
 
 // takesWhole reports whether a layer reads an input of several tensors by taking out one at a time, as it was packed, or some
 // to pack them again.
-func (l *Layer) takesWhole(in []*tensor) bool {
-	for i := range l.Nodes {
-		n := &l.Nodes[i]
+func (r reading) takesWhole() bool {
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
 		if !slices.Contains(n.In, GraphInput) {
 			continue
 		}
-		s, takes := l.takes(in, n)
+		s, takes := r.takes(n)
 		if !takes {
 			return false
 		}
-		if one := s.hi == s.lo+1 && in[s.lo].desc.Equal(l.Desc(Value(i+1))); one {
+		if one := s.hi == s.lo+1 && r.in[s.lo].desc.Equal(r.Desc(Value(i+1))); one {
 			continue
 		}
-		if _, passes := l.passing(in, Value(i+1)); !passes {
+		if _, passes := r.passing(Value(i + 1)); !passes {
 			return false
 		}
 	}
@@ -410,7 +416,7 @@ func (r *rebuilt) copyNodes() (outputs []result) {
 	}
 	k := 0
 	for _, v := range ends {
-		s, passes := old.passing(r.in, v)
+		s, passes := reading{old, r.in}.passing(v)
 		if !passes {
 			outputs = append(outputs, result{tensor: out[k], value: r.values[v]})
 			k++
@@ -429,8 +435,9 @@ func (r *rebuilt) copyNodes() (outputs []result) {
 // copyNode adds a node, unless it takes a part of the input that is at hand or only passes.
 func (r *rebuilt) copyNode(i int, ends []Value) {
 	n, v := r.old.Nodes[i], Value(i+1)
-	if s, takes := r.old.takes(r.in, &n); takes && len(r.in) > 1 {
-		if _, passes := r.old.passing(r.in, v); passes && slices.Contains(ends, v) {
+	of := reading{r.old, r.in}
+	if s, takes := of.takes(&n); takes && len(r.in) > 1 {
+		if _, passes := of.passing(v); passes && slices.Contains(ends, v) {
 			return
 		}
 		x := r.takeAll(n.Name, r.in[s.lo:s.hi])

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 
+	_ "plimsoll/kernels/cuda" // the kernels of CUDA devices
 	"plimsoll/runtime"
 	"plimsoll/runtime/cuda"
 	"plimsoll/runtime/cuda/driver"

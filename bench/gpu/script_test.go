@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -99,4 +101,16 @@ func mustChoose(t *testing.T, names ...string) []entry {
 	chosen, err := choose(names)
 	must(t, err)
 	return chosen
+}
+
+// The program that is carried to a GPU has its kernels.
+func TestKernelsAreBuiltIn(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("go", "list", "-deps", "-tags", "cuda", ".").Output()
+	if err != nil {
+		t.Skipf("go list: %v", err)
+	}
+	if runtime.GOOS == "linux" && runtime.GOARCH == "amd64" && !slices.Contains(strings.Fields(string(out)), "plimsoll/kernels/cuda") {
+		t.Error("kernels/cuda is not built in")
+	}
 }

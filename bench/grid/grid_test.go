@@ -4,10 +4,12 @@ import (
 	"encoding/csv"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"plimsoll/executor/estimate"
+	"plimsoll/planner/chain"
 	"plimsoll/planner/residency"
 )
 
@@ -20,8 +22,11 @@ func TestGrid(t *testing.T) {
 	}
 	d.Workspace = 0
 	var text strings.Builder
-	g := grid{device: d, links: []float64{4, 400}, limits: 2, known: map[string]bool{"tiny,16,4,1 of 2": true}, out: csv.NewWriter(&text)}
-	if err := g.step(t.Context(), &subject{"tiny", "gpt2-1-32", 0, 64}, 16); err != nil {
+	g := grid{
+		device: d, subjects: []subject{{"tiny", "gpt2-1-32", 0, 64}}, sizes: []int{16}, links: []float64{4, 400}, limits: 2,
+		known: map[string]bool{"tiny,16,4,1 of 2": true}, out: csv.NewWriter(&text), chains: map[string]*chain.Chain{},
+	}
+	if err := g.plan(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "grid.csv")
@@ -35,6 +40,35 @@ func TestGrid(t *testing.T) {
 	for _, p := range all {
 		if p.gain() < 1-1e-9 || len(p.seconds) < 2 {
 			t.Errorf("%+v", p)
+		}
+	}
+}
+
+// Every place comes once. In each prefix the counts of two positions of a list differ by 3 at most.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	lengths := place{9, 4, 5, 4}
+	whole := spread(lengths, nil)
+	seen := map[place]bool{}
+	var counts [4][9]int
+	for n, p := range whole {
+		seen[p] = true
+		for d, i := range p {
+			counts[d][i]++
+			if c := counts[d][:lengths[d]]; slices.Max(c)-slices.Min(c) > 3 {
+				t.Errorf("after %d places, list %d has %v", n+1, d, c)
+			}
+		}
+	}
+	if len(whole) != 720 || len(seen) != 720 {
+		t.Fatalf("%d places, %d different", len(whole), len(seen))
+	}
+	if !slices.Equal(spread(lengths, whole[:100]), whole) {
+		t.Error("an order that goes on from its first 100 places is another")
+	}
+	for _, p := range spread(lengths, nested(lengths)[:80])[80:144] { // the first model has all its places
+		if p[0] == 0 {
+			t.Fatal("the model that is complete comes again")
 		}
 	}
 }

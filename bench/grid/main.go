@@ -4,7 +4,8 @@
 //	go run ./bench/grid -o grid.csv [-models gpt2,llama-1b] [-sizes 256,4096] [-links 4,25] [-limits 3]
 //	go run ./bench/grid -table grid.csv
 //
-// Rows that the file has are not planned again, so a run that was ended goes on.
+// Points are planned in an order whose every prefix is spread evenly over models, sizes, links and limits. Rows that the file has are not
+// planned again and count in that order, so a run that was ended goes on.
 package main
 
 import (
@@ -101,13 +102,14 @@ func limits(ctx context.Context, r residency.Request, n int) ([]int64, error) {
 
 // grid is what is planned, and where rows go.
 type grid struct {
-	device *estimate.Device
-	models []string
-	sizes  []int
-	links  []float64
-	limits int
-	known  map[string]bool // points that the file has
-	out    *csv.Writer
+	device   *estimate.Device
+	subjects []subject
+	sizes    []int
+	links    []float64
+	limits   int
+	known    map[string]bool // points that the file has
+	out      *csv.Writer
+	chains   map[string]*chain.Chain // of steps, by model and size
 }
 
 func run(ctx context.Context) error {
@@ -123,9 +125,10 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g := grid{device: d, limits: *n, known: map[string]bool{}}
+	g := grid{device: d, subjects: subjects, limits: *n, known: map[string]bool{}, chains: map[string]*chain.Chain{}}
 	if *names != "" {
-		g.models = strings.Split(*names, ",")
+		asked := strings.Split(*names, ",")
+		g.subjects = slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return !slices.Contains(asked, s.name) })
 	}
 	g.sizes, err = numbers[int](*sizes, strconv.Atoi)
 	more, failure := numbers(*links, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
@@ -162,48 +165,45 @@ func (g *grid) write(ctx context.Context, path string) error {
 		return err
 	}
 	g.out = csv.NewWriter(f)
-	return errors.Join(g.steps(ctx, subjects), f.Close())
+	return errors.Join(g.plan(ctx), f.Close())
 }
 
-// steps plans the steps of all models that are asked for.
-func (g *grid) steps(ctx context.Context, subjects []subject) error {
-	for _, s := range subjects {
-		for _, size := range g.sizes {
-			if len(g.models) > 0 && !slices.Contains(g.models, s.name) {
-				continue
-			}
-			if err := g.step(ctx, &s, size); err != nil {
-				return fmt.Errorf("%s, %d: %w", s.name, size, err)
-			}
+// plan plans all points that the file lacks.
+func (g *grid) plan(ctx context.Context) error {
+	for _, p := range g.places() {
+		if err := g.place(ctx, p); err != nil {
+			return fmt.Errorf("%s: %w", strings.Join(g.key(p), ", "), err)
 		}
 	}
 	return nil
 }
 
-// step plans a model's step over all links.
-func (g *grid) step(ctx context.Context, s *subject, size int) error {
-	c, err := s.chain(g.device, size)
+// place plans a point.
+func (g *grid) place(ctx context.Context, p place) error {
+	c, err := g.chain(p)
 	if err != nil {
 		return err
 	}
-	for _, link := range g.links {
-		r := over(g.device, c, link*1e9)
-		list, err := limits(ctx, r, g.limits)
-		if err != nil {
-			return err
-		}
-		for i, limit := range list {
-			point := []string{s.name, strconv.Itoa(size), strconv.FormatFloat(link, 'g', -1, 64), fmt.Sprintf("%d of %d", i+1, len(list))}
-			if g.known[strings.Join(point, ",")] {
-				continue
-			}
-			r.Limits.Memory = limit
-			if err := g.point(ctx, r, point); err != nil {
-				return err
-			}
-		}
+	r := over(g.device, c, g.links[p[2]]*1e9)
+	list, err := limits(ctx, r, g.limits)
+	if err != nil {
+		return err
 	}
-	return nil
+	r.Limits.Memory = list[p[3]]
+	return g.point(ctx, r, g.key(p))
+}
+
+// chain returns the chain of a point's step, estimated once.
+func (g *grid) chain(p place) (*chain.Chain, error) {
+	name := strings.Join(g.key(p)[:2], ",")
+	if g.chains[name] == nil {
+		c, err := g.subjects[p[0]].chain(g.device, g.sizes[p[1]])
+		if err != nil {
+			return nil, err
+		}
+		g.chains[name] = c
+	}
+	return g.chains[name], nil
 }
 
 // point plans with all strategies and writes a row for each; a time of 0 is none.

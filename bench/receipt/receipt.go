@@ -1,7 +1,7 @@
 // Package receipt says where the time of a step went that the prediction did not have: it attributes the gap between the
 // predicted and the measured time of one training step to named causes, which add up to the gap to the nanosecond.
 //
-// It knows times, ops and the rules of package schedule, and no device.
+// It knows times, ops and the rules of packages schedule and cycle, and no device.
 package receipt
 
 import (
@@ -11,6 +11,7 @@ import (
 
 	"plimsoll/internal/fields"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/cycle"
 	"plimsoll/planner/schedule"
 )
 
@@ -20,13 +21,15 @@ type Cause uint8
 const (
 	// Ops took longer than their costs in the chain.
 	Ops Cause = iota
-	// Update is the optimizer's update, which follows the ops.
+	// Update is the optimizer's update on the device.
 	Update
+	// HostUpdates took longer than their costs, and an op waited for that long. Plans of activations alone have none.
+	HostUpdates
 	// Transfers took longer than their bytes over the bandwidth, and an op waited for that long.
 	Transfers
-	// TransferWaits are other waits for a prefetch: it started late.
+	// TransferWaits are other waits for a copy to the device: it started late.
 	TransferWaits
-	// MemoryWaits are other waits for memory that an offload frees.
+	// MemoryWaits are other waits for memory that a copy to the host frees.
 	MemoryWaits
 	// Launches are times in which no op ran though the next one could have: launching, and waiting for a core.
 	Launches
@@ -36,7 +39,7 @@ const (
 )
 
 var names = [causes]string{
-	"ops slower than profiled", "update slower than profiled", "transfers slower", "waited for a transfer", "waited for memory",
+	"ops slower than profiled", "update slower than profiled", "host updates slower", "transfers slower", "waited for a transfer", "waited for memory",
 	"launch gaps", "residual",
 }
 
@@ -58,13 +61,15 @@ type Receipt struct {
 	Predicted, Measured time.Duration
 	By                  [causes]time.Duration // above 0: slower than predicted
 	Worst               []OpGap               // the ops that differ most from their costs, at most three
+	// Steps is more than 1 where a cyclic plan repeats after several steps: all figures are of these together.
+	Steps  int
+	hosted bool // the plan has updates on the host
 }
 
 // OpGap is by how much an op took longer than its cost.
 type OpGap struct {
-	Op    schedule.Op
-	Layer string
-	Gap   time.Duration
+	Op, Layer string
+	Gap       time.Duration
 }
 
 // New makes the receipt of a step. Errors: those of schedule.Simulate and schedule.Waits.
@@ -73,70 +78,132 @@ func New(s Step) (*Receipt, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := attribution{Step: s, predicted: sim.Spans()}
-	if a.expected, err = schedule.Waits(s.Chain, s.Ops, s.Limits, a.predicted); err != nil {
+	predicted := sim.Spans()
+	expected, err := schedule.Waits(s.Chain, s.Ops, s.Limits, predicted)
+	if err != nil {
 		return nil, err
 	}
-	if a.waited, err = schedule.Waits(s.Chain, s.Ops, s.Limits, s.Spans); err != nil {
+	waited, err := schedule.Waits(s.Chain, s.Ops, s.Limits, s.Spans)
+	if err != nil {
 		return nil, err
 	}
-	a.link()
+	a := attribution{}
+	after, last := s.after(), 0
 	for p, op := range s.Ops {
+		x := work{name: op.String(), layer: s.Chain.Layer(op.Layer).Name, gap: length(s.Spans[p]) - length(predicted[p]), after: after[p], cause: Transfers}
 		if !op.Kind.Transfer() {
-			a.op(p)
+			x.cause, x.inside, x.waits, x.expected, x.waited, last = Ops, true, true, expected[p], waited[p], p
 		}
+		a.ops = append(a.ops, x)
 	}
-	return a.receipt(), nil
-}
-
-// attribution is a receipt in the making.
-type attribution struct {
-	Step
-	predicted        []schedule.Span
-	expected, waited []schedule.Wait
-	excess           []time.Duration // of a transfer: by how much it took longer, as far as no wait was charged with it
-	before           []int           // of a transfer: the one before it in its queue, or -1
-	released         []time.Duration // of a transfer: when the compute op before it in the sequence had ended
-	by               [causes]time.Duration
-	worst            []OpGap
-}
-
-// link finds the order of the transfers.
-func (a *attribution) link() {
-	n := len(a.Ops)
-	a.excess, a.before, a.released = make([]time.Duration, n), make([]int, n), make([]time.Duration, n)
-	last := map[schedule.Kind]int{schedule.Offload: -1, schedule.Prefetch: -1}
-	ended := time.Duration(0)
-	for p, op := range a.Ops {
-		if !op.Kind.Transfer() {
-			ended = a.Spans[p].End
-			continue
-		}
-		a.excess[p] = length(a.Spans[p]) - length(a.predicted[p])
-		a.before[p], a.released[p] = last[op.Kind], ended
-		last[op.Kind] = p
-		if !a.Limits.Link.Duplex {
-			last[schedule.Offload], last[schedule.Prefetch] = p, p
-		}
-	}
+	r := a.receipt()
+	r.Predicted, r.Measured, r.Steps = predicted[last].End+s.UpdatePredicted, s.Whole, 1
+	r.By[Update] = s.Update - s.UpdatePredicted
+	r.By[Residual] = s.Whole - s.Spans[last].End - s.Update
+	return r, nil
 }
 
 func length(s schedule.Span) time.Duration { return s.End - s.Start }
 
+// after returns, for each transfer, the one before it in its queue, or -1 where it waited longer for the compute op before it.
+func (s *Step) after() []int {
+	all := make([]int, len(s.Ops))
+	last := map[schedule.Kind]int{schedule.Offload: -1, schedule.Prefetch: -1}
+	ended := time.Duration(0) // of the compute op before
+	for p, op := range s.Ops {
+		if !op.Kind.Transfer() {
+			ended = s.Spans[p].End
+			continue
+		}
+		if all[p] = last[op.Kind]; all[p] >= 0 && s.Spans[all[p]].End < ended {
+			all[p] = -1
+		}
+		last[op.Kind] = p
+		if !s.Limits.Link.Duplex {
+			last[schedule.Offload], last[schedule.Prefetch] = p, p
+		}
+	}
+	return all
+}
+
+// Cycle is steps of a cyclic plan, as they ran. The simulation is the prediction.
+type Cycle struct {
+	Chain  *chain.Chain
+	Sim    *cycle.Simulator // that has played the plan
+	Result *cycle.Result
+	Spans  []cycle.Span // of the run
+	Window cycle.Window // of the run, of as many steps as the simulation repeats after
+}
+
+// NewCycle makes the receipt of the steps of a window: from the start of the first compute op of one to that of a later one.
+func NewCycle(c Cycle) *Receipt {
+	steady := c.Sim.Steady()
+	expected, measured := c.Sim.Replay(c.Result.Spans(), steady), c.Sim.Replay(c.Spans, c.Window)
+	a, n := attribution{}, len(measured)/(steady.Steps+2) // ops of a step
+	for i := range measured {
+		was, is := &expected[i], &measured[i]
+		x := work{name: is.Op.String(), layer: c.Chain.Layer(is.Op.Layer).Name, cause: causeOf(is), after: is.After,
+			inside: is.Inside, waits: is.Waits, expected: was.Wait, waited: is.Wait}
+		if is.Stream != cycle.Compute { // which the steps of the window have, too
+			was = &expected[n+(i-n+n*steady.Steps)%(n*steady.Steps)]
+		}
+		if is.Ran && was.Ran {
+			x.gap = length(is.Span) - length(was.Span)
+		}
+		a.ops = append(a.ops, x)
+	}
+	r := a.receipt()
+	r.Predicted, r.Measured, r.Steps = steady.Length(), c.Window.Length(), steady.Steps
+	return r
+}
+
+// causeOf returns what is to blame where an op of a cyclic plan takes longer.
+func causeOf(x *cycle.Replayed) Cause {
+	switch {
+	case x.Op.Kind == schedule.Update:
+		return Update
+	case x.Stream == cycle.Compute:
+		return Ops
+	case x.Stream == cycle.Host:
+		return HostUpdates
+	}
+	return Transfers
+}
+
+// work is an op, as predicted and as it ran.
+type work struct {
+	name, layer      string
+	cause            Cause         // of its gap
+	gap              time.Duration // by which it took longer; of a copy or an update on the host, as far as no wait was charged with it
+	after            int           // of these: the one that it followed when it ran; -1: it followed a compute op
+	inside, waits    bool          // its time is the step's, and so is the time before it: of a compute op
+	expected, waited schedule.Wait
+}
+
+// attribution is a receipt in the making.
+type attribution struct {
+	ops   []work
+	by    [causes]time.Duration
+	worst []OpGap
+}
+
 // op attributes the time of a compute op, and that before it.
-func (a *attribution) op(p int) {
-	gap := length(a.Spans[p]) - length(a.predicted[p])
-	a.by[Ops] += gap
-	op := a.Ops[p]
-	a.worst = append(a.worst, OpGap{op, a.Chain.Layer(op.Layer).Name, gap})
-	is, was := a.waited[p], a.expected[p]
+func (a *attribution) op(x *work) {
+	if x.inside {
+		a.by[x.cause] += x.gap
+		a.worst = append(a.worst, OpGap{x.name, x.layer, x.gap})
+	}
+	if !x.waits {
+		return
+	}
+	is, was := x.waited, x.expected
 	a.wait(TransferWaits, is.Transfer-was.Transfer, is.By, was.By)
 	a.wait(MemoryWaits, is.Memory-was.Memory, is.Freed, was.Freed)
 	a.by[Launches] += is.Other - was.Other
 }
 
-// wait attributes by how much a wait was longer than predicted: to slower transfers as far as those in the queue up to the
-// awaited one were, to the wait itself beyond that.
+// wait attributes by how much a wait was longer than predicted: to slower copies and updates on the host, as far as those up to the awaited
+// one were, to the wait itself beyond that.
 func (a *attribution) wait(kind Cause, longer time.Duration, awaited, expected int) {
 	if awaited < 0 {
 		awaited = expected
@@ -145,49 +212,64 @@ func (a *attribution) wait(kind Cause, longer time.Duration, awaited, expected i
 		a.by[kind] += longer
 		return
 	}
-	slow := min(max(a.charge(awaited), -abs(longer)), abs(longer))
-	if (slow < 0) != (longer < 0) {
-		slow = 0
-	}
-	a.by[Transfers] += slow
+	transfers, host := a.charge(awaited)
+	slow := within(transfers+host, longer)
+	host = within(host, slow)
+	a.by[HostUpdates] += host
+	a.by[Transfers] += slow - host
 	a.by[kind] += longer - slow
 }
 
+// within returns the part of a time between 0 and another one, whatever its sign.
+func within(d, most time.Duration) time.Duration { return max(min(d, max(most, 0)), min(most, 0)) }
+
 func abs(d time.Duration) time.Duration { return max(d, -d) }
 
-// charge returns by how much the transfers took longer that ran one after another until transfer p had ended, each of them once.
-// The run begins with a transfer that waited for the compute op before it rather than for its queue.
-func (a *attribution) charge(p int) (sum time.Duration) {
-	for p >= 0 {
-		sum += a.excess[p]
-		a.excess[p] = 0
-		before := a.before[p]
-		if before < 0 || a.Spans[before].End < a.released[p] {
-			break
+// charge returns by how much the copies, and the updates on the host, took longer that followed each other until an op had ended, each of them
+// once.
+func (a *attribution) charge(p int) (transfers, host time.Duration) {
+	for ; p >= 0; p = a.ops[p].after {
+		x := &a.ops[p]
+		switch x.cause {
+		case HostUpdates:
+			host += x.gap
+		case Transfers:
+			transfers += x.gap
+		default:
+			continue // a compute op, whose gap is its own
 		}
-		p = before
+		x.gap = 0
 	}
-	return sum
+	return transfers, host
 }
 
+// receipt attributes all gaps.
 func (a *attribution) receipt() *Receipt {
-	r := &Receipt{Measured: a.Whole, By: a.by}
-	var measured time.Duration
-	for p, op := range a.Ops {
-		if !op.Kind.Transfer() {
-			r.Predicted, measured = a.predicted[p].End, a.Spans[p].End
-		}
+	hosted := false
+	for i := range a.ops {
+		a.op(&a.ops[i])
+		hosted = hosted || a.ops[i].cause == HostUpdates
 	}
-	r.Predicted += a.UpdatePredicted
-	r.By[Update] = a.Update - a.UpdatePredicted
-	r.By[Residual] = a.Whole - measured - a.Update
 	slices.SortStableFunc(a.worst, func(x, y OpGap) int { return cmp.Compare(abs(y.Gap), abs(x.Gap)) })
-	r.Worst = a.worst[:min(3, len(a.worst))]
-	return r
+	return &Receipt{By: a.by, Worst: a.worst[:min(3, len(a.worst))], hosted: hosted}
 }
 
 // Gap is the measured less the predicted time.
 func (r *Receipt) Gap() time.Duration { return r.Measured - r.Predicted }
+
+// Has reports whether the plan can have a cause.
+func (r *Receipt) Has(c Cause) bool { return c != HostUpdates || r.hosted }
+
+// Largest returns the cause of the largest part of the gap.
+func (r *Receipt) Largest() Cause {
+	largest := Ops
+	for c, d := range r.By {
+		if abs(d) > abs(r.By[largest]) {
+			largest = Cause(c)
+		}
+	}
+	return largest
+}
 
 // MarshalJSON writes seconds, the causes in their order.
 func (r *Receipt) MarshalJSON() ([]byte, error) {
@@ -201,17 +283,23 @@ func (r *Receipt) MarshalJSON() ([]byte, error) {
 		Seconds float64 `json:"seconds"`
 	}
 	out := struct {
+		Steps      int     `json:"steps,omitempty"`
 		PredictedS float64 `json:"predicted_s"`
 		MeasuredS  float64 `json:"measured_s"`
 		GapS       float64 `json:"gap_s"`
 		Causes     []cause `json:"causes"`
 		Worst      []op    `json:"worst_ops"`
-	}{r.Predicted.Seconds(), r.Measured.Seconds(), r.Gap().Seconds(), []cause{}, []op{}}
+	}{0, r.Predicted.Seconds(), r.Measured.Seconds(), r.Gap().Seconds(), []cause{}, []op{}}
+	if r.Steps > 1 {
+		out.Steps = r.Steps
+	}
 	for c, d := range r.By {
-		out.Causes = append(out.Causes, cause{Cause(c).String(), d.Seconds()})
+		if r.Has(Cause(c)) {
+			out.Causes = append(out.Causes, cause{Cause(c).String(), d.Seconds()})
+		}
 	}
 	for _, w := range r.Worst {
-		out.Worst = append(out.Worst, op{w.Op.String(), w.Layer, w.Gap.Seconds()})
+		out.Worst = append(out.Worst, op{w.Op, w.Layer, w.Gap.Seconds()})
 	}
 	return fields.Marshal(out)
 }

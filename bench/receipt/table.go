@@ -2,6 +2,7 @@ package receipt
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"plimsoll/bench/report"
@@ -17,13 +18,18 @@ func Table(heads []string, receipts []*Receipt, name func(i int) []string) *repo
 	for _, h := range []string{"predicted", "measured", "gap"} {
 		t.Columns = append(t.Columns, report.Column{Name: h, Right: true})
 	}
+	shown := func(c Cause) bool { return slices.ContainsFunc(receipts, func(r *Receipt) bool { return r.Has(c) }) }
 	for c := range causes {
-		t.Columns = append(t.Columns, report.Column{Name: c.String(), Right: true})
+		if shown(c) {
+			t.Columns = append(t.Columns, report.Column{Name: c.String(), Right: true})
+		}
 	}
 	for i, r := range receipts {
 		row := append(name(i), millis(r.Predicted), millis(r.Measured), signed(r.Gap()))
-		for _, d := range r.By {
-			row = append(row, signed(d))
+		for c, d := range r.By {
+			if shown(Cause(c)) {
+				row = append(row, signed(d))
+			}
 		}
 		t.Rows = append(t.Rows, row)
 	}

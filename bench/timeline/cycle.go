@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"plimsoll/bench/receipt"
 	"plimsoll/bench/report"
 	"plimsoll/bench/trace"
 	pipe "plimsoll/executor/pipeline"
@@ -20,7 +21,9 @@ type Cycle struct {
 	Plan     *pipeline.Plan
 	Platform *pipeline.Platform
 	Ran      []pipe.Timing // none before the run
+	Window   cycle.Window  // of Ran: the steps that were measured
 
+	sim         *cycle.Simulator
 	result      *cycle.Result
 	held        []cycle.Hold
 	peak        pipeline.CyclePeak
@@ -28,12 +31,12 @@ type Cycle struct {
 }
 
 // NewCycle plays a cyclic plan. Errors: those of pipeline.Plan.PlayCycle.
-func NewCycle(c *chain.Chain, plan *pipeline.Plan, on *pipeline.Platform, ran []pipe.Timing) (*Cycle, error) {
+func NewCycle(c *chain.Chain, plan *pipeline.Plan, on *pipeline.Platform) (*Cycle, error) {
 	s, r, err := plan.PlayCycle(c, on)
 	if err != nil {
 		return nil, err
 	}
-	out := &Cycle{Chain: c, Plan: plan, Platform: on, Ran: ran, result: r, held: s.Holds()}
+	out := &Cycle{Chain: c, Plan: plan, Platform: on, sim: s, result: r, held: s.Holds()}
 	out.peak.Op, out.peak.Parts = s.AtPeak()
 	first := slices.IndexFunc(r.Starts, func(x cycle.Start) bool { return x.Step == r.WarmUp && out.lane(x.Position) == cycle.Compute })
 	out.from = r.Starts[first].Start
@@ -83,29 +86,23 @@ func (c *Cycle) predicted() (all []ran) {
 	return clipped(all, c.from, c.until)
 }
 
-// measured returns the ops of as many of the latest steps, from the first compute op of one on to that of another one; none: too few ran.
-func (c *Cycle) measured() []ran {
-	var all []ran
-	firsts := map[int]float64{} // by step: the start of its first compute op
-	latest := 0
-	first := slices.IndexFunc(c.Plan.Cycle, func(op cycle.Op) bool { s, runs := cycle.StreamOf(op.Kind); return runs && s == cycle.Compute })
-	for _, t := range c.Ran {
-		if t.Kind != pipeline.CycleOp {
-			continue
-		}
-		x := ran{t.Op - 1, t.Minibatch / c.Plan.Microbatches, t.Start, t.End}
-		if c.Plan.Cycle[x.position].Prime {
-			x.step++ // which issues it
-		}
-		if all = append(all, x); x.position == first {
-			firsts[x.step], latest = x.start, max(latest, x.step)
-		}
-	}
-	from, begins := firsts[latest-c.result.Repeats]
-	if !begins {
+// measured returns the ops of the steps that were measured; none: too few ran.
+func (c *Cycle) measured() (all []ran) {
+	if c.Window.Steps == 0 {
 		return nil
 	}
-	return clipped(all, from, firsts[latest])
+	for _, x := range pipe.CycleSpans(c.Plan, c.Ran) {
+		all = append(all, ran{x.Position, x.Step, x.Start.Seconds(), x.End.Seconds()})
+	}
+	return clipped(all, c.Window.From.Seconds(), c.Window.Until.Seconds())
+}
+
+// Receipt attributes the gap between the predicted and the measured time of the steps. It is nil when none were measured.
+func (c *Cycle) Receipt() *receipt.Receipt {
+	if c.Window.Steps == 0 {
+		return nil
+	}
+	return receipt.NewCycle(receipt.Cycle{Chain: c.Chain, Sim: c.sim, Result: c.result, Spans: pipe.CycleSpans(c.Plan, c.Ran), Window: c.Window})
 }
 
 // workOfKind returns what an op is in pictures.

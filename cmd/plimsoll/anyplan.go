@@ -44,7 +44,7 @@ func (p *anyPlan) write(files planFiles) error {
 func (p *anyPlan) pictures() (svg, trace func(io.Writer) error, err error) {
 	switch {
 	case p.plan.IsCycle():
-		c, err := timeline.NewCycle(p.chain, p.plan, p.platform, nil)
+		c, err := timeline.NewCycle(p.chain, p.plan, p.platform)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -427,7 +427,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// Only this test finds a demo without a table, a page or the row on a device smaller than store-all.
+// Only this test finds a demo without a table, a page or the rows on devices smaller than store-all and than the weights.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out", "demo")
@@ -445,6 +445,7 @@ func TestDemo(t *testing.T) {
 		Text struct {
 			Rows []bench.Row `json:"rows"`
 		} `json:"text"`
+		Moved bench.Moved `json:"moved"`
 	}
 	if err := json.Unmarshal([]byte(read(t, filepath.Join(out, "demo.json"))), &o); err != nil || len(o.Rows) == 0 {
 		t.Fatalf("%d rows, %v", len(o.Rows), err)
@@ -465,6 +466,10 @@ func TestDemo(t *testing.T) {
 	}
 	if limited == 0 {
 		t.Errorf("none of %d rows of the language model has a limit", len(o.Text.Rows))
+	}
+	if m := o.Moved; len(m.Rows) != 2 || m.Rows[1].LimitBytes >= m.WeightBytes || m.Rows[1].MeasuredPeakBytes > m.Rows[1].LimitBytes ||
+		m.Rows[0].WeightsSHA256 != m.Rows[1].WeightsSHA256 || !strings.Contains(r.out, "\n"+m.Model+" on opticks, 4 samples of 32 tokens: ") {
+		t.Errorf("no row on a device smaller than the weights: %+v", m)
 	}
 	small := o.Rows[len(o.Rows)-1]
 	device, ok := small["device_bytes"].(float64)

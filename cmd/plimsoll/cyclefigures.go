@@ -18,6 +18,9 @@ type cycleFigures struct {
 	Counts map[string]int `json:"op_counts"` // of its ops, by kind; forwards are one kind
 	// AtPeak lists the bytes on the device when it holds most.
 	AtPeak []heldFigures `json:"at_peak"`
+	// A run of n steps takes FirstS + (n-2) makespans + LastS: the first step has nothing primed, and the last one waits for all that it began.
+	FirstS float64 `json:"first_step_s"`
+	LastS  float64 `json:"last_step_s"`
 
 	at string // for people: the op of the peak, and its layer
 }
@@ -29,8 +32,12 @@ type heldFigures struct {
 }
 
 // newCycleFigures returns the figures of a cyclic plan.
-func newCycleFigures(p *anyPlan, peak *pipeline.CyclePeak) *cycleFigures {
-	f := &cycleFigures{Cycle: p.plan.Cycle.String(), Counts: countOps(p.plan.Cycle), at: "between two steps"}
+func newCycleFigures(p *anyPlan, peak *pipeline.CyclePeak) (*cycleFigures, error) {
+	run, err := p.plan.RunCycle(p.chain, p.platform)
+	if err != nil {
+		return nil, err
+	}
+	f := &cycleFigures{FirstS: run.First, LastS: run.Last, Cycle: p.plan.Cycle.String(), Counts: countOps(p.plan.Cycle), at: "between two steps"}
 	if peak.Op >= 0 {
 		op := p.plan.Cycle[peak.Op]
 		f.at = fmt.Sprintf("at op %d, %v (%s)", peak.Op, op, p.chain.Layer(op.Layer).Name)
@@ -46,7 +53,7 @@ func newCycleFigures(p *anyPlan, peak *pipeline.CyclePeak) *cycleFigures {
 			f.AtPeak = append(f.AtPeak, held)
 		}
 	}
-	return f
+	return f, nil
 }
 
 // addCycleBound adds the bound of a cyclic plan that does not say it itself.
@@ -80,6 +87,7 @@ func (f *planFigures) writeCycle(out io.Writer) {
 		batches = fmt.Sprintf("%d microbatches", f.Microbatches)
 	}
 	fmt.Fprintf(w, "%s\t%s of %s, %s of it computes\n", estimated("step", f.Estimated), units.Seconds(f.Makespan), batches, percent(1-f.Bubble))
+	fmt.Fprintf(w, "\tthe first one takes %s, the last one %s\n", units.Seconds(f.FirstS), units.Seconds(f.LastS))
 	if f.LowerBound > 0 {
 		fmt.Fprintf(w, "bound\t%s: no such plan within the limits is faster, the gap is %s\n",
 			units.Seconds(f.LowerBound*float64(f.Microbatches)), percent(max(0, f.PerMinibatch/f.LowerBound-1)))

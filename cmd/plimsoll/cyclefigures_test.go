@@ -29,6 +29,9 @@ func TestCyclicPlansAreShown(t *testing.T) {
 		if peak := got["per_device_peak_bytes"].([]any)[0]; sum != peak || got["lower_bound_s"] != planned["lower_bound_s"] || got["lower_bound_s"] == 0.0 {
 			t.Errorf("parts of %v bytes: %v", sum, got)
 		}
+		if first, last := got["first_step_s"].(float64), got["last_step_s"].(float64); first <= 0 || last < got["makespan_s"].(float64) {
+			t.Errorf("a first step of %v s, a last one of %v s: %v", first, last, got)
+		}
 	}
 	r := works(t, "check", "-c", at("c.json"), "-p", at("p.json"))
 	if !strings.Contains(r.out, " of weights\n") || !strings.Contains(r.out, "no such plan within the limits is faster") {

@@ -19,11 +19,11 @@ func (a *app) demo() *cobra.Command {
 	var out outFlags
 	var steps int
 	var text string
-	cmd := command("demo", "Show the main job: a ResNet under five limits, and a GPT", `Measure a ResNet on handwritten digits and train it along plans for 100, 75, 50, 35 and 25 % of the memory that it takes.
+	cmd := command("demo", "Show the main job: a ResNet under five limits, and GPTs", `Measure a ResNet on handwritten digits and train it along plans for 100, 75, 50, 35 and 25 % of the memory that it takes.
 
 Every row compares predicted with measured time and peak, and every bit of the result. The last rows are on a device that has less than
 half of the memory that the step takes without a plan. There the model is measured, planned and trained as well. A small GPT on a book
-follows, under two limits.
+follows, under two limits, and then one on a device that is smaller than its weights.
 
 The folder of --out gets demo.json, index.html and trace.json; its folder text gets the files of the GPT.`, nil)
 	job.register(a, cmd)
@@ -120,6 +120,13 @@ func (a *app) runDemo(ctx context.Context, flags *jobFlags, text string, steps i
 	r, err := measureAll(ctx, all)
 	if err != nil {
 		return err
+	}
+	if text != "" {
+		moved, err := a.trainMoved(ctx, words, steps, rate)
+		if err != nil {
+			return err
+		}
+		r.AddMoved(moved)
 	}
 	if err := a.show(r, place); err != nil {
 		return err

@@ -16,7 +16,9 @@ import (
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/models/data"
-	"plimsoll/models/onnx"
+	"plimsoll/models/importer"
+	_ "plimsoll/models/onnx"
+	_ "plimsoll/models/torchexport"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/milp"
@@ -41,7 +43,7 @@ import (
 var badInput = []error{
 	units.ErrSyntax, chain.ErrFormat, schedule.ErrUnknownOp, schedule.ErrNoLink, schedule.ErrEndless,
 	pipeline.ErrOtherChain, planner.ErrUnknownStrategy, planner.ErrOtherDevices, remat.ErrOptions, remat.ErrTooLarge, offload.ErrLink, offload.ErrOptions, pofo.ErrOptions, pofo.ErrTooLarge, milp.ErrNoSolver, strategy.ErrBranches, multichain.ErrTooLarge,
-	models.ErrUnknown, models.ErrConfig, onnx.ErrFormat, onnx.ErrUnsupported, executor.ErrSlowLink, trace.ErrTooLong,
+	models.ErrUnknown, models.ErrConfig, importer.ErrFormat, importer.ErrUnsupported, executor.ErrSlowLink, trace.ErrTooLong,
 	data.ErrUnknown, data.ErrOption, data.ErrUnreadable, data.ErrNoImages, data.ErrEmptyClass, data.ErrCorrupt, data.ErrTruncated,
 	data.ErrTooLarge, data.ErrLabel, devices.ErrSpec, devices.ErrUnknown, train.ErrSpec, train.ErrOtherModel, train.ErrOtherRun,
 	train.ErrLog, train.ErrNoRoom, checkpoint.ErrElsewhere, checkpoint.ErrNoWeights, safetensors.ErrFormat,

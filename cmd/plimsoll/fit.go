@@ -91,6 +91,7 @@ func (a *app) runFit(ctx context.Context, f *fitFlags, devices int) error {
 	if err := f.link.check(); err != nil {
 		return err
 	}
+	f.job.hostMemory = f.link.memory
 	job, err := f.job.open()
 	if err != nil {
 		return err

@@ -38,6 +38,7 @@ type jobFlags struct {
 	devices      string
 	described    string // --device
 	deviceMemory units.Size
+	hostMemory   units.Size // --host-memory: the device gives it, where it would give less by itself
 	dtype        string
 	threads      int
 	bandwidth    units.Bandwidth
@@ -82,7 +83,7 @@ func (f *jobFlags) registerModel(a *app, cmd *cobra.Command) {
 	f.note = func(text string) { a.note("%s", text) }
 	s, o := cmd.Flags(), optionsOf(cmd)
 	f.set, f.config.Batch = s, 32
-	s.StringVarP(&f.model, "model", "m", "", "model of the zoo (plimsoll models lists them), or an ONNX file, NAME.onnx")
+	s.StringVarP(&f.model, "model", "m", "", "model of the zoo (plimsoll models lists them), or a file that PyTorch exported, NAME.pt2 or NAME.onnx")
 	s.IntVar(&f.config.Image, "image", 32, "height and width of the images, pixels")
 	s.StringVar(&f.tokenizer, "tokenizer", "", "bytes, or a folder with encoder.json and vocab.bpe (default: bytes)")
 	s.IntVar(&f.length, "length", 64, "tokens of a sample, of language models")
@@ -220,7 +221,7 @@ func (f *jobFlags) spec() (s train.Spec, err error) {
 		Open: devices.Options{
 			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos, Until: f.until, Local: f.local,
 		},
-		SkipBad: f.skipBad, OnSkip: f.onSkip,
+		HostMemory: f.hostMemory.Bytes, SkipBad: f.skipBad, OnSkip: f.onSkip,
 	}, nil
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 
@@ -31,6 +32,7 @@ func TestTrainMovesState(t *testing.T) {
 			if peak := int64(got["measured_peak_bytes"].(float64)); peak > limit {
 				t.Errorf("%v %v: %d B of %d", parts, small, peak, limit)
 			}
+			wantCyclicReceipt(t, got)
 			if !strings.Contains(r.err, "auto: activations alone need") || !strings.Contains(r.err, "weights, gradients and optimizer state move too (--strategy residency)") {
 				t.Errorf("%v %v: no word of it: %s", parts, small, r.err)
 			}
@@ -42,5 +44,35 @@ func TestTrainMovesState(t *testing.T) {
 	}
 	if r := plimsoll(t, append(args[:len(args):len(args)], "--memory", "1KiB")...); r.code != exitNoFit || !strings.Contains(r.err, "residency: a limit of 1.000 KiB is too small: the smallest found is ") {
 		t.Errorf("1 KiB: %+v", r)
+	}
+}
+
+// wantCyclicReceipt wants a run along a cyclic plan to say how far the machine went from its profile, how long each stream did nothing, and
+// what the gap comes from. The causes add up to it: to the nanosecond before they are written as seconds.
+func wantCyclicReceipt(t *testing.T, run map[string]any) {
+	t.Helper()
+	drift, _ := run["drift"].(map[string]any)
+	idle, _ := run["idle"].(map[string]any)
+	receipt, _ := run["receipt"].(map[string]any)
+	if drift == nil || idle == nil || receipt == nil {
+		t.Errorf("drift %v, idle %v, receipt %v", drift, idle, receipt)
+		return
+	}
+	sum, host := 0.0, false
+	for _, c := range receipt["causes"].([]any) {
+		sum += c.(map[string]any)["seconds"].(float64)
+		host = host || c.(map[string]any)["cause"] == "host updates slower"
+	}
+	if gap := receipt["gap_s"].(float64); math.Abs(sum-gap) > 1e-11 || !host {
+		t.Errorf("causes come to %v s of %v s: %v", sum, gap, receipt)
+	}
+	if measured := receipt["measured_s"].(float64); receipt["steps"] == nil && measured != run["measured_s_per_step"] {
+		t.Errorf("a receipt of %v s, the step took %v s", measured, run["measured_s_per_step"])
+	}
+	if predicted, measured := run["predicted_s_of_run"].(float64), run["measured_s_of_run"].(float64); !(predicted > 0 && measured > 0) {
+		t.Errorf("a run of %v s, predicted %v s", measured, predicted)
+	}
+	if streams := idle["streams"].([]any); len(streams) < 3 {
+		t.Errorf("idle streams %v", streams)
 	}
 }

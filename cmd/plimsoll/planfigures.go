@@ -186,8 +186,9 @@ func (p *anyPlan) figures(r *pipeline.Report) (*planFigures, error) {
 	}
 	switch {
 	case plan.IsCycle():
-		f.Kind, f.cycleFigures = "cyclic", newCycleFigures(p, r.CyclePeak)
-		return f, f.addCycleBound(p)
+		cyclic, err := newCycleFigures(p, r.CyclePeak)
+		f.Kind, f.cycleFigures = "cyclic", cyclic
+		return f, firstOf(err, f.addCycleBound(p))
 	case !plan.IsSequence():
 		return f, nil
 	}

@@ -9,6 +9,7 @@ import (
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/residency"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
 )
@@ -41,6 +42,9 @@ func refusalOf(err error) *refusal {
 	}
 	if e, ok := errors.AsType[*executor.HostLimitError](err); ok {
 		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Needed, Host: true}
+	}
+	if e, ok := errors.AsType[*residency.HostError](err); ok {
+		return &refusal{Strategy: e.Strategy, LimitBytes: e.Limit, SmallestBytes: e.Smallest, Host: true, Found: true}
 	}
 	if e, ok := errors.AsType[*pipeline.InfeasibleError](err); ok {
 		return neededBy(e.Op, e.LayerName, refusal{Strategy: e.Strategy, LimitBytes: e.Memory, SmallestBytes: e.Smallest, Found: e.Found, Tried: e.Tried, Devices: e.Devices})

@@ -42,8 +42,11 @@ func (t *trainFigures) write(out io.Writer, r *train.Run, verbose bool) {
 	_ = s.w.Flush() // of a buffer
 	if t.Receipt != nil && verbose {
 		step := "the step in the middle"
-		if r.Job.Parts > 1 {
+		switch {
+		case r.Job.Parts > 1:
 			step = "the last part of " + step
+		case t.Receipt.Steps > 1:
+			step = fmt.Sprintf("the %d steps in the middle", t.Receipt.Steps)
 		}
 		fmt.Fprintf(out, "\nthe gap between the predicted and the measured time of %s, by cause:\n", step)
 		_ = bench.RunCauses(t.Receipt).Text(out) // as all that is printed
@@ -87,16 +90,21 @@ func (s *summary) device() {
 // times prints how long a step takes beside the prediction, and why.
 func (s *summary) times() {
 	s.line("step\tpredicted %s, measured %s", units.Seconds(s.PredictedS), units.Seconds(s.MeasuredS))
+	if s.PredictedRunS > 0 {
+		s.line("run\tpredicted %s, measured %s, with its first and its last step", units.Seconds(s.PredictedRunS), units.Seconds(s.MeasuredRunS))
+	}
 	if s.Pipe != nil {
 		s.together()
-	} else {
-		s.drift()
 	}
+	s.drift()
 	s.statistic("data\t%s of the time steps waited for data", share(s.DataWaitShare, 1))
 	if i := s.Idle; i != nil {
 		s.statistic("idle\t%s of the time the device computed nothing:", share(i.Share, 1))
 		s.statistic("\t%s for data, %s for copies of batches,", share(i.Data, 1), share(i.Batch, 1))
 		s.statistic("\t%s for copies of offloaded bytes, %s for the host", share(i.Copies, 1), share(i.Host, 1))
+		for _, x := range i.Streams {
+			s.statistic("\t%s of the time the stream %s did nothing", share(x.Share, 1), x.Stream)
+		}
 	}
 }
 

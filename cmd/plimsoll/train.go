@@ -193,6 +193,7 @@ func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *plan
 		f.job.threads, f.job.local = cmp.Or(f.job.threads, f.processes.Threads()), f.processes.Local()
 	}
 	f.job.microbatches, f.job.peerBandwidth = f.pipe.stepParts(), f.pipe.links.peerBandwidth
+	f.job.hostMemory = f.link.memory
 	f.job.onSkip = func(err error) { a.note("passed over: %v", err) }
 	f.job.start = f.init
 	if err := f.findBatch(ctx, a, p); err != nil {

@@ -276,7 +276,7 @@ func (a *app) planStages(ctx context.Context, f *trainFlags, place *runFolder, r
 		a.savedPipe(r, f, place, request)
 	}
 	if r.Plan == nil {
-		if r.Chain, err = a.measured(ctx, r.Job, f.cache, m); err != nil {
+		if r.Chain, err = a.measuredWithin(ctx, r.Job, f, m); err != nil {
 			return err
 		}
 		if f.pipe.movesState() {
@@ -292,6 +292,27 @@ func (a *app) planStages(ctx context.Context, f *trainFlags, place *runFolder, r
 	}
 	r.Plan.Patience = f.pipe.patience
 	return nil
+}
+
+// measuredWithin is measured within the limit of a plan that moves weights and state. Where a layer alone takes more to be measured, and the
+// device has it, that is taken: such plans can need less than a layer with a loss behind it.
+func (a *app) measuredWithin(ctx context.Context, job *train.Job, f *trainFlags, m train.Measure) (*chain.Chain, error) {
+	if !f.pipe.movesState() || !f.memoryGiven {
+		return a.measured(ctx, job, f.cache, m)
+	}
+	all, err := job.StoreAllBytes()
+	if err != nil {
+		return nil, err
+	}
+	for m.Limit = f.memory.Of(all); ; {
+		c, err := a.measured(ctx, job, f.cache, m)
+		large, ok := errors.AsType[*executor.WindowError](err)
+		if !ok || large.Needed > job.Device.Memory {
+			return c, err
+		}
+		a.note("%v: measuring takes what it needs", large)
+		m.Limit = large.Needed
+	}
 }
 
 // cyclicPlatform returns the device of a plan that moves weights and state, with the link and the host memory that it has.

@@ -37,14 +37,14 @@ const auditedSteps = 2
 
 // openAudit makes the auditor of a device, and all that lives throughout 0.
 func (d *driver) openAudit() error {
-	if !d.e.order.Plan.IsFlush() {
+	if !d.lay.order.Plan.IsFlush() {
 		return fmt.Errorf("%w: a step is audited, and without a flush there is none", order.ErrPlan)
 	}
 	mem, ok := d.Dev.(runtime.Inspector)
 	if !ok {
 		return ErrNotInspectable
 	}
-	m := d.e.memory[d.Number]
+	m := d.lay.memory[d.Number]
 	a := &auditor{fixed: m.Peak - m.Working - m.InFlight}
 	var items []pack.Item
 	if t := d.cyclicStage(); t != nil {
@@ -56,7 +56,7 @@ func (d *driver) openAudit() error {
 	for i := range items {
 		items[i].Offset -= a.fixed
 	}
-	beyond := runtime.Span{Offset: a.fixed, Bytes: max(d.e.limit(d.Number), m.Extent) - a.fixed}
+	beyond := runtime.Span{Offset: a.fixed, Bytes: max(d.lay.opt.limit(d.Number), m.Extent) - a.fixed}
 	a.held, d.auditor = canary.New("arena", mem, beyond, items, a.count), a
 	if l := d.step; l.moves() {
 		a.away = canary.New("host memory", mem, runtime.Span{Space: runtime.Host, Offset: l.base, Bytes: l.locked}, l.host, a.count)
@@ -107,7 +107,7 @@ func (a *auditor) before() error {
 // auditOp comes behind an op: what that was the last to hold is nobody's, and behind the last one everything is.
 func (d *driver) auditOp(v *order.Instance) error {
 	a := d.auditor
-	if a == nil || a.done != nil || a.cycle != nil && a.cycle.turn(v, d.e.order.Repeats) != a.next {
+	if a == nil || a.done != nil || a.cycle != nil && a.cycle.turn(v, d.lay.order.Repeats) != a.next {
 		return nil
 	}
 	if err := d.finish(); err != nil {
@@ -137,7 +137,7 @@ func (a *auditor) pass() error {
 
 // noteAudit notes that an op has ended, for an audit.
 func (d *compiler) noteAudit() {
-	if d.e.opt.Audit {
+	if d.lay.opt.Audit {
 		_ = d.note(table.Command{Verb: table.DoAudit})
 	}
 }

@@ -63,12 +63,12 @@ func (d taskCompiler) endBackward(t *localStage, v order.Instance, f *inFlight) 
 			return err
 		}
 	}
-	if d.e.order.Last(v.Instruction) || v.Kind == pipeline.B && !d.e.order.Late[t.stage] {
+	if d.lay.order.Last(v.Instruction) || v.Kind == pipeline.B && !d.lay.order.Late[t.stage] {
 		if err := d.spent(t, f); err != nil {
 			return err
 		}
 	}
-	if !d.e.order.Last(v.Instruction) {
+	if !d.lay.order.Last(v.Instruction) {
 		return nil
 	}
 	return d.end(t, f)
@@ -84,7 +84,7 @@ func (d taskCompiler) sum(t *localStage, v order.Instance, sb *slab, at *frame) 
 		return fmt.Errorf("%w: stage %d needs %d sums of gradients at one time, planned are %d", order.ErrPlan, t.stage, slot+1, len(t.grads))
 	}
 	at.sum, at.add = slot, t.stash.Sums[slot].Adds(v.Kind)
-	if d.e.order.Plan.IsFlush() {
+	if d.lay.order.Plan.IsFlush() {
 		return nil
 	}
 	return d.compute.CopyIf(fresh, t.scalars[slot], sb.scalars.Part(kernels.ScalarsBytes, kernels.ScalarsBytes))
@@ -109,7 +109,7 @@ func (d taskCompiler) target(t *localStage, f *inFlight, at *frame) error {
 	if err := d.targets(t, f); err != nil {
 		return err
 	}
-	if d.e.order.On[t.stage-1][d.e.order.Residue(f.minibatch)] == d.Number {
+	if d.lay.order.On[t.stage-1][d.lay.order.Residue(f.minibatch)] == d.Number {
 		before := d.stages[t.stage-1]
 		g := before.find(f.minibatch)
 		g.returned = pop(&before.freeReturns)

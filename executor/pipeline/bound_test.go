@@ -122,7 +122,7 @@ func TestALoweredBoundIsAShorterRun(t *testing.T) {
 	for _, name := range []string{"gpipe", "chimera", "1f1b", "1f1b*", "eager", "list", "madpipe"} {
 		for seed := range uint64(4) {
 			c := costs(w, 4, seed)
-			e := &Executor{Workload: w}
+			e := &layout{Workload: w}
 			must(t, e.layOut(c, planFor(t, name, c, pipeline.Options{Microbatches: 4}), 4))
 			for range 100 {
 				n := e.group * (4 + r.IntN(6))

@@ -22,19 +22,19 @@ type joint struct {
 }
 
 // newCollectives finds the stages whose gradients a library adds up: those whose replicas are in different processes. Errors: ErrPlan.
-func (e *Executor) newCollectives(c *chain.Chain) error {
-	e.collectives = make([]*collective, len(e.order.On))
-	if !e.opt.AllReduce {
+func (lay *layout) newCollectives(c *chain.Chain) error {
+	lay.collectives = make([]*collective, len(lay.order.On))
+	if !lay.opt.AllReduce {
 		return nil
 	}
-	if e.opt.World == nil || e.order.Plan.Zero != pipeline.ZeroNothing {
+	if lay.opt.World == nil || lay.order.Plan.Zero != pipeline.ZeroNothing {
 		return fmt.Errorf("%w: its sums cannot be made by a library: that is for several processes, of plans without \"zero\"", order.ErrPlan)
 	}
 	count := 0
-	for s := range e.order.On {
-		line, processes := e.order.Hosts(s), map[int]bool{}
+	for s := range lay.order.On {
+		line, processes := lay.order.Hosts(s), map[int]bool{}
 		for _, d := range line {
-			processes[e.opt.World.Ranks[d]] = true
+			processes[lay.opt.World.Ranks[d]] = true
 		}
 		switch len(processes) {
 		case 1:
@@ -43,10 +43,10 @@ func (e *Executor) newCollectives(c *chain.Chain) error {
 		default:
 			return fmt.Errorf("%w: of the devices %v of stage %d some are in one process and some are not, and a library that adds up their gradients needs a process for each: start one for each device, or let Plimsoll add them up (--option world.allreduce=ordered)", order.ErrPlan, line, s)
 		}
-		e.collectives[s] = newCollective(line, count)
+		lay.collectives[s] = newCollective(line, count)
 		count++
-		if x := e.order.Sums[s]; x != nil {
-			e.order.SumAtOnce(s, x.MadeBehind(e.order.Plan.Stages[s], c, e.order.Split[s]))
+		if x := lay.order.Sums[s]; x != nil {
+			lay.order.SumAtOnce(s, x.MadeBehind(lay.order.Plan.Stages[s], c, lay.order.Split[s]))
 		}
 	}
 	return nil
@@ -75,7 +75,7 @@ func (d sumCompiler) sumBuckets(ctx context.Context, t *localStage, v order.Inst
 	if fresh {
 		return fmt.Errorf("BUG: %v of minibatch %d comes before its gradients", v.Instruction, v.Minibatch)
 	}
-	j := joint{slot, x.Number(v), x.Together[order.ArrivalOf{Residue: d.e.order.Residue(v.Minibatch), Bucket: v.Bucket, Device: none}]}
+	j := joint{slot, x.Number(v), x.Together[order.ArrivalOf{Residue: d.lay.order.Residue(v.Minibatch), Bucket: v.Bucket, Device: none}]}
 	for _, b := range j.buckets {
 		if err := d.adding.Wait(x.made[slot*n+b]); err != nil {
 			return err
@@ -86,7 +86,7 @@ func (d sumCompiler) sumBuckets(ctx context.Context, t *localStage, v order.Inst
 
 // collectSums waits for the sums of an update of which a minibatch is the last.
 func (d sumCompiler) collectSums(t *localStage, minibatch, slot int) error {
-	x, r := t.sums, d.e.order.Residue(minibatch)
+	x, r := t.sums, d.lay.order.Residue(minibatch)
 	for b := range x.Buckets {
 		if x.Together[order.ArrivalOf{Residue: r, Bucket: b, Device: none}] == nil {
 			continue
@@ -115,7 +115,7 @@ func (d sumCompiler) sumAll(ctx context.Context, t *localStage, slot int) error 
 
 // sumAtOnce issues this device's part of a sum to the stream of sums, and records an event behind it.
 func (d sumCompiler) sumAtOnce(ctx context.Context, t *localStage, j joint, done runtime.Event) error {
-	c := d.e.collectives[t.stage]
+	c := d.lay.collectives[t.stage]
 	if err := d.meet(ctx, c, t.stage, j.number); err != nil {
 		return err
 	}
@@ -161,21 +161,21 @@ type unopened struct {
 func (*unopened) Kernel() string { return "sum over replicas" }
 
 // open returns the launch that another one stands for.
-func (e *Executor) open(u *unopened) (runtime.Launch, error) {
-	return e.opt.World.Transport.Sum(u.of.number, u.parts)
+func (comp *compilation) open(u *unopened) (runtime.Launch, error) {
+	return comp.opt.World.Transport.Sum(u.of.number, u.parts)
 }
 
 // openSums opens the lines of all collectives.
-func (e *Executor) openSums() error {
+func (comp *compilation) openSums() error {
 	var lines []world.Line
-	for s, c := range e.collectives {
+	for s, c := range comp.collectives {
 		if c == nil {
 			continue
 		}
 		l := world.Line{Name: fmt.Sprintf("gradients of stage %d", s)}
 		for _, d := range c.line {
-			if l.Ranks = append(l.Ranks, e.opt.World.Ranks[d]); e.here(d) {
-				l.Device = e.driver(d).Dev
+			if l.Ranks = append(l.Ranks, comp.opt.World.Ranks[d]); comp.opt.World.has(d) {
+				l.Device = comp.driver(d).Dev
 			}
 		}
 		lines = append(lines, l)
@@ -183,7 +183,7 @@ func (e *Executor) openSums() error {
 	if len(lines) == 0 {
 		return nil
 	}
-	return e.opt.World.Transport.OpenSums(lines)
+	return comp.opt.World.Transport.OpenSums(lines)
 }
 
 // meet lets a driver go on, in a dry run, when all others of a line are about to issue their parts of the same sum, too.

@@ -203,7 +203,7 @@ func TestSumsInAnotherOrder(t *testing.T) {
 			own[joins[0]], own[joins[len(joins)-1]] = own[joins[len(joins)-1]], own[joins[0]]
 		},
 	} {
-		e := &Executor{Workload: w, opt: Options{Feed: feedOf(w.Model), AllReduce: true, World: &World{Ranks: []int{0, 1}}}}
+		e := &compilation{layout: &layout{Workload: w, opt: Options{Feed: feedOf(w.Model), AllReduce: true, World: &World{Ranks: []int{0, 1}}}}}
 		must(t, e.layOut(costs, plan, 2))
 		own, joins := e.order.Instructions[1], []int{}
 		for i, v := range own {
@@ -214,10 +214,7 @@ func TestSumsInAnotherOrder(t *testing.T) {
 		spoil(own, joins)
 		on, err := e.places(cpus(t, host.Config{})(1), 2)
 		must(t, err)
-		for _, d := range e.drivers {
-			d.Dev, d.binder = on[d.Number].Device, newBinder(d.Number, on[d.Number].Library, w.Optimizer)
-			must(t, d.open(e.limit(d.Number), e.memory[d.Number]))
-		}
+		must(t, e.openDrivers(on))
 		must(t, e.openChannels())
 		if err := e.compile(); !errors.Is(err, order.ErrPlan) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)

@@ -11,7 +11,7 @@ import (
 
 // openBooks empties the books before a dry run.
 func (d *compiler) openBooks(in *order.Bound) {
-	d.begin()
+	d.begin(d.lay.opt.First)
 	d.bound = in
 	for s, t := range d.stages {
 		if t == nil {
@@ -34,7 +34,7 @@ func (d *compiler) openBooks(in *order.Bound) {
 // record notes all that the driver does in a run.
 func (d *compiler) record(ctx context.Context, run *order.Bound) error {
 	rows, t := d.instructions(), d.ringed()
-	d.Recording = table.NewRecording(d.binder, d.e.order.Plan.IsFlush(), len(rows), len(d.stages))
+	d.Recording = table.NewRecording(d.binder, d.lay.order.Plan.IsFlush(), len(rows), len(d.stages))
 	d.openBooks(run)
 	d.Recording.At = &d.Recording.Before
 	if err := d.forget(); err != nil {
@@ -47,7 +47,7 @@ func (d *compiler) record(ctx context.Context, run *order.Bound) error {
 		return err
 	}
 	t = d.ringed()
-	repeats := d.e.order.Repeats
+	repeats := d.lay.order.Repeats
 	least, most := order.Shifts(rows)
 	for j := order.FloorDiv(-most, repeats); len(rows) > 0 && j*repeats+least < run.End(); j++ {
 		for i, r := range rows {
@@ -64,7 +64,7 @@ func (d *compiler) record(ctx context.Context, run *order.Bound) error {
 
 // recordTask notes what a task does for a minibatch.
 func (d *compiler) recordTask(ctx context.Context, t *localStage, i int, v order.Instance, run *order.Bound) error {
-	in := v.Minibatch >= 0 && run.In(v.Minibatch) && !d.e.order.Idle(v.Instruction, v.Minibatch)
+	in := v.Minibatch >= 0 && run.In(v.Minibatch) && !d.lay.order.Idle(v.Instruction, v.Minibatch)
 	if in {
 		d.starts(v)
 		defer d.progress.end()
@@ -87,7 +87,7 @@ func (d *compiler) shareAll(ctx context.Context) error {
 		if t != nil && t.cyclic != nil {
 			return d.joinBehind(t)
 		}
-		if t == nil || d.e.order.Plan.IsFlush() || d.e.reducers[t.stage] == nil {
+		if t == nil || d.lay.order.Plan.IsFlush() || d.lay.reducers[t.stage] == nil {
 			continue
 		}
 		d.Recording.At = &d.Recording.Behind[t.stage]
@@ -111,17 +111,17 @@ func (d *compiler) joinBehind(t *localStage) error {
 }
 
 // seen is how many periods of a recording are as in any longer run: those before the end of a run may differ.
-func (e *Executor) seen(minibatches int) int {
-	if e.order.Plan.IsFlush() {
+func (comp *compilation) seen(minibatches int) int {
+	if comp.order.Plan.IsFlush() {
 		return 1
 	}
-	return (minibatches-2*e.order.Filling()-2*e.group)/e.order.Repeats - 1
+	return (minibatches-2*comp.order.Filling()-2*comp.group)/comp.order.Repeats - 1
 }
 
 // fold makes the driver's table of its recording of so many periods; false: some row does not repeat itself in them. Errors: ErrPlan.
 func (d *compiler) fold(periods int) (ok bool, err error) {
-	r, t := d.Recording, &table.Table{Repeats: d.e.order.Repeats}
-	flush := d.e.order.Plan.IsFlush()
+	r, t := d.Recording, &table.Table{Repeats: d.lay.order.Repeats}
+	flush := d.lay.order.Plan.IsFlush()
 	for i, x := range d.instructions() {
 		w, ok, err := r.FoldRow(x, r.Done[i][:min(periods, len(r.Done[i]))], flush)
 		if err != nil || !ok {

@@ -40,7 +40,7 @@ func (d *compiler) host(c table.Command) error {
 func (d *driver) instructions() []order.Instruction {
 	t := d.ringed()
 	if t == nil {
-		return d.e.order.Instructions[d.Number]
+		return d.lay.order.Instructions[d.Number]
 	}
 	all := make([]order.Instruction, len(t.ring.steps))
 	for i := range t.ring.steps {
@@ -50,7 +50,7 @@ func (d *driver) instructions() []order.Instruction {
 }
 
 // queueFor returns the stream at whose end a task ends.
-func (d *driver) queueFor(v order.Instance) table.Queue {
+func (d *driverQueues) queueFor(v order.Instance) table.Queue {
 	switch {
 	case v.Kind == pipeline.F && v.Layer > 0:
 		return d.toHost

@@ -22,21 +22,21 @@ func (o *cyclicOp) works() bool {
 }
 
 // newCyclicStage lays out the ops of a plan.
-func newCyclicStage(e *Executor, t *localStage, plan *pipeline.Plan) (*cyclicStage, error) {
+func newCyclicStage(lay *layout, t *localStage, plan *pipeline.Plan) (*cyclicStage, error) {
 	c := &cyclicStage{duplex: plan.Platform.Duplex}
 	for _, op := range plan.Cycle {
 		c.epilogue = c.epilogue || op.Prime
 		c.ops = append(c.ops, cyclicOp{Op: op, microbatch: max(op.Microbatch, 1) - 1})
 	}
 	for m := range plan.Microbatches {
-		if err := c.compileMicrobatch(e, t, plan, m); err != nil {
+		if err := c.compileMicrobatch(lay, t, plan, m); err != nil {
 			return nil, err
 		}
 	}
-	if err := c.checkStatistics(e); err != nil {
+	if err := c.checkStatistics(lay); err != nil {
 		return nil, err
 	}
-	c.findAdds(len(e.Layers))
+	c.findAdds(len(lay.Layers))
 	for i := range c.ops {
 		c.ops[i].on = c.stream(&c.ops[i])
 	}
@@ -44,12 +44,12 @@ func newCyclicStage(e *Executor, t *localStage, plan *pipeline.Plan) (*cyclicSta
 }
 
 // compileMicrobatch compiles the ops of a microbatch. Memory follows their order: a moment is an op of the microbatch.
-func (c *cyclicStage) compileMicrobatch(e *Executor, t *localStage, plan *pipeline.Plan, m int) error {
+func (c *cyclicStage) compileMicrobatch(lay *layout, t *localStage, plan *pipeline.Plan, m int) error {
 	seq, at := plan.MicrobatchOps(m)
 	order := numbers(nil, len(seq))
 	st := t.spec
 	st.Ops = seq
-	ops, err := stageops.Compile(e.Layers, st, stageops.StageContext{Wiring: e.Model.Wiring(), InputBytes: e.InputBytes(), Time: &executor.Timeline{Order: order, Start: order, End: order}})
+	ops, err := stageops.Compile(lay.Layers, st, stageops.StageContext{Wiring: lay.Model.Wiring(), InputBytes: lay.InputBytes(), Time: &executor.Timeline{Order: order, Start: order, End: order}})
 	if err != nil {
 		return fmt.Errorf("microbatch %d: %w", m+1, err)
 	}
@@ -69,8 +69,8 @@ func (c *cyclicStage) compileMicrobatch(e *Executor, t *localStage, plan *pipeli
 
 // checkStatistics refuses, with ErrPlan, plans that move a layer's running statistics by a microbatch before those of an earlier one: they would
 // not be those of other plans.
-func (c *cyclicStage) checkStatistics(e *Executor) error {
-	for l, layer := range e.Model.Layers {
+func (c *cyclicStage) checkStatistics(lay *layout) error {
+	for l, layer := range lay.Model.Layers {
 		buffers := slices.ContainsFunc(layer.Params(), func(q models.Parameter) bool { return !q.Trained })
 		latest := none
 		for i := range c.ops {
@@ -115,50 +115,50 @@ func (c *cyclicStage) stream(o *cyclicOp) stream {
 }
 
 // layCyclic places the stage of a cyclic plan on its device.
-func (e *Executor) layCyclic(d *driver, t *localStage, plan *pipeline.Plan, g *allocator, m *Memory) (err error) {
-	c, err := newCyclicStage(e, t, plan)
+func (lay *layout) layCyclic(d *driver, t *localStage, costs Costs, plan *pipeline.Plan, g *allocator, m *Memory) (err error) {
+	c, err := newCyclicStage(lay, t, plan)
 	if err != nil {
 		return err
 	}
 	t.cyclic, t.slabs = c, make([]slab, plan.Microbatches)
-	_, buffers, _ := t.layLayers(e.Model, e.Layers)
-	t.buffers, t.workspace = g.alloc(buffers), g.alloc(slices.Max(e.UpdateWorkspaces))
-	c.device.positions, c.host.positions = len(c.ops), len(c.ops)
+	_, buffers, _ := t.layLayers(lay.Model, lay.Layers)
+	t.buffers, t.workspace = g.alloc(buffers), g.alloc(slices.Max(lay.UpdateWorkspaces))
+	c.device.positions, c.host.positions, c.beside = len(c.ops), len(c.ops), besides(costs, plan)
 	for i := range t.layers {
 		c.layers = append(c.layers, layerState{})
-		c.layLayer(e, &t.layers[i], &c.layers[i], g)
+		c.layLayer(lay, &t.layers[i], &c.layers[i], g)
 	}
 	c.findNewest()
-	if err := e.layCyclicGuard(d, t, plan, g); err != nil {
+	if err := lay.layCyclicGuard(d, t, plan, g); err != nil {
 		return err
 	}
 	m.Static = g.end
 	for k := range c.microbatches {
-		c.layMicrobatch(e, t, plan, k)
+		c.layMicrobatch(lay, t, plan, k)
 	}
-	live, extent := c.device.place()
+	live, extent := c.device.place(costs.Platform.Memory[0] - g.end)
 	c.device.shift(runtime.Arena, g.alloc(extent).Offset)
 	m.InFlight = live
-	c.layHost(e)
+	c.layHost(lay, costs.Platform)
 	c.depend(t)
 	m.Offloaded = c.locked
 	return nil
 }
 
 // layLayer places the weights, the gradient and the state of a layer: what never moves behind what else lives throughout.
-func (c *cyclicStage) layLayer(e *Executor, l *stageLayer, s *layerState, g *allocator) {
+func (c *cyclicStage) layLayer(lay *layout, l *stageLayer, s *layerState, g *allocator) {
 	n, number, owner := len(c.ops), l.number, l.number
 	for _, q := range l.ties {
 		owner = q.Of.Layer
 	}
-	layer := e.Model.Layers[number-1]
-	s.weightAt, s.weightBytes = e.WeightLayout(layer)
+	layer := lay.Model.Layers[number-1]
+	s.weightAt, s.weightBytes = lay.WeightLayout(layer)
 	s.weightBytes, s.gradBytes = kernels.Align(s.weightBytes), kernels.Align(l.own)
 	if s.ties = len(l.ties) > 0; s.ties {
 		s.ownGradient, s.gradBytes = g.alloc(l.own), kernels.Align(layer.TiedBytes())
 	}
-	for k := range e.Optimizer.States() {
-		at, bytes := executor.StateLayout(e.Optimizer, layer, k)
+	for k := range lay.Optimizer.States() {
+		at, bytes := executor.StateLayout(lay.Optimizer, layer, k)
 		l.stateAt = append(l.stateAt, at)
 		s.stateAt, s.stateBytes = append(s.stateAt, s.stateBytes), s.stateBytes+kernels.Align(bytes)
 	}
@@ -180,13 +180,61 @@ func (c *cyclicStage) layLayer(e *Executor, l *stageLayer, s *layerState, g *all
 		if x.of.throughout() {
 			x.of.list[0].span = g.alloc(x.bytes)
 		} else {
-			c.device.addAll(x.bytes, x.of)
+			c.addAll(&c.device, x.bytes, x.of, number)
 		}
 	}
-	if !e.order.Plan.UpdatesLast && (len(of(schedule.Update)) > 0 || s.ties) {
+	if !lay.order.Plan.UpdatesLast && (len(of(schedule.Update)) > 0 || s.ties) {
 		s.scalars = g.alloc(kernels.ScalarsBytes)
 	}
-	c.host.addAll(s.gradBytes, s.onHost)
+	c.addAll(&c.host, s.gradBytes, s.onHost, number)
+}
+
+// addAll adds the residences of an item of a layer.
+func (c *cyclicStage) addAll(to *circle, bytes int64, r *residences, layer int) {
+	for _, x := range r.list {
+		until := x.last
+		for p := x.first; p <= x.last; p++ {
+			if o := &c.ops[mod(p, len(c.ops))]; o.Layer == layer && o.works() {
+				until = max(until, c.until(p))
+			}
+		}
+		to.add(bytes, x.first, x.last, until, &x.span)
+	}
+}
+
+// until returns the last position at which an op may begin while the one at a position runs.
+func (c *cyclicStage) until(position int) int { return position + c.beside[mod(position, len(c.ops))] }
+
+// besides returns, by position, how many positions behind it ops begin while the one there runs: in the steady state, by the simulation. A plan
+// that cannot be simulated is refused elsewhere.
+func besides(costs Costs, plan *pipeline.Plan) []int {
+	n := len(plan.Cycle)
+	behind := make([]int, n)
+	s, r, err := plan.PlayCycle(costs.Chain, costs.Platform)
+	if err != nil {
+		return behind
+	}
+	starts := make([]float64, 0, len(r.Starts)) // by instance; 0: a drop, or none yet
+	for _, x := range r.Starts {
+		i := x.Step*n + x.Position
+		for len(starts) <= i {
+			starts = append(starts, 0)
+		}
+		starts[i] = x.Start
+	}
+	steady := s.Steady()
+	for _, x := range r.Starts {
+		if x.Step < steady.Step-1 || x.Step >= steady.Step+steady.Steps {
+			continue
+		}
+		i := x.Step*n + x.Position
+		for k := i + 1; k < min(i+n, len(starts)); k++ {
+			if starts[k] > 0 && starts[k] < x.End {
+				behind[x.Position] = max(behind[x.Position], k-i)
+			}
+		}
+	}
+	return behind
 }
 
 func sorted(list []int) []int {
@@ -236,10 +284,10 @@ func (s *layerState) follow(o *cyclicOp, layer int) {
 }
 
 // layMicrobatch adds what a microbatch holds to the circles.
-func (c *cyclicStage) layMicrobatch(e *Executor, t *localStage, plan *pipeline.Plan, m int) {
+func (c *cyclicStage) layMicrobatch(lay *layout, t *localStage, plan *pipeline.Plan, m int) {
 	ops, sb := c.microbatches[m], &t.slabs[m]
 	_, at := plan.MicrobatchOps(m)
-	t.placeBatch(sb, e.Workload, e.order, &allocator{})
+	t.placeBatch(sb, lay.Workload, lay.order, &allocator{})
 	last := at[len(at)-1]
 	images := at[0]
 	for _, p := range at {
@@ -248,21 +296,23 @@ func (c *cyclicStage) layMicrobatch(e *Executor, t *localStage, plan *pipeline.P
 		}
 	}
 	for k := range sb.images {
-		c.device.add(sb.images[k].Bytes, at[0], images, &sb.images[k])
+		c.device.add(sb.images[k].Bytes, at[0], images, images, &sb.images[k])
 	}
-	c.device.add(sb.labels.Bytes, at[0], last, &sb.labels)
-	c.device.add(sb.scalars.Bytes, at[0], last, &sb.scalars)
+	c.device.add(sb.labels.Bytes, at[0], last, last, &sb.labels)
+	c.device.add(sb.scalars.Bytes, at[0], last, last, &sb.scalars)
 	sb.items, sb.hostCopies = make([]runtime.Span, len(ops.Items)), make([]runtime.Span, len(ops.Host))
 	for i, it := range ops.Items {
-		c.device.add(it.Bytes, at[it.First], at[max(it.First, it.Last)], &sb.items[i])
+		end := at[max(it.First, it.Last)]
+		c.device.add(it.Bytes, at[it.First], end, c.until(end), &sb.items[i])
 	}
 	for i, it := range ops.Host {
-		c.host.add(it.Bytes, at[it.First], at[max(it.First, it.Last)], &sb.hostCopies[i])
+		end := at[max(it.First, it.Last)]
+		c.host.add(it.Bytes, at[it.First], end, c.until(end), &sb.hostCopies[i])
 	}
 }
 
 // layHost places what is with the host, from the beginning of page-locked memory that is shifted later.
-func (c *cyclicStage) layHost(e *Executor) {
+func (c *cyclicStage) layHost(lay *layout, on *pipeline.Platform) {
 	g := &allocator{space: runtime.Host}
 	for i := range c.layers {
 		s := &c.layers[i]
@@ -278,8 +328,9 @@ func (c *cyclicStage) layHost(e *Executor) {
 		}
 	}
 	c.guard.layHost(g)
-	c.workspace, c.sumScalars = g.alloc(slices.Max(e.UpdateWorkspaces)), g.alloc(kernels.ScalarsBytes)
-	_, extent := c.host.place()
+	c.workspace, c.sumScalars = g.alloc(slices.Max(lay.UpdateWorkspaces)), g.alloc(kernels.ScalarsBytes)
+	_, limits := on.CycleLimits()
+	_, extent := c.host.place(limits.Host - g.end)
 	c.host.shift(runtime.Host, g.alloc(extent).Offset)
 	c.locked = g.end
 }

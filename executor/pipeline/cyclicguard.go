@@ -12,11 +12,11 @@ import (
 )
 
 // layCyclicGuard places the guard of a device with a cyclic plan. Error: ErrPlan, where gradients do not meet.
-func (e *Executor) layCyclicGuard(d *driver, t *localStage, plan *pipeline.Plan, alloc *allocator) error {
-	if e.opt.MaxNorm > 0 && !plan.UpdatesLast {
-		return fmt.Errorf("%w: clipping to a norm of %v needs all gradients before the first update: plan for it (field \"updates_last\")", order.ErrPlan, e.opt.MaxNorm)
+func (lay *layout) layCyclicGuard(d *driver, t *localStage, plan *pipeline.Plan, alloc *allocator) error {
+	if lay.opt.MaxNorm > 0 && !plan.UpdatesLast {
+		return fmt.Errorf("%w: clipping to a norm of %v needs all gradients before the first update: plan for it (field \"updates_last\")", order.ErrPlan, lay.opt.MaxNorm)
 	}
-	bytes := e.squares[t.stage].place.Bytes
+	bytes := lay.squares[t.stage].place.Bytes
 	if !plan.UpdatesLast || bytes == 0 {
 		return nil
 	}

@@ -49,7 +49,7 @@ func (d cyclicCompiler) measureLayer(t *localStage, layer, position int, scalars
 			o.Grads = append(o.Grads, all[0].Part(q.Grad.Offset, q.Desc.Bytes()))
 		}
 	}
-	measure, err := d.binder.prepareGuard(d.e.opt.MaxNorm, o)
+	measure, err := d.binder.prepareGuard(d.lay.opt.MaxNorm, o)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (d cyclicCompiler) measureLayer(t *localStage, layer, position int, scalars
 // judgeStep notes the verdict on the gradients of a step, which the scalars of its updates have then, and its way to the host.
 func (d cyclicCompiler) judgeStep(t *localStage) error {
 	g := t.cyclic.guard
-	judge, err := d.binder.prepareGuard(d.e.opt.MaxNorm, kernels.GuardOperands{Partials: d.guard.partials, Norm: d.guard.norm, Scalars: g.scalars})
+	judge, err := d.binder.prepareGuard(d.lay.opt.MaxNorm, kernels.GuardOperands{Partials: d.guard.partials, Norm: d.guard.norm, Scalars: g.scalars})
 	if err != nil {
 		return err
 	}

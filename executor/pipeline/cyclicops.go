@@ -31,7 +31,7 @@ func (d cyclicCompiler) op(ctx context.Context, v order.Instance, in bool) error
 			return err
 		}
 	}
-	if d.e.opt.Audit { // an op with a prime passes its turn in the first step
+	if d.lay.opt.Audit { // an op with a prime passes its turn in the first step
 		_ = d.note(table.Command{Verb: table.DoAudit, Played: table.Always})
 	}
 	if o.end == nil {
@@ -44,7 +44,7 @@ func (d cyclicCompiler) op(ctx context.Context, v order.Instance, in bool) error
 func (d cyclicCompiler) issueOp(ctx context.Context, t *localStage, o *cyclicOp, q table.Queue, v order.Instance) error {
 	played, ahead := table.InRun, 0
 	if t.cyclic.epilogue && !o.Prime && o.copies() {
-		played, ahead = table.OrBehind, d.e.group
+		played, ahead = table.OrBehind, d.lay.group
 	}
 	_ = d.note(table.Command{Verb: table.DoBegin, Played: played, Ahead: ahead})
 	if err := d.watch.start(q); err != nil {
@@ -302,6 +302,6 @@ func (d *driver) fillScalars(c *table.Command, minibatch int) error {
 		return err
 	}
 	m := d.done + minibatch
-	putScalars(b, d.e.scalars(m), d.updateScalars(d.stages[c.Stage], m), d.e.order.Plan)
+	putScalars(b, d.lay.scalars(m), d.updateScalars(d.stages[c.Stage], m), d.lay.order.Plan)
 	return nil
 }

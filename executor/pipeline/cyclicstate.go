@@ -66,7 +66,7 @@ func (s *localStage) listCyclic(d *driver, add func(placed)) {
 			} else {
 				put("weight", weights, nil)
 			}
-			for k := range kernels.StatesOf(d.e.Optimizer, q.Matrix) {
+			for k := range kernels.StatesOf(d.lay.Optimizer, q.Matrix) {
 				put(fmt.Sprintf("state%d", k), each(states, func(in runtime.Span) runtime.Span {
 					return in.Part(x.stateAt[k]+l.stateAt[k][q.Grad.Offset], bytes)
 				}), nil)
@@ -91,14 +91,14 @@ func (s *localStage) savedCyclic() []runtime.Span {
 
 // layCyclicEvaluation lays out the evaluation of a cyclic plan's stage, around the weights and the state that stay on the device between steps, and
 // returns where it ends. Other weights come to the device for the ops that read them.
-func (e *Executor) layCyclicEvaluation(d *driver, t *localStage, m *Memory) int64 {
+func (lay *layout) layCyclicEvaluation(d *driver, t *localStage, m *Memory) int64 {
 	x := &evaluation{stage: t, driver: d, inputs: make([]runtime.Span, 1)}
-	for l := 1; l < len(e.Layers); l++ {
-		p := e.Layers[l-1]
+	for l := 1; l < len(lay.Layers); l++ {
+		p := lay.Layers[l-1]
 		x.ops = append(x.ops, stageops.Op{Layer: l, Program: &p.Eval})
 		x.frames = append(x.frames, frame{output: runtime.Span{Bytes: p.OutputBytes}, scratch: runtime.Span{Bytes: p.Eval.Scratch}})
 	}
-	e.evaluations = append(e.evaluations, x)
+	lay.evaluations = append(lay.evaluations, x)
 	var fixed, items []pack.Item
 	n := len(x.ops) + 1
 	for i := range t.cyclic.layers {
@@ -117,7 +117,7 @@ func (e *Executor) layCyclicEvaluation(d *driver, t *localStage, m *Memory) int6
 	}
 	scalars := new(runtime.Span)
 	add(kernels.ScalarsBytes, 0, n-1, scalars)
-	add(e.InputBytes(), 0, 0, &x.inputs[0])
+	add(lay.InputBytes(), 0, 0, &x.inputs[0])
 	x.loads = make([]load, 0, 2*len(x.ops)) // spans point into it
 	for i := range x.ops {
 		f := &x.frames[i]

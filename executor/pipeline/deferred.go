@@ -14,27 +14,27 @@ import (
 )
 
 // checkDeferral refuses, with ErrPlan, plans without steps.
-func (e *Executor) checkDeferral() error {
-	if e.opt.DeferredBatchNorm && !e.order.Plan.IsFlush() {
+func (lay *layout) checkDeferral() error {
+	if lay.opt.DeferredBatchNorm && !lay.order.Plan.IsFlush() {
 		return fmt.Errorf("%w: deferred batch normalization needs steps of several microbatches, and the plan's weight versions are %q",
-			order.ErrPlan, e.order.Plan.Versions)
+			order.ErrPlan, lay.order.Plan.Versions)
 	}
 	return nil
 }
 
 // deferred returns the deferral of a stage, without memory.
-func (e *Executor) deferred(s int) (f deferral) {
-	f.inTurn = !e.opt.DeferredBatchNorm
-	if e.opt.DeferredBatchNorm || e.order.Plan.IsFlush() && len(e.order.Hosts(s)) > 1 {
-		f.microbatches = e.order.Repeats
+func (lay *layout) deferred(s int) (f deferral) {
+	f.inTurn = !lay.opt.DeferredBatchNorm
+	if lay.opt.DeferredBatchNorm || lay.order.Plan.IsFlush() && len(lay.order.Hosts(s)) > 1 {
+		f.microbatches = lay.order.Repeats
 	}
 	return f
 }
 
 // laterBytes returns what the rows of a stage take.
-func (e *Executor) laterBytes(s int) int64 {
-	st, f := e.order.Plan.Stages[s], e.deferred(s)
-	return f.bytes(bufferBytes(e.Model.Layers[st.First-1 : st.Last]))
+func (lay *layout) laterBytes(s int) int64 {
+	st, f := lay.order.Plan.Stages[s], lay.deferred(s)
+	return f.bytes(bufferBytes(lay.Model.Layers[st.First-1 : st.Last]))
 }
 
 // row returns which rows a minibatch, counted from the start of a run, has.

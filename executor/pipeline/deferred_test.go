@@ -119,12 +119,12 @@ func TestDeferredStatisticsAreThoseOfTheMinibatch(t *testing.T) {
 		c := costs(w, devices, 1)
 		e, seen := watched(t, w, c, planFor(t, strategy, c, pipeline.Options{Microbatches: microbatches}), microbatches*steps)
 		channels := 0
-		for _, x := range e.tensors {
+		for _, x := range e.tensors.all {
 			norm, isMean := strings.CutSuffix(x.Name, "running_mean")
 			if !isMean {
 				continue
 			}
-			at := e.tensors[e.byName[name{"weight", norm + "weight"}]].at[0]
+			at := e.tensors.all[e.tensors.byName[name{"weight", norm + "weight"}]].at[0]
 			given := seen.given[at]
 			if len(given) != microbatches*steps {
 				t.Fatalf("%s: %s was given %d microbatches", strategy, norm, len(given))
@@ -207,8 +207,8 @@ func TestDeferredStatisticsUnderEverySchedule(t *testing.T) {
 			if strategy != "chimera" {
 				return
 			}
-			for _, x := range e.tensors {
-				last := &Executor{tensors: []placed{{x.Tensor, x.param, x.at[len(x.at)-1:], nil}}, byName: map[name]int{{x.Role, x.Name}: 0}}
+			for _, x := range e.tensors.all {
+				last := &Executor{compilation: e.compilation, tensors: tensorTable{all: []placed{{x.Tensor, x.param, x.at[len(x.at)-1:], nil}}, byName: map[name]int{{x.Role, x.Name}: 0}}}
 				values := make([]float32, x.Desc.Elements())
 				must(t, last.Read(x.Tensor, values))
 				first := out.Tensor(x.Role, x.Name)

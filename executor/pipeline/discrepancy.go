@@ -10,17 +10,17 @@ import (
 )
 
 // newDiscrepancies says what is corrected in which stages. Errors: ErrPlan.
-func (e *Executor) newDiscrepancies() error {
-	e.discrepancies = make([]discrepancy, len(e.rules))
-	p := e.opt.PipeMare
+func (lay *layout) newDiscrepancies() error {
+	lay.discrepancies = make([]discrepancy, len(lay.rules))
+	p := lay.opt.PipeMare
 	if p == nil || p.Decay == 0 {
 		return nil
 	}
 	if !(p.Decay > 0 && p.Decay < 1) {
 		return fmt.Errorf("%w: PipeMare with Decay %v: want a number between 0 and 1, or 0 for no correction of the weights", order.ErrPlan, p.Decay)
 	}
-	for s, tau := range e.delays {
-		e.discrepancies[s] = discrepancy{tau: tau, decay: p.Decay}
+	for s, tau := range lay.delays {
+		lay.discrepancies[s] = discrepancy{tau: tau, decay: p.Decay}
 	}
 	return nil
 }

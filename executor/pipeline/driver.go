@@ -20,37 +20,48 @@ import (
 // driver plays the table of one device.
 type driver struct {
 	*table.Device
-	e       *Executor
+	driverQueues
+	driverWatch
+	lay     *layout
+	reports *reports
+	opened  *int // streams of all drivers
 	binder  *binder
 	stages  []*localStage // by stage; nil where the device has no part of it
-	compute table.Queue
-	links   map[int]table.Queue // by receiver
-	adding  table.Queue         // of gradients of other replicas
-
-	toHost, fromHost table.Queue     // of a stage with transfers
-	batches          table.Queue     // of images that come ahead
-	incoming         []table.Queue   // of messages from other processes
-	joined           []runtime.Event // by stream, of a stage with transfers
-	updating         table.Queue     // of updates in host memory
 
 	staging    []staging // by stage
 	hostBytes  int64     // of page-locked memory
 	chunk      runtime.Span
-	halfDuplex map[int]*halfDuplex // by peer, of links that carry one message at a time
-	watch      *stopwatch
+	halfDuplex map[int]*halfDuplex              // by peer, of links that carry one message at a time
 	paced      map[order.TaskKey]runtime.Launch // in place of kernels, in simulated time; nil else
 	done       int                              // minibatches of all runs and segments before the one that it is in
 	saver      *saver                           // nil when nothing is saved
 	guard      *guard                           // nil without a flush
 	step       *stepLayout                      // of a plan with a flush
-	auditor    *auditor                         // of a step; nil: nothing is audited
-	observer   *observer                        // of every step; nil: nothing is observed
-	recorder   recorder                         // of what it issued
-	current    *record                          // of the task that it is in
 	compiler   *compiler                        // that makes the table
 	table      *table.Table                     // of a period
 	now        order.Instance                   // what it issues
-	progress   progress                         // likewise, for whoever watches
+}
+
+// driverQueues are the streams of a driver. Streams that its stages have no use for are not opened.
+type driverQueues struct {
+	compute          table.Queue
+	links            map[int]table.Queue // by receiver
+	adding           table.Queue         // of gradients of other replicas
+	toHost, fromHost table.Queue         // of a stage with transfers
+	batches          table.Queue         // of images that come ahead
+	updating         table.Queue         // of updates in host memory
+	incoming         []table.Queue       // of messages from other processes
+	joined           []runtime.Event     // by stream, of a stage with transfers
+}
+
+// driverWatch records what a driver does, for those who ask: when its tasks run, which it issues, what they leave in memory.
+type driverWatch struct {
+	watch    *stopwatch
+	auditor  *auditor  // of a step; nil: nothing is audited
+	observer *observer // of every step; nil: nothing is observed
+	recorder recorder  // of what it issued
+	current  *record   // of the task that it is in
+	progress progress  // what it issues, for whoever watches
 }
 
 // each returns where the events of a list go.
@@ -130,7 +141,7 @@ func (d *driver) finish() error {
 }
 
 // queues returns all streams, the one of compute first.
-func (d *driver) queues() []table.Queue {
+func (d *driverQueues) queues() []table.Queue {
 	all := []table.Queue{d.compute}
 	for _, to := range slices.Sorted(maps.Keys(d.links)) {
 		all = append(all, d.links[to])
@@ -145,8 +156,8 @@ func (d *driver) queues() []table.Queue {
 
 // newQueue makes a stream.
 func (d *driver) newQueue(name string) (q table.Queue, err error) {
-	q = table.Queue{Of: d.Device, Number: d.e.streams}
-	d.e.streams++
+	q = table.Queue{Of: d.Device, Number: *d.opened}
+	*d.opened++
 	q.S, err = d.Dev.NewStream(name)
 	return q, err
 }

@@ -15,11 +15,11 @@ import (
 // two drivers has one who sends and one who receives, and who receives waits for one thing at a time (a Kahn process network).
 // So a run does the same in whatever order its drivers go on. Streams cannot be stuck then: a wait is issued behind the record
 // that it waits for, whose driver has said so.
-func (e *Executor) dryRun(minibatches int) error {
+func (comp *compilation) dryRun(minibatches int) error {
 	run := order.NewBound(minibatches)
-	e.reset()
+	comp.reset()
 	var parts []*dryRunDriver
-	for _, d := range e.drivers {
+	for _, d := range comp.drivers {
 		p := &dryRunDriver{compiler: d.compiler}
 		p.next, p.stop = iter.Pull(p.read(run))
 		defer p.stop()
@@ -45,10 +45,10 @@ func (e *Executor) dryRun(minibatches int) error {
 
 // forgetDryRuns frees what the drivers have noted, and all that was made for devices of other processes: the tables are proved, and each
 // process plays its own.
-func (e *Executor) forgetDryRuns() error {
-	for _, d := range e.drivers {
+func (comp *compilation) forgetDryRuns() error {
+	for _, d := range comp.drivers {
 		d.compiler.Recording = nil
-		if !e.here(d.Number) {
+		if !comp.opt.World.has(d.Number) {
 			d.table, d.compiler.unused, d.binder = nil, nil, newBinder(d.Number, d.binder.lib, d.binder.optimizer)
 		}
 		d.binder.uses = nil

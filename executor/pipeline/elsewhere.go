@@ -12,16 +12,16 @@ import (
 )
 
 // places returns the devices with those of other processes, which compute nothing: what they would do is laid out and proved here, too.
-func (e *Executor) places(on []executor.Target, devices int) ([]executor.Target, error) {
-	if e.opt.World == nil {
+func (comp *compilation) places(on []executor.Target, devices int) ([]executor.Target, error) {
+	if comp.opt.World == nil {
 		return on, nil
 	}
 	all := make([]executor.Target, devices)
 	for d := range all {
 		switch {
-		case e.here(d) && len(on) == 0:
+		case comp.opt.World.has(d) && len(on) == 0:
 			return nil, fmt.Errorf("%w: this process has device %d of it, and is given too few", order.ErrPlan, d)
-		case e.here(d):
+		case comp.opt.World.has(d):
 			all[d], on = on[0], on[1:]
 		}
 	}

@@ -15,10 +15,10 @@ import (
 )
 
 // newEvaluation lays out the evaluation of a stage; nil when the stage is the loss alone.
-func (d *driver) newEvaluation(t *localStage, scalars runtime.Span, g *allocator) *evaluation {
+func newEvaluation(d *driver, t *localStage, scalars runtime.Span, g *allocator) *evaluation {
 	x := &evaluation{stage: t, driver: d}
-	for l := t.spec.First; l <= min(t.spec.Last, len(d.e.Layers)-1); l++ {
-		x.ops = append(x.ops, stageops.Op{Layer: l, Program: &d.e.carried()[l-1].Eval})
+	for l := t.spec.First; l <= min(t.spec.Last, len(d.lay.Layers)-1); l++ {
+		x.ops = append(x.ops, stageops.Op{Layer: l, Program: &d.lay.carried()[l-1].Eval})
 	}
 	if len(x.ops) == 0 {
 		return nil
@@ -29,7 +29,7 @@ func (d *driver) newEvaluation(t *localStage, scalars runtime.Span, g *allocator
 
 // layOut lays out the forwards of the ops of the stage, which save nothing.
 func (x *evaluation) layOut(scalars runtime.Span, g *allocator) {
-	wiring := x.driver.e.Model.Wiring()
+	wiring := x.driver.lay.Model.Wiring()
 	at, scratch := x.place(wiring, g)
 	for i, o := range x.ops {
 		f := frame{output: at[o.Layer], scratch: scratch[i], scalars: scalars}
@@ -49,7 +49,7 @@ func (x *evaluation) layOut(scalars runtime.Span, g *allocator) {
 }
 
 // alone reports whether no other stage works beside this one.
-func (x *evaluation) alone() bool { return len(x.driver.e.order.On) == 1 }
+func (x *evaluation) alone() bool { return len(x.driver.lay.order.On) == 1 }
 
 // entries returns the activations that come into the stage.
 func (x *evaluation) entries(w chain.Wiring) (all []int) {
@@ -80,7 +80,7 @@ func (x *evaluation) lastReads(w chain.Wiring) map[int]int {
 
 // place places the activations of an evaluation, what each op works in, and images that are bytes. What was read makes room for others.
 func (x *evaluation) place(w chain.Wiring, g *allocator) (at map[int]runtime.Span, scratch []runtime.Span) {
-	e, s, last := x.driver.e, x.stage.stage, x.lastReads(w)
+	e, s, last := x.driver.lay, x.stage.stage, x.lastReads(w)
 	at = map[int]runtime.Span{}
 	var items []pack.Item
 	var places []func(runtime.Span) // by item
@@ -113,23 +113,23 @@ func (x *evaluation) place(w chain.Wiring, g *allocator) (at map[int]runtime.Spa
 
 // layEvaluations lays out the evaluation of the stages whose first device this is, behind the static memory, and returns where it
 // ends.
-func (e *Executor) layEvaluations(d *driver, m *Memory) int64 {
+func (lay *layout) layEvaluations(d *driver, m *Memory) int64 {
 	g := &allocator{end: m.Static}
 	scalars := g.alloc(kernels.ScalarsBytes)
 	for s, t := range d.stages {
-		if t == nil || e.placedBefore(s) {
+		if t == nil || lay.placedBefore(s) {
 			continue
 		}
-		if x := d.newEvaluation(t, scalars, g); x != nil {
-			e.evaluations = append(e.evaluations, x)
+		if x := newEvaluation(d, t, scalars, g); x != nil {
+			lay.evaluations = append(lay.evaluations, x)
 		}
 	}
 	return g.end
 }
 
 // placedBefore reports whether an earlier device has the stage.
-func (e *Executor) placedBefore(s int) bool {
-	for _, d := range e.drivers {
+func (lay *layout) placedBefore(s int) bool {
+	for _, d := range lay.drivers {
 		if d.stages[s] != nil {
 			return true
 		}
@@ -138,8 +138,8 @@ func (e *Executor) placedBefore(s int) bool {
 }
 
 // evaluationOf returns the evaluation of a stage; an empty one when it is laid out later.
-func (e *Executor) evaluationOf(s int) *evaluation {
-	for _, x := range e.evaluations {
+func (lay *layout) evaluationOf(s int) *evaluation {
+	for _, x := range lay.evaluations {
 		if x.stage.stage == s {
 			return x
 		}
@@ -148,11 +148,11 @@ func (e *Executor) evaluationOf(s int) *evaluation {
 }
 
 // entryBytes returns the size of the input of a stage.
-func (e *Executor) entryBytes(s int) int64 {
-	if first := e.order.Plan.Stages[s].First; first > 1 {
-		return e.carried()[first-2].OutputBytes
+func (lay *layout) entryBytes(s int) int64 {
+	if first := lay.order.Plan.Stages[s].First; first > 1 {
+		return lay.carried()[first-2].OutputBytes
 	}
-	return e.InputBytes()
+	return lay.InputBytes()
 }
 
 // Evaluate predicts batches 0 to n-1 of a feed, whose labels it does not ask for, in evaluation mode with the weights as they
@@ -177,7 +177,7 @@ func (e *Executor) Evaluate(ctx context.Context, feed Feed, n int, each func(bat
 		}()
 		err = e.evaluate(ctx, feed, n, each)
 	})
-	if stuck := e.await(&all, cancel, e.opt.Patience); stuck != nil {
+	if stuck := e.watchdog().await(&all, cancel); stuck != nil {
 		e.stopped = true
 		return stuck // err may still be written
 	}
@@ -196,14 +196,14 @@ func (e *Executor) evaluate(ctx context.Context, feed Feed, n int, each func(bat
 			return r.drain(err)
 		}
 		for s := len(all) - 1; s >= 0; s-- {
-			if batch := t - s; batch >= 0 && batch < n && e.here(all[s].driver.Number) {
+			if batch := t - s; batch >= 0 && batch < n && e.opt.World.has(all[s].driver.Number) {
 				if err := r.issue(all[s], batch); err != nil {
 					return r.stop(all[s], batch, err)
 				}
 			}
 		}
 		batch := t - len(all) + 1
-		if batch < 0 || !e.here(last.driver.Number) {
+		if batch < 0 || !e.opt.World.has(last.driver.Number) {
 			continue
 		}
 		if err := r.read(last); err != nil {
@@ -239,7 +239,7 @@ func (e *Executor) openEvaluations() ([]*evaluation, error) {
 }
 
 func (x *evaluation) open() (err error) {
-	dev, e := x.driver.Dev, x.driver.e
+	dev, e := x.driver.Dev, x.driver.lay
 	if len(x.pixels) > 0 {
 		if x.numbers, err = x.driver.binder.lookups(lookup(e.Workload), x.stage.waiting.table, x.pixels, x.inputs); err != nil {
 			return err
@@ -409,6 +409,6 @@ func (r *evaluator) drain(err error) error {
 
 func (r *evaluator) stop(x *evaluation, batch int, err error) error {
 	r.e.stopped = true
-	r.e.fail(err)
+	r.e.opt.World.stop(err)
 	return &TaskError{Device: x.driver.Number, Task: x.String(), Minibatch: batch, Err: err}
 }

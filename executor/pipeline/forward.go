@@ -62,14 +62,14 @@ func (d taskCompiler) enter(t *localStage, m int) *inFlight {
 	}
 	f := d.unused[len(d.unused)-1]
 	d.unused = d.unused[:len(d.unused)-1]
-	*f = inFlight{minibatch: m, lent: f.lent[:0], block: none, backBlock: none, returned: none, slab: m % d.e.order.Repeats, skips: f.skips[:0], deltas: f.deltas[:0]}
+	*f = inFlight{minibatch: m, lent: f.lent[:0], block: none, backBlock: none, returned: none, slab: m % d.lay.order.Repeats, skips: f.skips[:0], deltas: f.deltas[:0]}
 	for range t.portalOutputs {
 		f.deltas = append(f.deltas, skipTensor{block: none, returned: none})
 	}
 	switch {
 	case t.ring != nil:
 		f.slab = t.ring.slot(m)
-	case !d.e.order.Plan.IsFlush():
+	case !d.lay.order.Plan.IsFlush():
 		f.slab = pop(&t.free)
 	}
 	t.inFlight = append(t.inFlight, f)
@@ -80,7 +80,7 @@ func (d taskCompiler) enter(t *localStage, m int) *inFlight {
 func (d taskCompiler) leave(t *localStage, f *inFlight) {
 	t.inFlight = slices.DeleteFunc(t.inFlight, func(g *inFlight) bool { return g == f })
 	d.unused = append(d.unused, f)
-	if d.e.order.Plan.IsFlush() || t.ring != nil {
+	if d.lay.order.Plan.IsFlush() || t.ring != nil {
 		return
 	}
 	d.vacate(loan{t, f.slab}, f.minibatch)
@@ -92,7 +92,7 @@ func (d taskCompiler) leave(t *localStage, f *inFlight) {
 // vacate frees a slab, unless the second half of another stage's backward on this device still reads an output there: then it is
 // lent to that.
 func (d taskCompiler) vacate(l loan, minibatch int) {
-	for _, s := range d.e.order.Readers[l.of.stage] {
+	for _, s := range d.lay.order.Readers[l.of.stage] {
 		if d.stages[s] == nil {
 			continue
 		}
@@ -110,7 +110,7 @@ func (d taskCompiler) entry(ctx context.Context, t *localStage, f *inFlight, sb 
 		f.entry = sb.images[0]
 		return nil
 	}
-	from := d.e.order.On[t.stage-1][d.e.order.Residue(f.minibatch)]
+	from := d.lay.order.On[t.stage-1][d.lay.order.Residue(f.minibatch)]
 	if from == d.Number {
 		before := d.stages[t.stage-1]
 		f.entry = before.output(before.find(f.minibatch))

@@ -9,10 +9,10 @@ import (
 
 // capture makes one launch of what follows each other on the compute streams, on devices that can keep that as a graph. Waits and
 // messages stand between graphs: streams that carry messages must not be held up by the rest of a task.
-func (e *Executor) capture() error {
-	for _, d := range e.own() {
+func (comp *compilation) capture() error {
+	for _, d := range comp.own() {
 		device, able := d.Dev.(runtime.Grapher)
-		if !able || e.opt.NoGraph || e.opt.Pace != nil || !e.order.Plan.IsFlush() {
+		if !able || comp.opt.NoGraph || comp.opt.Pace != nil || !comp.order.Plan.IsFlush() {
 			continue
 		}
 		if err := (capturer{d, device}).table(); err != nil {

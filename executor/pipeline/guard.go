@@ -31,19 +31,19 @@ func (x *squares) of(device int) (bytes int64) {
 }
 
 // newSquares lays out the partial sums of all layers, of a plan with a flush. Errors: ErrPlan when gradients are to be clipped without one.
-func (e *Executor) newSquares() error {
-	e.squares = make([]squares, len(e.order.On))
-	if !e.order.Plan.IsFlush() {
-		if e.opt.MaxNorm > 0 {
+func (lay *layout) newSquares() error {
+	lay.squares = make([]squares, len(lay.order.On))
+	if !lay.order.Plan.IsFlush() {
+		if lay.opt.MaxNorm > 0 {
 			return fmt.Errorf("%w: clipping to a norm of %v needs the gradients of all stages at one time: without a flush there is none, the plan's weight versions are %q",
-				order.ErrPlan, e.opt.MaxNorm, e.order.Plan.Versions)
+				order.ErrPlan, lay.opt.MaxNorm, lay.order.Plan.Versions)
 		}
 		return nil
 	}
 	at := int64(0)
-	for s, st := range e.order.Plan.Stages {
+	for s, st := range lay.order.Plan.Stages {
 		place := runtime.Span{Offset: at}
-		for _, l := range e.Model.Layers[st.First-1 : st.Last] {
+		for _, l := range lay.Model.Layers[st.First-1 : st.Last] {
 			for _, q := range l.Params() {
 				if q.Trained {
 					place.Bytes += 8 * kernels.GuardPartials(q.Desc.Elements())
@@ -51,23 +51,23 @@ func (e *Executor) newSquares() error {
 			}
 		}
 		at = place.End()
-		e.squares[s] = squares{place: place, parts: e.partials(s, place.Offset)}
-		e.squares[s].tell = e.tellers(s, &e.squares[s])
-		e.channels = append(e.channels, e.squares[s].tell...)
+		lay.squares[s] = squares{place: place, parts: lay.partials(s, place.Offset)}
+		lay.squares[s].tell = lay.tellers(s, &lay.squares[s])
+		lay.channels = append(lay.channels, lay.squares[s].tell...)
 	}
 	return nil
 }
 
 // partials returns the places of the partial sums that devices with a shard of a stage measure, which begin somewhere; nil: all measure
 // all.
-func (e *Executor) partials(s int, at int64) map[int][]runtime.Span {
+func (lay *layout) partials(s int, at int64) map[int][]runtime.Span {
 	parts := map[int][]runtime.Span{}
-	for _, d := range e.order.Hosts(s) {
-		h, t := e.shardOf(s, d), &localStage{spec: e.order.Plan.Stages[s]}
+	for _, d := range lay.order.Hosts(s) {
+		h, t := lay.shardOf(s, d), &localStage{spec: lay.order.Plan.Stages[s]}
 		if h == nil {
 			return nil
 		}
-		t.layLayers(e.Model, e.Layers)
+		t.layLayers(lay.Model, lay.Layers)
 		at := at
 		for i := range t.layers {
 			for _, q := range t.layers[i].params {
@@ -95,13 +95,13 @@ func joined(all []runtime.Span, next runtime.Span) []runtime.Span {
 
 // tellers returns the channels by which devices of a stage send what they measure to those that do not: with shards each of them, else
 // the first one.
-func (e *Executor) tellers(s int, x *squares) (all []*channel) {
-	hosts := e.order.Hosts(s)
+func (lay *layout) tellers(s int, x *squares) (all []*channel) {
+	hosts := lay.order.Hosts(s)
 	for i, from := range hosts {
 		if i > 0 && x.parts == nil {
 			break
 		}
-		for d, instructions := range e.order.Instructions {
+		for d, instructions := range lay.order.Instructions {
 			bytes, has := x.of(from), slices.Contains(hosts, d)
 			if bytes == 0 || len(instructions) == 0 || has && x.parts == nil || d == from {
 				continue
@@ -115,13 +115,13 @@ func (e *Executor) tellers(s int, x *squares) (all []*channel) {
 }
 
 // layGuard places the guard of a device with some stages; none where nothing is judged.
-func (e *Executor) layGuard(d *driver, stages []*localStage, g *allocator) {
-	bytes := e.squares[len(e.squares)-1].place.End()
+func (lay *layout) layGuard(d *driver, stages []*localStage, g *allocator) {
+	bytes := lay.squares[len(lay.squares)-1].place.End()
 	if bytes == 0 {
 		return
 	}
 	d.guard = &guard{partials: g.alloc(bytes), norm: g.alloc(normBytes), stages: len(stages), awaited: none}
-	for s, x := range e.squares {
+	for s, x := range lay.squares {
 		for _, l := range x.tell {
 			if l.to != d.Number {
 				continue
@@ -183,12 +183,12 @@ func (g *guard) forget() {
 
 // measure measures the gradients of a stage whose update is due, and tells the devices that do not have it.
 func (d *compiler) measure(ctx context.Context, t *localStage, m order.Move) error {
-	g, x := d.guard, &d.e.squares[t.stage]
+	g, x := d.guard, &d.lay.squares[t.stage]
 	g.measured = append(g.measured, measured{t, m})
 	if t.squares.Bytes == 0 {
 		return nil
 	}
-	launches, err := d.binder.guard(g, t, m.Sum, d.e.opt.MaxNorm)
+	launches, err := d.binder.guard(g, t, m.Sum, d.lay.opt.MaxNorm)
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (d *compiler) judge(ctx context.Context) error {
 		}
 	}
 	for _, x := range g.measured {
-		launches, err := d.binder.guard(g, x.t, x.move.Sum, d.e.opt.MaxNorm)
+		launches, err := d.binder.guard(g, x.t, x.move.Sum, d.lay.opt.MaxNorm)
 		if err != nil {
 			return err
 		}
@@ -304,12 +304,12 @@ func (d *driver) settleNorm() error {
 	return nil
 }
 
-// skipped returns how many updates of a device's stages did nothing.
-func (d *driver) skipped() int {
-	if d.guard == nil {
+// skips returns how many updates of a device's stages did nothing.
+func (g *guard) skips() int {
+	if g == nil {
 		return 0
 	}
-	return d.guard.skipped
+	return g.skipped
 }
 
 // guard returns the launches that measure the gradients in a slot of a stage, and that judge those of all stages for its update.

@@ -187,7 +187,7 @@ func TestOneBadDeviceSkipsTheStepOfAll(t *testing.T) {
 		plan := planFor(t, name, c, pipeline.Options{Microbatches: microbatches})
 		e, out := guarded(t, spoil(targets(t, devices, host.Config{Chaos: 9}), bad), w, c, plan, steps, Options{MaxNorm: 0.5})
 		must(t, e.Run(t.Context(), cut*microbatches))
-		counts := e.updates(e.Done(), e.drivers[0].skipped())
+		counts := e.updates(e.Done(), e.drivers[0].guard.skips())
 		state := tensors(t, e)
 		opt := Options{MaxNorm: 0.5, First: cut * microbatches, Updates: counts}
 		again, rest := guarded(t, targets(t, devices, host.Config{}), w, c, plan, steps-cut, opt)

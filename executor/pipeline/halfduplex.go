@@ -35,9 +35,9 @@ func newHalfDuplex(o *order.Order, p *pipeline.Platform) map[[2]int]*halfDuplex 
 }
 
 // halfDuplexes lists those of all links, in the order of their ends.
-func (e *Executor) halfDuplexes() (all []*halfDuplex) {
-	for _, ends := range slices.SortedFunc(maps.Keys(e.halfDuplex), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }) {
-		all = append(all, e.halfDuplex[ends])
+func (comp *compilation) halfDuplexes() (all []*halfDuplex) {
+	for _, ends := range slices.SortedFunc(maps.Keys(comp.halfDuplex), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }) {
+		all = append(all, comp.halfDuplex[ends])
 	}
 	return all
 }

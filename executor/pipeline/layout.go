@@ -16,58 +16,52 @@ import (
 	"plimsoll/runtime"
 )
 
-func (e *Executor) limit(device int) int64 {
-	if device < len(e.opt.Limits) && e.opt.Limits[device] > 0 {
-		return e.opt.Limits[device]
-	}
-	return 0
-}
-
 // mostMinibatches is how long a run may take until it repeats itself: laying it out walks through all of them.
 const mostMinibatches = 1 << 12
 
 // layOut places everything on so many devices.
-func (e *Executor) layOut(costs Costs, plan *pipeline.Plan, devices int) (err error) {
-	if e.order, err = order.New(costs.Chain, costs.Platform, plan, devices, e.batchSeconds(costs)); err != nil {
+func (lay *layout) layOut(costs Costs, plan *pipeline.Plan, devices int) (err error) {
+	if lay.order, err = order.New(costs.Chain, costs.Platform, plan, devices, lay.batchSeconds(costs)); err != nil {
 		return err
 	}
-	e.dropEmpty()
+	lay.dropEmpty()
 	if plan.Platform != nil && plan.Platform.Devices > devices {
 		return fmt.Errorf("%w: it is for %d devices, there are %d", order.ErrPlan, plan.Platform.Devices, devices)
 	}
 	for s, st := range plan.Stages {
-		e.order.Late = append(e.order.Late, stageops.Late(e.Layers, st, e.order.Split[s]))
+		lay.order.Late = append(lay.order.Late, stageops.Late(lay.Layers, st, lay.order.Split[s]))
 	}
-	if n := e.order.Long(); n > mostMinibatches && !plan.IsFlush() {
+	if n := lay.order.Long(); n > mostMinibatches && !plan.IsFlush() {
 		return fmt.Errorf("%w: %d minibatches pass before it repeats itself, %d may: give its tasks smaller shifts", order.ErrPlan, n, mostMinibatches)
 	}
-	if err := e.newCollectives(costs.Chain); err != nil {
+	if err := lay.newCollectives(costs.Chain); err != nil {
 		return err
 	}
 	newRules := func() (err error) {
-		e.rules, e.group, err = e.order.NewRules(e.opt.Group)
+		lay.rules, lay.group, err = lay.order.NewRules(lay.opt.Group)
 		return err
 	}
-	tied := func() error { return checkTied(e.order, e.Model) }
-	staged := func() error { return checkStaged(e.Workload, plan) }
-	for _, part := range []func() error{e.checkPortals, tied, staged, newRules, e.checkPipeMare, e.newDiscrepancies, e.checkDeferral, e.checkShards} {
+	portals := func() error { return matches(lay.Model, plan) }
+	tied := func() error { return checkTied(lay.order, lay.Model) }
+	staged := func() error { return checkStaged(lay.Workload, plan) }
+	for _, part := range []func() error{portals, tied, staged, newRules, lay.checkPipeMare, lay.newDiscrepancies, lay.checkDeferral, lay.checkShards} {
 		if err := part(); err != nil {
 			return err
 		}
 	}
-	e.channels = channelsOf(e.order)
-	e.newSynchronizations()
-	e.newReducers()
-	if err := e.newSquares(); err != nil {
+	lay.channels = channelsOf(lay.order)
+	lay.newSynchronizations()
+	lay.newReducers()
+	if err := lay.newSquares(); err != nil {
 		return err
 	}
-	e.halfDuplex = newHalfDuplex(e.order, costs.Platform)
-	e.memory, e.holds = make([]Memory, devices), make([][]Hold, devices)
+	lay.halfDuplex = newHalfDuplex(lay.order, costs.Platform)
+	lay.memory, lay.holds = make([]Memory, devices), make([][]Hold, devices)
 	for d := range devices {
-		if len(e.order.Instructions[d]) == 0 {
+		if len(lay.order.Instructions[d]) == 0 {
 			continue
 		}
-		if err := e.layDevice(costs, plan, d); err != nil {
+		if err := lay.layDevice(costs, plan, d); err != nil {
 			return fmt.Errorf("device %d: %w", d, err)
 		}
 	}
@@ -93,96 +87,96 @@ func Tied(m *models.Model, q models.Parameter) error {
 }
 
 // newReducers makes the reducers of stages on several devices.
-func (e *Executor) newReducers() {
-	for s, st := range e.order.Plan.Stages {
+func (lay *layout) newReducers() {
+	for s, st := range lay.order.Plan.Stages {
 		var bytes int64
 		for l := st.First; l <= st.Last; l++ {
-			bytes += kernels.Align(e.Layers[l-1].GradBytes)
+			bytes += kernels.Align(lay.Layers[l-1].GradBytes)
 		}
-		bytes += e.laterBytes(s)
-		hosts, sums := e.order.Hosts(s), e.order.Sums[s]
+		bytes += lay.laterBytes(s)
+		hosts, sums := lay.order.Hosts(s), lay.order.Sums[s]
 		source := hosts[0]
 		if sums != nil && sums.Divided() {
-			source = sums.Owner(lastPlace(e.bucketPlaces(s)))
+			source = sums.Owner(lastPlace(lay.bucketPlaces(s)))
 		}
-		r := newReducer(s, hosts, source, bytes, sums != nil || e.collectives[s] != nil)
-		e.reducers = append(e.reducers, r)
-		e.channels = append(e.channels, r.channels()...)
+		r := newReducer(s, hosts, source, bytes, sums != nil || lay.collectives[s] != nil)
+		lay.reducers = append(lay.reducers, r)
+		lay.channels = append(lay.channels, r.channels()...)
 	}
 }
 
 // layDevice places the stages of a device.
-func (e *Executor) layDevice(costs Costs, plan *pipeline.Plan, device int) error {
-	d := &driver{Device: &table.Device{Number: device, Process: e.process(device)}, e: e, stages: make([]*localStage, len(e.order.On))}
-	g, m := &allocator{}, &e.memory[device]
+func (lay *layout) layDevice(costs Costs, plan *pipeline.Plan, device int) error {
+	d := &driver{Device: &table.Device{Number: device, Process: lay.opt.World.rank(device)}, lay: lay, stages: make([]*localStage, len(lay.order.On))}
+	g, m := &allocator{}, &lay.memory[device]
 	var stages []*localStage
-	for s, st := range e.order.Plan.Stages {
-		if !slices.Contains(e.order.On[s], device) {
+	for s, st := range lay.order.Plan.Stages {
+		if !slices.Contains(lay.order.On[s], device) {
 			continue
 		}
-		t := &localStage{deferred: e.deferred(s), discrepancy: e.discrepancies[s], stage: s, device: device, spec: st}
+		t := &localStage{deferred: lay.deferred(s), discrepancy: lay.discrepancies[s], stage: s, device: device, spec: st}
 		if plan.IsCycle() {
-			if e.StagedBytes() > 0 || e.Model.Wiring().Joins() {
+			if lay.StagedBytes() > 0 || lay.Model.Wiring().Joins() {
 				return fmt.Errorf("%w: it moves weights and state, which is for models without branches whose batches come when they are needed", order.ErrPlan)
 			}
-			t.repeats, d.stages[s] = e.order.Repeats, t
-			if err := e.layCyclic(d, t, plan, g, m); err != nil {
+			t.repeats, d.stages[s] = lay.order.Repeats, t
+			if err := lay.layCyclic(d, t, costs, plan, g, m); err != nil {
 				return err
 			}
-			t.stash = order.NewWeightStash(e.rules[s], e.order.Here(s, device), 1, 1)
+			t.stash = order.NewWeightStash(lay.rules[s], lay.order.Here(s, device), 1, 1)
 			for i := range t.layers {
-				t.layers[i].earlier = e.earlier(s, t.layers[i].number)
+				t.layers[i].earlier = lay.earlier(s, t.layers[i].number)
 			}
-			e.finishCyclic(d, t, g, m)
+			lay.finishCyclic(d, t, g, m)
 			return nil
 		}
 		t.stageMessages = stageMessages{in: map[int]*channel{}, out: map[int]*channel{}, back: map[int]*channel{}, away: map[int]*channel{}}
-		time, err := timeline(e.Workload, costs.Chain, plan, e.limit(device))
+		time, err := timeline(lay.Workload, costs.Chain, plan, lay.opt.limit(device))
 		if err != nil {
 			return err
 		}
-		if err := t.compile(e.Workload, e.order, time); err != nil {
+		if err := t.compile(lay.Workload, lay.order, time); err != nil {
 			return err
 		}
-		copies, sums, err := t.copies(e.order, e.rules[s])
+		copies, sums, err := t.copies(lay.order, lay.rules[s])
 		if err != nil {
 			return err
 		}
-		t.shard = e.shardOf(s, device)
-		t.layStatic(e.Workload, copies, sums, plan.IsFlush(), g, m)
-		t.waiting.layOut(e.Workload, s == 0, s == len(e.order.On)-1, g)
+		t.shard = lay.shardOf(s, device)
+		t.layStatic(lay.Workload, copies, sums, plan.IsFlush(), g, m)
+		t.waiting.layOut(lay.Workload, s == 0, s == len(lay.order.On)-1, g)
 		for i := range t.layers {
-			t.layers[i].earlier = e.earlier(s, t.layers[i].number)
+			t.layers[i].earlier = lay.earlier(s, t.layers[i].number)
 		}
-		t.stash = order.NewWeightStash(e.rules[s], e.order.Here(s, device), copies, sums)
-		m.Snapshot += t.savedBytes(!e.placedBefore(s))
+		t.stash = order.NewWeightStash(lay.rules[s], lay.order.Here(s, device), copies, sums)
+		m.Snapshot += t.savedBytes(!lay.placedBefore(s))
 		d.stages[s] = t
 		stages = append(stages, t)
 	}
-	e.layGuard(d, stages, g)
+	lay.layGuard(d, stages, g)
 	m.Static = g.end
 	start := g.end
 	for _, t := range stages {
-		e.layMessages(t, g)
-		e.layPortals(t, g)
-		e.laySums(t, costs.Chain, g)
-		e.reducers[t.stage].layOut(t, g)
+		lay.layMessages(t, g)
+		lay.layPortals(t, g)
+		lay.laySums(t, costs.Chain, g)
+		lay.reducers[t.stage].layOut(t, g)
 	}
 	m.Messages = g.end - start
 	fixed := g.end
 	switch {
-	case e.order.Rings(stages[0].stage): // it has the device for itself
-		if err := e.layRing(stages[0], costs, g, m); err != nil {
+	case lay.order.Rings(stages[0].stage): // it has the device for itself
+		if err := lay.layRing(stages[0], costs, g, m); err != nil {
 			return err
 		}
 	case plan.IsFlush():
-		d.step, e.holds[device] = layStep(e.order, e.Workload, device, stages, g, m)
+		d.step, lay.holds[device] = layStep(lay.order, lay.Workload, device, stages, g, m)
 	default:
-		e.holds[device] = laySlabs(e.order, e.Workload, device, stages, g, m)
+		lay.holds[device] = laySlabs(lay.order, lay.Workload, device, stages, g, m)
 	}
-	m.Peak, m.Extent = fixed+m.Working+m.InFlight, max(g.end, e.layEvaluations(d, m))
+	m.Peak, m.Extent = fixed+m.Working+m.InFlight, max(g.end, lay.layEvaluations(d, m))
 	d.compiler = &compiler{driver: d}
-	e.drivers = append(e.drivers, d)
+	lay.drivers = append(lay.drivers, d)
 	return nil
 }
 
@@ -204,15 +198,15 @@ func timeline(w *Workload, c *chain.Chain, plan *pipeline.Plan, limit int64) (*e
 }
 
 // layMessages places the blocks in which a stage receives, and those in which δ waits to leave it.
-func (e *Executor) layMessages(t *localStage, g *allocator) {
-	for _, l := range e.channels {
+func (lay *layout) layMessages(t *localStage, g *allocator) {
+	for _, l := range lay.channels {
 		switch {
 		case l.far > 0:
 		case l.kind == pipeline.CF && l.boundary == t.stage-1 && l.to == t.device:
-			l.bytes, t.in[l.from] = e.Layers[t.spec.First-2].GradientBytes, l
+			l.bytes, t.in[l.from] = lay.Layers[t.spec.First-2].GradientBytes, l
 			l.layOut(g)
 		case l.kind == pipeline.CB && l.boundary == t.stage && l.to == t.device:
-			l.bytes, t.back[l.from] = e.Layers[t.spec.Last-1].GradientBytes, l
+			l.bytes, t.back[l.from] = lay.Layers[t.spec.Last-1].GradientBytes, l
 			l.layOut(g)
 		case l.kind == pipeline.CF && l.boundary == t.stage && l.from == t.device:
 			t.out[l.to] = l
@@ -220,24 +214,24 @@ func (e *Executor) layMessages(t *localStage, g *allocator) {
 			t.away[l.to] = l
 		}
 	}
-	for range e.order.LocalReturns(t.stage, t.device) {
-		t.returns = append(t.returns, g.alloc(e.Layers[t.spec.Last-1].GradientBytes))
+	for range lay.order.LocalReturns(t.stage, t.device) {
+		t.returns = append(t.returns, g.alloc(lay.Layers[t.spec.Last-1].GradientBytes))
 	}
 	if t.spec.First > 1 {
-		t.deltas.layOut(g, e.order.SendSlots(pipeline.B, t.stage, t.device), e.Layers[t.spec.First-2].GradientBytes, 1)
+		t.deltas.layOut(g, lay.order.SendSlots(pipeline.B, t.stage, t.device), lay.Layers[t.spec.First-2].GradientBytes, 1)
 	}
 	if t.ops[0].Out.In == stageops.InSentOutput || t.ops[1].Out.In == stageops.InSentOutput {
-		t.outputs.layOut(g, e.order.SendSlots(pipeline.F, t.stage, t.device), e.Layers[t.spec.Last-1].OutputBytes, 1+len(e.order.LeavingBy(t.stage)))
+		t.outputs.layOut(g, lay.order.SendSlots(pipeline.F, t.stage, t.device), lay.Layers[t.spec.Last-1].OutputBytes, 1+len(lay.order.LeavingBy(t.stage)))
 	}
 }
 
 // openChannels makes the events of the channels.
-func (e *Executor) openChannels() (err error) {
+func (comp *compilation) openChannels() (err error) {
 	by := map[int]*driver{}
-	for _, d := range e.drivers {
+	for _, d := range comp.drivers {
 		by[d.Number] = d
 	}
-	for ends, b := range e.halfDuplex {
+	for ends, b := range comp.halfDuplex {
 		for i, device := range ends {
 			d := by[device]
 			if d.halfDuplex == nil {
@@ -249,14 +243,14 @@ func (e *Executor) openChannels() (err error) {
 			}
 		}
 	}
-	for _, l := range e.channels {
+	for _, l := range comp.channels {
 		n := len(l.blocks)
 		l.arrived, l.freed = make([]runtime.Event, n), make([]runtime.Event, n)
-		if l.kind == pipeline.CF && l.far == 0 && e.order.OffloadsInput(l.boundary+1) {
+		if l.kind == pipeline.CF && l.far == 0 && comp.order.OffloadsInput(l.boundary+1) {
 			l.copied = make([]runtime.Event, n)
 		}
 		from, to := by[l.from].Dev, by[l.to].Dev
-		if e.parted(l.from, l.to) && e.here(l.to) { // it comes from nobody who records events here
+		if comp.opt.World.parts(l.from, l.to) && comp.opt.World.has(l.to) { // it comes from nobody who records events here
 			from = to
 		}
 		if err := errors.Join(makeEvents(from, each(l.arrived)...), makeEvents(to, each(l.freed)...), makeEvents(to, each(l.copied)...)); err != nil {
@@ -267,9 +261,9 @@ func (e *Executor) openChannels() (err error) {
 }
 
 // finishCyclic counts what a cyclic plan takes of its device.
-func (e *Executor) finishCyclic(d *driver, t *localStage, g *allocator, m *Memory) {
+func (lay *layout) finishCyclic(d *driver, t *localStage, g *allocator, m *Memory) {
 	m.Snapshot += t.savedBytes(true)
-	m.Peak, m.Extent = m.Static+m.InFlight, max(g.end, e.layCyclicEvaluation(d, t, m))
+	m.Peak, m.Extent = m.Static+m.InFlight, max(g.end, lay.layCyclicEvaluation(d, t, m))
 	d.compiler = &compiler{driver: d}
-	e.drivers = append(e.drivers, d)
+	lay.drivers = append(lay.drivers, d)
 }

@@ -49,7 +49,7 @@ func newLister(e *Executor) *lister {
 
 func (l *lister) table(d *driver) commands.Table {
 	t := commands.Table{Device: fmt.Sprintf("device %d, %s", d.Number, d.Dev.Info().Name), Period: "a step"}
-	if !d.e.order.Plan.IsFlush() {
+	if !d.lay.order.Plan.IsFlush() {
 		t.Period = minibatches(d.table.Repeats)
 	}
 	if len(d.table.Before) > 0 {

@@ -126,7 +126,7 @@ func TestVerticalSyncKeepsTheFirstStagesVersions(t *testing.T) {
 			plan.Versions = pipeline.VerticalSync
 			report, err := pipeline.Check(c.Chain, c.Platform, plan)
 			must(t, err)
-			e := &Executor{Workload: w, opt: Options{}}
+			e := &layout{Workload: w, opt: Options{}}
 			must(t, e.layOut(c, plan, 4))
 			plans++
 			for _, d := range e.drivers {

@@ -17,7 +17,7 @@ func (d *compiler) message(ctx context.Context, l *channel, v order.Instance, re
 	if err := b.acquire(ctx, d.bound, v, q); err != nil {
 		return err
 	}
-	if err := d.send(ctx, l, &v, d.e.order.Number(v), ready, src); err != nil {
+	if err := d.send(ctx, l, &v, d.lay.order.Number(v), ready, src); err != nil {
 		return err
 	}
 	if left != nil {
@@ -55,7 +55,7 @@ func (d *compiler) send(ctx context.Context, l *channel, v *order.Instance, numb
 	}
 	dst := l.blocks[block].Part(0, src.Bytes)
 	l.delivers(block, delivery{d.now.Minibatch + d.Recording.Ahead, dst})
-	if err := d.note(table.Command{Verb: table.DoCopy, On: q, To: d.e.driver(l.to).Device, Channel: l, Dst: dst, Src: src}); err != nil {
+	if err := d.note(table.Command{Verb: table.DoCopy, On: q, To: d.lay.driver(l.to).Device, Channel: l, Dst: dst, Src: src}); err != nil {
 		return err
 	}
 	if err := watch.end(q); err != nil {

@@ -35,7 +35,7 @@ func TestMuonInPipelines(t *testing.T) {
 			var p pipelinetest.Program
 			switch {
 			case name == "data":
-				p = newInstants(t, c, plan).expected(e, len(out.Losses))
+				p = newInstants(t, c, plan).expected(e.layout, len(out.Losses))
 			case plan.IsFlush():
 				p = pipelinetest.Flush(plan.Repeats())
 			default:

@@ -33,7 +33,7 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 
 // newProved returns an executor that has the proved tables of all devices, those of other processes too.
 func newProved(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, opt Options) (*Executor, error) {
-	e := &Executor{Workload: w, opt: opt, done: opt.First}
+	e := &Executor{compilation: &compilation{layout: &layout{Workload: w, opt: opt}}, reports: &reports{}, done: opt.First}
 	e.stopping.thawed = sync.NewCond(&e.stopping.mu)
 	devices := len(on)
 	if opt.World != nil {
@@ -55,6 +55,9 @@ func newProved(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Pl
 	if err := e.openDrivers(on); err != nil {
 		return nil, err
 	}
+	for _, d := range e.drivers {
+		d.reports = e.reports
+	}
 	if err := inOrder(e.openChannels, e.compile, e.openWays, e.openSums, e.separate, e.prove); err != nil {
 		return nil, err
 	}
@@ -62,20 +65,21 @@ func newProved(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Pl
 }
 
 // openDrivers binds the drivers to their devices.
-func (e *Executor) openDrivers(on []executor.Target) error {
-	for _, d := range e.drivers {
+func (comp *compilation) openDrivers(on []executor.Target) error {
+	for _, d := range comp.drivers {
 		lib := on[d.Number].Library
-		if e.opt.Pace != nil {
+		if comp.opt.Pace != nil {
 			lib = simulated()
 		}
-		d.Dev, d.binder = on[d.Number].Device, newBinder(d.Number, lib, e.Optimizer)
+		d.Dev, d.binder = on[d.Number].Device, newBinder(d.Number, lib, comp.Optimizer)
 		if t := d.cyclicStage(); t != nil && t.cyclic.updatesOnHost() {
 			var err error
 			if d.binder.onHost, err = updater(on[d.Number]); err != nil {
 				return err
 			}
 		}
-		if err := d.open(e.limit(d.Number), e.memory[d.Number]); err != nil {
+		d.opened = &comp.streams
+		if err := d.open(comp.opt.limit(d.Number), comp.memory[d.Number]); err != nil {
 			return err
 		}
 	}
@@ -84,22 +88,22 @@ func (e *Executor) openDrivers(on []executor.Target) error {
 
 // Needs returns what a plan needs on each device. Errors: those of New that do not come from devices.
 func Needs(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([]Memory, error) {
-	e := &Executor{Workload: w, opt: opt}
-	err := e.layOut(costs, plan, costs.Platform.Devices)
+	lay := &layout{Workload: w, opt: opt}
+	err := lay.layOut(costs, plan, costs.Platform.Devices)
 	if err == nil && plan.IsCycle() {
-		for _, d := range e.drivers {
-			e.memory[d.Number].Host = d.layHost()
+		for _, d := range lay.drivers {
+			lay.memory[d.Number].Host = d.layHost()
 		}
 	}
-	return e.memory, err
+	return lay.memory, err
 }
 
 // Grouping returns how many minibatches make one update of a plan, as Executor.Group does, without devices. Errors: those of
 // Needs.
 func Grouping(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) (int, error) {
-	e := &Executor{Workload: w, opt: opt}
-	err := e.layOut(costs, plan, costs.Platform.Devices)
-	return e.group, err
+	lay := &layout{Workload: w, opt: opt}
+	err := lay.layOut(costs, plan, costs.Platform.Devices)
+	return lay.group, err
 }
 
 // open reserves the device's memory and makes streams and events.
@@ -107,8 +111,8 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 	if limit > 0 && m.Extent > limit {
 		return &LimitError{Device: d.Number, Needed: m.Extent, Limit: limit, Static: m.Static}
 	}
-	if d.hostBytes = d.layHost(); d.e.opt.HostLimit > 0 && d.hostBytes > d.e.opt.HostLimit {
-		return &executor.HostLimitError{Limit: d.e.opt.HostLimit, Needed: d.hostBytes, Copies: m.Offloaded}
+	if d.hostBytes = d.layHost(); d.lay.opt.HostLimit > 0 && d.hostBytes > d.lay.opt.HostLimit {
+		return &executor.HostLimitError{Limit: d.lay.opt.HostLimit, Needed: d.hostBytes, Copies: m.Offloaded}
 	}
 	if err := d.Dev.Reserve(max(limit, m.Extent), d.hostBytes); err != nil {
 		if d.saver != nil {
@@ -120,11 +124,11 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 		return err
 	}
 	d.links = map[int]table.Queue{}
-	d.watch = newStopwatch(d, d.e.opt.Timed)
-	if d.e.opt.Pace != nil {
-		d.paced = d.pauses(d.e.opt.Pace)
+	d.watch = newStopwatch(d, d.lay.opt.Timed)
+	if d.lay.opt.Pace != nil {
+		d.paced = pausesOf(d.stages, d.lay.opt.Pace)
 	}
-	for _, l := range d.e.channels {
+	for _, l := range d.lay.channels {
 		if _, have := d.links[l.to]; l.from != d.Number || have {
 			continue
 		}
@@ -169,7 +173,7 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 // adds reports whether the device adds gradients of other replicas to its own when the plan says so.
 func (d *driver) adds() bool {
 	return slices.ContainsFunc(d.stages, func(t *localStage) bool {
-		return t != nil && (d.e.collectives[t.stage] != nil || t.sums != nil && (t.sums.at > 0 || t.sums.Divided()))
+		return t != nil && (d.lay.collectives[t.stage] != nil || t.sums != nil && (t.sums.at > 0 || t.sums.Divided()))
 	})
 }
 
@@ -199,11 +203,11 @@ func (d *driver) openEvents() error {
 // Holds returns what minibatches, and their tasks, hold of each device; none of a stage with transfers, which has its memory for
 // itself throughout. Arguments and errors are those of Needs.
 func Holds(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([][]Hold, error) {
-	e := &Executor{Workload: w, opt: opt}
-	if err := e.layOut(costs, plan, costs.Platform.Devices); err != nil {
+	lay := &layout{Workload: w, opt: opt}
+	if err := lay.layOut(costs, plan, costs.Platform.Devices); err != nil {
 		return nil, err
 	}
-	return e.holds, nil
+	return lay.holds, nil
 }
 
 // layHost lays out the page-locked memory and returns its size: batches, results, states that are saved and, of a stage with
@@ -218,12 +222,12 @@ func (d *driver) layHost() int64 {
 		p := &d.staging[s]
 		p.ahead, p.early = none, none
 		for i := range d.slots() {
-			p.scalars[i] = g.alloc(scalarsBytes(d.e.order.Plan))
+			p.scalars[i] = g.alloc(scalarsBytes(d.lay.order.Plan))
 			if s == 0 {
-				p.images[i] = g.alloc(imageBytes(d.e.Workload) * int64(d.e.Model.Wiring().Inputs()))
+				p.images[i] = g.alloc(imageBytes(d.lay.Workload) * int64(d.lay.Model.Wiring().Inputs()))
 			}
 			if s == len(d.stages)-1 {
-				p.labels[i], p.results[i] = g.alloc(d.e.Model.Labels.Bytes()), g.alloc(lossBytes)
+				p.labels[i], p.results[i] = g.alloc(d.lay.Model.Labels.Bytes()), g.alloc(lossBytes)
 			}
 			p.batch[i], p.result[i] = []runtime.Span{p.scalars[i], p.images[i], p.labels[i]}, []runtime.Span{p.results[i]}
 		}
@@ -233,7 +237,7 @@ func (d *driver) layHost() int64 {
 	if t := d.cyclicStage(); t != nil {
 		t.cyclic.shiftHost(g.alloc(t.cyclic.locked).Offset)
 	}
-	d.saver = d.newSaver(g)
+	d.saver = newSaver(d, g)
 	if t := d.ringed(); t != nil {
 		base := g.alloc(t.ring.locked).Offset
 		for i := range t.slabs {
@@ -250,32 +254,32 @@ func (d *driver) layHost() int64 {
 
 // compile lets the drivers go through a run without issuing it, and makes their tables of what they do: with a flush a step, else a run
 // that is long enough to see everything repeat itself. Errors: ErrPlan when the drivers wait for each other, or repeat nothing.
-func (e *Executor) compile() error {
-	if e.order.Plan.IsFlush() {
-		if err := e.dryRun(e.group); err != nil {
+func (comp *compilation) compile() error {
+	if comp.order.Plan.IsFlush() {
+		if err := comp.dryRun(comp.group); err != nil {
 			return err
 		}
-		e.recorded = e.group
-		_, err := e.fold(e.group)
+		comp.recorded = comp.group
+		_, err := comp.fold(comp.group)
 		return err
 	}
-	for n := max(firstDryRun, e.order.Long(), firstUpdates*e.group); n <= max(longestDryRun, longestUpdates*e.group); n *= 2 {
-		length := (n + e.group - 1) / e.group * e.group
-		if err := e.dryRun(length); err != nil {
+	for n := max(firstDryRun, comp.order.Long(), firstUpdates*comp.group); n <= max(longestDryRun, longestUpdates*comp.group); n *= 2 {
+		length := (n + comp.group - 1) / comp.group * comp.group
+		if err := comp.dryRun(length); err != nil {
 			return err
 		}
-		e.recorded = length
-		if ok, err := e.fold(length); err != nil || ok {
+		comp.recorded = length
+		if ok, err := comp.fold(length); err != nil || ok {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: with updates of %d minibatches, what its devices do does not repeat itself within %d minibatches: take updates of fewer minibatches, or weight versions stash", order.ErrPlan, e.group, e.recorded)
+	return fmt.Errorf("%w: with updates of %d minibatches, what its devices do does not repeat itself within %d minibatches: take updates of fewer minibatches, or weight versions stash", order.ErrPlan, comp.group, comp.recorded)
 }
 
 // fold makes the tables of all drivers of their recordings of so many minibatches; false: they do not repeat themselves. Errors: ErrPlan.
-func (e *Executor) fold(minibatches int) (ok bool, err error) {
-	for _, d := range e.drivers {
-		if ok, err := d.compiler.fold(e.seen(minibatches)); err != nil || !ok {
+func (comp *compilation) fold(minibatches int) (ok bool, err error) {
+	for _, d := range comp.drivers {
+		if ok, err := d.compiler.fold(comp.seen(minibatches)); err != nil || !ok {
 			return false, err
 		}
 	}

@@ -26,7 +26,7 @@ func (e *Executor) FirstNotFinite(minibatch int, images []float32, labels []int3
 	g := &allocator{end: e.memory[0].Static}
 	scalars, classes := g.alloc(kernels.ScalarsBytes), g.alloc(e.Model.Labels.Bytes())
 	x.layOut(scalars, g)
-	if room := max(e.limit(0), e.memory[0].Extent); g.end > room {
+	if room := max(e.opt.limit(0), e.memory[0].Extent); g.end > room {
 		return "", &LimitError{Device: d.Number, Needed: g.end, Limit: room, Static: e.memory[0].Static}
 	}
 	values := make([]byte, kernels.ScalarsBytes)
@@ -65,7 +65,7 @@ func (x *evaluation) finite(i int) (bool, error) {
 			return false, err
 		}
 	}
-	layer := d.e.Model.Layers[x.ops[i].Layer-1]
+	layer := d.lay.Model.Layers[x.ops[i].Layer-1]
 	out := layer.Desc(layer.Output())
 	values := make([]byte, out.Bytes())
 	if err := d.read(x.frames[i].output.Part(0, out.Bytes()), values); err != nil {

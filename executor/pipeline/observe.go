@@ -38,10 +38,10 @@ type leftBehind struct {
 
 // openObserver makes the observer of a device. Errors: ErrPlan of a plan that is no sequence; ErrNotInspectable.
 func (d *driver) openObserver() error {
-	if d.e.opt.Observe == nil {
+	if d.lay.opt.Observe == nil {
 		return nil
 	}
-	if !d.e.order.Plan.RunsSequence() {
+	if !d.lay.order.Plan.RunsSequence() {
 		return fmt.Errorf("%w: ops are observed, and that is for a sequence on one device", order.ErrPlan)
 	}
 	mem, ok := d.Dev.(runtime.Inspector)
@@ -57,8 +57,8 @@ func (d taskCompiler) noteObservation(t *localStage, o *stageops.Op, f *inFlight
 	if d.observer == nil || o.Program == nil {
 		return
 	}
-	number := f.minibatch%d.e.order.Repeats*len(t.spec.Ops) + o.Number
-	d.observer.left[number] = t.leftBy(d.e.Model, o, &t.slabs[f.slab], &f.at)
+	number := f.minibatch%d.lay.order.Repeats*len(t.spec.Ops) + o.Number
+	d.observer.left[number] = t.leftBy(d.lay.Model, o, &t.slabs[f.slab], &f.at)
 	_ = d.note(table.Command{Verb: table.DoObserve, Slot: number})
 }
 
@@ -93,7 +93,7 @@ func (s *localStage) leftBy(m *models.Model, o *stageops.Op, sb *slab, at *frame
 
 // observe waits for an op and shows what it left.
 func (d *driver) observe(op int) error {
-	if d.e.opt.Observe == nil { // of a step that is audited
+	if d.lay.opt.Observe == nil { // of a step that is audited
 		return nil
 	}
 	if err := d.finish(); err != nil {
@@ -106,7 +106,7 @@ func (d *driver) observe(op int) error {
 			return err
 		}
 		left.Bytes = x.see
-		d.e.opt.Observe(left.Observation)
+		d.lay.opt.Observe(left.Observation)
 	}
 	return nil
 }

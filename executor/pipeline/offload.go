@@ -68,7 +68,7 @@ func (d ringCompiler) step(ctx context.Context, t *localStage, s *step, v order.
 }
 
 // queueOn returns the queue of a stream.
-func (d *driver) queueOn(on stream) table.Queue {
+func (d *driverQueues) queueOn(on stream) table.Queue {
 	switch on {
 	case toHost:
 		return d.toHost

@@ -411,7 +411,7 @@ func TestATaskIsNamedBehindATransferInIt(t *testing.T) {
 	must(t, err)
 	inside := 0
 	for _, d := range e.drivers {
-		d.begin()
+		d.begin(e.done)
 		var outer, inner *order.Instance
 		must(t, d.table.Play(order.NewBound(12), func(c *table.Command, v *order.Instance) error {
 			is := *v
@@ -560,7 +560,7 @@ func TestRingsKeepThePlan(t *testing.T) {
 			must(t, err)
 			report, err := pipeline.Check(c.Chain, c.Platform, plan)
 			must(t, err)
-			e := &Executor{Workload: w}
+			e := &layout{Workload: w}
 			must(t, e.layOut(c, plan, c.Platform.Devices))
 			needs := e.memory
 			for _, d := range e.drivers {

@@ -103,6 +103,27 @@ type World struct {
 	Fail func(err error)
 }
 
+// has reports whether this process has a device; without a World it has all.
+func (w *World) has(device int) bool { return w == nil || w.Ranks[device] == w.Rank }
+
+// rank returns the number of the process that has a device; 0 without a World.
+func (w *World) rank(device int) int {
+	if w == nil {
+		return 0
+	}
+	return w.Ranks[device]
+}
+
+// parts reports whether two devices are in different processes.
+func (w *World) parts(a, b int) bool { return w != nil && w.Ranks[a] != w.Ranks[b] }
+
+// stop tells the other processes that this one goes on no more.
+func (w *World) stop(err error) {
+	if w != nil {
+		w.Fail(err)
+	}
+}
+
 // Pace gives tasks a fixed duration in place of their kernels, on host devices: simulated time. Streams, events, memory and
 // copies are real. What is trained means nothing.
 type Pace func(kind pipeline.Kind, stage int) time.Duration
@@ -129,4 +150,12 @@ type Hold struct {
 	// It is given back at the end of the task Until of UntilStage.
 	Until      pipeline.Kind
 	UntilStage int
+}
+
+// limit returns the limit of a device, bytes; 0: it has none.
+func (o *Options) limit(device int) int64 {
+	if device < len(o.Limits) && o.Limits[device] > 0 {
+		return o.Limits[device]
+	}
+	return 0
 }

@@ -23,35 +23,55 @@ import (
 // Invariants: memory is placed before the first minibatch; between runs the pipeline is empty, every stage has done the same
 // minibatches and its latest weights are in slot 0.
 type Executor struct {
+	*compilation
+	tensors  tensorTable
+	reports  *reports
+	done     int // minibatches
+	stopped  bool
+	stopping stopping
+}
+
+// layout holds the places of a plan in the memory of its devices, and the channels between them. It needs no device.
+type layout struct {
 	*Workload
 	opt           Options
 	order         *order.Order
-	rules         []order.Rule  // by stage
-	delays        []float64     // by stage, where PipeMare corrects them
-	discrepancies []discrepancy // by stage
-	replicas      []sumChannels // by stage
-	reducers      []*reducer    // by stage; nil for those on one device
-	collectives   []*collective // by stage; nil for those whose gradients no library adds up
-	squares       []squares     // by stage
-	group         int
+	rules         []order.Rule           // by stage
+	delays        []float64              // by stage, where PipeMare corrects them
+	discrepancies []discrepancy          // by stage
+	replicas      []sumChannels          // by stage
+	reducers      []*reducer             // by stage; nil for those on one device
+	collectives   []*collective          // by stage; nil for those whose gradients no library adds up
+	squares       []squares              // by stage
+	group         int                    // minibatches of an update
 	halfDuplex    map[[2]int]*halfDuplex // of the links, by their ends
 	channels      []*channel
 	drivers       []*driver
-	streams       int // of all drivers
-	recorded      int // minibatches of the latest dry run
-	launches      int // that are opened, counted down
-	memory        []Memory
+	memory        []Memory // by device
 	holds         [][]Hold // by device
-	done          int      // minibatches
-	stopped       bool
-	telling       sync.Mutex // Options.Done
-	saving        sync.WaitGroup
-	writing       atomic.Int64 // of what saves, how many wait for a disk
-	stopping      stopping
-	tensors       []placed
-	byName        map[name]int // of tensors
-	gradients     []placed     // of a sequence on one device
 	evaluations   []*evaluation
+}
+
+// compilation binds a layout to devices and compiles their tables: drivers record a dry run, recordings are folded, the prover plays them.
+type compilation struct {
+	*layout
+	streams  int // of all drivers
+	recorded int // minibatches of the latest dry run
+	launches int // that are opened, counted down
+}
+
+// reports is what drivers of a run report together: results, and states that are saved.
+type reports struct {
+	telling sync.Mutex // Options.Done
+	saving  sync.WaitGroup
+	writing atomic.Int64 // of what saves, how many wait for a disk
+}
+
+// tensorTable lists weights, buffers and optimizer states with their places.
+type tensorTable struct {
+	all       []placed
+	byName    map[name]int
+	gradients []placed // of a sequence on one device
 }
 
 // Group returns how many minibatches make one update.
@@ -81,8 +101,8 @@ type runningSegment struct {
 }
 
 // driver returns that of a device.
-func (e *Executor) driver(device int) *driver {
-	return e.drivers[slices.IndexFunc(e.drivers, func(d *driver) bool { return d.Number == device })]
+func (lay *layout) driver(device int) *driver {
+	return lay.drivers[slices.IndexFunc(lay.drivers, func(d *driver) bool { return d.Number == device })]
 }
 
 // drain empties a channel of Go.
@@ -200,36 +220,11 @@ func inOrder(parts ...func() error) error {
 }
 
 // own returns the drivers of this process.
-func (e *Executor) own() (all []*driver) {
-	for _, d := range e.drivers {
-		if e.here(d.Number) {
+func (comp *compilation) own() (all []*driver) {
+	for _, d := range comp.drivers {
+		if comp.opt.World.has(d.Number) {
 			all = append(all, d)
 		}
 	}
 	return all
-}
-
-// here reports whether this process has a device.
-func (e *Executor) here(device int) bool {
-	return e.opt.World == nil || e.opt.World.Ranks[device] == e.opt.World.Rank
-}
-
-// process returns the number of the process that has a device.
-func (e *Executor) process(device int) int {
-	if e.opt.World == nil {
-		return 0
-	}
-	return e.opt.World.Ranks[device]
-}
-
-// parted reports whether two devices are in different processes.
-func (e *Executor) parted(a, b int) bool {
-	return e.opt.World != nil && e.opt.World.Ranks[a] != e.opt.World.Ranks[b]
-}
-
-// fail tells the other processes that this one goes on no more.
-func (e *Executor) fail(err error) {
-	if e.opt.World != nil {
-		e.opt.World.Fail(err)
-	}
 }

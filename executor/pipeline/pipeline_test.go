@@ -352,9 +352,9 @@ func TestAsynchronousSchedulesFollowTheStalenessEquations(t *testing.T) {
 // groupOf returns how many minibatches make an update.
 func groupOf(t testing.TB, w *Workload, c Costs, plan *pipeline.Plan) int {
 	t.Helper()
-	e := &Executor{Workload: w}
+	e := &layout{Workload: w}
 	must(t, e.layOut(c, plan, c.Platform.Devices))
-	return e.Group()
+	return e.group
 }
 
 // replicated is a plan of PipeDream's kind: two devices take turns in the first stage.
@@ -425,13 +425,13 @@ func TestStatisticsGoWhereSegmentsEnd(t *testing.T) {
 // replicasAgree compares what the replicas of stages have, and returns of how many tensors there are several.
 func replicasAgree(t *testing.T, e *Executor) (compared int) {
 	t.Helper()
-	for _, x := range e.tensors {
+	for _, x := range e.tensors.all {
 		if len(x.at) < 2 {
 			continue
 		}
 		var first []float32
 		for _, at := range x.at {
-			one := &Executor{tensors: []placed{{x.Tensor, x.param, []place{at}, nil}}, byName: map[name]int{{x.Role, x.Name}: 0}}
+			one := &Executor{compilation: e.compilation, tensors: tensorTable{all: []placed{{x.Tensor, x.param, []place{at}, nil}}, byName: map[name]int{{x.Role, x.Name}: 0}}}
 			values := make([]float32, x.Desc.Elements())
 			must(t, one.Read(x.Tensor, values))
 			if first == nil {

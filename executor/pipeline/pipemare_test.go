@@ -63,8 +63,7 @@ func TestDelaysAreCountedInUpdates(t *testing.T) {
 				{Kind: pipeline.Update, Shift: 0, Place: pipeline.Place{Half: 2}}, {Kind: pipeline.Update, Shift: 1, Place: pipeline.Place{Half: 2}},
 			})
 		}
-		e := &Executor{order: o, group: 2 * x.local, rules: []order.Rule{{Mode: pipeline.Latest, Group: 2 * x.local, Speaks: 1}}}
-		if got := e.Delays(); len(got) != 1 || got[0] != x.want {
+		if got := delaysOf(o, []order.Rule{{Mode: pipeline.Latest, Group: 2 * x.local, Speaks: 1}}, 2*x.local); len(got) != 1 || got[0] != x.want {
 			t.Errorf("%+v: delays %v", x, got)
 		}
 	}

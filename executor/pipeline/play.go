@@ -14,12 +14,14 @@ func (d *driver) run(ctx context.Context, running []runningSegment) error {
 	if err := d.auditor.begin(); err != nil {
 		return err
 	}
+	before := 0
 	for i, l := range running {
 		if !l.In(0) {
 			break
 		}
 		if i > 0 {
-			d.follow(d.done + running[i-1].End())
+			before += running[i-1].End()
+			d.follow(d.done+running[i-1].End(), before)
 		}
 		if err := d.segment(ctx, l); err != nil {
 			return err
@@ -28,12 +30,12 @@ func (d *driver) run(ctx context.Context, running []runningSegment) error {
 	return d.finish()
 }
 
-// follow says how many minibatches are before the segment that begins. What other drivers see stays as it is: they may
+// follow says how many minibatches are before the segment that begins, of all runs and of this one. What other drivers see stays as it is: they may
 // be in the segment before, or in this one already.
-func (d *driver) follow(done int) {
+func (d *driver) follow(done, before int) {
 	d.done = done
 	d.progress.done.Store(int64(done))
-	d.watch.shift(done - d.e.done)
+	d.watch.shift(before)
 }
 
 // segment plays the table for a segment, and saves its end.

@@ -67,22 +67,19 @@ func matches(m *models.Model, plan *pipeline.Plan) error {
 	return nil
 }
 
-// checkPortals refuses, with ErrPlan, a workload that is not compiled for the plan's portals.
-func (e *Executor) checkPortals() error { return matches(e.Model, e.order.Plan) }
-
 // carried returns the programs of the layers when all skips are carried: an evaluation has no portals.
-func (e *Executor) carried() []*models.Programs {
-	if e.Carried != nil {
-		return e.Carried
+func (lay *layout) carried() []*models.Programs {
+	if lay.Carried != nil {
+		return lay.Carried
 	}
-	return e.Layers
+	return lay.Layers
 }
 
 // layPortals places the blocks of a stage's portals.
-func (e *Executor) layPortals(t *localStage, g *allocator) {
-	for _, p := range e.Model.Portals {
+func (lay *layout) layPortals(t *localStage, g *allocator) {
+	for _, p := range lay.Model.Portals {
 		in, out := portalInput{Portal: p, in: map[int]*channel{}, away: map[int]*channel{}}, portalOutput{Portal: p, out: map[int]*channel{}, back: map[int]*channel{}}
-		for _, l := range e.channels {
+		for _, l := range lay.channels {
 			switch here := l.far == p.To && l.boundary == p.From; {
 			case !here:
 			case p.To == t.stage && l.kind == pipeline.CF && l.to == t.device:
@@ -99,10 +96,10 @@ func (e *Executor) layPortals(t *localStage, g *allocator) {
 		}
 		switch t.stage {
 		case p.To:
-			in.deltas.layOut(g, e.order.Waiting(p, t.device), p.Bytes, 1)
+			in.deltas.layOut(g, lay.order.Waiting(p, t.device), p.Bytes, 1)
 			t.portalInputs = append(t.portalInputs, in) // portals are in the order of their branches
 		case p.From:
-			for range e.order.Returning(p, t.device) {
+			for range lay.order.Returning(p, t.device) {
 				out.returns = append(out.returns, g.alloc(p.Bytes))
 			}
 			t.portalOutputs = append(t.portalOutputs, out)
@@ -139,7 +136,7 @@ func (d taskCompiler) skips(ctx context.Context, t *localStage, f *inFlight) (er
 	for i := range t.portalInputs {
 		x := &t.portalInputs[i]
 		p := skipTensor{block: none, returned: none}
-		from := d.e.order.On[x.From][d.e.order.Residue(f.minibatch)]
+		from := d.lay.order.On[x.From][d.lay.order.Residue(f.minibatch)]
 		if from == d.Number {
 			p.span = d.stages[x.From].skip(&x.Portal, f.minibatch)
 		} else if err = d.fetch(ctx, x.in[from], f.minibatch, &p); err != nil {
@@ -161,7 +158,7 @@ func (d taskCompiler) fetch(ctx context.Context, l *channel, minibatch int, p *s
 func (d taskCompiler) deltas(ctx context.Context, t *localStage, f *inFlight) error {
 	for i := range t.portalOutputs {
 		x, p := &t.portalOutputs[i], &f.deltas[i]
-		from := d.e.order.On[x.To][d.e.order.Residue(f.minibatch)]
+		from := d.lay.order.On[x.To][d.lay.order.Residue(f.minibatch)]
 		if from == d.Number {
 			p.span = x.returns[p.returned]
 		} else if err := d.fetch(ctx, x.back[from], f.minibatch, p); err != nil {
@@ -176,7 +173,7 @@ func (d taskCompiler) deltas(ctx context.Context, t *localStage, f *inFlight) er
 func (d taskCompiler) targets(t *localStage, f *inFlight) (err error) {
 	for i := range t.portalInputs {
 		x, p := &t.portalInputs[i], &f.skips[i]
-		if d.e.order.OnDevice(x.From, f.minibatch, d.Number) {
+		if d.lay.order.OnDevice(x.From, f.minibatch, d.Number) {
 			maker := d.stages[x.From]
 			out := &maker.portalOutputs[x.Exit-1]
 			returned := pop(&out.freeReturns)
@@ -213,7 +210,7 @@ func (d taskCompiler) spentSkips(t *localStage, f *inFlight) error {
 }
 
 // releaseSkips grants the blocks of skip tensors again.
-func (d taskCompiler) releaseSkips(all []skipTensor) error {
+func (d *compiler) releaseSkips(all []skipTensor) error {
 	for i := range all {
 		p := &all[i]
 		if p.from == nil {

@@ -10,30 +10,30 @@ import (
 
 // prove proves that memory, of whatever device, is reused only behind its last user. With Pace, kernels touch nothing. Errors:
 // ErrPlan, *OrderError.
-func (e *Executor) prove() error {
-	if e.opt.Pace != nil {
+func (comp *compilation) prove() error {
+	if comp.opt.Pace != nil {
 		return nil
 	}
-	return e.proveSegments(e.provenSegments()...)
+	return comp.proveSegments(comp.provenSegments()...)
 }
 
 // proveSegments is prove for segments of so many minibatches, one behind the other.
-func (e *Executor) proveSegments(segments ...int) error {
+func (comp *compilation) proveSegments(segments ...int) error {
 	var sources []iter.Seq[[]table.Played]
 	var commands []iter.Seq[*table.Command]
-	for _, d := range e.drivers {
+	for _, d := range comp.drivers {
 		sources, commands = append(sources, d.table.Plays(d.Device, segments)), append(commands, d.table.Commands())
 	}
-	return e.prover().Prove(sources, commands)
+	return comp.prover().Prove(sources, commands)
 }
 
 // prover returns the one of all devices. At the beginning of a run all blocks of channels are granted but those that are asked for.
-func (e *Executor) prover() table.Prover {
-	p := table.Prover{Streams: e.streams}
-	for _, d := range e.drivers {
+func (comp *compilation) prover() table.Prover {
+	p := table.Prover{Streams: comp.streams}
+	for _, d := range comp.drivers {
 		p.Devices = append(p.Devices, d.Device)
 	}
-	for _, l := range e.channels {
+	for _, l := range comp.channels {
 		if !l.asked {
 			p.Given = append(p.Given, l.free...)
 		}
@@ -62,17 +62,17 @@ const mostProven = 1 << 18
 // command waits for is the same. Slabs, blocks and slots of one kind are taken in turn, and each has memory and events of its own: between two
 // commands that meet in one lie the same commands, whichever it is. The order of commands is one list for each shape of a row, and all shapes
 // are in the first segment. Slots of a ring may share memory (ring), and all of them are in it, too.
-func (e *Executor) provenSegments() []int {
+func (comp *compilation) provenSegments() []int {
 	switch {
-	case e.order.Plan.IsCycle():
-		return []int{3 * e.group, e.group, 3 * e.group}
-	case e.order.Plan.IsFlush() && e.StagedBytes() > 0:
-		return []int{e.group, e.group, e.group}
-	case e.order.Plan.IsFlush():
-		return []int{e.group, e.group}
+	case comp.order.Plan.IsCycle():
+		return []int{3 * comp.group, comp.group, 3 * comp.group}
+	case comp.order.Plan.IsFlush() && comp.StagedBytes() > 0:
+		return []int{comp.group, comp.group, comp.group}
+	case comp.order.Plan.IsFlush():
+		return []int{comp.group, comp.group}
 	}
 	begins, turn, together, commands := 0, 1, 1, 0
-	for _, d := range e.drivers {
+	for _, d := range comp.drivers {
 		for i := range d.table.Rows {
 			r := &d.table.Rows[i]
 			turn, commands = max(turn, r.Turn, len(r.Shapes.Round)), commands+len(r.Lists[0])
@@ -82,12 +82,12 @@ func (e *Executor) provenSegments() []int {
 		}
 	}
 	together = min(together, mostProven/max(commands, 1))
-	whole := max(e.order.Long(), (begins+max(2*turn, together))*e.order.Repeats)
-	whole = (whole + e.group - 1) / e.group * e.group
+	whole := max(comp.order.Long(), (begins+max(2*turn, together))*comp.order.Repeats)
+	whole = (whole + comp.group - 1) / comp.group * comp.group
 	ends := map[int]bool{}
-	for _, d := range e.drivers {
+	for _, d := range comp.drivers {
 		for i := range d.table.Ends {
-			d.table.Ends[i].Lengths(e.group, ends)
+			d.table.Ends[i].Lengths(comp.group, ends)
 		}
 	}
 	return slices.Concat([]int{whole}, slices.Sorted(maps.Keys(ends)), []int{whole})

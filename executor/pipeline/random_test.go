@@ -140,7 +140,7 @@ func nothingNew(t *testing.T, e *Executor, updates ...int) {
 
 // recorded returns what a driver has done in a dry run of so many minibatches, in order.
 func (d *driver) recorded(minibatches int) (all []table.Played) {
-	t := &table.Table{Repeats: d.e.order.Repeats, Before: d.compiler.Recording.List(d.compiler.Recording.Before)}
+	t := &table.Table{Repeats: d.lay.order.Repeats, Before: d.compiler.Recording.List(d.compiler.Recording.Before)}
 	for i, x := range d.instructions() {
 		w := table.Row{Instruction: x, Lists: [][]table.Cell{nil}, Shapes: cycle.Always(0)}
 		for _, n := range d.compiler.Recording.Done[i] {
@@ -232,7 +232,7 @@ func (x *instants) program(groups []int, n int) sequential.Program {
 }
 
 // expected returns the sequential program of n minibatches of an executor's plan.
-func (x *instants) expected(e *Executor, n int) (p sequential.Program) {
+func (x *instants) expected(e *layout, n int) (p sequential.Program) {
 	var groups []int
 	for _, r := range e.rules {
 		groups = append(groups, r.Group)
@@ -251,7 +251,7 @@ func (x *instants) expected(e *Executor, n int) (p sequential.Program) {
 
 // ascending reports whether every device has the minibatches of an update in the order of their numbers, so that their
 // gradients are added in that order.
-func (x *instants) ascending(e *Executor, n int) bool {
+func (x *instants) ascending(e *layout, n int) bool {
 	for d := range e.order.Instructions {
 		latest := map[order.TaskKey]int{}
 		err := e.order.Instances(d, n, func(v order.Instance) error {
@@ -293,7 +293,7 @@ func TestRandomPlansFollowTheClock(t *testing.T) {
 		if plan.Versions == pipeline.VerticalSync || !hasReplicas(plan) && !split || ran[kind] >= most {
 			continue
 		}
-		e := &Executor{Workload: w}
+		e := &layout{Workload: w}
 		must(t, e.layOut(c, plan, c.Platform.Devices))
 		n := max(3, 12/e.group) * e.group
 		x := newInstants(t, c, plan)
@@ -402,7 +402,7 @@ func TestMissedUpdatesAreThoseThatArePlanned(t *testing.T) {
 		plan.Versions = pipeline.Stash
 		report, err := pipeline.Check(c.Chain, c.Platform, plan)
 		must(t, err)
-		e := &Executor{Workload: w}
+		e := &layout{Workload: w}
 		must(t, e.layOut(c, plan, c.Platform.Devices))
 		for s, r := range e.rules {
 			n := 2 * e.order.Long() * e.group

@@ -83,7 +83,7 @@ func (r *reducer) statisticsTo(device int) *channel {
 
 // reduce makes the gradients in a slot of a stage the sum of those of all replicas.
 func (d sumCompiler) reduce(ctx context.Context, t *localStage, minibatch, slot int) error {
-	r := d.e.reducers[t.stage]
+	r := d.lay.reducers[t.stage]
 	if r == nil {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (d sumCompiler) reduce(ctx context.Context, t *localStage, minibatch, slot 
 	if t.sums != nil {
 		return d.collect(ctx, t, minibatch, slot)
 	}
-	if d.e.collectives[t.stage] != nil {
+	if d.lay.collectives[t.stage] != nil {
 		return d.sumAll(ctx, t, slot)
 	}
 	for k := range r.slices {
@@ -139,7 +139,7 @@ func (d sumCompiler) pass(ctx context.Context, t *localStage, r *reducer, i, num
 // run in step for statistics that no task reads: theirs become the first one's where a segment ends, as PyTorch's
 // DistributedDataParallel has it.
 func (d sumCompiler) share(ctx context.Context, t *localStage) error {
-	r := d.e.reducers[t.stage]
+	r := d.lay.reducers[t.stage]
 	if r == nil || t.buffers.Bytes == 0 {
 		return nil
 	}

@@ -77,23 +77,28 @@ func begun(positions int, begins, ends []int) *residences {
 	return r
 }
 
-// add adds an item from one position to another, and where its span goes.
-func (c *circle) add(bytes int64, first, last int, span *runtime.Span) {
+// add adds an item from one position to another, and where its span goes. Until a position ops may begin while the one at its end still runs.
+func (c *circle) add(bytes int64, first, last, until int, span *runtime.Span) {
 	*span = runtime.Span{Bytes: bytes}
 	if bytes > 0 {
 		c.items, c.spans = append(c.items, pack.Item{Bytes: kernels.Align(bytes), First: first, Last: last}), append(c.spans, span)
+		c.until = append(c.until, min(until, first+c.positions-1))
 	}
 }
 
-// addAll adds an item's residences.
-func (c *circle) addAll(bytes int64, r *residences) {
-	for _, x := range r.list {
-		c.add(bytes, x.first, x.last, &x.span)
+// place packs the items, and returns the most that lives at one position, and the extent. Where room for so much is there, an item keeps its
+// place as long as ops may begin beside the last one that uses it: these then wait for nothing that the plan does not let them wait for.
+func (c *circle) place(room int64) (live, extent int64) {
+	apart := slices.Clone(c.items)
+	for i := range apart {
+		apart[i].Last = max(apart[i].Last, c.until[i])
 	}
-}
-
-// place packs the items, and returns the most that lives at one position, and the extent.
-func (c *circle) place() (live, extent int64) {
+	if live = pack.LiveCircle(apart, c.positions); live <= room {
+		if extent = pack.Circle(apart, c.positions); extent <= room {
+			c.items = apart
+			return live, extent
+		}
+	}
 	return pack.LiveCircle(c.items, c.positions), pack.Circle(c.items, c.positions)
 }
 

@@ -24,16 +24,16 @@ const (
 func onLink(to int) stream { return links + stream(to) }
 
 // batchSeconds returns how long a batch comes from the host, in seconds, where it may come ahead of its forward; else 0.
-func (e *Executor) batchSeconds(costs Costs) float64 {
+func (lay *layout) batchSeconds(costs Costs) float64 {
 	if costs.Platform.Host == 0 {
 		return 0
 	}
-	return float64(e.Model.Input.Bytes()) / costs.Platform.Host
+	return float64(lay.Model.Input.Bytes()) / costs.Platform.Host
 }
 
 // layRing places what the minibatches in flight hold of a stage with a ring.
-func (e *Executor) layRing(t *localStage, costs Costs, g *allocator, m *Memory) (err error) {
-	if t.ring, err = newRing(e, t, costs); err != nil {
+func (lay *layout) layRing(t *localStage, costs Costs, g *allocator, m *Memory) (err error) {
+	if t.ring, err = newRing(lay, t, costs); err != nil {
 		return err
 	}
 	t.slabs = t.ring.slabs(t, g.alloc(t.ring.extent()).Offset)

@@ -34,12 +34,12 @@ type lifetime struct{ from, to int }
 // newRing lays out a stage with ops of its own. Where images take time to come from the host they come ahead of their forward, which would
 // else be longer than planned by as much, if that takes no more memory. They come within a period: their places in page-locked memory, of
 // which there are stagingSlots, are known to be free when the forward that many minibatches before has been issued.
-func newRing(e *Executor, t *localStage, costs Costs) (*ring, error) {
-	r, err := buildRing(e, t, costs, false)
-	if err != nil || t.stage > 0 || costs.Platform.Host == 0 || e.batchSeconds(costs) >= e.order.Plan.Period {
+func newRing(lay *layout, t *localStage, costs Costs) (*ring, error) {
+	r, err := buildRing(lay, t, costs, false)
+	if err != nil || t.stage > 0 || costs.Platform.Host == 0 || lay.batchSeconds(costs) >= lay.order.Plan.Period {
 		return r, err
 	}
-	early, err := buildRing(e, t, costs, true)
+	early, err := buildRing(lay, t, costs, true)
 	if err == nil && (early.live > r.live || early.bytes > r.bytes || early.locked > r.locked) {
 		return r, nil
 	}
@@ -60,12 +60,12 @@ func pieceBytes(bandwidth float64) int64 {
 }
 
 // buildRing lays out a ring whose images come ahead, or with their forward.
-func buildRing(e *Executor, t *localStage, costs Costs, ahead bool) (*ring, error) {
+func buildRing(lay *layout, t *localStage, costs Costs, ahead bool) (*ring, error) {
 	r := &ringBuilder{
 		ring: &ring{piece: pieceBytes(costs.Platform.Host), labels: none, images: none, ahead: ahead, duplex: costs.Platform.Duplex},
-		t:    t, ops: t.ops[1], order: e.order, moments: e.order.Work.Ops[t.stage], period: e.order.Work.Moments,
+		t:    t, ops: t.ops[1], order: lay.order, moments: lay.order.Work.Ops[t.stage], period: lay.order.Work.Moments,
 	}
-	r.list(e)
+	r.list(lay)
 	r.leaves = r.lastReader()
 	r.compute(costs.Chain)
 	if err := r.assemble(); err != nil {
@@ -78,7 +78,7 @@ func buildRing(e *Executor, t *localStage, costs Costs, ahead bool) (*ring, erro
 }
 
 // list lists the items: those of its ops, and what a minibatch has beside them.
-func (r *ringBuilder) list(e *Executor) {
+func (r *ringBuilder) list(lay *layout) {
 	for _, it := range r.ops.Items {
 		r.items = append(r.items, it.Bytes)
 	}
@@ -86,11 +86,11 @@ func (r *ringBuilder) list(e *Executor) {
 		r.items = append(r.items, bytes)
 		return len(r.items) - 1
 	}
-	if r.t.stage == len(e.order.On)-1 {
-		r.labels = add(e.Model.Labels.Bytes())
+	if r.t.stage == len(lay.order.On)-1 {
+		r.labels = add(lay.Model.Labels.Bytes())
 	}
 	if r.t.stage == 0 {
-		r.images = add(e.Model.Input.Storage())
+		r.images = add(lay.Model.Input.Storage())
 	}
 }
 

@@ -58,7 +58,7 @@ func (e *Executor) pass(ctx context.Context, running []runningSegment) error {
 	defer cancel(nil)
 	e.reset()
 	for _, d := range e.own() {
-		d.begin()
+		d.begin(e.done)
 	}
 	var all sync.WaitGroup
 	own := e.own()
@@ -67,12 +67,12 @@ func (e *Executor) pass(ctx context.Context, running []runningSegment) error {
 		all.Go(func() {
 			if errs[i] = d.guarded(func() error { return d.run(ctx, running) }); errs[i] != nil {
 				cancel(errs[i])
-				e.fail(errs[i])
+				e.opt.World.stop(errs[i])
 			}
 		})
 	}
-	if err := e.await(&all, cancel, e.opt.Patience); err != nil {
-		e.fail(err)
+	if err := e.watchdog().await(&all, cancel); err != nil {
+		e.opt.World.stop(err)
 		return err
 	}
 	err := context.Cause(ctx) // also of who has seen a bad result behind the last task
@@ -95,11 +95,11 @@ func (e *Executor) halt() {
 }
 
 // reset frees what drivers share before a run.
-func (e *Executor) reset() {
-	for _, l := range e.channels {
+func (comp *compilation) reset() {
+	for _, l := range comp.channels {
 		l.reset()
 	}
-	for _, b := range e.halfDuplex {
+	for _, b := range comp.halfDuplex {
 		b.reset()
 	}
 }
@@ -136,11 +136,11 @@ func (l *channel) reset() {
 }
 
 // begin prepares for a run.
-func (d *driver) begin() {
+func (d *driver) begin(done int) {
 	d.recorder.begin()
 	d.guard.begin()
-	d.follow(d.e.done)
+	d.follow(done, 0)
 }
 
 // Updates returns how often the weights of each layer were updated, between runs, those before the first run included.
-func (e *Executor) Updates() []int64 { return e.updates(e.done, e.own()[0].skipped()) }
+func (e *Executor) Updates() []int64 { return e.updates(e.done, e.own()[0].guard.skips()) }

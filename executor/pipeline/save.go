@@ -30,8 +30,8 @@ func (s *localStage) savedBytes(first bool) (bytes int64) {
 }
 
 // newSaver lays out the copies of the stages that a device saves; nil when nothing is saved.
-func (d *driver) newSaver(g *allocator) *saver {
-	if d.e.opt.Save == nil {
+func newSaver(d *driver, g *allocator) *saver {
+	if d.lay.opt.Save == nil {
 		return nil
 	}
 	v := &saver{driver: d, idle: make(chan struct{}, 1)}
@@ -39,7 +39,7 @@ func (d *driver) newSaver(g *allocator) *saver {
 		if t == nil {
 			continue
 		}
-		first := d.e.firstWith(s)
+		first := firstWith(d.lay.drivers, s)
 		spans := t.saved(first == d)
 		if len(spans) == 0 {
 			continue
@@ -80,9 +80,9 @@ func (x *Snapshot) add(p placed, v *saver) {
 }
 
 // firstWith returns the first driver that has a stage.
-func (e *Executor) firstWith(s int) *driver {
-	i := slices.IndexFunc(e.drivers, func(d *driver) bool { return d.stages[s] != nil })
-	return e.drivers[i]
+func firstWith(drivers []*driver, s int) *driver {
+	i := slices.IndexFunc(drivers, func(d *driver) bool { return d.stages[s] != nil })
+	return drivers[i]
 }
 
 // move says where the copy of a tensor lies; false: there is none.
@@ -131,12 +131,12 @@ func (d *driver) save(ctx context.Context, done int) error {
 	v.pending.Store(int32(len(v.snapshots)))
 	var whole []*Snapshot
 	for _, x := range v.snapshots {
-		if x.arrives(done, d.skipped()) {
+		if x.arrives(done, d.guard.skips()) {
 			whole = append(whole, x)
 		}
 	}
 	if len(whole) > 0 {
-		d.e.saving.Go(func() { d.e.saveAll(whole) })
+		d.reports.saving.Go(func() { saveAll(whole, d.lay.opt.Save) })
 	}
 	return nil
 }
@@ -154,9 +154,9 @@ func (x *Snapshot) arrives(done, skipped int) bool {
 }
 
 // saveAll lets Options.Save have states, and their devices have their copies again.
-func (e *Executor) saveAll(all []*Snapshot) {
+func saveAll(all []*Snapshot, save func(*Snapshot)) {
 	for _, x := range all {
-		e.opt.Save(x)
+		save(x)
 		for _, v := range x.parties {
 			if v.pending.Add(-1) == 0 {
 				v.idle <- struct{}{}
@@ -180,15 +180,15 @@ func (e *Executor) Save(ctx context.Context) error {
 }
 
 // Saved waits until Options.Save is done with all that it was given: before the devices are closed.
-func (e *Executor) Saved() { e.saving.Wait() }
+func (e *Executor) Saved() { e.reports.saving.Wait() }
 
 // Updates returns how often the weights of each layer of the model have been updated by then.
-func (x *Snapshot) Updates() []int64 { return x.of.driver.e.updates(x.Done, x.skipped) }
+func (x *Snapshot) Updates() []int64 { return x.of.driver.lay.updates(x.Done, x.skipped) }
 
 // Write runs what writes the state to a disk, or wherever it goes: for as long as that takes, a device that waits for it is not
 // stuck.
 func (x *Snapshot) Write(do func()) {
-	writing := &x.of.driver.e.writing
+	writing := &x.of.driver.reports.writing
 	writing.Add(1)
 	defer writing.Add(-1)
 	defer x.goesOn() // while somebody who watches still sees it write
@@ -199,13 +199,7 @@ func (x *Snapshot) Write(do func()) {
 func (x *Snapshot) goesOn() { x.of.driver.progress.tasks.Add(1) }
 
 // Tensors lists the stage's tensors in the order of its layers.
-func (x *Snapshot) Tensors() []executor.Tensor {
-	all := make([]executor.Tensor, len(x.tensors))
-	for i := range x.tensors {
-		all[i] = x.tensors[i].Tensor
-	}
-	return all
-}
+func (x *Snapshot) Tensors() []executor.Tensor { return tensorsOf(x.tensors) }
 
 // Read copies a tensor into dst, which has its number of elements, when the device has come that far. It holds until
 // Options.Save returns. Errors: those of the device.

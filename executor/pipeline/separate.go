@@ -14,21 +14,21 @@ import (
 // separate turns what the devices do, which is recorded as if all were in one process, into what they do
 // where some are in others: a message is sent, and received into the block that it would be copied into, behind the same users of
 // the block and before the same ones. What drivers would tell each other falls away: the order of the messages says it.
-func (e *Executor) separate() error {
-	if e.opt.World == nil {
+func (comp *compilation) separate() error {
+	if comp.opt.World == nil {
 		return nil
 	}
-	x := e.newSeparation()
-	for _, d := range e.drivers {
+	x := comp.newSeparation()
+	for _, d := range comp.drivers {
 		if err := x.driver(d); err != nil {
 			return err
 		}
-		ok, err := d.compiler.fold(e.seen(e.recorded))
+		ok, err := d.compiler.fold(comp.seen(comp.recorded))
 		if err != nil {
 			return err
 		}
 		if !ok {
-			return fmt.Errorf("%w: what device %d tells other processes does not repeat itself within %d minibatches", order.ErrPlan, d.Number, e.recorded)
+			return fmt.Errorf("%w: what device %d tells other processes does not repeat itself within %d minibatches", order.ErrPlan, d.Number, comp.recorded)
 		}
 	}
 	return nil
@@ -36,7 +36,7 @@ func (e *Executor) separate() error {
 
 // separation is what the recordings of all devices say of what crosses between this process and others.
 type separation struct {
-	e        *Executor
+	comp     *compilation
 	turns    map[chan struct{}]*channel // nil: of a link that carries one message at a time
 	blocks   map[chan struct{}]int      // of the channel, which a turn grants
 	unneeded map[runtime.Event]int      // of a receiver elsewhere: by whom
@@ -50,9 +50,9 @@ type separation struct {
 	anywhere bool // it is in no period
 }
 
-func (e *Executor) newSeparation() *separation {
-	x := &separation{e: e, turns: map[chan struct{}]*channel{}, blocks: map[chan struct{}]int{}, unneeded: map[runtime.Event]int{}, signals: map[runtime.Event]*remote{}, opened: map[*unopened]table.Prepared{}}
-	for _, l := range e.channels {
+func (comp *compilation) newSeparation() *separation {
+	x := &separation{comp: comp, turns: map[chan struct{}]*channel{}, blocks: map[chan struct{}]int{}, unneeded: map[runtime.Event]int{}, signals: map[runtime.Event]*remote{}, opened: map[*unopened]table.Prepared{}}
+	for _, l := range comp.channels {
 		if l.remote == nil {
 			continue
 		}
@@ -63,14 +63,14 @@ func (e *Executor) newSeparation() *separation {
 			x.unneeded[ev] = l.from
 		}
 	}
-	for _, c := range e.collectives {
+	for _, c := range comp.collectives {
 		if c != nil { // which waits for the others itself
 			for _, turn := range slices.Concat(c.turns[0], c.turns[1]) {
 				x.turns[turn] = nil
 			}
 		}
 	}
-	for _, b := range e.halfDuplex {
+	for _, b := range comp.halfDuplex {
 		for i, r := range b.remote {
 			if r != nil {
 				x.turns[b.passed[i]], x.signals[b.event[i]] = nil, r
@@ -84,12 +84,12 @@ func (e *Executor) newSeparation() *separation {
 func (x *separation) driver(d *driver) error {
 	x.d = d
 	from, rows := d.compiler.Recording, d.instructions()
-	x.to, x.becomes, x.granted = table.NewRecording(d.binder, d.e.order.Plan.IsFlush(), len(rows), len(d.stages)), map[int32]int32{}, map[*channel][]int{}
+	x.to, x.becomes, x.granted = table.NewRecording(d.binder, d.lay.order.Plan.IsFlush(), len(rows), len(d.stages)), map[int32]int32{}, map[*channel][]int{}
 	x.to.Slots, x.to.At = from.Slots, &x.to.Before
-	if d.e.order.Plan.IsFlush() { // a step begins with it
+	if d.lay.order.Plan.IsFlush() { // a step begins with it
 		x.to.Row(0, 0)
 	}
-	for _, l := range d.e.channels {
+	for _, l := range d.lay.channels {
 		x.granted[l] = make([]int, len(l.blocks))
 		for block := 0; block < len(l.blocks) && l.to == d.Number && l.remote != nil && !l.asked; block++ {
 			if err := x.admit(l, block, 0); err != nil {
@@ -109,9 +109,9 @@ func (x *separation) driver(d *driver) error {
 		}
 		x.to.Opens = append(x.to.Opens, own)
 	}
-	repeats := d.e.order.Repeats
+	repeats := d.lay.order.Repeats
 	least, most := order.Shifts(rows)
-	for j := order.FloorDiv(-most, repeats); j*repeats+least < d.e.recorded; j++ {
+	for j := order.FloorDiv(-most, repeats); j*repeats+least < x.comp.recorded; j++ {
 		for i, r := range rows {
 			m := j*repeats + r.Shift
 			k := order.FloorDiv(m, repeats)
@@ -175,7 +175,7 @@ func (x *separation) admit(l *channel, block, minibatch int) error {
 	next := l.deliveries[block][n]
 	launch, err := x.prepare(l.remote, next.dst)
 	for _, c := range l.admit(block, next.dst, launch) {
-		if !x.anywhere && !x.e.order.Plan.IsFlush() {
+		if !x.anywhere && !x.comp.order.Plan.IsFlush() {
 			c.Ahead = next.minibatch - minibatch
 		}
 		*x.to.At = append(*x.to.At, x.to.Number(c))
@@ -197,7 +197,7 @@ func (x *separation) command(c table.Command) (next table.Command, stays bool, e
 			return x.message(c, r, runtime.Span{})
 		}
 	case table.DoLaunch:
-		if u, ok := c.Launch.(*unopened); ok && x.e.here(x.d.Number) {
+		if u, ok := c.Launch.(*unopened); ok && x.comp.opt.World.has(x.d.Number) {
 			c.Prepared, err = x.open(u, c.Prepared)
 		}
 	case table.DoCopy:
@@ -213,9 +213,9 @@ func (x *separation) open(u *unopened, l table.Prepared) (table.Prepared, error)
 	if now, ok := x.opened[u]; ok {
 		return now, nil
 	}
-	launch, err := x.e.open(u)
-	x.e.launches--
-	x.opened[u] = table.Prepared{Launch: launch, ID: x.e.launches, Accesses: l.Accesses}
+	launch, err := x.comp.open(u)
+	x.comp.launches--
+	x.opened[u] = table.Prepared{Launch: launch, ID: x.comp.launches, Accesses: l.Accesses}
 	return x.opened[u], err
 }
 
@@ -235,7 +235,7 @@ func (x *separation) message(c table.Command, r *remote, span runtime.Span) (_ t
 
 // prepare returns what sends or receives a span at the end of a way that is the driver's in hand. That of a device elsewhere stands for it.
 func (x *separation) prepare(r *remote, span runtime.Span) (table.Prepared, error) {
-	if !x.e.here(x.d.Number) {
+	if !x.comp.opt.World.has(x.d.Number) {
 		return table.Prepared{Launch: null.Cost{Name: "a message"}}, nil
 	}
 	return r.launch(span)

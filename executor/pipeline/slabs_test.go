@@ -78,7 +78,7 @@ func (y *replay) uses(t *localStage, v order.Instance, o *stageops.Op) (reads, w
 	on := func(b *stageops.Block, what string, layer int) use {
 		return use{span(b, sb, &frame{input: y.entry(t, v.Minibatch)}), tensor{what, layer, v.Minibatch}}
 	}
-	p := y.d.e.Layers[o.Layer-1]
+	p := y.d.lay.Layers[o.Layer-1]
 	input, output := on(&o.Input, "a", o.Layer-1), on(&o.Output, "a", o.Layer)
 	writes = []use{on(&o.Scratch, "scratch", o.Layer)}
 	reads = []use{input, {sb.scalars, tensor{"scalars", 0, v.Minibatch}}}
@@ -99,7 +99,7 @@ func (y *replay) entry(t *localStage, minibatch int) runtime.Span {
 	if t.stage == 0 {
 		return t.slabs[minibatch%t.repeats].images[0]
 	}
-	if before := y.d.stages[t.stage-1]; before != nil && y.d.e.order.OnDevice(t.stage-1, minibatch, t.device) {
+	if before := y.d.stages[t.stage-1]; before != nil && y.d.lay.order.OnDevice(t.stage-1, minibatch, t.device) {
 		return before.slabs[minibatch%t.repeats].items[before.opsOf(minibatch).Out.Item]
 	}
 	return runtime.Span{}
@@ -125,7 +125,7 @@ func (y *replay) task(v order.Instance) error {
 		}
 		for _, w := range writes {
 			y.write(w.at, w.tensor)
-			if end := y.d.e.memory[t.device].Extent; w.at.End() > end {
+			if end := y.d.lay.memory[t.device].Extent; w.at.End() > end {
 				return fmt.Errorf("%v of minibatch %d, op %d writes %v, the arena has %d bytes", v.Instruction, v.Minibatch, i, w.at, end)
 			}
 		}
@@ -236,7 +236,7 @@ func TestNothingLiveOverlaps(t *testing.T) {
 // replayed replays two steps of a plan on all devices and returns how many reads it has seen.
 func replayed(t rapid.TB, w *Workload, c Costs, plan *pipeline.Plan) (reads int) {
 	t.Helper()
-	e := &Executor{Workload: w}
+	e := &layout{Workload: w}
 	if err := e.layOut(c, plan, c.Platform.Devices); err != nil {
 		t.Fatal(err)
 	}

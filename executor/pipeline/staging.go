@@ -17,7 +17,7 @@ import (
 // slots returns how many of stagingSlots a driver uses. Microbatches that each run a sequence come one after the other: while one runs, the
 // next one comes to the place that it has left.
 func (d *driver) slots() int {
-	if d.e.order.Plan.RunsSequence() {
+	if d.lay.order.Plan.RunsSequence() {
 		return 1
 	}
 	return stagingSlots
@@ -89,7 +89,7 @@ func (d taskCompiler) upload(t *localStage, sb *slab, v order.Instance) error {
 		return d.takeStaged(t, sb, i)
 	}
 	if t.stage == 0 && !ahead {
-		for _, c := range imageCopies(d.e.Workload, sb.images, p.images[i]) {
+		for _, c := range imageCopies(d.lay.Workload, sb.images, p.images[i]) {
 			if err := d.compute.Copy(c[0], c[1]); err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ func (d taskCompiler) stageAhead(t *localStage, v order.Instance) error {
 	if err := d.batches.Wait(t.waiting.taken); err != nil {
 		return err
 	}
-	copies := imageCopies(d.e.Workload, t.waiting.images, p.images[i])
+	copies := imageCopies(d.lay.Workload, t.waiting.images, p.images[i])
 	if t.waiting.labels.Bytes > 0 {
 		copies = append(copies, [2]runtime.Span{t.waiting.labels, p.labels[i]})
 	}
@@ -135,7 +135,7 @@ func (d taskCompiler) takeStaged(t *localStage, sb *slab, i int) error {
 	if err := d.compute.Wait(d.staging[t.stage].staged[i]); err != nil {
 		return err
 	}
-	list, err := d.binder.lookups(lookup(d.e.Workload), t.waiting.table, t.waiting.images, sb.images)
+	list, err := d.binder.lookups(lookup(d.lay.Workload), t.waiting.table, t.waiting.images, sb.images)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (d *driver) fill(c *table.Command, minibatch int) error {
 		return err
 	}
 	m := d.done + minibatch
-	putScalars(b, d.e.scalars(m), d.updateScalars(t, m), d.e.order.Plan)
+	putScalars(b, d.lay.scalars(m), d.updateScalars(t, m), d.lay.order.Plan)
 	if t.waiting.holds() {
 		return p.aheadErr
 	}
@@ -183,7 +183,7 @@ func (p *staging) fillData(d *driver, slot, m int) error {
 		if err != nil {
 			return err
 		}
-		if err := fillImages(d.e.Workload, d.e.opt.Feed, m, images); err != nil {
+		if err := fillImages(d.lay.Workload, d.lay.opt.Feed, m, images); err != nil {
 			return err
 		}
 	}
@@ -194,7 +194,7 @@ func (p *staging) fillData(d *driver, slot, m int) error {
 	if err != nil {
 		return err
 	}
-	return d.e.opt.Feed.Labels(m, unsafe.Slice((*int32)(unsafe.Pointer(&labels[0])), len(labels)/4))
+	return d.lay.opt.Feed.Labels(m, unsafe.Slice((*int32)(unsafe.Pointer(&labels[0])), len(labels)/4))
 }
 
 // fillAhead puts a batch that is to wait on the device into a slot. An error of the feed is one of the forward that the batch is for.
@@ -209,7 +209,7 @@ func (p *staging) fillAhead(d *driver, slot, m int) error {
 // fillEarly puts the batch of a minibatch, of the next run, into page-locked memory while the step that was issued runs, if it may. A batch
 // that cannot be made is asked for again when its run begins, which is told why.
 func (d *driver) fillEarly(m int) error {
-	if !d.e.order.Plan.RunsSequence() || d.e.opt.Early == nil || !d.e.opt.Early(m) {
+	if !d.lay.order.Plan.RunsSequence() || d.lay.opt.Early == nil || !d.lay.opt.Early(m) {
 		return nil
 	}
 	p := &d.staging[0]
@@ -238,10 +238,10 @@ func putScalars(b []byte, own, update kernels.Scalars, plan *pipeline.Plan) {
 
 // scalars returns those of a minibatch, counted through all runs, which tell dropouts apart. A flush plan counts steps, and
 // microbatches within them.
-func (e *Executor) scalars(m int) kernels.Scalars {
-	k := kernels.Scalars{Seed: e.opt.Seed, Step: uint64(m)}
-	if e.order.Plan.IsFlush() {
-		k.Step, k.Microbatch = uint64(m/e.group), uint64(m%e.group)
+func (lay *layout) scalars(m int) kernels.Scalars {
+	k := kernels.Scalars{Seed: lay.opt.Seed, Step: uint64(m)}
+	if lay.order.Plan.IsFlush() {
+		k.Step, k.Microbatch = uint64(m/lay.group), uint64(m%lay.group)
 	}
 	return k
 }
@@ -249,37 +249,37 @@ func (e *Executor) scalars(m int) kernels.Scalars {
 // updateScalars returns those of the update of a stage that a minibatch, counted through all runs, belongs to. The first group
 // begins where the run that this one goes on from has ended, which may have had another plan. A step that was skipped updated nothing.
 func (d *driver) updateScalars(t *localStage, m int) kernels.Scalars {
-	update := (m - d.e.opt.First) / t.stash.Group
-	return kernels.Scalars{Update: uint64(update - d.skipped()), LR: d.e.rate(t, update), GradScale: 1 / float32(t.stash.Group)}
+	update := (m - d.lay.opt.First) / t.stash.Group
+	return kernels.Scalars{Update: uint64(update - d.guard.skips()), LR: d.lay.rate(t, update), GradScale: 1 / float32(t.stash.Group)}
 }
 
 // rate returns the learning rate of an update of a stage, counted from the start of this run.
-func (e *Executor) rate(t *localStage, update int) float32 {
-	step := e.opt.First + update*t.stash.Group
-	if e.order.Plan.IsFlush() {
-		step /= e.group
+func (lay *layout) rate(t *localStage, update int) float32 {
+	step := lay.opt.First + update*t.stash.Group
+	if lay.order.Plan.IsFlush() {
+		step /= lay.group
 	}
-	rate := e.opt.Rate(step)
-	if p := e.opt.PipeMare; p != nil && p.Anneal > 0 {
-		return p.rescheduled(rate, int(e.earlier(t.stage, t.spec.First))+update, e.delays[t.stage])
+	rate := lay.opt.Rate(step)
+	if p := lay.opt.PipeMare; p != nil && p.Anneal > 0 {
+		return p.rescheduled(rate, int(lay.earlier(t.stage, t.spec.First))+update, lay.delays[t.stage])
 	}
 	return rate
 }
 
 // earlier returns how often the weights of a layer, from 1, of a stage were updated before.
-func (e *Executor) earlier(stage, layer int) uint64 {
-	if e.opt.Updates == nil {
-		return uint64(e.opt.First / e.rules[stage].Group)
+func (lay *layout) earlier(stage, layer int) uint64 {
+	if lay.opt.Updates == nil {
+		return uint64(lay.opt.First / lay.rules[stage].Group)
 	}
-	return uint64(e.opt.Updates[layer-1])
+	return uint64(lay.opt.Updates[layer-1])
 }
 
 // updates returns how often the weights of each layer are updated when so many minibatches, of all runs, are done, and so many
 // updates were skipped.
-func (e *Executor) updates(done, skipped int) (all []int64) {
-	for s, st := range e.order.Plan.Stages {
+func (lay *layout) updates(done, skipped int) (all []int64) {
+	for s, st := range lay.order.Plan.Stages {
 		for l := st.First; l <= st.Last; l++ {
-			all = append(all, int64(e.earlier(s, l))+int64((done-e.opt.First)/e.rules[s].Group-skipped))
+			all = append(all, int64(lay.earlier(s, l))+int64((done-lay.opt.First)/lay.rules[s].Group-skipped))
 		}
 	}
 	return all
@@ -323,18 +323,18 @@ func (d *driver) tell(p *staging) error {
 		return d.failed(task, err)
 	}
 	values := unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4)
-	d.e.tell(Result{
+	d.reports.tell(d.lay.opt.Done, Result{
 		Minibatch: d.done + x.minibatch, Loss: float64(values[0]), Correct: int(values[1]), Counted: int(values[2]),
 		Norm: x.norm, Skipped: x.skipped,
 	})
 	return nil
 }
 
-func (e *Executor) tell(r Result) {
-	if e.opt.Done == nil {
+func (r *reports) tell(done func(Result), result Result) {
+	if done == nil {
 		return
 	}
-	e.telling.Lock()
-	defer e.telling.Unlock()
-	e.opt.Done(r)
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	done(result)
 }

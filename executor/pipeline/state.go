@@ -22,37 +22,35 @@ func (t *placed) parts() (all []place) {
 }
 
 // Tensors lists weights, buffers and optimizer states in the order of the layers, as they are between runs.
-func (e *Executor) Tensors() []executor.Tensor {
-	all := make([]executor.Tensor, len(e.tensors))
-	for i := range e.tensors {
-		all[i] = e.tensors[i].Tensor
-	}
-	return all
-}
+func (e *Executor) Tensors() []executor.Tensor { return tensorsOf(e.tensors.all) }
 
 // Gradients lists the gradients of a step of a sequence on one device, which Read reads behind the step: sums over its microbatches, before
 // they are clipped.
-func (e *Executor) Gradients() (all []executor.Tensor) {
-	for i := range e.gradients {
-		all = append(all, e.gradients[i].Tensor)
+func (e *Executor) Gradients() []executor.Tensor { return tensorsOf(e.tensors.gradients) }
+
+func tensorsOf(all []placed) []executor.Tensor {
+	tensors := make([]executor.Tensor, len(all))
+	for i := range all {
+		tensors[i] = all[i].Tensor
 	}
-	return all
+	return tensors
 }
 
-// list lists the tensors of all stages.
-func (e *Executor) list() {
-	e.byName = map[name]int{}
-	for s := range e.order.On {
-		for _, d := range e.drivers {
-			t := d.stages[s]
-			if t == nil {
+// newTensorTable lists the tensors of all stages.
+func newTensorTable(lay *layout) (t tensorTable) {
+	t.byName = map[name]int{}
+	for s := range lay.order.On {
+		for _, d := range lay.drivers {
+			stage := d.stages[s]
+			if stage == nil {
 				continue
 			}
-			if t.list(d, e.add); e.order.Plan.RunsSequence() {
-				e.gradients = t.listGradients(d)
+			if stage.list(d, t.add); lay.order.Plan.RunsSequence() {
+				t.gradients = stage.listGradients(d)
 			}
 		}
 	}
+	return t
 }
 
 // listGradients returns the sums of gradients of a stage.
@@ -70,15 +68,15 @@ func (s *localStage) listGradients(d *driver) (all []placed) {
 }
 
 // add adds a tensor, or another place of one that is there.
-func (e *Executor) add(t placed) {
-	key := name{t.Role, t.Name}
-	i, have := e.byName[key]
+func (t *tensorTable) add(p placed) {
+	key := name{p.Role, p.Name}
+	i, have := t.byName[key]
 	if have {
-		e.tensors[i].at = append(e.tensors[i].at, t.at...)
+		t.all[i].at = append(t.all[i].at, p.at...)
 		return
 	}
-	e.byName[key] = len(e.tensors)
-	e.tensors = append(e.tensors, t)
+	t.byName[key] = len(t.all)
+	t.all = append(t.all, p)
 }
 
 // list calls add for the tensors of a stage.
@@ -98,7 +96,7 @@ func (s *localStage) list(d *driver, add func(placed)) {
 				continue
 			}
 			put("weight", place{d, s.value(l, 0, q.Value), 0})
-			for k := range kernels.StatesOf(d.e.Optimizer, q.Matrix) {
+			for k := range kernels.StatesOf(d.lay.Optimizer, q.Matrix) {
 				var at []place
 				for _, p := range s.shard.pieces(l.at+q.Grad.Offset, q.Desc.Bytes()) {
 					at = append(at, place{d, s.state(k, l, q, p), p.behind})
@@ -110,21 +108,21 @@ func (s *localStage) list(d *driver, add func(placed)) {
 }
 
 // find returns a tensor by name and role.
-func (e *Executor) find(t executor.Tensor) (*placed, error) {
-	if i, ok := e.byName[name{t.Role, t.Name}]; ok {
-		return &e.tensors[i], nil
+func (t *tensorTable) find(like executor.Tensor) (*placed, error) {
+	if i, ok := t.byName[name{like.Role, like.Name}]; ok {
+		return &t.all[i], nil
 	}
-	i := slices.IndexFunc(e.gradients, func(p placed) bool { return p.Role == t.Role && p.Name == t.Name })
+	i := slices.IndexFunc(t.gradients, func(p placed) bool { return p.Role == like.Role && p.Name == like.Name })
 	if i < 0 {
-		return nil, fmt.Errorf("no stage has the %s of %s", t.Role, t.Name)
+		return nil, fmt.Errorf("no stage has the %s of %s", like.Role, like.Name)
 	}
-	return &e.gradients[i], nil
+	return &t.gradients[i], nil
 }
 
 // Read copies a tensor into dst, which has its number of elements, from the first device that has it, or pieces of it. With a World all processes
 // read it together.
 func (e *Executor) Read(t executor.Tensor, dst []float32) error {
-	p, err := e.find(t)
+	p, err := e.tensors.find(t)
 	if err != nil {
 		return err
 	}
@@ -152,9 +150,9 @@ func (e *Executor) readPlace(from place, dst []byte) error {
 
 // readTogether copies a span of a device to all processes.
 func (e *Executor) readTogether(d *driver, from runtime.Span, dst []byte) error {
-	if e.here(d.Number) {
+	if e.opt.World.has(d.Number) {
 		if err := d.read(from, dst); err != nil {
-			e.fail(err)
+			e.opt.World.stop(err)
 			return err
 		}
 	}
@@ -165,12 +163,12 @@ func (e *Executor) readTogether(d *driver, from runtime.Span, dst []byte) error 
 
 // Write copies src to a tensor, on all devices of this process that have it.
 func (e *Executor) Write(t executor.Tensor, src []float32) error {
-	p, err := e.find(t)
+	p, err := e.tensors.find(t)
 	if err != nil {
 		return err
 	}
 	for _, x := range p.at {
-		if !e.here(x.driver.Number) {
+		if !e.opt.World.has(x.driver.Number) {
 			continue
 		}
 		if err := x.driver.write(x.span, asBytes(src)[x.behind:x.behind+x.span.Bytes]); err != nil {
@@ -194,7 +192,7 @@ func (e *Executor) Write(t executor.Tensor, src []float32) error {
 
 // Processes returns which processes have a tensor on a device; only with a World.
 func (e *Executor) Processes(t executor.Tensor) (all []int) {
-	if p, err := e.find(t); err == nil {
+	if p, err := e.tensors.find(t); err == nil {
 		for _, x := range p.at {
 			all = append(all, e.opt.World.Ranks[x.driver.Number])
 		}
@@ -238,7 +236,7 @@ const mostDrawn = 8
 // initialize writes the initial weights, seeded, and zeroes the optimizer's state. Values are drawn by all processors, ahead of what is
 // written.
 func (e *Executor) initialize() error {
-	e.list()
+	e.tensors = newTensorTable(e.layout)
 	free := make(chan []float32, min(goruntime.GOMAXPROCS(0), mostDrawn))
 	for range cap(free) {
 		free <- nil
@@ -246,7 +244,7 @@ func (e *Executor) initialize() error {
 	drawn, stop := make(chan chan []float32, cap(free)), make(chan struct{})
 	defer close(stop)
 	go func() {
-		for _, t := range e.tensors {
+		for _, t := range e.tensors.all {
 			select {
 			case room := <-free:
 				values := make(chan []float32, 1)
@@ -257,7 +255,7 @@ func (e *Executor) initialize() error {
 			}
 		}
 	}()
-	for _, t := range e.tensors {
+	for _, t := range e.tensors.all {
 		values := <-<-drawn
 		if err := e.Write(t.Tensor, values); err != nil {
 			return err

@@ -32,7 +32,7 @@ func flushPlans(t *testing.T, w *Workload, random int, do func(name string, c Co
 		if seed%2 == 1 {
 			plan = summing(t, c, plan, 1+int(seed/2)%4)
 		}
-		e := &Executor{Workload: w}
+		e := &layout{Workload: w}
 		must(t, e.layOut(c, plan, c.Platform.Devices))
 		if newInstants(t, c, plan).ascending(e, e.group) {
 			random--

@@ -91,7 +91,7 @@ func copyActivation(q table.Queue, o *stageops.Op, sb *slab, at *frame) error {
 }
 
 // queueOf returns the stream of an op.
-func (d *driver) queueOf(o *stageops.Op) table.Queue {
+func (d *driverQueues) queueOf(o *stageops.Op) table.Queue {
 	switch {
 	case o.Program != nil:
 		return d.compute

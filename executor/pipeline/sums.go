@@ -15,16 +15,16 @@ import (
 )
 
 // newSynchronizations makes the channels of messages between replicas.
-func (e *Executor) newSynchronizations() {
-	e.replicas = make([]sumChannels, len(e.order.Sums))
-	for s, x := range e.order.Sums {
-		if x == nil || e.collectives[s] != nil {
+func (lay *layout) newSynchronizations() {
+	lay.replicas = make([]sumChannels, len(lay.order.Sums))
+	for s, x := range lay.order.Sums {
+		if x == nil || lay.collectives[s] != nil {
 			continue
 		}
-		places, l := e.bucketPlaces(s), &e.replicas[s]
+		places, l := lay.bucketPlaces(s), &lay.replicas[s]
 		l.gathers = map[[2]int]*channel{}
 		if x.Divided() {
-			e.newScatters(s, places)
+			lay.newScatters(s, places)
 		}
 		for i, from := range x.Line[:len(x.Line)-1] {
 			if x.Divided() {
@@ -35,29 +35,29 @@ func (e *Executor) newSynchronizations() {
 				c.sizes, c.bytes = append(c.sizes, p.Bytes), max(c.bytes, p.Bytes)
 			}
 			c.kind, c.boundary = pipeline.Reducing, s
-			l.reduces, e.channels = append(l.reduces, c), append(e.channels, c)
+			l.reduces, lay.channels = append(l.reduces, c), append(lay.channels, c)
 		}
-		for _, m := range e.order.Plan.Synchronization {
+		for _, m := range lay.order.Plan.Synchronization {
 			ends := [2]int{m.From, m.To}
 			if m.Stage != s || m.Kind != pipeline.Gather || l.gathers[ends] != nil {
 				continue
 			}
 			c := between("gradients", s, m.From, m.To, 0)
 			c.kind, c.boundary, c.asked = pipeline.Gathering, s, true
-			l.gathers[ends], e.channels = c, append(e.channels, c)
+			l.gathers[ends], lay.channels = c, append(lay.channels, c)
 		}
 	}
 }
 
 // laySums lays out what a device has of the sums of a stage, if the plan has messages for them.
-func (e *Executor) laySums(t *localStage, c *chain.Chain, g *allocator) {
-	x := e.order.Sums[t.stage]
+func (lay *layout) laySums(t *localStage, c *chain.Chain, g *allocator) {
+	x := lay.order.Sums[t.stage]
 	if x == nil {
 		return
 	}
-	n, slots, channels := len(x.Buckets), len(t.grads), &e.replicas[t.stage]
+	n, slots, channels := len(x.Buckets), len(t.grads), &lay.replicas[t.stage]
 	t.sums = &replicaSums{
-		Synchronization: x, sumChannels: channels, at: slices.Index(x.Line, t.device), places: e.bucketPlaces(t.stage), parts: x.MadeBehind(t.spec, c, e.order.Split[t.stage]),
+		Synchronization: x, sumChannels: channels, at: slices.Index(x.Line, t.device), places: lay.bucketPlaces(t.stage), parts: x.MadeBehind(t.spec, c, lay.order.Split[t.stage]),
 		made: make([]runtime.Event, slots*n), added: make([]runtime.Event, slots*n), whole: make([]runtime.Event, slots*n), left: make([]runtime.Event, slots*len(x.Line)),
 	}
 	if t.sums.at > 0 && len(channels.reduces) > 0 {
@@ -133,7 +133,7 @@ func (s *localStage) adds(kind pipeline.Kind, f *inFlight) bool {
 
 // closes reports whether a task of a minibatch is the last that adds to some gradients of its update.
 func (d sumCompiler) closes(t *localStage, kind pipeline.Kind, f *inFlight) bool {
-	return t.adds(kind, f) && d.e.order.Closes(kind, t.stage, f.minibatch)
+	return t.adds(kind, f) && d.lay.order.Closes(kind, t.stage, f.minibatch)
 }
 
 // synchronize issues a message between replicas, or lets one come.
@@ -205,7 +205,7 @@ func (d sumCompiler) total(ctx context.Context, t *localStage, v order.Instance,
 	if x.whole[i] != nil {
 		return x.whole[i], nil
 	}
-	from := x.Sources[order.ArrivalOf{Residue: d.e.order.Residue(v.Minibatch), Bucket: v.Bucket, Device: d.Number}]
+	from := x.Sources[order.ArrivalOf{Residue: d.lay.order.Residue(v.Minibatch), Bucket: v.Bucket, Device: d.Number}]
 	l := x.gathers[[2]int{from, d.Number}]
 	block, err := d.take(ctx, l, x.Number(v))
 	if err != nil {
@@ -225,7 +225,7 @@ func (d sumCompiler) collect(ctx context.Context, t *localStage, minibatch, slot
 	if x.Together != nil {
 		return d.collectSums(t, minibatch, slot)
 	}
-	for _, b := range x.Arriving(d.e.order.Residue(minibatch)) {
+	for _, b := range x.Arriving(d.lay.order.Residue(minibatch)) {
 		v := order.Instance{Instruction: order.Instruction{Kind: pipeline.Update, Stage: t.stage, Bucket: b}, Minibatch: minibatch}
 		whole, err := d.total(ctx, t, v, slot)
 		if err != nil {

@@ -29,7 +29,7 @@ func TestGPUsSynchronize(t *testing.T) {
 			n := 2 * groupOf(t, w, c, plan)
 			e, got := trainedOn(t, gpus(t, 3), w, c, plan, n, Options{})
 			got.Tensors = tensors(t, e)
-			p := newInstants(t, c, plan).expected(e, n)
+			p := newInstants(t, c, plan).expected(e.layout, n)
 			same(t, referenceOn(t, gpus(t, 1)[0], m, plan, p, n, p.Rate(rate)), got)
 		}
 	}

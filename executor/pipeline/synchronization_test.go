@@ -134,7 +134,7 @@ func TestSynchronizationIsGradientAccumulation(t *testing.T) {
 				n := 4 * groupOf(t, w, c, plan)
 				e, got := trained(t, w, c, plan, n, host.Config{Chaos: 4})
 				got.Tensors = tensors(t, e)
-				same(t, reference(t, m, plan, newInstants(t, c, plan).expected(e, n), n), got)
+				same(t, reference(t, m, plan, newInstants(t, c, plan).expected(e.layout, n), n), got)
 			})
 		}
 	}
@@ -493,7 +493,7 @@ func TestBlocksAreThoseOfTheJudge(t *testing.T) {
 			out, err := pipeline.Synchronize(c.Chain, c.Platform, &p)
 			must(t, err)
 			counted := judgedBlocks(t, c, out)
-			e := &Executor{Workload: w, opt: Options{}}
+			e := &layout{Workload: w, opt: Options{}}
 			must(t, e.layOut(c, out, c.Platform.Devices))
 			got := make([]int64, c.Platform.Devices)
 			for _, l := range e.channels {

@@ -70,7 +70,7 @@ func (d taskCompiler) pause(t *localStage, kind pipeline.Kind, f *inFlight) erro
 	if !d.closes(t, kind, f) {
 		return d.compute.Launch(table.Prepared{Launch: d.paced[order.TaskKey{Kind: kind, Stage: t.stage, Residue: 0}]})
 	}
-	for _, part := range t.sums.pauses(fmt.Sprintf("%v%d", kind, t.stage), d.e.opt.Pace(kind, t.stage)) {
+	for _, part := range t.sums.pauses(fmt.Sprintf("%v%d", kind, t.stage), d.lay.opt.Pace(kind, t.stage)) {
 		if err := d.compute.Launch(table.Prepared{Launch: part.Launch}); err != nil {
 			return err
 		}
@@ -117,7 +117,7 @@ func (d taskCompiler) delta(ctx context.Context, t *localStage, f *inFlight) (er
 	if err := d.deltas(ctx, t, f); err != nil {
 		return err
 	}
-	from := d.e.order.On[t.stage+1][d.e.order.Residue(f.minibatch)]
+	from := d.lay.order.On[t.stage+1][d.lay.order.Residue(f.minibatch)]
 	if from == d.Number {
 		f.delta = t.returns[f.returned]
 		return nil

@@ -40,7 +40,7 @@ func newStopwatch(d *driver, timed *Timed) *stopwatch {
 	if timed == nil {
 		return nil
 	}
-	plan := d.e.order.Plan
+	plan := d.lay.order.Plan
 	stamps := 2*(len(plan.Tasks)+len(plan.Synchronization)) + len(plan.Cycle)
 	return &stopwatch{dev: d.Dev, compute: d.compute, most: timed.Periods * stamps, byOp: timed.Ops && d.step != nil}
 }
@@ -155,12 +155,13 @@ func (w *stopwatch) update(q table.Queue, issue func() error) error {
 // Timings returns when every task and update of the latest run ran, and with Timed.Ops the ops of its last step, by start, as far as they
 // are kept. There are none unless Options.Timed.
 func (e *Executor) Timings() (all []Timing, err error) {
-	for _, d := range e.own() {
+	own := e.own()
+	for _, d := range own {
 		if d.watch == nil || d.watch.used == 0 {
 			continue
 		}
 		for _, s := range d.watch.stamps[:min(d.watch.used, len(d.watch.stamps))] {
-			t, err := s.timing(e, d, 0)
+			t, err := s.timing(own[0].watch.origin, d, 0)
 			if err != nil {
 				return nil, err
 			}
@@ -170,7 +171,7 @@ func (e *Executor) Timings() (all []Timing, err error) {
 		for i := range d.watch.ops {
 			s := d.watch.ops[i]
 			s.Minibatch += d.watch.before
-			t, err := s.timing(e, d, end)
+			t, err := s.timing(own[0].watch.origin, d, end)
 			if err != nil {
 				return nil, err
 			}
@@ -183,8 +184,8 @@ func (e *Executor) Timings() (all []Timing, err error) {
 	return all, nil
 }
 
-// timing returns when a stamp of a device was; start counts where the stamp has none of its own.
-func (s *stamp) timing(e *Executor, d *driver, start float64) (Timing, error) {
+// timing returns when a stamp of a device was, behind the origin of the first device; start counts where the stamp has none of its own.
+func (s *stamp) timing(origin runtime.Event, d *driver, start float64) (Timing, error) {
 	t := Timing{Device: d.Number, Kind: s.Kind, Stage: s.Stage, To: s.Far, Minibatch: s.Minibatch, Op: s.op, Start: start}
 	if s.Kind == pipeline.CycleOp {
 		t.Op = s.Place.Moment() + 1
@@ -199,7 +200,7 @@ func (s *stamp) timing(e *Executor, d *driver, start float64) (Timing, error) {
 		if x.ev == nil {
 			continue
 		}
-		since, err := x.ev.Since(e.own()[0].watch.origin)
+		since, err := x.ev.Since(origin)
 		if err != nil {
 			since, err = x.ev.Since(d.watch.origin)
 		}
@@ -241,10 +242,10 @@ func SortTimings(all []Timing) {
 	}
 }
 
-// pauses returns the launches that stand for the tasks of a device.
-func (d *driver) pauses(p Pace) map[order.TaskKey]runtime.Launch {
+// pausesOf returns the launches that stand for the tasks of a device.
+func pausesOf(stages []*localStage, p Pace) map[order.TaskKey]runtime.Launch {
 	all := map[order.TaskKey]runtime.Launch{}
-	for s, t := range d.stages {
+	for s, t := range stages {
 		for _, kind := range []pipeline.Kind{pipeline.F, pipeline.B, pipeline.W} {
 			if t != nil {
 				all[order.TaskKey{Kind: kind, Stage: s, Residue: 0}] = host.Pause(fmt.Sprintf("simulated %v%d", kind, s), p(kind, s))

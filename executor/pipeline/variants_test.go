@@ -100,7 +100,7 @@ type version struct {
 
 // rotation is what a plan without a flush needs when all slots are taken in turn.
 type rotation struct {
-	*Executor
+	*layout
 	costs Costs
 	clock *clock
 	held  []float64               // by stage: for how many seconds a minibatch holds the input that goes to the host; 0: it does not
@@ -127,7 +127,7 @@ type timedInstance struct {
 // newRotation analyses a plan. The chain stands for a model: all layers with weights have gradients, and the second half of a backward
 // reads the gradient of the output.
 func newRotation(c Costs, plan *pipeline.Plan) (x *rotation, err error) {
-	x = &rotation{Executor: &Executor{}, costs: c, sets: map[string][]turns{}, by: map[slotSet]turns{}, seen: map[[2]int]int{}, more: make([]int64, c.Platform.Devices), walks: map[int][]timedInstance{}}
+	x = &rotation{layout: &layout{}, costs: c, sets: map[string][]turns{}, by: map[slotSet]turns{}, seen: map[[2]int]int{}, more: make([]int64, c.Platform.Devices), walks: map[int][]timedInstance{}}
 	if x.clock, err = newClock(c, plan); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"plimsoll/executor/internal/order"
@@ -26,16 +27,16 @@ func (e *StuckError) Error() string {
 }
 
 // checkLinks refuses a plan of which a single message takes longer than a run waits for anything to happen.
-func (e *Executor) checkLinks(costs Costs, plan *pipeline.Plan) error {
-	for s := 1; s < len(plan.Stages) && e.opt.Patience > 0; s++ {
+func (comp *compilation) checkLinks(costs Costs, plan *pipeline.Plan) error {
+	for s := 1; s < len(plan.Stages) && comp.opt.Patience > 0; s++ {
 		from, to := &plan.Stages[s-1], &plan.Stages[s]
 		l := costs.Chain.Layer(from.Last)
 		bytes := max(l.OutputBytes, l.GradientBytes)
 		for _, x := range from.Devices {
 			for _, y := range to.Devices {
-				if took := costs.Platform.Seconds(bytes, x, y); took > e.opt.Patience.Seconds() && !math.IsInf(took, 0) {
+				if took := costs.Platform.Seconds(bytes, x, y); took > comp.opt.Patience.Seconds() && !math.IsInf(took, 0) {
 					return fmt.Errorf("%w: between stages %d and %d, on devices %d and %d, a message of %s takes %s, and a run waits %v for anything to happen: give faster links, or more patience",
-						order.ErrPlan, s-1, s, x, y, units.Bytes(bytes), units.Seconds(took), e.opt.Patience)
+						order.ErrPlan, s-1, s, x, y, units.Bytes(bytes), units.Seconds(took), comp.opt.Patience)
 				}
 			}
 		}
@@ -105,9 +106,21 @@ func (d *driver) guarded(do func() error) (err error) {
 
 func panicked(v any) error { return fmt.Errorf("BUG: panic: %v\n%s", v, debug.Stack()) }
 
+// watchdog watches the drivers of this process.
+type watchdog struct {
+	drivers  []*driver
+	writing  *atomic.Int64 // of what saves, how many wait for a disk
+	patience time.Duration // 0: for ever
+}
+
+func (e *Executor) watchdog() *watchdog {
+	return &watchdog{drivers: e.own(), writing: &e.reports.writing, patience: e.opt.Patience}
+}
+
 // await waits until all that issue have ended. With patience it ends with a *StuckError when nothing happens for that long: then
 // drivers may still wait for their streams, and nothing of the executor may be used any more.
-func (e *Executor) await(all *sync.WaitGroup, stop context.CancelCauseFunc, patience time.Duration) error {
+func (w *watchdog) await(all *sync.WaitGroup, stop context.CancelCauseFunc) error {
+	patience := w.patience
 	if patience <= 0 {
 		all.Wait()
 		return nil
@@ -117,19 +130,19 @@ func (e *Executor) await(all *sync.WaitGroup, stop context.CancelCauseFunc, pati
 		all.Wait()
 		close(done)
 	}()
-	for last := e.look(); ; {
+	for last := w.look(); ; {
 		select {
 		case <-done:
 			return nil
 		case <-time.After(patience):
 		}
-		disk := e.waitsForDisk() // before the look, which sees a write that has ended since
-		now := e.look()
+		disk := w.waitsForDisk() // before the look, which sees a write that has ended since
+		now := w.look()
 		if now != last || disk {
 			last = now
 			continue
 		}
-		err := &StuckError{Patience: patience, Devices: e.report()}
+		err := &StuckError{Patience: patience, Devices: w.report()}
 		stop(err)
 		return err
 	}
@@ -137,14 +150,14 @@ func (e *Executor) await(all *sync.WaitGroup, stop context.CancelCauseFunc, pati
 
 // waitsForDisk reports whether a device waits until an earlier state is saved, and whoever saves one is slow: that is no fault of a
 // device, however long it takes.
-func (e *Executor) waitsForDisk() bool {
-	return e.writing.Load() > 0 && slices.ContainsFunc(e.own(), func(d *driver) bool { return d.progress.saving.Load() })
+func (w *watchdog) waitsForDisk() bool {
+	return w.writing.Load() > 0 && slices.ContainsFunc(w.drivers, func(d *driver) bool { return d.progress.saving.Load() })
 }
 
 // look returns a text that changes when anything happens.
-func (e *Executor) look() string {
+func (w *watchdog) look() string {
 	var b strings.Builder
-	for _, d := range e.own() {
+	for _, d := range w.drivers {
 		fmt.Fprintln(&b, d.progress.tasks.Load(), d.progress.waiting.Load())
 		if dev, ok := d.Dev.(dumper); ok {
 			b.WriteString(dev.Dump())
@@ -154,8 +167,8 @@ func (e *Executor) look() string {
 }
 
 // report says for each device what it issues, what that needs, and what its streams do.
-func (e *Executor) report() (all []string) {
-	for _, d := range e.own() {
+func (w *watchdog) report() (all []string) {
+	for _, d := range w.drivers {
 		text := fmt.Sprintf("device %d: %s", d.Number, d.status())
 		if dev, ok := d.Dev.(dumper); ok {
 			text += "\n  " + strings.ReplaceAll(strings.TrimSpace(dev.Dump()), "\n", "\n  ")
@@ -195,7 +208,7 @@ func (d *driver) status() string {
 
 // need says what a task takes from other devices; "" when nothing.
 func (d *driver) need(v order.Instance) string {
-	o, r := d.e.order, d.e.order.Residue(v.Minibatch)
+	o, r := d.lay.order, d.lay.order.Residue(v.Minibatch)
 	var all []string
 	switch {
 	case v.Kind == pipeline.F && o.Crosses(v.Stage-1, r):

@@ -10,29 +10,29 @@ import (
 )
 
 // openWays opens the ways of all channels between processes.
-func (e *Executor) openWays() error {
-	if e.opt.World == nil {
+func (comp *compilation) openWays() error {
+	if comp.opt.World == nil {
 		return nil
 	}
-	ranks := e.opt.World.Ranks
+	ranks := comp.opt.World.Ranks
 	var ways []world.Way
 	add := func(name string, from, to int, bytes int64) (*remote, bool) {
-		if !e.parted(from, to) {
+		if !comp.opt.World.parts(from, to) {
 			return nil, false
 		}
-		r := e.end(len(ways), from, to)
+		r := comp.end(len(ways), from, to)
 		ways = append(ways, world.Way{Name: name, From: ranks[from], To: ranks[to], Bytes: bytes, Device: r.dev})
 		return r, true
 	}
-	for _, l := range e.channels {
+	for _, l := range comp.channels {
 		if r, ok := add(l.String(), l.from, l.to, l.longest()); ok {
 			l.remote = r
-			if err := e.receives(l); err != nil {
+			if err := comp.receives(l); err != nil {
 				return err
 			}
 		}
 	}
-	for _, b := range e.halfDuplexes() {
+	for _, b := range comp.halfDuplexes() {
 		for i := range b.ends {
 			name := fmt.Sprintf("turns of the link from device %d to %d", b.ends[i], b.ends[1-i])
 			if r, ok := add(name, b.ends[i], b.ends[1-i], 0); ok {
@@ -40,34 +40,34 @@ func (e *Executor) openWays() error {
 			}
 		}
 	}
-	for s := range e.order.On {
-		x, next := e.evaluationOf(s), e.evaluationOf(s+1)
+	for s := range comp.order.On {
+		x, next := comp.evaluationOf(s), comp.evaluationOf(s+1)
 		if x.stage == nil || next.stage == nil {
 			continue
 		}
-		if r, ok := add(x.String(), x.driver.Number, next.driver.Number, e.entryBytes(s+1)); ok && r.dev != nil {
+		if r, ok := add(x.String(), x.driver.Number, next.driver.Number, comp.entryBytes(s+1)); ok && r.dev != nil {
 			x.remote = r
 		}
 	}
-	return e.opt.World.Transport.Open(ways)
+	return comp.opt.World.Transport.Open(ways)
 }
 
 // receives makes the stream on which messages of a channel come.
-func (e *Executor) receives(l *channel) (err error) {
-	d := e.driver(l.to)
+func (comp *compilation) receives(l *channel) (err error) {
+	d := comp.driver(l.to)
 	l.remote.incoming, err = d.newQueue(fmt.Sprintf("from device %d, %v", l.from, l))
 	d.incoming = append(d.incoming, l.remote.incoming)
 	return err
 }
 
 // end returns the end of a way that is here, if one is.
-func (e *Executor) end(way, from, to int) *remote {
+func (comp *compilation) end(way, from, to int) *remote {
 	r := &remote{way: way, launches: map[runtime.Span]table.Prepared{}}
 	switch {
-	case e.here(from):
-		r.dev, r.prepare = e.driver(from).Dev, e.opt.World.Transport.Send
-	case e.here(to):
-		r.dev, r.prepare = e.driver(to).Dev, e.opt.World.Transport.Receive
+	case comp.opt.World.has(from):
+		r.dev, r.prepare = comp.driver(from).Dev, comp.opt.World.Transport.Send
+	case comp.opt.World.has(to):
+		r.dev, r.prepare = comp.driver(to).Dev, comp.opt.World.Transport.Receive
 	}
 	return r
 }

@@ -235,7 +235,7 @@ func TestTablesOfOtherProcessesAreDropped(t *testing.T) {
 	x := newWorld(t, w, c, planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash}), []int{0, 0, 1}, cpus(t, host.Config{}), Options{})
 	for p, e := range x.all {
 		for _, d := range e.drivers {
-			if here := e.here(d.Number); here != (d.table != nil) || here != (len(d.binder.ops) > 0) || d.compiler.Recording != nil {
+			if here := e.opt.World.has(d.Number); here != (d.table != nil) || here != (len(d.binder.ops) > 0) || d.compiler.Recording != nil {
 				t.Errorf("process %d, device %d: here %v, table kept %v, %d ops kept", p, d.Number, here, d.table != nil, len(d.binder.ops))
 			}
 		}

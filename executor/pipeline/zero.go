@@ -21,14 +21,14 @@ import (
 // then the new weights go to the other replicas, and the step is over when all have come.
 
 // shardOf returns what a device keeps of the optimizer's state of a stage; nil: all.
-func (e *Executor) shardOf(s, device int) *shard {
-	x := e.order.Sums[s]
+func (lay *layout) shardOf(s, device int) *shard {
+	x := lay.order.Sums[s]
 	if x == nil || !x.Divided() {
 		return nil
 	}
 	h := &shard{}
-	weights := e.weightBytes(s)
-	for b, p := range e.bucketPlaces(s) {
+	weights := lay.weightBytes(s)
+	for b, p := range lay.bucketPlaces(s) {
 		if p = within(p, weights); x.Owner(b) == device && p.Bytes > 0 {
 			h.places = append(h.places, p)
 		}
@@ -42,8 +42,8 @@ func (e *Executor) shardOf(s, device int) *shard {
 }
 
 // weightBytes returns the bytes of a copy of a stage's weights.
-func (e *Executor) weightBytes(s int) (bytes int64) {
-	for _, p := range e.Layers[e.order.Plan.Stages[s].First-1 : e.order.Plan.Stages[s].Last] {
+func (lay *layout) weightBytes(s int) (bytes int64) {
+	for _, p := range lay.Layers[lay.order.Plan.Stages[s].First-1 : lay.order.Plan.Stages[s].Last] {
 		bytes += kernels.Align(p.GradBytes)
 	}
 	return bytes
@@ -56,14 +56,14 @@ func within(p runtime.Span, bytes int64) runtime.Span {
 }
 
 // cut returns the part of a bucket of a stage: it begins where a partial sum of the norm of some gradient does, nearest to equal parts.
-func (e *Executor) cut(s int, b order.Bucket, whole runtime.Span, begins []int64) runtime.Span {
+func (lay *layout) cut(s int, b order.Bucket, whole runtime.Span, begins []int64) runtime.Span {
 	if b.Part == 0 {
 		return whole
 	}
-	st, r := e.order.Plan.Stages[s], int64(len(e.order.Sums[s].Line))
+	st, r := lay.order.Plan.Stages[s], int64(len(lay.order.Sums[s].Line))
 	var at []int64
 	for l := b.First; l <= b.Last; l++ {
-		for _, q := range e.Model.Layers[l-1].Params() {
+		for _, q := range lay.Model.Layers[l-1].Params() {
 			for behind := int64(0); q.Trained && behind < q.Desc.Bytes(); behind += guardBytes {
 				at = append(at, begins[l-st.First]+q.Grad.Offset+behind)
 			}
@@ -92,34 +92,34 @@ const guardBytes = kernels.GuardChunk * 4
 func abs(x int64) int64 { return max(x, -x) }
 
 // checkShards refuses, with ErrPlan, what divided states do not go with.
-func (e *Executor) checkShards() error {
-	if e.order.Plan.Zero == pipeline.ZeroNothing {
+func (lay *layout) checkShards() error {
+	if lay.order.Plan.Zero == pipeline.ZeroNothing {
 		return nil
 	}
-	for s, x := range e.order.Sums {
+	for s, x := range lay.order.Sums {
 		if x == nil {
 			continue
 		}
-		_, muon := e.Optimizer.(kernels.Muon)
-		switch apart := slices.ContainsFunc(x.Line, func(d int) bool { return e.parted(d, x.Line[0]) }); {
+		_, muon := lay.Optimizer.(kernels.Muon)
+		switch apart := slices.ContainsFunc(x.Line, func(d int) bool { return lay.opt.World.parts(d, x.Line[0]) }); {
 		case muon:
-			return fmt.Errorf("%w: muon updates a matrix as a whole, and with \"zero\" of %d replicas of stage %d have parts of it: leave \"zero\" out, or take adamw", order.ErrPlan, e.order.Plan.Zero, s)
-		case apart && e.opt.Save != nil:
-			return fmt.Errorf("%w: with \"zero\" of %d the optimizer's state of stage %d lies on devices %v of different processes, and one process saves a stage: leave checkpoints or \"zero\" out", order.ErrPlan, e.order.Plan.Zero, s, x.Line)
+			return fmt.Errorf("%w: muon updates a matrix as a whole, and with \"zero\" of %d replicas of stage %d have parts of it: leave \"zero\" out, or take adamw", order.ErrPlan, lay.order.Plan.Zero, s)
+		case apart && lay.opt.Save != nil:
+			return fmt.Errorf("%w: with \"zero\" of %d the optimizer's state of stage %d lies on devices %v of different processes, and one process saves a stage: leave checkpoints or \"zero\" out", order.ErrPlan, lay.order.Plan.Zero, s, x.Line)
 		}
 	}
 	return nil
 }
 
 // dropEmpty leaves out what would be done for parts that nothing is left for, where tensors are few and small.
-func (e *Executor) dropEmpty() {
-	for s, x := range e.order.Sums {
+func (lay *layout) dropEmpty() {
+	for s, x := range lay.order.Sums {
 		if x == nil || !x.Divided() {
 			continue
 		}
-		places := e.bucketPlaces(s)
-		for d, list := range e.order.Instructions {
-			e.order.Instructions[d] = slices.DeleteFunc(list, func(t order.Instruction) bool {
+		places := lay.bucketPlaces(s)
+		for d, list := range lay.order.Instructions {
+			lay.order.Instructions[d] = slices.DeleteFunc(list, func(t order.Instruction) bool {
 				return t.Stage == s && t.Synchronized() && t.Kind != pipeline.Completing && places[t.Bucket].Bytes == 0
 			})
 		}
@@ -127,22 +127,22 @@ func (e *Executor) dropEmpty() {
 }
 
 // newScatters makes the channels by which gradients go to the owners of parts.
-func (e *Executor) newScatters(s int, places []runtime.Span) {
-	x, l := e.order.Sums[s], &e.replicas[s]
+func (lay *layout) newScatters(s int, places []runtime.Span) {
+	x, l := lay.order.Sums[s], &lay.replicas[s]
 	l.scatters = map[[2]int]*channel{}
-	for _, m := range e.order.Plan.Synchronization {
+	for _, m := range lay.order.Plan.Synchronization {
 		ends := [2]int{m.From, m.To}
 		if m.Stage != s || m.Kind != pipeline.Reduce || l.scatters[ends] != nil {
 			continue
 		}
-		c := between("partial gradients", s, m.From, m.To, e.order.Unowned(s, m.From, m.To))
+		c := between("partial gradients", s, m.From, m.To, lay.order.Unowned(s, m.From, m.To))
 		for b, p := range places {
 			if x.Owner(b) == m.To {
 				c.bytes = max(c.bytes, p.Bytes)
 			}
 		}
 		c.kind, c.boundary = pipeline.Reducing, s
-		l.scatters[ends], e.channels = c, append(e.channels, c)
+		l.scatters[ends], lay.channels = c, append(lay.channels, c)
 	}
 }
 
@@ -244,7 +244,7 @@ func (d sumCompiler) renewed(ctx context.Context, t *localStage, v order.Instanc
 	if x.whole[i] != nil {
 		return x.whole[i], nil
 	}
-	l := x.gathers[[2]int{x.Sources[order.ArrivalOf{Residue: d.e.order.Residue(v.Minibatch), Bucket: v.Bucket, Device: d.Number}], d.Number}]
+	l := x.gathers[[2]int{x.Sources[order.ArrivalOf{Residue: d.lay.order.Residue(v.Minibatch), Bucket: v.Bucket, Device: d.Number}], d.Number}]
 	block, err := d.take(ctx, l, x.Number(v))
 	if err != nil {
 		return nil, err
@@ -310,19 +310,19 @@ func (d sumCompiler) waitForLeft(t *localStage, slot int) error {
 
 // bucketPlaces returns where the buckets of a stage lie in a sum of its gradients. The last one with gradients takes the statistics behind
 // them, too.
-func (e *Executor) bucketPlaces(s int) (places []runtime.Span) {
-	st, at := e.order.Plan.Stages[s], int64(0)
+func (lay *layout) bucketPlaces(s int) (places []runtime.Span) {
+	st, at := lay.order.Plan.Stages[s], int64(0)
 	var begins []int64
-	for _, p := range e.Layers[st.First-1 : st.Last] {
+	for _, p := range lay.Layers[st.First-1 : st.Last] {
 		begins = append(begins, at)
 		at += kernels.Align(p.GradBytes)
 	}
 	begins = append(begins, at)
-	for _, b := range e.order.Sums[s].Buckets {
+	for _, b := range lay.order.Sums[s].Buckets {
 		from, to := begins[b.First-st.First], begins[b.Last+1-st.First]
-		places = append(places, e.cut(s, b, runtime.Span{Offset: from, Bytes: to - from}, begins))
+		places = append(places, lay.cut(s, b, runtime.Span{Offset: from, Bytes: to - from}, begins))
 	}
-	places[lastPlace(places)].Bytes += e.laterBytes(s)
+	places[lastPlace(places)].Bytes += lay.laterBytes(s)
 	return places
 }
 

@@ -225,7 +225,7 @@ func TestZeroIsGradientAccumulation(t *testing.T) {
 				n := 3 * p.Repeats()
 				e, got := trained(t, w, c, divided, n, host.Config{Chaos: 4})
 				got.Tensors = tensors(t, e)
-				same(t, reference(t, m, divided, newInstants(t, c, divided).expected(e, n), n), got)
+				same(t, reference(t, m, divided, newInstants(t, c, divided).expected(e.layout, n), n), got)
 			})
 		}
 	}
@@ -293,8 +293,8 @@ func TestZeroCheckpoints(t *testing.T) {
 			for i, plan := range []*pipeline.Plan{divided, whole} { // from the other's
 				e, _ := guarded(t, targets(t, 4, host.Config{}), w, c, plan, 2, Options{First: 2 * g})
 				for _, x := range books[i].state(len(p.Stages), 2*g) {
-					k := slices.IndexFunc(e.tensors, func(p placed) bool { return p.Role == x.Role && p.Name == x.Name })
-					must(t, e.Write(e.tensors[k].Tensor, x.Values))
+					k := slices.IndexFunc(e.tensors.all, func(p placed) bool { return p.Role == x.Role && p.Name == x.Name })
+					must(t, e.Write(e.tensors.all[k].Tensor, x.Values))
 				}
 				must(t, e.Run(t.Context(), 2*g))
 				if d := pipelinetest.FirstDifference(end[0], tensors(t, e)); d != "" {
@@ -341,7 +341,7 @@ func TestZeroSkips(t *testing.T) {
 	e, run := guarded(t, targets(t, 4, host.Config{}), w, c, divided, 2, Options{})
 	must(t, e.Run(t.Context(), 8))
 	before := tensors(t, e)
-	x := e.tensors[slices.IndexFunc(e.tensors, func(p placed) bool { return p.Role == "weight" })]
+	x := e.tensors.all[slices.IndexFunc(e.tensors.all, func(p placed) bool { return p.Role == "weight" })]
 	good := make([]float32, x.Desc.Elements())
 	must(t, e.Read(x.Tensor, good))
 	bad := slices.Clone(good)

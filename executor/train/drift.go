@@ -3,6 +3,7 @@ package train
 import (
 	"plimsoll/executor"
 	"plimsoll/internal/stats"
+	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 )
 
@@ -11,24 +12,28 @@ func (l *loop) measureDevice(idle *idleness) (err error) {
 	if l.busy > 0 {
 		l.out.Idle = idle.shares(l.busy.Seconds())
 	}
-	l.out.Drift, err = l.drift()
+	p := l.Plan
+	l.out.Drift, err = l.drift(l.recent.Ops(p.Costs.Chain, p.Sequence()), l.recent.Times(), func(c *chain.Chain) (float64, error) {
+		sim, err := schedule.Simulate(c, p.Sequence(), p.Limits())
+		if err != nil {
+			return 0, err
+		}
+		return float64(l.Job.parts())*sim.Makespan + executor.UpdateSeconds(c), nil
+	})
 	return err
 }
 
-// drift compares a run along a sequence with its prediction; nil where no step was left to run.
-func (l *loop) drift() (*Drift, error) {
-	times, p := l.recent.Times(), l.Plan
+// drift compares the steps of a run on one device, their ops and their times, with their prediction by a chain; nil where no step was left to
+// run.
+func (l *loop) drift(steps [][]executor.TimedOp, times []float64, predict func(*chain.Chain) (float64, error)) (d *Drift, err error) {
 	if len(times) == 0 {
 		return nil, nil
 	}
-	d := &Drift{}
-	d.Factor, d.Ops = l.recent.Drift(l.Chain, p.Sequence())
-	c := executor.Drifted(l.Chain, d.Factor)
-	sim, err := schedule.Simulate(c, p.Sequence(), p.Limits())
-	if err != nil {
+	d = &Drift{}
+	d.Factor, d.Ops = executor.Drift(steps)
+	if d.PredictedS, err = predict(executor.Drifted(l.Plan.Costs.Chain, d.Factor)); err != nil {
 		return nil, err
 	}
-	d.PredictedS = float64(l.Job.parts())*sim.Makespan + executor.UpdateSeconds(c)
 	errorOf := func(predicted, measured float64) float64 {
 		if !(measured > 0) {
 			return 0

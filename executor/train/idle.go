@@ -13,6 +13,14 @@ type Idle struct {
 	Batch  float64 `json:"batch"`  // it was brought to where the step reads it: copied to the device, or normalized there
 	Copies float64 `json:"copies"` // ops or updates waited for what is offloaded
 	Host   float64 `json:"host"`   // everything else: launches, the result's way back, what is logged
+	// Streams are shares of the steps' time in which each stream of a cyclic plan, updates on the host among them, did nothing.
+	Streams []StreamIdle `json:"streams,omitempty"`
+}
+
+// StreamIdle is the share of time in which a stream did nothing.
+type StreamIdle struct {
+	Stream string  `json:"stream"`
+	Share  float64 `json:"share"`
 }
 
 // idleness sums up seconds in which the device worked, and in which it did not.

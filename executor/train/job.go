@@ -43,7 +43,9 @@ type Spec struct {
 	// Described is a device that is not here, in the place of Devices: the job can be estimated and planned, not run.
 	Described *estimate.Device
 	Open      devices.Options
-	Threads   int // of the kernels; 0 for every core
+	// HostMemory is how much one device is to page-lock, where it would give less by itself.
+	HostMemory int64
+	Threads    int // of the kernels; 0 for every core
 	// Reference computes with the reference kernels, slow and in every element type, in place of the device's own.
 	Reference bool
 	// NoGraph issues every step call by call, also on a device that could repeat it as one graph.
@@ -208,6 +210,7 @@ func (j *Job) compile() error {
 	}
 	err = j.ask(func(target executor.Target) (err error) {
 		j.Device, j.library = target.Device.Info(), target.Library.Name()
+		j.keepLimits()
 		lib := target.Library
 		if j.Parts > 0 {
 			lib = models.Accumulation(lib)
@@ -228,6 +231,15 @@ func (j *Job) compile() error {
 		err = fmt.Errorf("%w: --dtype %v: %s, do not compute in it%s; use --dtype float32%s", ErrSpec, j.Config.DType, j.kernels(), why, j.otherwise())
 	}
 	return err
+}
+
+// keepLimits gives the device the same limits whenever it is opened again: those that it takes by itself follow what memory is free then.
+func (j *Job) keepLimits() {
+	if !j.alone() {
+		return
+	}
+	j.Device.HostMemory = max(j.Device.HostMemory, j.HostMemory)
+	j.Open.Memory, j.Open.HostMemory = j.Device.Memory, j.Device.HostMemory
 }
 
 // kernels names the kernels of the job's device.

@@ -11,6 +11,7 @@ import (
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/periodic"
+	"plimsoll/planner/residency"
 )
 
 // PipeRequest says how a job is planned for its devices.
@@ -29,7 +30,7 @@ type PipeRequest struct {
 
 // PlanPipe plans a pipeline of a measured chain such that what the executor lays out fits in each device's arena, to the
 // byte. Planners count memory by rules of their own: where a device needs more than its limit, the strategy is asked again
-// for so much less. Errors: *executor.TooSmallError, those of the strategy and of pipeline.Needs.
+// for so much less. Errors: *executor.TooSmallError, *residency.HostError, those of the strategy and of pipeline.Needs.
 func (j *Job) PlanPipe(ctx context.Context, c *chain.Chain, q PipeRequest) (*JobPlan, error) {
 	costs := *c
 	costs.Bandwidth = 0 // stages offload at that of the platform
@@ -40,15 +41,55 @@ func (j *Job) PlanPipe(ctx context.Context, c *chain.Chain, q PipeRequest) (*Job
 	}
 	most, _ := free.extent()
 	limit := q.Limit(most)
-	found, err := p.fastest(ctx, free, limit)
-	if err != nil {
-		found, err = p.leastWithin(ctx, limit, err)
-	}
+	found, err := p.withinHost(ctx, free, limit)
 	if err != nil {
 		return nil, err
 	}
 	found.Limit = limit
 	return found, found.note()
+}
+
+// withinHost returns the fastest plan in a limit whose page-locked memory, to the byte, is within that of the platform, too. Where a plan
+// needs more, the strategy is asked again for so much less. Errors: *residency.HostError, those of fastest.
+func (p *pipePlanner) withinHost(ctx context.Context, free *JobPlan, limit int64) (*JobPlan, error) {
+	most, q := p.q.Platform.HostMemory, p
+	for range replans {
+		found, err := q.fastest(ctx, free, limit)
+		if err != nil {
+			found, err = q.leastWithin(ctx, limit, err)
+		}
+		if errors.As(err, new(*residency.HostError)) {
+			break
+		}
+		if err != nil || most == 0 || !found.IsCycle() || found.Needs[0].Host <= most {
+			return found, err
+		}
+		q = q.withHost(max(q.q.Platform.HostMemory-(found.Needs[0].Host-most), 1))
+	}
+	return p.leastHost(ctx, free, limit)
+}
+
+// withHost returns the planner for another limit of host memory.
+func (p *pipePlanner) withHost(bytes int64) *pipePlanner {
+	out, platform := *p, *p.q.Platform
+	platform.HostMemory, out.q.Platform = bytes, &platform
+	return &out
+}
+
+// leastHost returns the plan with the least page-locked memory that is found, whatever the platform has. Error: *residency.HostError where
+// that is more than the platform has; those of fastest.
+func (p *pipePlanner) leastHost(ctx context.Context, free *JobPlan, limit int64) (*JobPlan, error) {
+	for bytes := int64(1); ; {
+		found, err := p.withHost(bytes).fastest(ctx, free, limit)
+		if small, ok := errors.AsType[*residency.HostError](err); ok && small.Smallest > bytes {
+			bytes = small.Smallest
+			continue
+		}
+		if most := p.q.Platform.HostMemory; err == nil && found.Needs[0].Host > most {
+			err = &residency.HostError{Strategy: p.q.Strategy.Name, Limit: most, Smallest: found.Needs[0].Host}
+		}
+		return found, err
+	}
 }
 
 // fastest returns the fastest plan in a limit: of the strategy or, where the plan without a limit does not fit, of those whose plans it

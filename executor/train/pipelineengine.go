@@ -32,6 +32,7 @@ type pipelineEngine struct {
 	others *members // the processes of the run; nil: this one is alone
 	deaf   func()   // ends hearing what the others tell; nil before that begins
 	given  int      // steps behind which a state was last given to be saved
+	passed []int    // steps of each segment of a cyclic plan that went through
 
 	// Of the pass that runs, under counting: results of other processes come by messages, whenever they do.
 	counting sync.Mutex
@@ -194,12 +195,18 @@ func (c *pipelineEngine) pass(ctx context.Context) error {
 	if c.along != nil {
 		return c.trainStep(ctx)
 	}
-	err := c.send(ctx, c.segments())
+	segments := c.segments()
+	err := c.send(ctx, segments)
 	if errors.Is(err, pipe.ErrEnough) {
 		return ErrInterrupted
 	}
 	if err != nil {
 		return c.broken(err)
+	}
+	if c.Plan.IsCycle() {
+		for _, s := range segments {
+			c.passed = append(c.passed, s.Minibatches/c.parts)
+		}
 	}
 	c.told()
 	return c.time()
@@ -240,6 +247,8 @@ func (c *pipelineEngine) measure() (err error) {
 		return c.measureDevice(&c.along.idle)
 	case c.ran == 0:
 		return nil
+	case c.Plan.IsCycle():
+		return c.measureCycle()
 	case !c.Plan.stepwise():
 		tasks, err := c.x.Timings()
 		if err != nil {

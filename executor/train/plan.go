@@ -82,10 +82,13 @@ func (p *JobPlan) Holds() ([][]pipe.Hold, error) {
 }
 
 // timedPeriods returns how many periods are timed of a plan without a flush: those that fill and drain the pipeline and some
-// between; 0, all, of a step.
+// between; 0, all, of a step; of a cyclic plan as many steps as of one with a flush, and the one behind them.
 func (p *JobPlan) timedPeriods() int {
-	if p.stepwise() {
+	switch {
+	case p.stepwise():
 		return 0
+	case p.IsCycle():
+		return timedSteps + 1
 	}
 	return 8 + 4*len(p.Stages)
 }

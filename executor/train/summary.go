@@ -5,29 +5,33 @@ import (
 
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
+	"plimsoll/planner/cycle"
 	"plimsoll/planner/pipeline"
 )
 
 // Summary is what a run gave and took, beside what was predicted. Times are of one step, in seconds.
 type Summary struct {
-	Steps              int      `json:"steps"`              // of the whole run
-	ResumedFrom        int      `json:"resumed_from"`       // steps that were done before
-	Loss               Number   `json:"loss"`               // the last one that is finite
-	Accuracy           float64  `json:"accuracy"`           // on the test samples
-	MeanIoU            *float64 `json:"mean_iou,omitempty"` // likewise, as in Score, where images have masks
-	TestLoss           Number   `json:"test_loss"`
-	TestCorrect        int      `json:"test_correct"`
-	TestSamples        int      `json:"test_samples"`
-	Strategy           string   `json:"strategy"`
-	Winner             string   `json:"winner,omitempty"` // as in pipeline.Plan
-	LimitBytes         int64    `json:"limit_bytes"`
-	PredictedS         float64  `json:"predicted_s_per_step"`
-	MeasuredS          float64  `json:"measured_s_per_step"`
-	Drift              *Drift   `json:"drift,omitempty"` // on one device
-	PredictedPeakBytes int64    `json:"predicted_peak_bytes"`
-	MeasuredPeakBytes  int64    `json:"measured_peak_bytes,omitempty"` // not of pipelines without a flush
-	ExtentBytes        int64    `json:"extent_bytes"`
-	StagedBytes        int64    `json:"staged_bytes,omitempty"` // of the arena, in which the next batch waits beside a step
+	Steps       int      `json:"steps"`              // of the whole run
+	ResumedFrom int      `json:"resumed_from"`       // steps that were done before
+	Loss        Number   `json:"loss"`               // the last one that is finite
+	Accuracy    float64  `json:"accuracy"`           // on the test samples
+	MeanIoU     *float64 `json:"mean_iou,omitempty"` // likewise, as in Score, where images have masks
+	TestLoss    Number   `json:"test_loss"`
+	TestCorrect int      `json:"test_correct"`
+	TestSamples int      `json:"test_samples"`
+	Strategy    string   `json:"strategy"`
+	Winner      string   `json:"winner,omitempty"` // as in pipeline.Plan
+	LimitBytes  int64    `json:"limit_bytes"`
+	PredictedS  float64  `json:"predicted_s_per_step"`
+	MeasuredS   float64  `json:"measured_s_per_step"`
+	// Of a cyclic plan, whose first and last step take other times: all steps of this run, from their beginning to the end of the last one.
+	PredictedRunS      float64 `json:"predicted_s_of_run,omitempty"`
+	MeasuredRunS       float64 `json:"measured_s_of_run,omitempty"` // data, that steps waited for, included
+	Drift              *Drift  `json:"drift,omitempty"`             // on one device
+	PredictedPeakBytes int64   `json:"predicted_peak_bytes"`
+	MeasuredPeakBytes  int64   `json:"measured_peak_bytes,omitempty"` // not of pipelines without a flush
+	ExtentBytes        int64   `json:"extent_bytes"`
+	StagedBytes        int64   `json:"staged_bytes,omitempty"` // of the arena, in which the next batch waits beside a step
 	// Pipe is how a pipeline used its devices. Peak and extent above are then those of the device that needs most.
 	Pipe          *PipeSummary `json:"pipeline,omitempty"`
 	HostBytes     int64        `json:"host_bytes"`             // of page-locked memory
@@ -36,7 +40,7 @@ type Summary struct {
 	ImagesPerS    float64      `json:"images_per_s,omitempty"` // the same, of models of images
 	TokensPerS    float64      `json:"tokens_per_s,omitempty"` // of language models
 	DataWaitShare float64      `json:"data_wait_share"`        // of the time of the steps, that they waited for data
-	// Idle is how long the device computed nothing; not of pipelines, whose devices wait for each other, too.
+	// Idle is how long the device computed nothing; not of several devices, which wait for each other, too.
 	Idle              *Idle  `json:"idle,omitempty"`
 	Skipped           int    `json:"skipped"`     // steps whose gradients were not finite
 	BadSamples        int64  `json:"bad_samples"` // that were passed over
@@ -46,7 +50,7 @@ type Summary struct {
 }
 
 // Drift is how far a machine went from its profile while a run lasted, and what the prediction is worth apart from that. The reference are
-// the run's own ops beside which nothing was copied (executor.Recent.Drift): of a plan without transfers they are all of them, and what is
+// the run's own ops beside which nothing was copied (executor.Drift): of a plan without transfers they are all of them, and what is
 // left of the error is launches, waits and the update.
 type Drift struct {
 	Factor     float64    `json:"factor"` // costs of ops in the run over those in the chain
@@ -63,7 +67,9 @@ type Outcome struct {
 	Measured executor.Measured // the step in the middle of the latest ones, which MeasuredS is the time of
 	// Tasks says when the tasks of a pipeline ran: of the step in the middle of the latest ones, which took MeasuredS; without a
 	// flush of the last minibatches.
-	Tasks   []pipe.Timing
+	Tasks []pipe.Timing
+	// Window says which of Tasks are the step in the middle of a cyclic plan, or the steps where it repeats after several.
+	Window  cycle.Window
 	History History
 	// Unsaved is why the trained state is not on disk as it should be; nil when it is.
 	Unsaved error

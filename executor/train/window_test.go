@@ -70,6 +70,37 @@ func TestMeasuringNeedsNoMoreThanTheSmallestPlan(t *testing.T) {
 	}
 }
 
+// smallestCycle returns the least arena of a plan that moves weights, gradients and state, too.
+func smallestCycle(t *testing.T, j *Job) int64 {
+	t.Helper()
+	least, err := newFitter(j, FitRequest{}).least(t.Context(), j, planner.MovingState().Strategies[0], 0)
+	must(t, err)
+	bytes, _ := least.extent()
+	return bytes
+}
+
+// Windows hold no optimizer state, so that a layer can be measured in about the memory of the smallest plan that keeps state on the host.
+// Where that plan moves activations out of a layer's way, too, a window takes up to a third more.
+func TestMeasuringWithoutState(t *testing.T) {
+	t.Parallel()
+	for model, most := range map[string]float64{"gpt2": 1.01, "vgg16": 1.01, "tinyllama": 1.01, "densenet121": 1.15, "mlp": 1.34, "resnet20": 1} {
+		spec := windowSpec(model)
+		spec.Update = kernels.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
+		j := opened(t, spec)
+		least := smallestCycle(t, j)
+		target, err := j.Target()
+		must(t, err)
+		limit := int64(most * float64(least))
+		if _, err = j.Work.Exercises(target.Library, limit, false); err != nil {
+			t.Errorf("%s, whose smallest plan takes %d: %v", model, least, err)
+		}
+		if whole := j.Work.StaticBytes(); limit >= whole {
+			t.Errorf("%s: %d of %d bytes of weights and state: a poor test", model, limit, whole)
+		}
+		must(t, target.Device.Close())
+	}
+}
+
 // A model of branches is measured in the memory of its smallest plan, link included, and every op of every layer has a time.
 func TestBranchesAreMeasuredInTheSmallestMemory(t *testing.T) {
 	t.Parallel()

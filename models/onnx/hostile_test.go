@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"plimsoll/models"
+	"plimsoll/models/importer"
 )
 
 // read reads bytes as a file, and builds its model; errors must be of a kind, and name the file.
@@ -20,7 +21,7 @@ func read(t testing.TB, message []byte) (read bool) {
 		_, err = f.Build("x.onnx", models.Config{Batch: 2, Image: f.Image, Channels: f.Channels, Classes: f.Classes})
 		read = true
 	}
-	known := errors.Is(err, ErrFormat) || errors.Is(err, ErrUnsupported) || errors.Is(err, models.ErrConfig) || errors.Is(err, models.ErrGraph)
+	known := errors.Is(err, importer.ErrFormat) || errors.Is(err, importer.ErrUnsupported) || errors.Is(err, models.ErrConfig) || errors.Is(err, models.ErrGraph)
 	if err != nil && (!known || !strings.Contains(err.Error(), "x.onnx") || len(err.Error()) > 64<<10) {
 		t.Errorf("%.300v", err)
 	}
@@ -127,24 +128,24 @@ func TestHostileFiles(t *testing.T) {
 		kind    error
 		want    string
 	}{
-		{"nothing", nil, ErrFormat, "no graph"},
-		{"no message", []byte("PK\x03\x04 and so on"), ErrFormat, "x.onnx"},
-		{"no nodes", nested(7, images), ErrFormat, "no graph"},
-		{"many nodes", nested(7, repeat(mostNodes+1, node)), ErrFormat, "more than 16384 nodes"},
-		{"many inputs", nested(7, nested(1, repeat(mostNames+1, text(1, "")))), ErrFormat, "inputs and outputs"},
-		{"many attributes", nested(7, nested(1, repeat(mostAttributes+1, nested(5)))), ErrFormat, "attributes"},
-		{"a long name", nested(7, nested(1, text(3, strings.Repeat("x", mostName+1)))), ErrFormat, "a name of 4097 bytes"},
-		{"many axes", weight(repeat(9, number(1, 1))), ErrFormat, "9 numbers or more"},
-		{"functions", append(nested(7, relu), nested(25)...), ErrFormat, "1 functions"},
-		{"sparse", nested(7, relu, nested(15)), ErrFormat, "sparse"},
-		{"no inputs", nested(7, relu), ErrUnsupported, "0 inputs and 0 outputs"},
-		{"two outputs", nested(7, relu, images, logits, logits), ErrUnsupported, "1 inputs and 2 outputs"},
-		{"no logits", nested(7, relu, images, logits), ErrUnsupported, `output "y" is no logits`},
-		{"large", weight(large, large, number(2, 1)), ErrUnsupported, "has a shape of [1099511627776 1099511627776]"},
-		{"too short", weight(repeat(4, number(1, 3)), number(2, 1), text(9, "1234")), ErrUnsupported, "has 4 bytes, want 324"},
-		{"in floats", weight(repeat(4, number(1, 3)), number(2, 1), text(4, "1234")), ErrUnsupported, "has 4 bytes of floats, want 324"},
-		{"float16", weight(number(1, 1), number(2, 10), text(9, "12")), ErrUnsupported, "float16"},
-		{"external", weight(number(1, 1), number(2, 1), nested(13, text(1, "location"))), ErrUnsupported, "external_data=False"},
+		{"nothing", nil, importer.ErrFormat, "no graph"},
+		{"no message", []byte("PK\x03\x04 and so on"), importer.ErrFormat, "x.onnx"},
+		{"no nodes", nested(7, images), importer.ErrFormat, "no graph"},
+		{"many nodes", nested(7, repeat(importer.MostNodes+1, node)), importer.ErrFormat, "more than 16384 nodes"},
+		{"many inputs", nested(7, nested(1, repeat(mostNames+1, text(1, "")))), importer.ErrFormat, "inputs and outputs"},
+		{"many attributes", nested(7, nested(1, repeat(mostAttributes+1, nested(5)))), importer.ErrFormat, "attributes"},
+		{"a long name", nested(7, nested(1, text(3, strings.Repeat("x", mostName+1)))), importer.ErrFormat, "a name of 4097 bytes"},
+		{"many axes", weight(repeat(9, number(1, 1))), importer.ErrFormat, "9 numbers or more"},
+		{"functions", append(nested(7, relu), nested(25)...), importer.ErrFormat, "1 functions"},
+		{"sparse", nested(7, relu, nested(15)), importer.ErrFormat, "sparse"},
+		{"no inputs", nested(7, relu), importer.ErrUnsupported, "0 inputs and 0 outputs"},
+		{"two outputs", nested(7, relu, images, logits, logits), importer.ErrUnsupported, "1 inputs and 2 outputs"},
+		{"no logits", nested(7, relu, images, logits), importer.ErrUnsupported, `output "y" is no logits`},
+		{"large", weight(large, large, number(2, 1)), importer.ErrUnsupported, "has a shape of [1099511627776 1099511627776]"},
+		{"too short", weight(repeat(4, number(1, 3)), number(2, 1), text(9, "1234")), importer.ErrUnsupported, "has 4 bytes, want 324"},
+		{"in floats", weight(repeat(4, number(1, 3)), number(2, 1), text(4, "1234")), importer.ErrUnsupported, "has 4 bytes, want 324"},
+		{"float16", weight(number(1, 1), number(2, 10), text(9, "12")), importer.ErrUnsupported, "float16"},
+		{"external", weight(number(1, 1), number(2, 1), nested(13, text(1, "location"))), importer.ErrUnsupported, "external_data=False"},
 	} {
 		if _, err := Read("x.onnx", c.message); !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", c.what, err, c.want)

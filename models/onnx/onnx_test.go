@@ -12,9 +12,10 @@ import (
 
 	"plimsoll/kernels"
 	"plimsoll/models"
+	"plimsoll/models/importer"
 )
 
-// names are those of the files in testdata, which bench/research/peers/src/torch_onnx.py has written.
+// names are those of the files in testdata, which bench/research/peers/src/torch_export.py has written.
 var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules"}
 
 func fixture(t testing.TB, name string) (path string, message []byte) {
@@ -164,7 +165,7 @@ func TestParameters(t *testing.T) {
 	}
 	seen := 0
 	for _, p := range build(t, "tiny", 2, 0).Params() {
-		from := g.tensors[p.Name]
+		from := g.Tensors[p.Name]
 		got := make([]float32, p.Desc.Elements())
 		if models.Init(p, 7, got); from == nil {
 			t.Errorf("%s: no initializer is called %s", path, p.Name)
@@ -178,8 +179,8 @@ func TestParameters(t *testing.T) {
 				o, k, c := i/(area*s[3]), i/s[3]%area, i%s[3]
 				at = (o*s[3]+c)*area + k
 			}
-			if got[i] != from.float(at) {
-				t.Fatalf("%s[%d] is %v, want %v", p.Name, i, got[i], from.float(at))
+			if got[i] != from.Float(at) {
+				t.Fatalf("%s[%d] is %v, want %v", p.Name, i, got[i], from.Float(at))
 			}
 			seen++
 		}
@@ -206,10 +207,10 @@ func TestSizes(t *testing.T) {
 		kind error
 		text string
 	}{
-		{"sdpa", models.Config{Batch: 3, Image: 8, Classes: 40}, ErrUnsupported, "samples of 8 tokens: node \"/Add\" (Add): 12 rows of \"positions.weight\" are added to [3 8 16]"},
-		{"written", models.Config{Batch: 3, Image: 13, Classes: 40}, ErrUnsupported, "a sequence of 13 has more than 12 positions"},
-		{"modules", models.Config{Batch: 2, Image: 8, Classes: 30}, ErrUnsupported, "(Reshape): [8 2 12] has no shape of [8 9 4]"},
-		{"tiny", models.Config{Batch: 2, Image: 24, Classes: 10}, ErrUnsupported, "images of 24x24: node \"/fc/fc.0/Gemm\" (Gemm): weight \"fc.0.weight\" is float32[8 96], want float32[8 216]"},
+		{"sdpa", models.Config{Batch: 3, Image: 8, Classes: 40}, importer.ErrUnsupported, "samples of 8 tokens: node \"/Add\" (Add): 12 rows of \"positions.weight\" are added to [3 8 16]"},
+		{"written", models.Config{Batch: 3, Image: 13, Classes: 40}, importer.ErrUnsupported, "a sequence of 13 has more than 12 positions"},
+		{"modules", models.Config{Batch: 2, Image: 8, Classes: 30}, importer.ErrUnsupported, "(Reshape): [8 2 12] has no shape of [8 9 4]"},
+		{"tiny", models.Config{Batch: 2, Image: 24, Classes: 10}, importer.ErrUnsupported, "images of 24x24: node \"/fc/fc.0/Gemm\" (Gemm): weight \"fc.0.weight\" is float32[8 96], want float32[8 216]"},
 		{"tiny", models.Config{Batch: 2, Image: 16, Classes: 9}, models.ErrConfig, "has 10 classes, not 9: give --classes 10"},
 		{"tiny", models.Config{Batch: 2, Image: 16, Classes: 10, Channels: 1}, models.ErrConfig, "channels, not 1: give --option data.channels=3"},
 	} {
@@ -259,7 +260,7 @@ func TestUnsupported(t *testing.T) {
 			continue
 		}
 		for _, want := range c.want {
-			if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "my.onnx") || !strings.Contains(err.Error(), want) {
+			if !errors.Is(err, importer.ErrUnsupported) || !strings.Contains(err.Error(), "my.onnx") || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %q", err, want)
 			}
 		}
@@ -276,7 +277,7 @@ func TestFrozenNormsAreRefused(t *testing.T) {
 	}
 	_, err := Read("my.onnx", bytes.Replace(message, mode, []byte("training_mode\x18\x00"), 1))
 	want := `node "/stem/stem.1/BatchNormalization" (BatchNormalization): training_mode is 0, so it computes with its running statistics`
-	if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "training=torch.onnx.TrainingMode.TRAINING") {
+	if !errors.Is(err, importer.ErrUnsupported) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "training=torch.onnx.TrainingMode.TRAINING") {
 		t.Errorf("%v, want %s", err, want)
 	}
 }

@@ -4,8 +4,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"unicode"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"plimsoll/models/importer"
 )
 
 // The messages of onnx.proto (ONNX 1.19, Apache-2.0, https://github.com/onnx/onnx/blob/main/onnx/onnx.proto), as far as a
@@ -13,75 +16,17 @@ import (
 
 // What a file may have: a graph with more is none that somebody has trained, and takes more memory than its file.
 const (
-	mostBytes      = 2<<30 - 1 // a message of protobuf
-	mostNodes      = 1 << 14
-	mostNames      = 1 << 18 // inputs and outputs of all nodes
+	mostBytes      = importer.MostBytes // a message of protobuf
+	mostNames      = 1 << 18            // inputs and outputs of all nodes
 	mostAttributes = 1 << 19
-	mostTensors    = 1 << 17
-	mostAxes       = 8
 	mostName       = 4 << 10 // bytes
-	mostElements   = 1 << 12 // of a constant that is computed with, and of an attribute
 )
 
 // graph is a GraphProto.
 type graph struct {
-	nodes           []*node
-	tensors         map[string]*tensor // its initializers
-	inputs, outputs []port
+	importer.Graph
 
 	names, attributes int // so far
-}
-
-// port is a ValueInfoProto: an input or output of the graph. An axis whose extent is open is 0.
-type port struct {
-	name  string
-	dtype int64
-	shape []int64
-}
-
-// node is a NodeProto.
-type node struct {
-	name, op, domain string
-	in, out          []string
-	attributes       map[string]*attribute
-}
-
-// attribute is an AttributeProto.
-type attribute struct {
-	i      int64
-	f      float32
-	s      string
-	ints   []int64
-	tensor *tensor
-	other  bool // it is of a type that no op here has
-}
-
-// tensor is a TensorProto. Its elements are in raw, or in list, as protobuf has a packed field.
-type tensor struct {
-	name      string
-	dims      []int64
-	dtype     int64
-	raw, list []byte
-	listType  protowire.Number // the field's number
-	external  bool
-}
-
-// Types of elements.
-const (
-	typeFloat, typeInt32, typeInt64, typeBool, typeDouble = 1, 6, 7, 9, 11
-)
-
-// typeNames are those that messages name.
-var typeNames = map[int64]string{
-	typeFloat: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", typeInt32: "int32", typeInt64: "int64", 8: "string", typeBool: "bool",
-	10: "float16", typeDouble: "float64", 12: "uint32", 13: "uint64", 16: "bfloat16",
-}
-
-func typeName(t int64) string {
-	if name, ok := typeNames[t]; ok {
-		return name
-	}
-	return fmt.Sprintf("type %d", t)
 }
 
 // field is a field of a message: a number, or bytes.
@@ -133,8 +78,8 @@ func fields(message []byte, read func(f field) error) error {
 }
 
 // readModel reads a ModelProto.
-func readModel(message []byte) (*graph, error) {
-	g := &graph{tensors: map[string]*tensor{}}
+func readModel(message []byte) (*importer.Graph, error) {
+	g := &graph{Graph: importer.Graph{Tensors: map[string]*importer.Tensor{}, Advice: advice}}
 	seen, functions := false, 0
 	err := fields(message, func(f field) error {
 		switch {
@@ -149,12 +94,12 @@ func readModel(message []byte) (*graph, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case !seen || len(g.nodes) == 0:
+	case !seen || len(g.Nodes) == 0:
 		return nil, fmt.Errorf("it has no graph")
 	case functions > 0:
 		return nil, fmt.Errorf("it has %d functions of its own: export it without, as torch.onnx.export(..., export_modules_as_functions=False) does", functions)
 	}
-	return g, nil
+	return &g.Graph, nil
 }
 
 func (g *graph) read(message []byte) error {
@@ -164,23 +109,23 @@ func (g *graph) read(message []byte) error {
 		}
 		switch f.number {
 		case 1:
-			if len(g.nodes) == mostNodes {
-				return fmt.Errorf("it has more than %d nodes", mostNodes)
+			if len(g.Nodes) == importer.MostNodes {
+				return fmt.Errorf("it has more than %d nodes", importer.MostNodes)
 			}
 			return g.readNode(f.bytes)
 		case 5:
 			t, err := readTensor(f.bytes)
-			if err == nil && len(g.tensors) == mostTensors {
-				err = fmt.Errorf("it has more than %d initializers", mostTensors)
+			if err == nil && len(g.Tensors) == importer.MostTensors {
+				err = fmt.Errorf("it has more than %d initializers", importer.MostTensors)
 			}
 			if err == nil {
-				g.tensors[t.name] = t
+				g.Tensors[t.Name] = t
 			}
 			return err
 		case 11:
-			return readPort(f.bytes, &g.inputs)
+			return readPort(f.bytes, &g.Inputs)
 		case 12:
-			return readPort(f.bytes, &g.outputs)
+			return readPort(f.bytes, &g.Outputs)
 		case 15:
 			return fmt.Errorf("it has sparse initializers, which are not read")
 		}
@@ -189,9 +134,9 @@ func (g *graph) read(message []byte) error {
 }
 
 func (g *graph) readNode(message []byte) error {
-	n := &node{attributes: map[string]*attribute{}}
-	g.nodes = append(g.nodes, n)
-	return fields(message, func(f field) error {
+	n, domain := &importer.Node{Attributes: map[string]*importer.Attribute{}}, ""
+	g.Nodes = append(g.Nodes, n)
+	err := fields(message, func(f field) error {
 		if f.number < 1 || f.number > 7 || f.number == 6 {
 			return nil
 		}
@@ -199,50 +144,63 @@ func (g *graph) readNode(message []byte) error {
 			if g.attributes++; g.attributes > mostAttributes {
 				return fmt.Errorf("its nodes have more than %d attributes", mostAttributes)
 			}
-			return n.readAttribute(f)
+			return readAttribute(n, f)
 		}
 		text, err := f.text()
 		switch f.number {
 		case 1:
-			n.in = append(n.in, text)
+			n.In = append(n.In, text)
 		case 2:
-			n.out = append(n.out, text)
+			n.Out = append(n.Out, text)
 		case 3:
-			n.name = text
+			n.Name = text
 		case 4:
-			n.op = text
+			n.Op = text
 		case 7:
-			n.domain = text
+			domain = text
 		}
 		if g.names++; err == nil && g.names > mostNames {
 			err = fmt.Errorf("its nodes have more than %d inputs and outputs", mostNames)
 		}
 		return err
 	})
+	n.Label = fmt.Sprintf("node %q (%s)", title(n), n.Op)
+	if domain != "" && domain != "ai.onnx" || n.Op != "" && unicode.IsLower(rune(n.Op[0])) {
+		n.Err = fmt.Errorf("the op is not supported")
+	}
+	return err
 }
 
-func (n *node) readAttribute(message field) error {
-	a, name := &attribute{}, ""
+// title is a node's name, or that of its output.
+func title(n *importer.Node) string {
+	if n.Name == "" && len(n.Out) > 0 {
+		return n.Out[0]
+	}
+	return n.Name
+}
+
+func readAttribute(n *importer.Node, message field) error {
+	a, name := &importer.Attribute{}, ""
 	err := fields(message.bytes, func(f field) (err error) {
 		switch f.number {
 		case 1:
 			name, err = f.text()
 		case 2:
-			a.f = math.Float32frombits(uint32(f.value))
+			a.F = math.Float32frombits(uint32(f.value))
 		case 3:
-			a.i = int64(f.value)
+			a.I = int64(f.value)
 		case 4:
-			a.s, err = f.text()
+			a.S, err = f.text()
 		case 5:
-			a.tensor, err = readTensor(f.bytes)
+			a.Tensor, err = readTensor(f.bytes)
 		case 8:
-			a.ints, err = appendInts(a.ints, f, mostElements)
+			a.Ints, err = appendInts(a.Ints, f, importer.MostElements)
 		case 6, 7, 9, 10, 11, 14, 15, 21, 22, 23:
-			a.other = true
+			a.Other = true
 		}
 		return err
 	})
-	n.attributes[name] = a
+	n.Attributes[name] = a
 	return err
 }
 
@@ -267,51 +225,74 @@ func appendInts(ints []int64, f field, most int) ([]int64, error) {
 	return ints, nil
 }
 
-func readTensor(message []byte) (*tensor, error) {
-	t := &tensor{}
+func readTensor(message []byte) (*importer.Tensor, error) {
+	t := &importer.Tensor{}
+	var list *field // elements that a field has, packed
+	external := false
 	err := fields(message, func(f field) (err error) {
 		switch f.number {
 		case 1:
-			t.dims, err = appendInts(t.dims, f, mostAxes+1)
+			t.Dims, err = appendInts(t.Dims, f, importer.MostAxes+1)
 		case 2:
-			t.dtype = int64(f.value)
+			t.DType = importer.DType(f.value)
 		case 8:
-			t.name, err = f.text()
+			t.Name, err = f.text()
 		case 9:
-			t.raw = f.bytes
+			t.Raw = f.bytes
 		case 4, 5, 7, 10:
-			err = t.readList(f)
+			if f.wire != protowire.BytesType || list != nil {
+				return fmt.Errorf("its elements (field %d) are not packed in one list", f.number)
+			}
+			list = &f
 		case 13, 14:
-			t.external = t.external || f.number == 13 || f.value != 0
+			external = external || f.number == 13 || f.value != 0
 		}
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("tensor %q: %w", t.name, err)
+		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
+	}
+	if list != nil {
+		t.Raw, t.Err = list.elements(t)
+	}
+	if external {
+		t.Err = fmt.Errorf("tensor %q is in a file of its own (external data): export all into one file, as torch.onnx.export(..., external_data=False) does below 2 GiB", t.Name)
 	}
 	return t, nil
 }
 
-// readList reads elements that a field has, packed, all at once.
-func (t *tensor) readList(f field) error {
-	if f.wire != protowire.BytesType || t.list != nil {
-		return fmt.Errorf("its elements (field %d) are not packed in one list", f.number)
+// elements returns the bytes of a tensor whose elements are a packed list: of floats they are the list's, integers are widened.
+func (f field) elements(t *importer.Tensor) ([]byte, error) {
+	integers := t.DType == importer.Int32 || t.DType == importer.Int64 || t.DType == importer.Bool
+	switch {
+	case f.number == 4 && t.DType == importer.Float32:
+		return f.bytes, nil
+	case f.number != 5 && f.number != 7 || !integers:
+		return nil, fmt.Errorf("tensor %q of %v has its elements in a list of another type (field %d)", t.Name, t.DType, f.number)
 	}
-	t.list, t.listType = f.bytes, f.number
-	return nil
+	ints, err := appendInts(nil, f, importer.MostElements+1)
+	if err != nil {
+		return nil, fmt.Errorf("tensor %q of shape %v: %w", t.Name, t.Dims, err)
+	}
+	var raw []byte
+	for _, v := range ints {
+		raw, _ = binary.Append(raw, binary.LittleEndian, v) // of int64, which has no error
+	}
+	t.DType = importer.Int64
+	return raw, nil
 }
 
-func readPort(message []byte, to *[]port) error {
-	if len(*to) == mostTensors {
-		return fmt.Errorf("it has more than %d inputs or outputs", mostTensors)
+func readPort(message []byte, to *[]importer.Port) error {
+	if len(*to) == importer.MostTensors {
+		return fmt.Errorf("it has more than %d inputs or outputs", importer.MostTensors)
 	}
-	p := port{}
+	p := importer.Port{}
 	err := fields(message, func(f field) (err error) {
 		switch f.number {
 		case 1:
-			p.name, err = f.text()
+			p.Name, err = f.text()
 		case 2:
-			err = p.readType(f.bytes)
+			err = readType(&p, f.bytes)
 		}
 		return err
 	})
@@ -320,26 +301,26 @@ func readPort(message []byte, to *[]port) error {
 }
 
 // readType reads a TypeProto: a tensor's.
-func (p *port) readType(message []byte) error {
+func readType(p *importer.Port, message []byte) error {
 	return fields(message, func(f field) error {
 		if f.number != 1 {
-			return fmt.Errorf("%q is no tensor", p.name)
+			return fmt.Errorf("%q is no tensor", p.Name)
 		}
 		return fields(f.bytes, func(f field) error {
 			switch f.number {
 			case 1:
-				p.dtype = int64(f.value)
+				p.DType = importer.DType(f.value)
 			case 2:
-				return fields(f.bytes, p.readDim)
+				return fields(f.bytes, func(dim field) error { return readDim(p, dim) })
 			}
 			return nil
 		})
 	})
 }
 
-func (p *port) readDim(dim field) error {
-	if len(p.shape) == mostAxes {
-		return fmt.Errorf("%q has more than %d axes", p.name, mostAxes)
+func readDim(p *importer.Port, dim field) error {
+	if len(p.Shape) == importer.MostAxes {
+		return fmt.Errorf("%q has more than %d axes", p.Name, importer.MostAxes)
 	}
 	extent := int64(0)
 	err := fields(dim.bytes, func(f field) error {
@@ -348,92 +329,6 @@ func (p *port) readDim(dim field) error {
 		}
 		return nil
 	})
-	p.shape = append(p.shape, extent)
+	p.Shape = append(p.Shape, extent)
 	return err
-}
-
-// check refuses a tensor whose bytes are not in the file, or not as many as its shape and type say.
-func (t *tensor) check() error {
-	if t.external {
-		return fmt.Errorf("tensor %q is in a file of its own (external data): export all into one file, as torch.onnx.export(..., external_data=False) does below 2 GiB", t.name)
-	}
-	n, err := t.elements()
-	if err != nil {
-		return err
-	}
-	size := map[int64]int64{typeFloat: 4, typeInt32: 4, typeInt64: 8, typeBool: 1, typeDouble: 8}[t.dtype]
-	switch {
-	case size == 0:
-		return fmt.Errorf("tensor %q is of %s, which is not read: want float32", t.name, typeName(t.dtype))
-	case t.list == nil && int64(len(t.raw)) != n*size:
-		return fmt.Errorf("tensor %q of shape %v has %d bytes, want %d", t.name, t.dims, len(t.raw), n*size)
-	case t.list != nil && t.listType == 4 && (t.dtype != typeFloat || int64(len(t.list)) != 4*n):
-		return fmt.Errorf("tensor %q of shape %v has %d bytes of floats, want %d", t.name, t.dims, len(t.list), 4*n)
-	}
-	return nil
-}
-
-// elements returns how many a tensor has.
-func (t *tensor) elements() (int64, error) {
-	n := int64(1)
-	for _, d := range t.dims {
-		if d < 0 || d > mostBytes || n*d > mostBytes {
-			return 0, fmt.Errorf("tensor %q has a shape of %v", t.name, t.dims)
-		}
-		n *= d
-	}
-	return n, nil
-}
-
-// float returns element i of a tensor of float32 that was checked.
-func (t *tensor) float(i int) float32 {
-	b := t.raw
-	if t.list != nil {
-		b = t.list
-	}
-	return math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-}
-
-// numbers returns the elements of a small tensor that was checked.
-func (t *tensor) numbers() ([]float64, error) {
-	n, err := t.elements()
-	if err != nil || n > mostElements {
-		return nil, fmt.Errorf("tensor %q of shape %v has more than %d elements, too many for a constant that is computed with", t.name, t.dims, mostElements)
-	}
-	if t.list != nil && t.listType != 4 {
-		return t.listed(int(n))
-	}
-	all := make([]float64, n)
-	for i := range all {
-		all[i] = t.number(i)
-	}
-	return all, nil
-}
-
-// number returns element i of a tensor that was checked and whose elements are no list of integers.
-func (t *tensor) number(i int) float64 {
-	switch t.dtype {
-	case typeFloat:
-		return float64(t.float(i))
-	case typeInt32:
-		return float64(int32(binary.LittleEndian.Uint32(t.raw[4*i:])))
-	case typeInt64:
-		return float64(int64(binary.LittleEndian.Uint64(t.raw[8*i:])))
-	case typeDouble:
-		return math.Float64frombits(binary.LittleEndian.Uint64(t.raw[8*i:]))
-	}
-	return float64(t.raw[i]) // typeBool
-}
-
-// listed returns the elements of a packed list of integers.
-func (t *tensor) listed(n int) ([]float64, error) {
-	ints, err := appendInts(nil, field{number: t.listType, wire: protowire.BytesType, bytes: t.list}, mostElements+1)
-	if err != nil || len(ints) != n || t.listType == 10 {
-		return nil, fmt.Errorf("tensor %q of shape %v has %d numbers in a list (field %d): want %d", t.name, t.dims, len(ints), t.listType, n)
-	}
-	all := make([]float64, n)
-	for i, v := range ints {
-		all[i] = float64(v)
-	}
-	return all, nil
 }

@@ -43,7 +43,7 @@ func Group(c *Chain, lasts []int) (*Chain, error) {
 		if last < first {
 			return nil, fmt.Errorf("%w %v: group %d ends before its first layer, %d", ErrGroups, lasts, g+1, first)
 		}
-		out.Layers[g] = c.merged(first, last)
+		out.Layers[g] = group{c, first, last}.merge()
 		first = last + 1
 	}
 	ties, err := c.groupTies(lasts)
@@ -72,21 +72,27 @@ func (c *Chain) LastsOfEvery(k int) (lasts []int) {
 	return append(lasts, c.Len())
 }
 
-// merged returns the layer that stands for layers first..last.
-func (c *Chain) merged(first, last int) Layer {
-	if first == last {
-		return *c.Layer(first)
+// group is some consecutive layers of a chain.
+type group struct {
+	*Chain
+	first, last int
+}
+
+// merge returns the layer that stands for the group.
+func (g group) merge() Layer {
+	if g.first == g.last {
+		return *g.Layer(g.first)
 	}
 	m := Layer{
-		Name:                  c.Layer(first).Name + ".." + c.Layer(last).Name,
-		OutputBytes:           c.Layer(last).OutputBytes,
-		GradientBytes:         c.Layer(last).GradientBytes,
-		ForwardOverheadBytes:  c.forwardOverhead(first, last),
-		BackwardOverheadBytes: c.backwardOverhead(first, last),
+		Name:                  g.Layer(g.first).Name + ".." + g.Layer(g.last).Name,
+		OutputBytes:           g.Layer(g.last).OutputBytes,
+		GradientBytes:         g.Layer(g.last).GradientBytes,
+		ForwardOverheadBytes:  g.forwardOverhead(),
+		BackwardOverheadBytes: g.backwardOverhead(),
 	}
 	var discard float64
-	for l := first; l <= last; l++ {
-		layer := c.Layer(l)
+	for l := g.first; l <= g.last; l++ {
+		layer := g.Layer(l)
 		m.ForwardS += layer.ForwardS
 		m.BackwardS += layer.BackwardS
 		m.SavedBytes += layer.SavedBytes
@@ -97,21 +103,21 @@ func (c *Chain) merged(first, last int) Layer {
 	if m.UnroundedWeightBytes == m.WeightBytes {
 		m.UnroundedWeightBytes = 0
 	}
-	overhead := c.discardOverhead(first, last)
+	overhead := g.discardOverhead()
 	m.DiscardForwardS, m.DiscardOverheadBytes = &discard, &overhead
-	m.BackwardInputS = c.sum(first, last, func(l *Layer) *float64 { return l.BackwardInputS })
-	m.BackwardWeightS = c.sum(first, last, func(l *Layer) *float64 { return l.BackwardWeightS })
-	m.Update = c.mergeUpdate(first, last)
-	m.ForwardBeside = c.beside(first, last, (*Layer).forwardBeside)
-	m.BackwardBeside = c.beside(first, last, (*Layer).backwardBeside)
+	m.BackwardInputS = g.sum(func(l *Layer) *float64 { return l.BackwardInputS })
+	m.BackwardWeightS = g.sum(func(l *Layer) *float64 { return l.BackwardWeightS })
+	m.Update = g.mergeUpdate()
+	m.ForwardBeside = g.beside(g.first, g.last, (*Layer).forwardBeside)
+	m.BackwardBeside = g.beside(g.first, g.last, (*Layer).backwardBeside)
 	return m
 }
 
-// sum adds up a time of layers first..last; nil when one of them does not know it.
-func (c *Chain) sum(first, last int, time func(*Layer) *float64) *float64 {
+// sum adds up a time of the layers; nil when one of them does not know it.
+func (g group) sum(time func(*Layer) *float64) *float64 {
 	var sum float64
-	for l := first; l <= last; l++ {
-		t := time(c.Layer(l))
+	for l := g.first; l <= g.last; l++ {
+		t := time(g.Layer(l))
 		if t == nil {
 			return nil
 		}
@@ -121,43 +127,43 @@ func (c *Chain) sum(first, last int, time func(*Layer) *float64) *float64 {
 }
 
 // forwardOverhead: while member k runs, the saved sets of the later ones are not yet there.
-func (c *Chain) forwardOverhead(first, last int) (overhead int64) {
+func (g group) forwardOverhead() (overhead int64) {
 	var later int64 // Σ_{m>k} ā_m
-	for k := last; k >= first; k-- {
-		overhead = max(overhead, c.Layer(k).ForwardOverheadBytes-later)
-		later += c.Saved(k)
+	for k := g.last; k >= g.first; k-- {
+		overhead = max(overhead, g.Layer(k).ForwardOverheadBytes-later)
+		later += g.Saved(k)
 	}
 	return overhead
 }
 
 // discardOverhead: while member k runs, its input is there, but for the first member, whose input is the group's.
-func (c *Chain) discardOverhead(first, last int) (overhead int64) {
+func (g group) discardOverhead() (overhead int64) {
 	var input int64
-	for k := first; k <= last; k++ {
-		overhead = max(overhead, input+c.Activation(k)+c.Layer(k).DiscardOverhead()-c.Activation(last))
-		input = c.Activation(k)
+	for k := g.first; k <= g.last; k++ {
+		overhead = max(overhead, input+g.Activation(k)+g.Layer(k).DiscardOverhead()-g.Activation(g.last))
+		input = g.Activation(k)
 	}
 	return overhead
 }
 
 // backwardOverhead: when member k runs, the saved sets of the later ones are gone and δ_last has become δ_k.
-func (c *Chain) backwardOverhead(first, last int) (overhead int64) {
+func (g group) backwardOverhead() (overhead int64) {
 	var later int64 // Σ_{m>k} ā_m
-	for k := last; k >= first; k-- {
-		own := c.Layer(k).BackwardOverheadBytes + c.Gradient(k-1) - c.Gradient(first-1)
-		overhead = max(overhead, own+c.Gradient(k)-c.Gradient(last)-later)
-		later += c.Saved(k)
+	for k := g.last; k >= g.first; k-- {
+		own := g.Layer(k).BackwardOverheadBytes + g.Gradient(k-1) - g.Gradient(g.first-1)
+		overhead = max(overhead, own+g.Gradient(k)-g.Gradient(g.last)-later)
+		later += g.Saved(k)
 	}
 	return overhead
 }
 
-// mergeUpdate returns the update of the layer that stands for layers first..last, none of which is tied.
-func (c *Chain) mergeUpdate(first, last int) (m Update) {
+// mergeUpdate returns the update of the layer that stands for the group, in which no layer is tied.
+func (g group) mergeUpdate() (m Update) {
 	var gradient int64
 	var host float64
 	hosted, said := true, false
-	for l := first; l <= last; l++ {
-		layer := c.Layer(l)
+	for l := g.first; l <= g.last; l++ {
+		layer := g.Layer(l)
 		u := &layer.Update
 		gradient += layer.WeightGradient()
 		said = said || u.GradientBytes != nil

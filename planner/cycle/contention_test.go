@@ -26,6 +26,13 @@ type slow struct {
 }
 
 func playSlowly(c *chain.Chain, s *Simulator, limit int64, steps int) *slow {
+	p := newSlow(c, s, limit, steps)
+	p.play()
+	return p
+}
+
+// newSlow prepares the player of some steps.
+func newSlow(c *chain.Chain, s *Simulator, limit int64, steps int) *slow {
 	p := &slow{c: c, link: s.link, limit: limit, l: &s.ledger, n: len(s.ledger.seq), near: math.Inf(1)}
 	for range steps * p.n {
 		p.begin, p.end, p.left = append(p.begin, math.NaN()), append(p.end, math.NaN()), append(p.left, 0)
@@ -33,7 +40,6 @@ func playSlowly(c *chain.Chain, s *Simulator, limit int64, steps int) *slow {
 	for i := range p.left {
 		p.left[i] = s.costs.clock.seconds(p.l.tasks[i%p.n].ticks)
 	}
-	p.play()
 	return p
 }
 

@@ -111,6 +111,8 @@ func (p *player) ready(q *queue) bool {
 	t := &p.tasks[q.next()]
 	compute := &p.queues[Compute]
 	switch {
+	case p.run.over(q.step):
+		return false
 	case t.stream != Compute && compute.ended < q.step*len(compute.ops)+int(t.before):
 		return false
 	case t.takes > 0 && p.used > p.limit-t.takes:
@@ -131,8 +133,12 @@ func (p *player) start(q *queue) {
 	if t.stream == Compute && t.before == 0 {
 		p.begun = q.step
 	}
-	q.running = p.now + t.ticks
-	q.pace = pace{float64(t.ticks), p.now, 1, len(p.starts)}
+	ticks := t.ticks
+	if p.run.leavesOut(q.step, p.ledger.seq[position]) {
+		ticks = 0
+	}
+	q.running = p.now + ticks
+	q.pace = pace{float64(ticks), p.now, 1, len(p.starts)}
 	p.starts = append(p.starts, played{instance{q.step, position}, p.now, q.running, p.used})
 	q.started++
 	if q.rank++; q.rank == len(q.ops) {
@@ -142,7 +148,7 @@ func (p *player) start(q *queue) {
 
 // repeats notes the state where a step has begun, and reports whether it was one before.
 func (p *player) repeats() bool {
-	if p.begun < 0 || len(p.states) > 0 && p.states[len(p.states)-1].step == p.begun {
+	if p.begun < 0 || p.run != nil && p.inFirst() || len(p.states) > 0 && p.states[len(p.states)-1].step == p.begun {
 		return false
 	}
 	s := snapshot{step: p.begun, now: p.now}

@@ -16,6 +16,8 @@ type player struct {
 
 	together, equal int64 // ticks: see tolerate
 
+	run *ends // nil: steps have neither a beginning nor an end
+
 	tasks  []entry
 	waits  []dependency
 	frees  []release
@@ -91,7 +93,7 @@ type snapshot struct {
 
 // load prepares the ops of a judged sequence.
 func (p *player) load(l *ledger, k *chain.Contention, duplex bool, limits Limits) {
-	p.contention = k
+	p.contention, p.run = k, nil
 	p.ledger, p.duplex, p.limit, p.mostSteps = l, duplex, limits.Memory, cmp.Or(limits.Steps, mostSteps)
 	for s := range p.queues {
 		p.queues[s] = queue{ops: p.queues[s].ops[:0], running: idle}

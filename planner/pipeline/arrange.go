@@ -21,10 +21,11 @@ func arrange(c *chain.Chain, p *Platform, plan *Plan) (_ *layout, err error) {
 		repeats: plan.Repeats(), split: plan.Split(),
 		at: map[place]*job{}, gates: map[gate]*job{}, lengths: map[place]ticks{},
 	}
-	if err := l.usable(); err != nil {
+	a := &arranger{l}
+	if err := a.usable(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
-	for _, step := range []func(){l.stages, l.portals, l.measureOps, l.halves, l.measure, l.tasks, l.complete, l.replicas, l.boundaries, l.synchronizations} {
+	for _, step := range []func(){a.stages, a.portals, a.measureOps, a.halves, a.measure, a.tasks, a.complete, a.replicas, a.boundaries, a.synchronizations} {
 		if step(); l.unfit != nil || len(l.broken) > 0 {
 			return nil, cmp.Or(l.unfit, l.broken.err())
 		}
@@ -33,8 +34,8 @@ func arrange(c *chain.Chain, p *Platform, plan *Plan) (_ *layout, err error) {
 }
 
 // usable refuses a plan whose kind is not known.
-func (l *layout) usable() error {
-	p := l.plan
+func (a *arranger) usable() error {
+	p := a.plan
 	switch {
 	case len(p.Stages) == 0:
 		return fmt.Errorf("it has no stages")
@@ -47,15 +48,15 @@ func (l *layout) usable() error {
 	case p.MinibatchesPerPeriod < 0:
 		return fmt.Errorf("field \"minibatches_per_period\" is %d, which is not at least 1", p.MinibatchesPerPeriod)
 	}
-	return cmp.Or(l.timings(), l.versions(), l.shards())
+	return cmp.Or(a.timings(), a.versions(), a.shards())
 }
 
 // timings refuses those that are not of the tasks, and times that mean nothing.
-func (l *layout) timings() error {
-	if n := len(l.plan.Timings); n != 0 && n != len(l.plan.Tasks) {
-		return fmt.Errorf("%d timings for %d tasks", n, len(l.plan.Tasks))
+func (a *arranger) timings() error {
+	if n := len(a.plan.Timings); n != 0 && n != len(a.plan.Tasks) {
+		return fmt.Errorf("%d timings for %d tasks", n, len(a.plan.Tasks))
 	}
-	for i, t := range l.plan.Timings {
+	for i, t := range a.plan.Timings {
 		if t != nil && !(t.Early >= 0 && t.Early <= t.Length && t.Length <= math.MaxFloat64) {
 			return fmt.Errorf("task %d takes %g s, of which %g s before its gradient", i, t.Length, t.Early)
 		}

@@ -74,6 +74,13 @@ func (p *Plan) PlayCycle(c *chain.Chain, on *Platform) (*cycle.Simulator, *cycle
 	return s, r, nil
 }
 
+// RunCycle judges a cyclic plan and plays the ends of runs of it. Errors: those of cycle.NewRun.
+func (p *Plan) RunCycle(c *chain.Chain, on *Platform) (*cycle.Run, error) {
+	link, limits := on.CycleLimits()
+	limits.UpdatesLast = p.UpdatesLast
+	return cycle.NewRun(c, p.Cycle, link, limits)
+}
+
 // CyclePeak lists the bytes on the device when a cyclic plan needs most of it.
 type CyclePeak struct {
 	Op    int // position of the op that starts then; -1: none does

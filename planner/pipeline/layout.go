@@ -58,12 +58,18 @@ type layout struct {
 	queues   map[resource][]entry
 }
 
+// arranger lays out a plan: it fills in its jobs, and says what is broken.
+type arranger struct{ *layout }
+
+// account counts the memory of the devices of a layout.
+type account struct{ *layout }
+
 // maxShift bounds shifts, which count minibatches in flight.
 const maxShift = 1 << 31
 
 // versions refuses weight versions that are not known, and copies that cannot be.
-func (l *layout) versions() error {
-	p := l.plan
+func (a *arranger) versions() error {
+	p := a.plan
 	switch n := len(p.WeightCopies); {
 	case p.Versions != "" && !slices.Contains(AllVersions(), p.Versions):
 		return fmt.Errorf("field \"weight_versions\" is %q, which is none of %v", p.Versions, AllVersions())
@@ -82,41 +88,41 @@ func (l *layout) versions() error {
 }
 
 // stages: they cover the layers in order, without gap or overlap, on different devices of the platform.
-func (l *layout) stages() {
+func (a *arranger) stages() {
 	next := 1
-	for s, st := range l.plan.Stages {
+	for s, st := range a.plan.Stages {
 		if st.First != next || st.Last < st.First {
-			l.broken.stage("stage %d holds layers %d to %d, it must start at layer %d", s, st.First, st.Last, next)
+			a.broken.stage("stage %d holds layers %d to %d, it must start at layer %d", s, st.First, st.Last, next)
 			return
 		}
 		next = st.Last + 1
-		l.devicesOf(s, st)
+		a.devicesOf(s, st)
 	}
-	if next != l.chain.Len()+1 {
-		l.broken.stage("the stages cover layers 1 to %d, the chain has %d", next-1, l.chain.Len())
+	if next != a.chain.Len()+1 {
+		a.broken.stage("the stages cover layers 1 to %d, the chain has %d", next-1, a.chain.Len())
 	}
 }
 
-func (l *layout) devicesOf(s int, st Stage) {
+func (a *arranger) devicesOf(s int, st Stage) {
 	if len(st.Devices) == 0 {
-		l.broken.stage("stage %d has no device", s)
+		a.broken.stage("stage %d has no device", s)
 	}
 	for i, d := range st.Devices {
 		switch {
-		case d < 0 || d >= l.platform.Devices:
-			l.broken.stage("stage %d is on device %d, the platform has 0 to %d", s, d, l.platform.Devices-1)
+		case d < 0 || d >= a.platform.Devices:
+			a.broken.stage("stage %d is on device %d, the platform has 0 to %d", s, d, a.platform.Devices-1)
 		case slices.Contains(st.Devices[:i], d):
-			l.broken.stage("stage %d names device %d twice", s, d)
+			a.broken.stage("stage %d names device %d twice", s, d)
 		}
 	}
 }
 
 // halves: the layers of a stage whose backward is split have both times.
-func (l *layout) halves() {
-	for s, st := range l.plan.Stages {
-		for i := st.First; l.split[s] && i <= st.Last; i++ {
-			if layer := l.chain.Layer(i); layer.BackwardInputS == nil || layer.BackwardWeightS == nil {
-				l.broken.stage("stage %d splits its backward, but layer %d (%s) of the chain lacks backward_input_s or backward_weight_s (plimsoll profile --halves measures both)", s, i, layer.Name)
+func (a *arranger) halves() {
+	for s, st := range a.plan.Stages {
+		for i := st.First; a.split[s] && i <= st.Last; i++ {
+			if layer := a.chain.Layer(i); layer.BackwardInputS == nil || layer.BackwardWeightS == nil {
+				a.broken.stage("stage %d splits its backward, but layer %d (%s) of the chain lacks backward_input_s or backward_weight_s (plimsoll profile --halves measures both)", s, i, layer.Name)
 				break
 			}
 		}
@@ -125,59 +131,59 @@ func (l *layout) halves() {
 
 // measure chooses the unit: a second is so many powers of ten that every time of the chain and the plan is a whole number
 // of ticks, times the bandwidths between stages, so that communications are, times what the tolerance needs.
-func (l *layout) measure() {
-	places := digits(l.plan.Period)
-	for _, t := range l.plan.Tasks {
+func (a *arranger) measure() {
+	places := digits(a.plan.Period)
+	for _, t := range a.plan.Tasks {
 		if math.Abs(t.Start) <= math.MaxFloat64 {
 			places = max(places, digits(t.Start))
 		}
 	}
-	for _, m := range l.plan.Synchronization {
+	for _, m := range a.plan.Synchronization {
 		if math.Abs(m.Start) <= math.MaxFloat64 {
 			places = max(places, digits(m.Start))
 		}
 	}
-	for i := range l.chain.Layers {
-		layer := &l.chain.Layers[i]
+	for i := range a.chain.Layers {
+		layer := &a.chain.Layers[i]
 		places = max(places, digits(layer.ForwardS), digits(layer.BackwardS), digits(value(layer.BackwardInputS)), digits(value(layer.BackwardWeightS)))
 	}
-	for _, t := range l.plan.Timings {
+	for _, t := range a.plan.Timings {
 		if t != nil {
 			places = max(places, digits(t.Length), digits(t.Early))
 		}
 	}
-	for _, k := range l.ops {
+	for _, k := range a.ops {
 		if k != nil {
 			places = max(places, k.each.digits(), k.last.digits())
 		}
 	}
-	l.unit = new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(places)), nil)
-	l.unit.Mul(l.unit, tolerance)
+	a.unit = new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(places)), nil)
+	a.unit.Mul(a.unit, tolerance)
 	seen := map[float64]bool{}
-	for _, ends := range l.linked() {
-		if beta := l.platform.Beta(ends[0], ends[1]); !seen[beta] && beta > 0 && !math.IsInf(beta, 1) {
+	for _, ends := range a.linked() {
+		if beta := a.platform.Beta(ends[0], ends[1]); !seen[beta] && beta > 0 && !math.IsInf(beta, 1) {
 			seen[beta] = true
-			l.unit.Mul(l.unit, exact(beta).Num())
+			a.unit.Mul(a.unit, exact(beta).Num())
 		}
 	}
-	if !l.plan.IsFlush() {
-		l.period = l.ticks(l.plan.Period)
+	if !a.plan.IsFlush() {
+		a.period = a.ticks(a.plan.Period)
 	}
 }
 
 // linked returns the pairs of devices that send messages to each other.
-func (l *layout) linked() (all [][2]int) {
-	for _, ends := range l.joined() {
-		for _, x := range l.plan.Stages[ends[0]].Devices {
-			for _, y := range l.plan.Stages[ends[1]].Devices {
+func (a *arranger) linked() (all [][2]int) {
+	for _, ends := range a.joined() {
+		for _, x := range a.plan.Stages[ends[0]].Devices {
+			for _, y := range a.plan.Stages[ends[1]].Devices {
 				if x != y {
 					all = append(all, [2]int{x, y})
 				}
 			}
 		}
 	}
-	for _, m := range l.plan.Synchronization {
-		if n := l.platform.Devices; m.From != m.To && min(m.From, m.To) >= 0 && max(m.From, m.To) < n {
+	for _, m := range a.plan.Synchronization {
+		if n := a.platform.Devices; m.From != m.To && min(m.From, m.To) >= 0 && max(m.From, m.To) < n {
 			all = append(all, [2]int{m.From, m.To})
 		}
 	}
@@ -200,33 +206,33 @@ func (l *layout) seconds(t ticks) float64 {
 	return x
 }
 
-func (l *layout) misplaced(t *Task) (reason string) {
+func (a *arranger) misplaced(t *Task) (reason string) {
 	switch {
 	case t.Kind < F || t.Kind > CB:
 		return "no such kind"
-	case t.Stage < 0 || t.Stage >= len(l.plan.Stages):
-		return fmt.Sprintf("no such stage, there are 0 to %d", len(l.plan.Stages)-1)
-	case t.To != 0 && !l.hasPortal(t):
+	case t.Stage < 0 || t.Stage >= len(a.plan.Stages):
+		return fmt.Sprintf("no such stage, there are 0 to %d", len(a.plan.Stages)-1)
+	case t.To != 0 && !a.hasPortal(t):
 		return fmt.Sprintf("the plan has no portal from stage %d to stage %d", t.Stage, t.To)
-	case t.Kind.Communication() && t.Stage == len(l.plan.Stages)-1:
+	case t.Kind.Communication() && t.Stage == len(a.plan.Stages)-1:
 		return "the last stage has no boundary after it"
-	case !t.Kind.Communication() && !slices.Contains(l.plan.Stages[t.Stage].Devices, t.Device):
-		return fmt.Sprintf("on device %d, the stage is on %v", t.Device, l.plan.Stages[t.Stage].Devices)
+	case !t.Kind.Communication() && !slices.Contains(a.plan.Stages[t.Stage].Devices, t.Device):
+		return fmt.Sprintf("on device %d, the stage is on %v", t.Device, a.plan.Stages[t.Stage].Devices)
 	}
-	return l.mistimed(t.Start, t.Shift)
+	return a.mistimed(t.Start, t.Shift)
 }
 
 // mistimed says why nothing can start then, for that shift.
-func (l *layout) mistimed(start float64, shift int) (reason string) {
+func (a *arranger) mistimed(start float64, shift int) (reason string) {
 	switch {
 	case !(math.Abs(start) <= math.MaxFloat64):
 		return fmt.Sprintf("starts at %g", start)
 	case start < 0:
 		return fmt.Sprintf("starts at %g s, before 0", start)
-	case l.period == nil && (shift < 0 || shift >= l.repeats):
-		return fmt.Sprintf("microbatches are 0 to %d", l.repeats-1)
-	case l.period != nil && start >= l.plan.Period:
-		return fmt.Sprintf("starts at %g s, outside the period of %g s", start, l.plan.Period)
+	case a.period == nil && (shift < 0 || shift >= a.repeats):
+		return fmt.Sprintf("microbatches are 0 to %d", a.repeats-1)
+	case a.period != nil && start >= a.plan.Period:
+		return fmt.Sprintf("starts at %g s, outside the period of %g s", start, a.plan.Period)
 	case shift > maxShift || shift < -maxShift:
 		return fmt.Sprintf("a shift of more than %d cannot be meant", maxShift)
 	}
@@ -234,13 +240,13 @@ func (l *layout) mistimed(start float64, shift int) (reason string) {
 }
 
 // timed sets which minibatch a job is for, and when it starts for the one of that number.
-func (l *layout) timed(j *job, start float64, shift int) {
-	j.residue, j.start = shift, l.ticks(start)
-	if l.period != nil {
-		j.residue = modulus(shift, l.repeats)
+func (a *arranger) timed(j *job, start float64, shift int) {
+	j.residue, j.start = shift, a.ticks(start)
+	if a.period != nil {
+		j.residue = modulus(shift, a.repeats)
 		periods := big.NewInt(int64(j.residue - shift)) // a multiple of R
-		periods.Div(periods, big.NewInt(int64(l.repeats)))
-		j.start.Add(j.start, periods.Mul(periods, l.period))
+		periods.Div(periods, big.NewInt(int64(a.repeats)))
+		j.start.Add(j.start, periods.Mul(periods, a.period))
 	}
 }
 
@@ -250,12 +256,12 @@ func brings(x, y *job) bool {
 }
 
 // complete: no F, B or W is missing.
-func (l *layout) complete() {
-	for s := range l.plan.Stages {
-		for _, kind := range l.kinds(s) {
-			for r := range l.repeats {
-				if l.at[place{kind, s, r}] == nil {
-					l.broken.add(RuleOnce, None, None, "%v of stage %d is missing for %s %d", kind, s, l.word(), r)
+func (a *arranger) complete() {
+	for s := range a.plan.Stages {
+		for _, kind := range a.kinds(s) {
+			for r := range a.repeats {
+				if a.at[place{kind, s, r}] == nil {
+					a.broken.add(RuleOnce, None, None, "%v of stage %d is missing for %s %d", kind, s, a.word(), r)
 					break // one is enough: R may be a large number
 				}
 			}
@@ -264,83 +270,83 @@ func (l *layout) complete() {
 }
 
 // kinds returns what a device does for a stage.
-func (l *layout) kinds(s int) []Kind {
-	if l.split[s] {
+func (a *arranger) kinds(s int) []Kind {
+	if a.split[s] {
 		return []Kind{F, B, W}
 	}
 	return []Kind{F, B}
 }
 
 // replicas: a minibatch stays on one device of its stage.
-func (l *layout) replicas() {
-	for _, j := range l.jobs {
+func (a *arranger) replicas() {
+	for _, j := range a.jobs {
 		if j.kind.Communication() {
 			continue
 		}
-		if f := l.at[place{F, j.stage, j.residue}]; f.device != j.device {
-			l.broken.add(RuleReplica, j.task, f.task, "%s runs on device %d, its forward, %s, on %d", l.name(j), j.device, l.name(f), f.device)
+		if f := a.at[place{F, j.stage, j.residue}]; f.device != j.device {
+			a.broken.add(RuleReplica, j.task, f.task, "%s runs on device %d, its forward, %s, on %d", a.name(j), j.device, a.name(f), f.device)
 		}
 	}
 }
 
 // boundaries: communications join two devices that have a link, and none that takes time is missing.
-func (l *layout) boundaries() {
-	for s := range len(l.plan.Stages) - 1 {
-		last := l.plan.Stages[s].Last
-		for r := range l.repeats {
-			x, y := l.at[place{F, s, r}].device, l.at[place{F, s + 1, r}].device
-			passing := l.passing(s)
-			l.boundary(l.at[place{CF, s, r}], gate{CF, s, s + 1, r}, x, y, l.chain.Activation(last)-passing)
-			l.boundary(l.at[place{CB, s, r}], gate{CB, s, s + 1, r}, y, x, l.chain.Gradient(last)-passing)
+func (a *arranger) boundaries() {
+	for s := range len(a.plan.Stages) - 1 {
+		last := a.plan.Stages[s].Last
+		for r := range a.repeats {
+			x, y := a.at[place{F, s, r}].device, a.at[place{F, s + 1, r}].device
+			passing := a.passing(s)
+			a.boundary(a.at[place{CF, s, r}], gate{CF, s, s + 1, r}, x, y, a.chain.Activation(last)-passing)
+			a.boundary(a.at[place{CB, s, r}], gate{CB, s, s + 1, r}, y, x, a.chain.Gradient(last)-passing)
 		}
 	}
-	for _, p := range l.plan.Portals {
-		for r := range l.repeats {
-			x, y := l.at[place{F, p.From, r}].device, l.at[place{F, p.To, r}].device
+	for _, p := range a.plan.Portals {
+		for r := range a.repeats {
+			x, y := a.at[place{F, p.From, r}].device, a.at[place{F, p.To, r}].device
 			forward, backward := gate{CF, p.From, p.To, r}, gate{CB, p.From, p.To, r}
-			l.boundary(l.gates[forward], forward, x, y, p.Bytes)
-			l.boundary(l.gates[backward], backward, y, x, p.Bytes)
+			a.boundary(a.gates[forward], forward, x, y, p.Bytes)
+			a.boundary(a.gates[backward], backward, y, x, p.Bytes)
 		}
 	}
 }
 
 // boundary measures a communication between two stages, or refuses that it is there or missing.
-func (l *layout) boundary(j *job, at gate, from, to int, bytes int64) {
+func (a *arranger) boundary(j *job, at gate, from, to int, bytes int64) {
 	if from == to {
 		if j != nil {
-			l.broken.add(RuleBoundary, j.task, None, "%s: both stages are on device %d", l.name(j), from)
+			a.broken.add(RuleBoundary, j.task, None, "%s: both stages are on device %d", a.name(j), from)
 		}
 		return
 	}
-	beta := l.platform.Beta(from, to)
+	beta := a.platform.Beta(from, to)
 	if beta == 0 {
-		l.broken.add(RuleBoundary, None, None, "stages %d and %d are on devices %d and %d, which no link joins", at.from, at.to, min(from, to), max(from, to))
+		a.broken.add(RuleBoundary, None, None, "stages %d and %d are on devices %d and %d, which no link joins", at.from, at.to, min(from, to), max(from, to))
 		return
 	}
-	length := l.message(bytes, beta)
+	length := a.message(bytes, beta)
 	if j == nil {
 		switch portal := at.to > at.from+1; {
 		case portal:
-			l.broken.add(RuleOnce, None, None, "%v of the portal from stage %d to stage %d is missing for %s %d", at.kind, at.from, at.to, l.word(), at.residue)
+			a.broken.add(RuleOnce, None, None, "%v of the portal from stage %d to stage %d is missing for %s %d", at.kind, at.from, at.to, a.word(), at.residue)
 		case length.Sign() > 0:
-			l.broken.add(RuleOnce, None, None, "%v of stage %d is missing for %s %d", at.kind, at.from, l.word(), at.residue)
+			a.broken.add(RuleOnce, None, None, "%v of stage %d is missing for %s %d", at.kind, at.from, a.word(), at.residue)
 		}
 		return
 	}
 	if j.device != NoDevice && j.device != from && j.device != to {
-		l.broken.add(RuleBoundary, j.task, None, "%s: on device %d, its ends are %d and %d", l.name(j), j.device, min(from, to), max(from, to))
+		a.broken.add(RuleBoundary, j.task, None, "%s: on device %d, its ends are %d and %d", a.name(j), j.device, min(from, to), max(from, to))
 	}
 	j.from, j.to, j.length = from, to, length
 }
 
 // message returns the time of bytes over a link.
-func (l *layout) message(bytes int64, beta float64) ticks {
+func (a *arranger) message(bytes int64, beta float64) ticks {
 	if math.IsInf(beta, 1) {
 		return new(big.Int)
 	}
 	seconds := exact(beta)
 	seconds.Quo(new(big.Rat).SetInt64(bytes), seconds)
-	return l.scaled(seconds)
+	return a.scaled(seconds)
 }
 
 // crosses reports whether the boundary after stage s joins two devices for a residue.
@@ -392,24 +398,24 @@ type gate struct {
 }
 
 // put books a job, unless there is one like it, which it returns.
-func (l *layout) put(j *job) (first *job) {
+func (a *arranger) put(j *job) (first *job) {
 	if j.far > 0 {
 		at := gate{j.kind, j.stage, j.far, j.residue}
-		if first = l.gates[at]; first == nil {
-			l.gates[at] = j
+		if first = a.gates[at]; first == nil {
+			a.gates[at] = j
 		}
 		return first
 	}
 	at := place{j.kind, j.stage, j.residue}
-	if first = l.at[at]; first == nil {
-		l.at[at] = j
+	if first = a.at[at]; first == nil {
+		a.at[at] = j
 	}
 	return first
 }
 
 // hasPortal reports whether a task is a communication of one of the plan's portals.
-func (l *layout) hasPortal(t *Task) bool {
-	return t.Kind.Communication() && slices.ContainsFunc(l.plan.Portals, func(p Portal) bool { return p.From == t.Stage && p.To == t.To })
+func (a *arranger) hasPortal(t *Task) bool {
+	return t.Kind.Communication() && slices.ContainsFunc(a.plan.Portals, func(p Portal) bool { return p.From == t.Stage && p.To == t.To })
 }
 
 // stageCosts are those of a stage with ops: of its minibatches, or microbatches, and of the last one.
@@ -466,11 +472,11 @@ func passing(portals []Portal, s int) (bytes int64) {
 }
 
 // joined returns the pairs of stages between which there are messages.
-func (l *layout) joined() (all [][2]int) {
-	for s := range len(l.plan.Stages) - 1 {
+func (a *arranger) joined() (all [][2]int) {
+	for s := range len(a.plan.Stages) - 1 {
 		all = append(all, [2]int{s, s + 1})
 	}
-	for _, p := range l.plan.Portals {
+	for _, p := range a.plan.Portals {
 		all = append(all, [2]int{p.From, p.To})
 	}
 	return all

@@ -18,11 +18,12 @@ func (k *check) memory(r *Report) {
 	for _, stays := range k.stays(costs) {
 		peaks = append(peaks, highest(stays, k.period, len(k.plan.Stages)))
 	}
-	r.NCA = k.nca(peaks)
+	count := account{k.layout}
+	r.NCA = count.nca(peaks)
 	for d, peak := range peaks {
-		weights, buffers := k.static(costs, d, peak.live, r.NCA[0])
+		weights, buffers := count.static(costs, d, peak.live, r.NCA[0])
 		r.PerDevicePeak[d], r.PerDeviceWeights[d], r.PerDeviceBuffers[d] = total(weights, buffers, peak), ceil(weights), buffers
-		if !k.runsOps(d) {
+		if !count.runsOps(d) {
 			k.fits(d, r, peak.task)
 		}
 	}
@@ -30,13 +31,13 @@ func (k *check) memory(r *Report) {
 }
 
 // runsOps reports whether the stage of a device has ops.
-func (l *layout) runsOps(d int) bool {
-	return slices.ContainsFunc(l.plan.Stages, func(st Stage) bool { return st.hasOps() && slices.Contains(st.Devices, d) })
+func (c account) runsOps(d int) bool {
+	return slices.ContainsFunc(c.plan.Stages, func(st Stage) bool { return st.hasOps() && slices.Contains(st.Devices, d) })
 }
 
 // nca returns, for every stage, the most live minibatches on one of its devices.
-func (l *layout) nca(peaks []*peak) []int {
-	nca := make([]int, len(l.plan.Stages))
+func (c account) nca(peaks []*peak) []int {
+	nca := make([]int, len(c.plan.Stages))
 	for _, p := range peaks {
 		for s, live := range p.live {
 			nca[s] = max(nca[s], live)
@@ -47,14 +48,14 @@ func (l *layout) nca(peaks []*peak) []int {
 
 // static returns what is on a device throughout: the copies of the weights of its stages, which may depend on how many
 // minibatches are live in them or in the first stage, the optimizer's state, the buffers, and blocks for gradients of other replicas.
-func (l *layout) static(costs *Costs, d int, live []int, first int) (weights *big.Rat, buffers int64) {
+func (c account) static(costs *Costs, d int, live []int, first int) (weights *big.Rat, buffers int64) {
 	weights = new(big.Rat)
-	for s, st := range l.plan.Stages {
+	for s, st := range c.plan.Stages {
 		if slices.Contains(st.Devices, d) {
 			bytes := costs.Weights(st.First, st.Last)
-			weights.Add(weights, times(l.copies(s, live[s], first), bytes))
-			weights.Add(weights, times(l.plan.OptimizerCopies, l.owned(s, d, bytes)))
-			buffers += l.buffers(costs, s, d) + l.receives(s, d)
+			weights.Add(weights, times(c.copies(s, live[s], first), bytes))
+			weights.Add(weights, times(c.plan.OptimizerCopies, c.owned(s, d, bytes)))
+			buffers += c.buffers(costs, s, d) + c.receives(s, d)
 		}
 	}
 	return weights, buffers
@@ -82,11 +83,11 @@ func (k *check) fits(d int, r *Report, task int) {
 
 // copies returns the copies of the weights of a stage on a device where so many minibatches are live, and so many in the first
 // stage: with vertical_sync all stages keep the versions that those see.
-func (l *layout) copies(s, live, first int) float64 {
-	said := l.plan.WeightCopies
+func (c account) copies(s, live, first int) float64 {
+	said := c.plan.WeightCopies
 	switch len(said) {
 	case 0:
-		n, ok := l.plan.Versions.Copies(live)
+		n, ok := c.plan.Versions.Copies(live)
 		if !ok {
 			n, _ = Stash.Copies(first)
 		}
@@ -99,24 +100,24 @@ func (l *layout) copies(s, live, first int) float64 {
 
 // buffers returns the bytes of the buffers of a stage on a device: a and δ of each of its boundaries, and what passes each
 // of its portals, that leaves the device for some minibatch (thesis, assumption 5).
-func (l *layout) buffers(costs *Costs, s, d int) (bytes int64) {
-	if l.platform.NoBuffers {
+func (c account) buffers(costs *Costs, s, d int) (bytes int64) {
+	if c.platform.NoBuffers {
 		return 0
 	}
 	for _, boundary := range []int{s - 1, s} {
-		if boundary < 0 || boundary+1 >= len(l.plan.Stages) {
+		if boundary < 0 || boundary+1 >= len(c.plan.Stages) {
 			continue
 		}
-		for r := range l.repeats {
-			if l.crosses(boundary, r) && l.at[place{F, s, r}].device == d {
-				bytes += costs.Boundary(l.plan.Stages[boundary].Last) - 2*l.passing(boundary)
+		for r := range c.repeats {
+			if c.crosses(boundary, r) && c.at[place{F, s, r}].device == d {
+				bytes += costs.Boundary(c.plan.Stages[boundary].Last) - 2*c.passing(boundary)
 				break
 			}
 		}
 	}
-	for _, p := range l.plan.Portals {
-		for r := range l.repeats {
-			x, y := l.at[place{F, p.From, r}].device, l.at[place{F, p.To, r}].device
+	for _, p := range c.plan.Portals {
+		for r := range c.repeats {
+			x, y := c.at[place{F, p.From, r}].device, c.at[place{F, p.To, r}].device
 			if x != y && (p.From == s && x == d || p.To == s && y == d) {
 				bytes += 2 * p.Bytes
 				break

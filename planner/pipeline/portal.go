@@ -7,24 +7,24 @@ import (
 )
 
 // portals checks the portals: each passes a stage, there is one for two stages, and what passes a boundary is part of its activation.
-func (l *layout) portals() {
-	n := len(l.plan.Stages)
-	for i, p := range l.plan.Portals {
+func (a *arranger) portals() {
+	n := len(a.plan.Stages)
+	for i, p := range a.plan.Portals {
 		switch {
 		case p.From < 0 || p.To >= n || p.To < p.From+2:
-			l.broken.stage("portal %d goes from stage %d to stage %d of %d: it must pass a stage", i, p.From, p.To, n)
+			a.broken.stage("portal %d goes from stage %d to stage %d of %d: it must pass a stage", i, p.From, p.To, n)
 			return
 		case p.Bytes < 1:
-			l.broken.stage("portal %d carries %d bytes", i, p.Bytes)
-		case slices.ContainsFunc(l.plan.Portals[:i], func(q Portal) bool { return q.From == p.From && q.To == p.To }):
-			l.broken.stage("portal %d: a second one from stage %d to stage %d", i, p.From, p.To)
+			a.broken.stage("portal %d carries %d bytes", i, p.Bytes)
+		case slices.ContainsFunc(a.plan.Portals[:i], func(q Portal) bool { return q.From == p.From && q.To == p.To }):
+			a.broken.stage("portal %d: a second one from stage %d to stage %d", i, p.From, p.To)
 		}
 	}
 	for s := range n - 1 {
-		last := l.plan.Stages[s].Last
-		for _, bytes := range []int64{l.chain.Activation(last), l.chain.Gradient(last)} {
-			if passing := l.passing(s); passing > bytes {
-				l.broken.stage("portals let %d bytes pass the boundary behind stage %d, whose message has %d", passing, s, bytes)
+		last := a.plan.Stages[s].Last
+		for _, bytes := range []int64{a.chain.Activation(last), a.chain.Gradient(last)} {
+			if passing := a.passing(s); passing > bytes {
+				a.broken.stage("portals let %d bytes pass the boundary behind stage %d, whose message has %d", passing, s, bytes)
 				return
 			}
 		}
@@ -50,9 +50,9 @@ func (l *layout) held(costs *Costs, s int) int64 {
 // inside returns the chain as the ops of a stage have it, and the bytes of a minibatch's skips that lie beside them from its forward to
 // its backward. Activations of a stage that a portal passes do not have what passes; the input of one that a portal ends at comes
 // without it, so that it does not go to the host with the input.
-func (l *layout) inside(s int) (own *chain.Chain, beside int64) {
+func (a *arranger) inside(s int) (own *chain.Chain, beside int64) {
 	passed, brought := int64(0), int64(0)
-	for _, p := range l.plan.Portals {
+	for _, p := range a.plan.Portals {
 		switch {
 		case p.From < s && s < p.To:
 			passed += p.Bytes
@@ -61,9 +61,9 @@ func (l *layout) inside(s int) (own *chain.Chain, beside int64) {
 		}
 	}
 	if passed+brought == 0 {
-		return l.chain, 0
+		return a.chain, 0
 	}
-	own, st := new(*l.chain), l.plan.Stages[s]
+	own, st := new(*a.chain), a.plan.Stages[s]
 	own.Layers = slices.Clone(own.Layers)
 	without(own, st.First-1, passed+brought)
 	for i := st.First; i <= st.Last; i++ {

@@ -13,12 +13,12 @@ type arrivals struct {
 // sends some there are two blocks, so that one is added up while the next one comes, or one where a round has one message alone. Parts
 // are added up in the order of the devices: there are as many blocks as parts are there at one time, from the start of a message
 // until all others of the part have come and the owner has made its own. A block has the bytes of the largest message.
-func (l *layout) receives(s, d int) (bytes int64) {
-	if l.platform.NoBuffers {
+func (c account) receives(s, d int) (bytes int64) {
+	if c.platform.NoBuffers {
 		return 0
 	}
 	from := map[int]*arrivals{}
-	for _, x := range l.sums {
+	for _, x := range c.sums {
 		for _, j := range x.reduces {
 			if x.stage != s || j == nil || j.to != d {
 				continue
@@ -28,10 +28,10 @@ func (l *layout) receives(s, d int) (bytes int64) {
 				a = &arrivals{rounds: map[int]int{}}
 				from[j.from] = a
 			}
-			a.largest = max(a.largest, PartBytes(weights(l.chain, x.first, x.last), x.part, len(x.line)))
+			a.largest = max(a.largest, PartBytes(weights(c.chain, x.first, x.last), x.part, len(x.line)))
 			a.rounds[x.round[0]]++
 			if x.part > 0 {
-				a.stays = append(a.stays, l.unowned(x, j))
+				a.stays = append(a.stays, c.unowned(x, j))
 			}
 		}
 	}
@@ -46,7 +46,7 @@ func (l *layout) receives(s, d int) (bytes int64) {
 }
 
 // unowned returns when gradients of a part are there that are not yet added up.
-func (l *layout) unowned(x *sum, j *job) stay {
+func (c account) unowned(x *sum, j *job) stay {
 	to := new(big.Int).Set(j.end())
 	later := func(at ticks) {
 		if less(to, at) {
@@ -59,9 +59,9 @@ func (l *layout) unowned(x *sum, j *job) stay {
 		}
 	}
 	for _, r := range x.round {
-		if b := l.leaves(x.stage, r); b.device == j.to {
-			later(sub(b.end(), l.after(b, x.first)))
+		if b := c.leaves(x.stage, r); b.device == j.to {
+			later(sub(b.end(), c.after(b, x.first)))
 		}
 	}
-	return stay{hold{1, None, j.task}, j.start, before(j.start, to, new(big.Int).Div(l.span(), tolerance))}
+	return stay{hold{1, None, j.task}, j.start, before(j.start, to, new(big.Int).Div(c.span(), tolerance))}
 }

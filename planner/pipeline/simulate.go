@@ -328,9 +328,9 @@ func (s *simulation) peaks() []int64 {
 	for d := range s.platform.Devices {
 		tops = append(tops, climb(newLevel(len(s.plan.Stages)), sorted(edges[d], cmp.Compare[float64])))
 	}
-	out := make([]int64, len(tops))
+	out, count := make([]int64, len(tops)), account{s.layout}
 	for d, top := range tops {
-		weights, buffers := s.static(costs, d, top.live, s.nca(tops)[0])
+		weights, buffers := count.static(costs, d, top.live, count.nca(tops)[0])
 		out[d] = total(weights, buffers, top)
 	}
 	return out

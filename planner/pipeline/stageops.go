@@ -10,21 +10,21 @@ import (
 )
 
 // measureOps measures the stages that have ops. Each has its devices for itself, and its backward is one task.
-func (l *layout) measureOps() {
-	l.ops = make([]*stageCosts, len(l.plan.Stages))
-	for s, st := range l.plan.Stages {
+func (a *arranger) measureOps() {
+	a.ops = make([]*stageCosts, len(a.plan.Stages))
+	for s, st := range a.plan.Stages {
 		if !st.hasOps() {
 			continue
 		}
 		var err error
-		l.ops[s], err = l.opsOf(s)
+		a.ops[s], err = a.opsOf(s)
 		switch {
 		case err != nil:
-			l.unfit = fmt.Errorf("stage %d: %w", s, err)
-		case l.split[s]:
-			l.unfit = fmt.Errorf("%w: stage %d has ops and W tasks: its backward cannot be split", ErrOps, s)
-		case l.shared(s):
-			l.unfit = fmt.Errorf("%w: stage %d has ops, so it must have its devices for itself", ErrOps, s)
+			a.unfit = fmt.Errorf("stage %d: %w", s, err)
+		case a.split[s]:
+			a.unfit = fmt.Errorf("%w: stage %d has ops and W tasks: its backward cannot be split", ErrOps, s)
+		case a.shared(s):
+			a.unfit = fmt.Errorf("%w: stage %d has ops, so it must have its devices for itself", ErrOps, s)
 		default:
 			continue
 		}
@@ -33,19 +33,19 @@ func (l *layout) measureOps() {
 }
 
 // opsOf measures a stage with ops.
-func (l *layout) opsOf(s int) (*stageCosts, error) {
-	st := l.plan.Stages[s]
+func (a *arranger) opsOf(s int) (*stageCosts, error) {
+	st := a.plan.Stages[s]
 	switch {
-	case len(st.LastOps) > 0 && !l.plan.IsFlush():
-		return nil, fmt.Errorf("%w: field \"last_ops\" is for plans with a flush, \"weight_versions\" is %q", ErrOps, l.plan.Versions)
+	case len(st.LastOps) > 0 && !a.plan.IsFlush():
+		return nil, fmt.Errorf("%w: field \"last_ops\" is for plans with a flush, \"weight_versions\" is %q", ErrOps, a.plan.Versions)
 	case len(st.Ops) == 0:
 		return nil, fmt.Errorf("%w: it has \"last_ops\" without \"ops\" for the other microbatches", ErrOps)
 	}
-	each, err := l.measureIn(s, st.Ops)
+	each, err := a.measureIn(s, st.Ops)
 	if err != nil || len(st.LastOps) == 0 {
 		return &stageCosts{each, each}, err
 	}
-	last, err := l.measureIn(s, st.LastOps)
+	last, err := a.measureIn(s, st.LastOps)
 	if err != nil {
 		return nil, fmt.Errorf("last_ops: %w", err)
 	}
@@ -54,15 +54,15 @@ func (l *layout) opsOf(s int) (*stageCosts, error) {
 
 // measureIn is MeasureStage for a stage of the plan: transfers need a period of one minibatch, and only with a flush does a backward
 // start before its gradient is there.
-func (l *layout) measureIn(s int, ops schedule.Sequence) (*StageCost, error) {
-	own, beside := l.inside(s)
-	k, err := MeasureStage(own, l.plan.Stages[s], ops)
+func (a *arranger) measureIn(s int, ops schedule.Sequence) (*StageCost, error) {
+	own, beside := a.inside(s)
+	k, err := MeasureStage(own, a.plan.Stages[s], ops)
 	switch {
 	case err != nil:
 		return nil, err
-	case k.Moves() > 0 && (l.plan.IsFlush() || l.repeats != 1):
+	case k.Moves() > 0 && (a.plan.IsFlush() || a.repeats != 1):
 		return nil, fmt.Errorf("%w: it offloads: that is for periodic plans with one minibatch a period", ErrOps)
-	case !l.plan.IsFlush():
+	case !a.plan.IsFlush():
 		k.Early = 0
 	}
 	k.keep(beside)
@@ -70,9 +70,9 @@ func (l *layout) measureIn(s int, ops schedule.Sequence) (*StageCost, error) {
 }
 
 // shared reports whether a device of a stage has another stage.
-func (l *layout) shared(stage int) bool {
-	for s, st := range l.plan.Stages {
-		if s != stage && slices.ContainsFunc(st.Devices, func(d int) bool { return slices.Contains(l.plan.Stages[stage].Devices, d) }) {
+func (a *arranger) shared(stage int) bool {
+	for s, st := range a.plan.Stages {
+		if s != stage && slices.ContainsFunc(st.Devices, func(d int) bool { return slices.Contains(a.plan.Stages[stage].Devices, d) }) {
 			return true
 		}
 	}
@@ -187,57 +187,57 @@ func (k *check) fullest(s, d int) (most int64, at int) {
 	return most, at
 }
 
-func (l *layout) job(i int, t *Task) *job {
+func (a *arranger) job(i int, t *Task) *job {
 	j := &job{task: i, kind: t.Kind, stage: t.Stage, far: t.To, device: t.Device, early: new(big.Int)}
-	l.timed(j, t.Start, t.Shift)
+	a.timed(j, t.Start, t.Shift)
 	if t.Kind.Communication() {
 		return j
 	}
-	if x := l.timing(j); x != nil {
-		j.length, j.early = l.ticks(x.Length), l.ticks(x.Early)
+	if x := a.timing(j); x != nil {
+		j.length, j.early = a.ticks(x.Length), a.ticks(x.Early)
 	} else {
-		j.length = l.compute(t.Kind, t.Stage)
+		j.length = a.compute(t.Kind, t.Stage)
 	}
 	return j
 }
 
 // compute returns the duration of F, B or W of a stage.
-func (l *layout) compute(kind Kind, s int) ticks {
+func (a *arranger) compute(kind Kind, s int) ticks {
 	at := place{kind: kind, stage: s}
-	if sum, ok := l.lengths[at]; ok {
+	if sum, ok := a.lengths[at]; ok {
 		return sum
 	}
 	sum := new(big.Int)
-	for i := l.plan.Stages[s].First; i <= l.plan.Stages[s].Last; i++ {
-		layer := l.chain.Layer(i)
+	for i := a.plan.Stages[s].First; i <= a.plan.Stages[s].Last; i++ {
+		layer := a.chain.Layer(i)
 		switch {
 		case kind == F:
-			sum.Add(sum, l.ticks(layer.ForwardS))
+			sum.Add(sum, a.ticks(layer.ForwardS))
 		case kind == W:
-			sum.Add(sum, l.ticks(*layer.BackwardWeightS))
-		case l.split[s]:
-			sum.Add(sum, l.ticks(*layer.BackwardInputS))
+			sum.Add(sum, a.ticks(*layer.BackwardWeightS))
+		case a.split[s]:
+			sum.Add(sum, a.ticks(*layer.BackwardInputS))
 		default:
-			sum.Add(sum, l.ticks(layer.BackwardS))
+			sum.Add(sum, a.ticks(layer.BackwardS))
 		}
 	}
-	l.lengths[at] = sum
+	a.lengths[at] = sum
 	return sum
 }
 
 // tasks: each is one that its stage has, where and when it can be.
-func (l *layout) tasks() {
-	for i := range l.plan.Tasks {
-		t := &l.plan.Tasks[i]
-		if reason := l.misplaced(t); reason != "" {
-			l.broken.add(RuleTasks, i, None, "task %d, %v: %s", i, t, reason)
+func (a *arranger) tasks() {
+	for i := range a.plan.Tasks {
+		t := &a.plan.Tasks[i]
+		if reason := a.misplaced(t); reason != "" {
+			a.broken.add(RuleTasks, i, None, "task %d, %v: %s", i, t, reason)
 			continue
 		}
-		j := l.job(i, t)
-		if first := l.put(j); first != nil {
-			l.broken.add(RuleOnce, i, first.task, "task %d, %v: a second one for %s %d, after task %d", i, t, l.word(), j.residue, first.task)
+		j := a.job(i, t)
+		if first := a.put(j); first != nil {
+			a.broken.add(RuleOnce, i, first.task, "task %d, %v: a second one for %s %d, after task %d", i, t, a.word(), j.residue, first.task)
 			continue
 		}
-		l.jobs = append(l.jobs, j)
+		a.jobs = append(a.jobs, j)
 	}
 }

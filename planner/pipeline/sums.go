@@ -40,44 +40,44 @@ func rounds(repeats, size int) (all [][]int) {
 }
 
 // synchronizations: if there are messages between replicas, they are those that add up the gradients of every stage in every round.
-func (l *layout) synchronizations() {
-	all := l.replicatedStages()
-	if l.sharded() {
-		l.divided = all
-	} else if len(l.plan.Synchronization) == 0 {
+func (a *arranger) synchronizations() {
+	all := a.replicatedStages()
+	if a.sharded() {
+		a.divided = all
+	} else if len(a.plan.Synchronization) == 0 {
 		return
 	}
 	sums := map[bucketOf]*sum{}
-	for i := range l.plan.Synchronization {
-		m := &l.plan.Synchronization[i]
-		j := &job{task: len(l.plan.Tasks) + i, bucket: m, owner: None, stage: m.Stage, from: m.From, to: m.To, early: new(big.Int)}
-		if reason := l.misdirected(m, all); reason != "" {
-			l.broken.add(RuleSynchronization, j.task, None, "%s: %s", l.name(j), reason)
+	for i := range a.plan.Synchronization {
+		m := &a.plan.Synchronization[i]
+		j := &job{task: len(a.plan.Tasks) + i, bucket: m, owner: None, stage: m.Stage, from: m.From, to: m.To, early: new(big.Int)}
+		if reason := a.misdirected(m, all); reason != "" {
+			a.broken.add(RuleSynchronization, j.task, None, "%s: %s", a.name(j), reason)
 			continue
 		}
-		l.timed(j, m.Start, m.Shift)
+		a.timed(j, m.Start, m.Shift)
 		at := bucketOf{m.Stage, j.residue, m.First, m.Last, m.Part}
 		if sums[at] == nil {
 			sums[at] = stageOf(all, m.Stage).sum(at)
-			l.sums = append(l.sums, sums[at])
+			a.sums = append(a.sums, sums[at])
 		}
 		line := sums[at].line
 		if m.Part > 0 {
 			j.owner = line[m.Part-1]
 		}
-		j.length = l.message(PartBytes(weights(l.chain, m.First, m.Last), m.Part, len(line)), l.platform.Beta(m.From, m.To))
+		j.length = a.message(PartBytes(weights(a.chain, m.First, m.Last), m.Part, len(line)), a.platform.Beta(m.From, m.To))
 		if first := sums[at].put(j); first != nil {
-			l.broken.add(RuleSynchronization, j.task, first.task, "%s: a second one for %s %d, after %s: leave one out", l.name(j), l.word(), j.residue, l.name(first))
+			a.broken.add(RuleSynchronization, j.task, first.task, "%s: a second one for %s %d, after %s: leave one out", a.name(j), a.word(), j.residue, a.name(first))
 			continue
 		}
-		l.jobs = append(l.jobs, j)
+		a.jobs = append(a.jobs, j)
 	}
-	if len(l.broken) == 0 {
-		slices.SortFunc(l.sums, func(a, b *sum) int {
-			return cmp.Or(a.stage-b.stage, a.round[0]-b.round[0], a.first-b.first, a.last-b.last, a.part-b.part)
+	if len(a.broken) == 0 {
+		slices.SortFunc(a.sums, func(x, y *sum) int {
+			return cmp.Or(x.stage-y.stage, x.round[0]-y.round[0], x.first-y.first, x.last-y.last, x.part-y.part)
 		})
 		for i := range all {
-			l.addedUp(&all[i])
+			a.addedUp(&all[i])
 		}
 	}
 }
@@ -142,7 +142,7 @@ func weights(c *chain.Chain, first, last int) (bytes int64) {
 }
 
 // misdirected says why there is no such message.
-func (l *layout) misdirected(m *Synchronization, all []replicatedStage) (reason string) {
+func (a *arranger) misdirected(m *Synchronization, all []replicatedStage) (reason string) {
 	if m.Kind < Reduce || m.Kind > Gather {
 		return "no such kind"
 	}
@@ -150,20 +150,20 @@ func (l *layout) misdirected(m *Synchronization, all []replicatedStage) (reason 
 	if x == nil {
 		return fmt.Sprintf("field \"stage\" is %d: stages with weights on several devices that work are %v", m.Stage, stagesOf(all))
 	}
-	st := l.plan.Stages[m.Stage]
+	st := a.plan.Stages[m.Stage]
 	switch {
 	case m.First < st.First || m.Last > st.Last || m.First > m.Last:
 		return fmt.Sprintf("fields \"first_layer\" and \"last_layer\" are %d and %d: the stage has layers %d to %d", m.First, m.Last, st.First, st.Last)
-	case weights(l.chain, m.First, m.Last) == 0:
+	case weights(a.chain, m.First, m.Last) == 0:
 		return fmt.Sprintf("layers %d to %d have no weights: leave it out", m.First, m.Last)
 	}
-	if reason := l.mistimed(m.Start, m.Shift); reason != "" {
+	if reason := a.mistimed(m.Start, m.Shift); reason != "" {
 		return reason
 	}
 	if last := modulus(m.Shift, x.round); last != x.round-1 {
 		return fmt.Sprintf("field \"shift\" is %d: a round of the stage is %d of them and ends with %d", m.Shift, x.round, m.Shift-last+x.round-1)
 	}
-	return l.noWay(m, x.line)
+	return a.noWay(m, x.line)
 }
 
 func stagesOf(all []replicatedStage) (stages []int) {
@@ -174,7 +174,7 @@ func stagesOf(all []replicatedStage) (stages []int) {
 }
 
 // noWay says why no message of that kind goes that way along the line of a stage's devices.
-func (l *layout) noWay(m *Synchronization, line []int) (reason string) {
+func (a *arranger) noWay(m *Synchronization, line []int) (reason string) {
 	from, to, last := slices.Index(line, m.From), slices.Index(line, m.To), len(line)-1
 	switch {
 	case from < 0:
@@ -183,37 +183,37 @@ func (l *layout) noWay(m *Synchronization, line []int) (reason string) {
 		return fmt.Sprintf("field \"to\" is %d: for the stage work devices %v", m.To, line)
 	case from == to:
 		return fmt.Sprintf("fields \"from\" and \"to\" are both %d", m.To)
-	case l.misowned(m, line) != "":
-		return l.misowned(m, line)
+	case a.misowned(m, line) != "":
+		return a.misowned(m, line)
 	case m.Part == 0 && m.Kind == Reduce && to != from+1:
 		return fmt.Sprintf("field \"to\" is %d: sums pass devices %v in this order", m.To, line)
 	case m.Part == 0 && m.Kind == Gather && to == last:
 		return fmt.Sprintf("field \"to\" is %d: the last of devices %v has the sum already", m.To, line)
-	case l.platform.Beta(m.From, m.To) == 0:
+	case a.platform.Beta(m.From, m.To) == 0:
 		return fmt.Sprintf("no link joins devices %d and %d", m.From, m.To)
 	}
 	return ""
 }
 
 // addedUp: in each round, buckets have all weights of the stage once, and every device gets the sum of each.
-func (l *layout) addedUp(x *replicatedStage) {
-	for _, round := range rounds(l.repeats, x.round) {
-		r, next := round[x.round-1], l.plan.Stages[x.stage].First
-		for bucket := range slices.Chunk(l.sumsOf(x.stage, round), l.parts(x)) {
+func (a *arranger) addedUp(x *replicatedStage) {
+	for _, round := range rounds(a.repeats, x.round) {
+		r, next := round[x.round-1], a.plan.Stages[x.stage].First
+		for bucket := range slices.Chunk(a.sumsOf(x.stage, round), a.parts(x)) {
 			y := bucket[0]
 			switch {
-			case !l.whole(x, bucket):
-				l.unsummed(None, "stage %d for %s %d: a part of layers %d to %d is missing, or in two buckets that overlap", x.stage, l.word(), r, y.first, y.last)
+			case !a.whole(x, bucket):
+				a.unsummed(None, "stage %d for %s %d: a part of layers %d to %d is missing, or in two buckets that overlap", x.stage, a.word(), r, y.first, y.last)
 				return
 			case y.first < next:
-				l.unsummed(None, "stage %d for %s %d: layers %d to %d are in two buckets that overlap", x.stage, l.word(), r, y.first, min(y.last, next-1))
+				a.unsummed(None, "stage %d for %s %d: layers %d to %d are in two buckets that overlap", x.stage, a.word(), r, y.first, min(y.last, next-1))
 				return
-			case !l.covered(x, r, next, y.first-1) || slices.ContainsFunc(bucket, func(y *sum) bool { return !l.sent(y) }):
+			case !a.covered(x, r, next, y.first-1) || slices.ContainsFunc(bucket, func(y *sum) bool { return !a.sent(y) }):
 				return
 			}
 			next = y.last + 1
 		}
-		if !l.covered(x, r, next, l.plan.Stages[x.stage].Last) {
+		if !a.covered(x, r, next, a.plan.Stages[x.stage].Last) {
 			return // one is enough: R may be a large number
 		}
 	}
@@ -229,15 +229,15 @@ func (l *layout) sumsOf(stage int, round []int) []*sum {
 	return l.sums[i:n]
 }
 
-func (l *layout) unsummed(task int, format string, args ...any) {
-	l.broken.add(RuleSynchronization, task, None, format+": give all messages of all rounds of stages with replicas, or none", args...)
+func (a *arranger) unsummed(task int, format string, args ...any) {
+	a.broken.add(RuleSynchronization, task, None, format+": give all messages of all rounds of stages with replicas, or none", args...)
 }
 
 // covered refuses weights between buckets.
-func (l *layout) covered(x *replicatedStage, r, first, last int) bool {
+func (a *arranger) covered(x *replicatedStage, r, first, last int) bool {
 	for i := first; i <= last; i++ {
-		if l.chain.Layer(i).WideWeights() > 0 {
-			l.unsummed(None, "stage %d for %s %d: layer %d (%s) is in no bucket", x.stage, l.word(), r, i, l.chain.Layer(i).Name)
+		if a.chain.Layer(i).WideWeights() > 0 {
+			a.unsummed(None, "stage %d for %s %d: layer %d (%s) is in no bucket", x.stage, a.word(), r, i, a.chain.Layer(i).Name)
 			return false
 		}
 	}
@@ -245,13 +245,13 @@ func (l *layout) covered(x *replicatedStage, r, first, last int) bool {
 }
 
 // sent refuses a sum that does not pass all devices, or does not come to all.
-func (l *layout) sent(y *sum) bool {
+func (a *arranger) sent(y *sum) bool {
 	n, part := y.end(), ""
 	if y.part > 0 {
 		part = fmt.Sprintf("part %d of ", y.part)
 	}
 	missing := func(kind SynchronizationKind, from string, to int) bool {
-		l.unsummed(None, "stage %d for %s %d: no %v of %slayers %d to %d goes from %s to device %d", y.stage, l.word(), y.round[len(y.round)-1], kind, part, y.first, y.last, from, to)
+		a.unsummed(None, "stage %d for %s %d: no %v of %slayers %d to %d goes from %s to device %d", y.stage, a.word(), y.round[len(y.round)-1], kind, part, y.first, y.last, from, to)
 		return false
 	}
 	for i := range y.line {
@@ -268,7 +268,7 @@ func (l *layout) sent(y *sum) bool {
 		at := i
 		for hops := 0; at != n; hops++ {
 			if hops > len(y.line) {
-				l.unsummed(y.gathers[i].task, "%s: the sum never comes to device %d, from where it is sent", l.name(y.gathers[i]), y.gathers[i].from)
+				a.unsummed(y.gathers[i].task, "%s: the sum never comes to device %d, from where it is sent", a.name(y.gathers[i]), y.gathers[i].from)
 				return false
 			}
 			at = slices.Index(y.line, y.gathers[at].from)

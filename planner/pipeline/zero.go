@@ -43,21 +43,21 @@ func (l *layout) parts(x *replicatedStage) int {
 }
 
 // whole reports whether some sums are those of all parts of one bucket.
-func (l *layout) whole(x *replicatedStage, bucket []*sum) bool {
+func (a *arranger) whole(x *replicatedStage, bucket []*sum) bool {
 	for i, y := range bucket {
-		if l.sharded() && y.part != i+1 || y.first != bucket[0].first || y.last != bucket[0].last {
+		if a.sharded() && y.part != i+1 || y.first != bucket[0].first || y.last != bucket[0].last {
 			return false
 		}
 	}
-	return len(bucket) == l.parts(x)
+	return len(bucket) == a.parts(x)
 }
 
 // misowned says why no message carries such a part of a bucket that goes along a line.
-func (l *layout) misowned(m *Synchronization, line []int) (reason string) {
+func (a *arranger) misowned(m *Synchronization, line []int) (reason string) {
 	switch {
-	case !l.sharded() && m.Part != 0:
+	case !a.sharded() && m.Part != 0:
 		return fmt.Sprintf("field \"part\" is %d: only plans with field \"zero\" divide buckets", m.Part)
-	case l.sharded() && (m.Part < 1 || m.Part > len(line)):
+	case a.sharded() && (m.Part < 1 || m.Part > len(line)):
 		return fmt.Sprintf("field \"part\" is %d: with field \"zero\" the %d devices that work for the stage own parts 1 to %d", m.Part, len(line), len(line))
 	case m.Part == 0:
 		return ""
@@ -73,15 +73,15 @@ func (l *layout) misowned(m *Synchronization, line []int) (reason string) {
 }
 
 // owned returns the bytes of the weights of a stage whose optimizer's state a device keeps.
-func (l *layout) owned(s, device int, bytes int64) int64 {
-	x := stageOf(l.divided, s)
+func (c account) owned(s, device int, bytes int64) int64 {
+	x := stageOf(c.divided, s)
 	if x == nil {
 		return bytes
 	}
 	sum, at := int64(0), slices.Index(x.line, device)
-	for _, y := range l.sums {
+	for _, y := range c.sums {
 		if y.stage == s && y.end() == at {
-			sum += PartBytes(weights(l.chain, y.first, y.last), y.part, len(y.line))
+			sum += PartBytes(weights(c.chain, y.first, y.last), y.part, len(y.line))
 		}
 	}
 	return sum

@@ -36,7 +36,7 @@ func ForPlans() (all []pipeline.Strategy) {
 }
 
 // solve finds the plan of a strategy, by the name that it has among all. Errors: those of Request.Validate, pipeline.ErrPlatform,
-// *pipeline.InfeasibleError, those of Solve.
+// *pipeline.InfeasibleError, *HostError, those of Solve.
 func solve(ctx context.Context, name, shown string, r pipeline.Request) (*pipeline.Plan, error) {
 	if err := validate(shown, r); err != nil {
 		return nil, err
@@ -49,6 +49,9 @@ func solve(ctx context.Context, name, shown string, r pipeline.Request) (*pipeli
 			Strategy: shown, Memory: small.Limit, Smallest: small.Smallest, Found: true, Devices: 1,
 			Op: schedule.Op{Kind: small.Op.Kind, Layer: small.Op.Layer}, LayerName: small.Layer,
 		}
+	}
+	if small := (*HostError)(nil); errors.As(err, &small) {
+		return nil, &HostError{Strategy: shown, Limit: small.Limit, Smallest: small.Smallest}
 	}
 	if err != nil {
 		return nil, err

@@ -250,7 +250,7 @@ func TestVerdictBeforeRankZeroHasEntered(t *testing.T) {
 		}
 		other := n.join(ctx, 3, []int{1}, nil)[0].err
 		synctest.Wait() // until the hub has done all that it can without rank 0
-		for rank, err := range []error{w.enterOwn(ctx, own), other} {
+		for rank, err := range []error{(&rendezvous{w}).enterOwn(ctx, own), other} {
 			if e, ok := errors.AsType[*RefusalError](err); !ok || e.Reason != OtherSize {
 				t.Errorf("rank %d: %v, want that it is of another size", rank, err)
 			}

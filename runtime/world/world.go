@@ -36,7 +36,7 @@ type World struct {
 	waiting  map[int]chan [][]byte
 	statuses []string
 	clock    clock
-	inbox    inbox
+	inbox    *inbox
 }
 
 // Rank returns which of the processes this is.
@@ -120,7 +120,7 @@ func (w *World) end(cause error, others func()) {
 	w.ended.Do(func() {
 		others()
 		w.cancel(cause)
-		w.closeInbox(errors.Is(cause, ErrLeft))
+		w.inbox.close(errors.Is(cause, ErrLeft))
 		w.link.finish()
 	})
 }

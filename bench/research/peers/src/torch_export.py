@@ -1,0 +1,293 @@
+"""Models of images and small transformers in PyTorch, exported as .pt2 archives or ONNX files, to compare ours with.
+
+    python3 torch_export.py MODEL OUT [--format pt2] [--steps 3] [--rate R] [--image N] [--batch N] [--small] [--keep]
+
+MODEL is one of torchvision's, with 10 classes, or one of this file: tiny, branches and skips read images, the decoders (sdpa, written,
+module) and the encoder tokens. Draws weights, samples and labels from a seed and takes steps of gradient descent on the same batch. OUT
+is a folder: model.pt2 or model.onnx is the model before the first step, in training mode, as torch.export.save or the classical ONNX
+exporter (dynamo=False) writes it. images.f32 has the images (N,C,H,W), reference.json tokens, labels and losses. Dropout and stochastic
+depth are off: their random numbers are not ours. Where no rate is given, steady chooses one. --small compresses an archive, and leaves out the
+sample inputs and the folders of this machine. --keep keeps a file of the same model that is there already.
+"""
+import argparse
+import copy
+import json
+import pathlib
+import re
+import warnings
+import zipfile
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Tiny(nn.Module):
+    """A stem, a residual block of grouped convolutions, a concatenation and a classifier: most ops in few bytes."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1, bias=False), nn.BatchNorm2d(4, eps=1e-3, momentum=0.2), nn.ReLU(), nn.MaxPool2d(2))
+        self.conv1, self.bn1 = nn.Conv2d(4, 4, 3, 1, 1, groups=2), nn.BatchNorm2d(4)
+        self.narrow = nn.Conv2d(4, 2, 1)
+        self.pool = nn.AvgPool2d(3, 1, 1)
+        self.fc = nn.Sequential(nn.Linear(6 * 16, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 10))
+
+    def forward(self, x):
+        x = self.stem(x)
+        y = F.relu(self.bn1(self.conv1(x)) + x)
+        y = torch.cat([y, self.pool(self.narrow(y))], 1)
+        return self.fc(torch.flatten(y, 1))
+
+
+class Affine(nn.Module):
+    """x W + b, written out."""
+
+    def __init__(self, inner, out):
+        super().__init__()
+        self.w, self.b = nn.Parameter(torch.randn(inner, out)), nn.Parameter(torch.randn(out))
+
+    def forward(self, x):
+        return x @ self.w + self.b
+
+
+class Branches(nn.Module):
+    """Layers joined as DenseNet joins them, shapes computed from the batch, which is open, a mean for a pool."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList([nn.Conv2d(3 + 2 * i, 2, 3, 1, 1) for i in range(4)])
+        self.fc1, self.fc2, self.fc3 = nn.Linear(11, 6, bias=False), Affine(6, 7), nn.Linear(7, 10)
+
+    def forward(self, x):
+        all = [x]
+        for conv in self.convs:
+            all.append(F.relu(conv(torch.cat(all, 1))))
+        x = torch.cat(all, 1).mean([2, 3])
+        return self.fc3(self.fc2(F.relu(self.fc1(x.view(x.size(0), 1 * x.size(1))))))
+
+
+class Skips(nn.Module):
+    """Skips over many convolutions, within others, as in a U-Net."""
+
+    def __init__(self, levels=3, convs=4):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, 1, 1)
+        block = lambda inner: nn.Sequential(*[m for i in range(convs) for m in (nn.Conv2d(inner if i == 0 else 4, 4, 3, 1, 1), nn.ReLU())])
+        self.down, self.up = nn.ModuleList([block(4) for _ in range(levels)]), nn.ModuleList([block(8) for _ in range(levels)])
+        self.fc = nn.Linear(4, 10)
+
+    def forward(self, x):
+        x, skips = self.stem(x), []
+        for block in self.down:
+            x = block(x)
+            skips.append(x)
+        for block in self.up:
+            x = block(torch.cat([x, skips.pop()], 1))
+        return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+class Block(nn.Module):
+    """Attention and an MLP behind norms: heads out of one projection or out of three, attention by PyTorch's function or written out."""
+
+    def __init__(self, width, heads, length, written):
+        super().__init__()
+        self.heads, self.written = heads, written
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv = nn.ModuleList([nn.Linear(width, width, bias=i > 0) for i in range(3)]) if written else nn.Linear(width, 3 * width)
+        self.out, self.up, self.down = nn.Linear(width, width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.drop = nn.Dropout(0.1)
+        self.register_buffer("seen", torch.ones(length, length).tril().view(1, 1, length, length))
+
+    def attention(self, x):
+        n, t, c = x.shape
+        parts = [f(x) for f in self.qkv] if self.written else self.qkv(x).split(c, 2)
+        q, k, v = (p.view(n, t, self.heads, c // self.heads).transpose(1, 2) for p in parts)
+        if self.written:
+            scores = q @ k.transpose(-2, -1) / (c // self.heads) ** 0.5
+            scores = scores.masked_fill(self.seen[:, :, :t, :t] == 0, float("-inf"))
+            y = self.drop(scores.softmax(-1)) @ v
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(n, t, c))
+
+    def forward(self, x):
+        x = x + self.drop(self.attention(self.ln_1(x)))
+        return x + self.drop(self.down(F.gelu(self.up(self.ln_2(x)), approximate="tanh" if self.written else "none")))
+
+
+class Decoder(nn.Module):
+    """GPT-2's architecture: learned positions, blocks, a last norm, and a classifier, whose weight can be the embedding's."""
+
+    def __init__(self, width=16, heads=2, blocks=2, length=12, vocabulary=40, written=False):
+        super().__init__()
+        self.length, self.vocabulary = length, vocabulary
+        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList([Block(width, heads, length, written) for _ in range(blocks)])
+        self.ln, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+        if not written:
+            self.head.weight = self.tokens.weight
+            nn.init.normal_(self.tokens.weight, std=0.1)
+
+    def forward(self, tokens):
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.ln(x))
+
+
+class Written(Decoder):
+    """Attention as its formula, with a mask in a buffer, batch and length open."""
+
+    def __init__(self):
+        super().__init__(written=True)
+
+
+class Modules(nn.Module):
+    """PyTorch's own nn.TransformerEncoderLayer with a causal mask, of post-norm layers and pre-norm ones."""
+
+    def __init__(self, width=12, heads=3, vocabulary=30, length=8, causal=True):
+        super().__init__()
+        self.length, self.vocabulary, self.causal = length, vocabulary, causal
+        self.tokens = nn.Embedding(vocabulary, width)
+        layer = lambda first: nn.TransformerEncoderLayer(width, heads, 20, activation=F.gelu, batch_first=True, norm_first=first)
+        self.layers, self.head = nn.ModuleList([layer(False), layer(True)]), nn.Linear(width, vocabulary)
+
+    def forward(self, tokens):
+        x = self.tokens(tokens)
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1]) if self.causal else None
+        for layer in self.layers:
+            x = layer(x, src_mask=mask, is_causal=self.causal)
+        return self.head(x)
+
+
+class Encoder(Modules):
+    """Without a mask: every position sees all, which is refused."""
+
+    def __init__(self):
+        super().__init__(causal=False)
+
+
+OWN = {"tiny": Tiny, "branches": Branches, "skips": Skips, "sdpa": Decoder, "written": Written, "modules": Modules, "encoder": Encoder}
+
+# Image, batch and rate of each, where they are not 64, 4 and a steady one. Deep models with norms of few pixels have gradients of norm 1000 and more:
+# at a rate of 1e-5 the third loss of ResNet-50 differs by 5 % between PyTorch and itself with other kernels, or in float64.
+SIZES = {
+    "tiny": (16, 2, 0.05), "branches": (8, 2, 0.1), "skips": (8, 2, 0.5), "alexnet": (224, 2, 0.01), "vgg11": (224, 2, 1e-3), "vgg11_bn": (224, 2, 3e-5),
+    "resnet50": (64, 4, 1e-8), "resnext50_32x4d": (64, 4, 1e-8), "mnasnet0_5": (64, 4, 1e-8), "resnet18": (64, 4, 1e-4), "regnet_x_400mf": (64, 4, 3e-8), "densenet121": (64, 4, 1e-4),
+    "mobilenet_v2": (64, 4, 1e-6), "sdpa": (0, 3, 0.5), "written": (0, 3, 0.5), "modules": (0, 3, 0.1), "encoder": (0, 3, 0.1),
+    "inception_v3": (139, 4, 1e-8), "maxvit_t": (224, 2, None), "squeezenet1_1": (128, 2, 0.01), "googlenet": (78, 4, 1e-6),
+}
+
+
+def build(name):
+    if name in OWN:
+        return OWN[name]()
+    import torchvision
+    more = {"aux_logits": False, "init_weights": True} if name in ("inception_v3", "googlenet") else {"image_size": 64} if name.startswith("vit_") else {}
+    return getattr(torchvision.models, name)(num_classes=10, **more)
+
+
+def export(model, samples, out, format, small):
+    if format == "onnx":
+        export_onnx(model, samples, str(out / "model.onnx"))
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.export.save(torch.export.export(model.train(), (samples,), strict=False), out / "model.pt2")
+    if small:
+        repack(out / "model.pt2")
+
+
+def repack(path):
+    """Compresses an archive, leaves out its sample inputs, and shortens the paths of the user's files."""
+    with zipfile.ZipFile(path) as z:
+        entries = [(name, z.read(name)) for name in z.namelist() if not name.endswith("sample_inputs/model.pt")]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
+        for name, data in entries:
+            if name.endswith("models/model.json"):
+                data = re.sub(r'File \\"[^"]*?((?:site-packages/)?[^/"]*(?:(?<=site-packages/)[^"]*)?)\\"', r'File \\"/\1\\"', data.decode()).encode()
+            z.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+
+
+def export_onnx(model, samples, path):
+    open_axes = {Branches: {0: "n"}, Written: {0: "n", 1: "t"}}.get(type(model))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            model, (samples,), path, input_names=["samples"], output_names=["logits"], training=torch.onnx.TrainingMode.TRAINING,
+            do_constant_folding=False, dynamo=False, opset_version=17, dynamic_axes=open_axes and {"samples": open_axes},
+        )
+
+
+def descend(model, samples, labels, rate, steps):
+    """The losses of steps of gradient descent."""
+    descent, losses = torch.optim.SGD(model.parameters(), lr=rate), []
+    for _ in range(steps):
+        descent.zero_grad()
+        loss = F.cross_entropy(model(samples).flatten(0, -2), labels.flatten())
+        loss.backward()
+        descent.step()
+        losses.append(loss.item())
+    return losses
+
+
+def steady(model, samples, labels, steps):
+    """The largest rate, of 1e-3, 1e-6 and 1e-8, at which rounding does not grow: PyTorch's losses in float32 and float64 are within 2e-5."""
+    for power in (3, 6, 8):
+        rate = 10.0 ** -power
+        single = descend(copy.deepcopy(model), samples, labels, rate, steps)
+        double = descend(copy.deepcopy(model).double(), samples.double() if samples.is_floating_point() else samples, labels, rate, steps)
+        if all(abs(a - b) <= 2e-5 * abs(b) for a, b in zip(single, double)):
+            return rate
+    raise SystemExit("no rate is steady")
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("model")
+    p.add_argument("out", type=pathlib.Path)
+    p.add_argument("--steps", type=int, default=3)
+    p.add_argument("--rate", type=float)
+    p.add_argument("--image", type=int)
+    p.add_argument("--batch", type=int)
+    p.add_argument("--format", choices=("pt2", "onnx"), default="pt2")
+    p.add_argument("--small", action="store_true")
+    p.add_argument("--keep", action="store_true")
+    a = p.parse_args()
+    torch.manual_seed(1)
+    torch.use_deterministic_algorithms(True)
+    model = build(a.model).train()
+    for m in model.modules():
+        if isinstance(m, nn.Dropout):
+            m.p = 0.0
+        if isinstance(m, nn.MultiheadAttention):
+            m.dropout = 0.0
+        if type(m).__name__ == "StochasticDepth":
+            m.p = 0.0
+    image, batch, rate = SIZES.get(a.model, (64, 4, None))
+    image, batch, rate = a.image or image, a.batch or batch, rate if a.rate is None else a.rate
+    tokens = hasattr(model, "vocabulary")
+    if tokens:
+        image, classes = model.length, model.vocabulary
+        samples, labels = torch.randint(classes, (batch, image)), torch.randint(classes, (batch, image))
+    else:
+        classes = 10
+        samples, labels = torch.randn(batch, 3, image, image), torch.randint(classes, (batch,))
+    a.out.mkdir(parents=True, exist_ok=True)
+    if not a.keep:
+        export(copy.deepcopy(model), samples, a.out, a.format, a.small)  # which may run it, and so move running statistics
+    if a.steps:
+        rate = rate or steady(model, samples, labels, a.steps)
+    losses = descend(model, samples, labels, rate or 0, a.steps)
+    if not tokens:
+        (a.out / "images.f32").write_bytes(samples.numpy().tobytes())
+    (a.out / "reference.json").write_text(json.dumps({
+        "model": a.model, "torch": torch.__version__, "image": image, "batch": batch, "classes": classes, "rate": rate or 0, "labels": labels.flatten().tolist(), "losses": losses,
+        "tokens": samples.flatten().tolist() if tokens else None,
+        "parameters": sum(p.numel() for p in model.parameters()),
+    }))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"plimsoll/executor/checkpoint/safetensors"
+)
+
+// archive is a small one of torch.export.save's.
+func archive(name string) string {
+	return filepath.Join("..", "..", "models", "torchexport", "testdata", name, "model.pt2")
+}
+
+// An archive trains as a model of the zoo does: under a limit to the same bits, and its parameters keep their names.
+// Only this test finds an archive that trains to other bits under a limit, or whose weights evaluate does not read.
+func TestTrainArchive(t *testing.T) {
+	t.Parallel()
+	train := func(more ...string) (weights string) {
+		t.Helper()
+		out := filepath.Join(t.TempDir(), "run")
+		works(t, append([]string{"train", "-m", archive("skips"), "--batch", "32", "--steps", "3", "--lr", "0.05", "--option", "profile.steps=1", "--out", out}, more...)...)
+		return filepath.Join(out, finalFile)
+	}
+	all := train()
+	if read(t, all) != read(t, train("--memory", "60%")) {
+		t.Error("under a limit the weights are others")
+	}
+	if read(t, all) == read(t, train("--lr", "0.04")) {
+		t.Error("any learning rate gives the same weights")
+	}
+	f, err := safetensors.Open(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, x := range f.Tensors() {
+		names[x.Name] = true
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !names["up.2.6.weight"] || !names["fc.bias"] {
+		t.Errorf("tensors are %v", names)
+	}
+	works(t, "evaluate", "-m", archive("skips"), "--weights", all)
+}
+
+// Commands describe an archive once; what is refused has exit code 2, with the archive's name, and the user's file, line and module.
+func TestArchives(t *testing.T) {
+	t.Parallel()
+	r := works(t, "fit", "-m", archive("tiny"), "--memory", "4MiB")
+	if strings.Count(r.err, "13 parameters of 1,076 numbers train, as in PyTorch; 4 of 6 buffers move") != 1 || !strings.Contains(r.out, "32 images of 16x16") {
+		t.Errorf("%s, %s", r.out, r.err)
+	}
+	bad := filepath.Join(t.TempDir(), "bad.pt2")
+	write(t, bad, "PK")
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"bad.pt2: it is no zip archive, as torch.export.save writes", []string{"-m", bad}},
+		{"none.pt2: no such file", []string{"-m", "none.pt2"}},
+		{"aten.linear at torch_export.py:40 (self.fc.0)", []string{"-m", archive("tiny"), "--image", "24"}},
+	} {
+		if r := plimsoll(t, append([]string{"profile"}, c.args...)...); r.code != exitUsage || !strings.Contains(r.err, c.want) {
+			t.Errorf("%v: %d, %s, want %s", c.args, r.code, r.err, c.want)
+		}
+	}
+}

@@ -1,0 +1,324 @@
+package importer
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"plimsoll/kernels"
+)
+
+// heads are N,H,T,D, or N*H,T,D, of a sequence N,T,C: H heads of D channels from the first channel on.
+type heads struct {
+	step                        *step
+	from, number, channels, all int // all: channels of the step
+	lead                        int // axes that are N and H
+}
+
+// headsOf returns the heads that a view is.
+func headsOf(v view) (h heads, is bool) {
+	axes := len(v.axes)
+	if len(v.step.desc.Shape) != 3 || axes != 3 && axes != 4 {
+		return h, false
+	}
+	n, t, c := v.step.desc.Shape[0], v.step.desc.Shape[1], v.step.desc.Shape[2]
+	shape := v.shape()
+	d := shape[axes-1]
+	h = heads{step: v.step, from: v.from, number: extent(slices.Concat(v.axes[:axes-2]...)) / n, channels: d, all: c, lead: axes - 2}
+	want := view{step: v.step, from: v.from, axes: [][]loop{merged([]loop{{n, t * c}, {h.number, d}}), merged([]loop{{t, c}}), merged([]loop{{d, 1}})}}
+	have := v
+	have.axes = [][]loop{merged(slices.Concat(v.axes[:axes-2]...)), v.axes[axes-2], v.axes[axes-1]}
+	return h, have.same(want) && h.from < c
+}
+
+// keysOf returns the heads of keys, whose last two axes are the other way round.
+func keysOf(v view) (heads, bool) {
+	n := len(v.axes)
+	if n < 2 {
+		return heads{}, false
+	}
+	v.axes = slices.Clone(v.axes)
+	v.axes[n-1], v.axes[n-2] = v.axes[n-2], v.axes[n-1]
+	return headsOf(v)
+}
+
+// headProduct is MatMul of two tensors: queries and keys make scores, their softmax and values make attention.
+func headProduct(c *call) (*value, error) {
+	x, scale, err := c.scaled(0)
+	if err != nil {
+		return nil, err
+	}
+	y, keyScale, err := c.scaled(1)
+	if err != nil {
+		return nil, err
+	}
+	if y.view == nil {
+		return nil, fmt.Errorf("of two tensors only queries and keys, and their softmax and values, as in attention over N,heads,T,D, are supported")
+	}
+	if s := x.scores; s != nil {
+		values, is := headsOf(*y.view)
+		if !is || keyScale != 1 {
+			return nil, fmt.Errorf("input 1 is no values, N,heads,T,D, of a sequence N,T,C")
+		}
+		return c.attention(s, values)
+	}
+	if x.view == nil {
+		return nil, fmt.Errorf("input 0 is no queries, N,heads,T,D, of a sequence N,T,C")
+	}
+	q, isQ := headsOf(*x.view)
+	k, isK := keysOf(*y.view)
+	if !isQ || !isK || q.number != k.number || q.channels != k.channels || q.step.desc.Shape[1] != k.step.desc.Shape[1] {
+		return nil, fmt.Errorf("inputs are %v and %v: no queries, N,heads,T,D, and keys, N,heads,D,T, of sequences N,T,C", x.shape, y.shape)
+	}
+	t := q.step.desc.Shape[1]
+	shape := append(slices.Clone(x.shape[:q.lead]), t, t)
+	return &value{scores: &scores{queries: q, keys: k, scale: scale * keyScale}, shape: shape, from: c.Node}, nil
+}
+
+// scaled returns input i, and the number that it is multiplied by, as queries are.
+func (c *call) scaled(i int) (*value, float64, error) {
+	v, scale := c.at(i), 1.0
+	if v != nil && v.curve != nil {
+		if k, is := linear(v.curve.at); is {
+			v, scale = v.curve.of, k
+		}
+	}
+	if v == nil || v.view == nil && v.scores == nil {
+		var err error
+		v, err = c.tensor(i)
+		return v, 1, err
+	}
+	return v, scale, nil
+}
+
+// linear reports whether a curve is x times a number.
+func linear(at []float64) (k float64, is bool) {
+	k = at[0] / samples[0]
+	for i, x := range samples {
+		if !near(at[i], k*x) {
+			return 0, false
+		}
+	}
+	return k, true
+}
+
+// attention adds the op for scores that are softmax, and values.
+func (c *call) attention(s *scores, v heads) (*value, error) {
+	q, k := s.queries, s.keys
+	width := q.number * q.channels
+	switch {
+	case !s.soft:
+		return nil, fmt.Errorf("input 0 is scores without a softmax, which is not supported")
+	case !s.causal:
+		return nil, fmt.Errorf("attention without a causal mask is not supported: position t must see 0 to t, as with scaled_dot_product_attention(..., is_causal=True)")
+	case !near(s.scale*math.Sqrt(float64(q.channels)), 1):
+		return nil, fmt.Errorf("the scores are scaled by %v, and only 1/sqrt(%d), of a head's channels, is supported", s.scale, q.channels)
+	case v.number != k.number || v.channels != q.channels || q.number%k.number != 0:
+		return nil, fmt.Errorf("values have %d heads of %d channels, keys %d, queries %d of %d", v.number, v.channels, k.number, q.number, q.channels)
+	}
+	x, err := c.sideBySide([]heads{q, k, v})
+	if err != nil {
+		return nil, err
+	}
+	op := kernels.Attention{Heads: q.number}
+	if k.number != q.number {
+		op.KVHeads = k.number
+	}
+	y, err := c.push(c.Node, op, asImage, nil, x)
+	if err != nil {
+		return nil, err
+	}
+	n, t := y.shape[0], y.shape[1]
+	w := view{step: y.step, axes: [][]loop{
+		merged([]loop{{n, t * width}}), merged([]loop{{q.number, q.channels}}), merged([]loop{{t, width}}), merged([]loop{{q.channels, 1}}),
+	}}
+	if v.lead == 1 {
+		w.axes = append([][]loop{slices.Concat(w.axes[:2]...)}, w.axes[2:]...)
+	}
+	return c.seen(w), nil
+}
+
+// sideBySide returns queries, keys and values as the op reads them: of one tensor that has them in this order, or of three, joined.
+func (c *call) sideBySide(all []heads) (*value, error) {
+	from, total, one, three := 0, 0, true, true
+	for _, h := range all {
+		total += h.number * h.channels
+	}
+	var in []*value
+	for _, h := range all {
+		width := h.number * h.channels
+		one = one && h.step == all[0].step && h.from == from && h.all == total
+		three = three && h.from == 0 && h.all == width
+		from += width
+		in = append(in, &value{step: h.step, shape: slices.Clone(h.step.desc.Shape)})
+	}
+	switch {
+	case one:
+		return in[0], nil
+	case three:
+		return c.push(c.Node, kernels.Concat{}, asImage, nil, in...)
+	}
+	return nil, fmt.Errorf("queries, keys and values are neither three tensors nor, in this order, all of one")
+}
+
+// attentionOf is scaled_dot_product_attention: of queries, keys, values, N,heads,T,D, and a mask.
+func attentionOf(c *call) (*value, error) {
+	var all [3]heads
+	for i := range all {
+		v := c.at(i)
+		is := v != nil && v.view != nil
+		if is {
+			all[i], is = headsOf(*v.view)
+		}
+		if !is {
+			return nil, fmt.Errorf("input %d is no heads, N,heads,T,D, of a sequence N,T,C, which alone is supported", i)
+		}
+	}
+	q, k, v := all[0], all[1], all[2]
+	if k.number != q.number && c.int("grouped", 0) == 0 {
+		return nil, fmt.Errorf("queries have %d heads and keys %d: want enable_gqa=True", q.number, k.number)
+	}
+	if t := q.step.desc.Shape[1]; k.step.desc.Shape[1] != t || v.step.desc.Shape[1] != t || k.channels != q.channels {
+		return nil, fmt.Errorf("queries, keys and values are of %v, %v and %v, and only those of one sequence are supported", q.step.desc, k.step.desc, v.step.desc)
+	}
+	scale := 1 / math.Sqrt(float64(q.channels))
+	if c.attribute("scale") != nil {
+		scale = float64(c.float("scale", 0))
+	}
+	s := &scores{queries: q, keys: k, scale: scale, causal: c.int("causal", 0) != 0}
+	if mask := c.at(3); mask != nil {
+		t := q.step.desc.Shape[1]
+		if mask.asMask() == nil {
+			return nil, fmt.Errorf("the mask is no constant square matrix with one number up to the diagonal and one behind it, which alone is supported")
+		}
+		x, err := c.masked(&value{scores: s, shape: []int{t, t}, from: c.Node}, mask.asMask())
+		if err != nil {
+			return nil, err
+		}
+		s = x.scores
+	}
+	s.soft = true
+	return c.attention(s, v)
+}
+
+// softmax is of scores.
+func softmax(c *call) (*value, error) {
+	x := c.at(0)
+	axis := c.int("axis", -1)
+	if x == nil || x.scores == nil || x.scores.soft || positive(axis, len(x.shape)) != len(x.shape)-1 {
+		return nil, fmt.Errorf("only of attention's scores, along their last axis, is supported")
+	}
+	s := *x.scores
+	s.soft = true
+	return &value{scores: &s, shape: x.shape, from: c.Node}, nil
+}
+
+// masked returns scores behind a mask: what it lets see, and what it does not, are added to scores, or those are replaced.
+func (c *call) masked(x *value, m *mask) (*value, error) {
+	s := *x.scores
+	if k := len(m.dims); s.soft || m.n != last(x.shape) || m.dims[k-1] != m.n || m.dims[k-2] != m.n {
+		return nil, fmt.Errorf("a mask of %v is not one of scores of %v", m.dims, x.shape)
+	}
+	switch {
+	case m.low == 0 && m.high == 0:
+	case m.low == 0 && m.high <= leastHidden:
+		s.causal = true
+	default:
+		return nil, fmt.Errorf("a mask that adds %v to what comes before a position, and %v to what comes after, is not causal, which alone is supported", m.low, m.high)
+	}
+	return &value{scores: &s, shape: x.shape, from: c.Node}, nil
+}
+
+// leastHidden is what is added at least to a score that is not seen: the exponential of it is 0.
+const leastHidden = -1e4
+
+// square returns the mask of a shape; nil: it is none.
+func square(dims []int, low, high float64) *mask {
+	k := len(dims)
+	if k < 2 || k > MostAxes || dims[k-1] != dims[k-2] || dims[k-1] < 1 {
+		return nil
+	}
+	return &mask{dims[k-1], low, high, dims}
+}
+
+// mask returns the mask that an initializer is; nil: it is none.
+func (t *Tensor) mask() *mask {
+	dims := make([]int, len(t.Dims))
+	for i, d := range t.Dims {
+		dims[i] = int(d)
+	}
+	m := square(dims, 0, 0)
+	if m == nil || m.n < 2 || extents(dims) != m.n*m.n {
+		return nil
+	}
+	m.low, m.high = t.number(0), t.number(1)
+	for i := range m.n * m.n {
+		want := m.low
+		if i%m.n > i/m.n {
+			want = m.high
+		}
+		if t.number(i) != want {
+			return nil
+		}
+	}
+	return m
+}
+
+func extents(dims []int) int {
+	n := 1
+	for _, d := range dims {
+		n *= d
+	}
+	return n
+}
+
+// trilu leaves the lower or the upper half of a mask.
+func trilu(c *call) (*value, error) {
+	x, upper, k := c.at(0), c.int("upper", 1) != 0, 0.0
+	if v := c.at(1); v != nil && len(v.numbers) == 1 {
+		k = v.numbers[0]
+	}
+	if x == nil || x.mask == nil {
+		return nil, fmt.Errorf("only of constant square matrices is supported")
+	}
+	m := *x.mask
+	switch {
+	case !upper && k == 0:
+		m.high = 0
+	case upper && k == 1:
+		m.low = 0
+	default:
+		return nil, fmt.Errorf("upper %v from diagonal %v on is not supported: want what is above the diagonal, or the rest", upper, k)
+	}
+	return &value{mask: &m}, nil
+}
+
+// where chooses between constants, or hides scores.
+func where(c *call) (*value, error) {
+	if _, constant := c.constantInputs(3); constant {
+		return c.computed(func(v []float64) float64 {
+			if v[0] != 0 {
+				return v[1]
+			}
+			return v[2]
+		})
+	}
+	hide, x, y := c.at(0), c.at(1), c.at(2)
+	if hide == nil || hide.asMask() == nil || x == nil || y == nil {
+		return nil, fmt.Errorf("only of constants, and of attention's scores with a constant mask, is supported")
+	}
+	m := *hide.asMask()
+	if x.scores != nil { // it says what is seen
+		x, y = y, x
+		m.low, m.high = 1-m.low, 1-m.high
+	}
+	if y.scores == nil || len(x.numbers) != 1 || x.mask != nil {
+		return nil, fmt.Errorf("only of constants, and of attention's scores with a constant mask, is supported")
+	}
+	for _, v := range []*float64{&m.low, &m.high} {
+		if *v != 0 {
+			*v = x.numbers[0]
+		}
+	}
+	return c.masked(y, &m)
+}

@@ -1,0 +1,169 @@
+package importer
+
+import (
+	"slices"
+
+	"plimsoll/kernels"
+)
+
+// fuse lets a BatchNorm carry the sum and the ReLU behind it, so that neither has a tensor of its own.
+func (m *importer) fuse() {
+	readers := map[*step]int{m.values[m.Outputs[0].Name].step: 1}
+	for _, s := range m.steps {
+		for _, in := range s.in {
+			readers[in]++
+		}
+	}
+	for _, s := range m.steps {
+		if s.op != (kernels.ReLU{}) || readers[s.in[0]] != 1 {
+			continue
+		}
+		x := s.in[0]
+		if norm := plainNorm(x); norm != nil {
+			norm.ReLU = true
+			s.op, s.in, s.sources = *norm, x.in, x.sources
+			continue
+		}
+		if _, sum := x.op.(kernels.Add); !sum {
+			continue
+		}
+		for i, y := range x.in {
+			if norm := plainNorm(y); norm != nil && readers[y] == 1 {
+				norm.ReLU, norm.Residual = true, true
+				s.op, s.in, s.sources = *norm, []*step{y.in[0], x.in[1-i]}, y.sources
+				break
+			}
+		}
+	}
+}
+
+// plainNorm returns the BatchNorm of a step that is nothing else; nil: it is not.
+func plainNorm(s *step) *kernels.BatchNorm {
+	if norm, is := s.op.(kernels.BatchNorm); is && !norm.ReLU && !norm.Residual {
+		return &norm
+	}
+	return nil
+}
+
+// prune leaves out what the output does not need, and numbers the rest.
+func (m *importer) prune(out *step) {
+	need := map[*step]bool{out: true}
+	for _, s := range slices.Backward(m.steps) {
+		for _, in := range s.in {
+			need[in] = need[in] || need[s]
+		}
+	}
+	m.steps = slices.DeleteFunc(m.steps, func(s *step) bool { return !need[s] })
+	for i, s := range m.steps {
+		s.at = i + 1
+	}
+}
+
+// section is a range of steps, first to last, that is a layer; in are the values that it gets, of steps before it or the input.
+type section struct {
+	first, last int
+	in          []*step
+}
+
+// mostProducts is how many steps with products a layer may have before it is divided where several tensors are alive.
+const mostProducts = 10
+
+// sections divides the steps into layers. Behind a step that all paths pass, an articulation of the graph, its output is all that later
+// steps read. A layer ends behind each of them unless what follows, up to the next one, has no products: a norm, a ReLU or a pool stays
+// with what it follows. Where there is none for long, as in a U-Net, layers end where little is alive besides: see divide.
+func (m *importer) sections() (all []section) {
+	alive := m.alive()
+	first := 1
+	for p, s := range m.steps {
+		if len(alive[p]) != 1 || alive[p][0] != s {
+			continue
+		}
+		switch last := len(all) - 1; {
+		case products(m.steps[first-1:p+1]) > 0 || last < 0 && p+1 == len(m.steps):
+			all = append(all, section{first: first, last: p + 1})
+		case last >= 0:
+			all[last].last = p + 1
+		default:
+			continue // nothing has products yet
+		}
+		first = p + 2
+	}
+	var divided []section
+	for _, s := range all {
+		divided = append(divided, m.divide(s, alive)...)
+	}
+	for i := range divided {
+		divided[i].in = []*step{m.input}
+		if i > 0 {
+			divided[i].in = alive[divided[i].first-2]
+		}
+	}
+	return divided
+}
+
+// alive returns, for each step, the values that steps behind it read, in the order of their making; of one behind which many are
+// alive, none.
+func (m *importer) alive() [][]*step {
+	until := map[*step]int{m.steps[len(m.steps)-1]: len(m.steps) + 1}
+	for _, s := range m.steps {
+		for _, in := range s.in {
+			until[in] = max(until[in], s.at)
+		}
+	}
+	const many = 16 // what passes a layer is copied
+	all, now := make([][]*step, len(m.steps)), []*step{m.input}
+	for i, s := range m.steps {
+		now = slices.DeleteFunc(append(now, s), func(v *step) bool { return until[v] <= s.at })
+		if len(now) <= many {
+			all[i] = slices.Clone(now)
+		}
+	}
+	return all
+}
+
+// products counts the steps that multiply matrices, what takes time, and tables, which are layers of their own.
+func products(steps []*step) (n int) {
+	for _, s := range steps {
+		switch s.op.(type) {
+		case kernels.Conv2D, kernels.Linear, kernels.Attention, kernels.Embedding:
+			n++
+		}
+	}
+	return n
+}
+
+// divide ends layers within a section of many products: behind steps at which several images are alive, that the layer has made at
+// least as much itself as is alive then. They are packed as one activation, and what a layer does not read passes it.
+func (m *importer) divide(s section, alive [][]*step) []section {
+	if products(m.steps[s.first-1:s.last]) <= mostProducts {
+		return []section{s}
+	}
+	var all []section
+	first, made := s.first, int64(0)
+	for p := s.first; p < s.last; p++ {
+		made += m.steps[p-1].desc.Storage()
+		passes := m.packable(alive[p-1])
+		next := m.steps[p] // a norm, a ReLU or a pool stays with what it follows
+		if passes == 0 || passes > made || products(m.steps[first-1:p]) == 0 || len(alive[p]) == len(alive[p-1]) && products([]*step{next}) == 0 {
+			continue
+		}
+		all = append(all, section{first: first, last: p})
+		first, made = p+1, 0
+	}
+	if n := len(all); n > 0 && products(m.steps[first-1:s.last]) == 0 {
+		all[n-1].last = s.last
+		return all
+	}
+	return append(all, section{first: first, last: s.last})
+}
+
+// packable returns the bytes of values that can be packed: images, made by steps; 0: they cannot.
+func (m *importer) packable(values []*step) (bytes int64) {
+	for _, v := range values {
+		if v == m.input || len(v.desc.Shape) != 4 {
+			return 0
+		}
+		bytes += v.desc.Storage()
+	}
+	return bytes
+}

@@ -1,0 +1,71 @@
+package importer
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"plimsoll/models"
+)
+
+// openImage is the image of a graph whose height and width are open.
+const openImage = 224
+
+// describe returns what the graph reads, and a configuration like the one that it was exported with.
+func (g *Graph) describe(path string) (f models.File, c models.Config, err error) {
+	inputs := slices.DeleteFunc(slices.Clone(g.Inputs), func(p Port) bool { return g.Tensors[p.Name] != nil })
+	if len(inputs) != 1 || len(g.Outputs) != 1 {
+		return f, c, fmt.Errorf("it has %d inputs and %d outputs%s", len(inputs), len(g.Outputs), g.Advice.Outputs)
+	}
+	in := inputs[0]
+	g.Inputs = inputs
+	if g.text() {
+		return g.describeText(path)
+	}
+	if len(in.Shape) != 4 || in.DType != Float32 || in.Shape[2] != in.Shape[3] || slices.ContainsFunc(in.Shape, func(n int64) bool { return n < 0 || n > 1<<20 }) {
+		return f, c, fmt.Errorf("input %q is %s%v: want float32, N,C,H,W with as many rows as columns", in.Name, in.DType, in.Shape)
+	}
+	or := func(n int64, open int) int {
+		if n == 0 {
+			return open
+		}
+		return int(n)
+	}
+	c = models.Config{Batch: or(in.Shape[0], 1), Channels: or(in.Shape[1], 3), Image: or(in.Shape[2], openImage)}
+	f.Channels = c.Channels
+	f.Known = models.Known{Name: path, Summary: "of a file", Image: c.Image}
+	return f, c, nil
+}
+
+// openLength is the tokens of a sample of a graph that leaves them open.
+const openLength = 64
+
+// describeText is describe of a model that reads tokens.
+func (g *Graph) describeText(path string) (f models.File, c models.Config, err error) {
+	shape := g.Inputs[0].Shape
+	if slices.ContainsFunc(shape, func(n int64) bool { return n < 0 || n > 1<<20 }) {
+		return f, c, fmt.Errorf("input %q is %v: want tokens N,T", g.Inputs[0].Name, shape)
+	}
+	c = models.Config{Batch: max(int(shape[0]), 1), Channels: 1, Image: cmp.Or(int(shape[1]), openLength)}
+	return models.File{Known: models.Known{Name: path, Summary: "of a file", Image: c.Image}, Channels: c.Channels, Text: true}, c, nil
+}
+
+// build returns the model for a configuration.
+func (g *Graph) build(name string, c models.Config, f models.File) (*models.Model, error) {
+	switch {
+	case c.Channels != f.Channels && !f.Text:
+		return nil, fmt.Errorf("%w: %s reads images of %d channels, not %d: give --option data.channels=%d", models.ErrConfig, name, f.Channels, c.Channels, f.Channels)
+	case c.Classes != f.Classes:
+		return nil, fmt.Errorf("%w: %s has %d classes, not %d: give --classes %d and data of at most as many, or export it with %d", models.ErrConfig, name, f.Classes,
+			c.Classes, f.Classes, c.Classes)
+	}
+	m := newImporter(g, c)
+	if err := m.run(); err != nil {
+		size := fmt.Sprintf("images of %dx%d", c.Image, c.Image)
+		if f.Text {
+			size = fmt.Sprintf("samples of %d tokens", c.Image)
+		}
+		return nil, fmt.Errorf("%w: %s: %s: %w", ErrUnsupported, name, size, err)
+	}
+	return m.model(name)
+}

@@ -1,0 +1,87 @@
+// Package importer makes models of the graphs that files have, whatever the format: a package for each format decodes its files into a
+// Graph, and all that follows is here, once. Constants are folded, patterns such as attention and written-out activations are found, layers
+// are cut, and the tensors of the file become the weights that training begins with.
+//
+// It knows no format, no device, and runs nothing. What a graph has beyond the ops of kernels is refused, each node by its label.
+package importer
+
+import (
+	"errors"
+	"fmt"
+
+	"plimsoll/models"
+)
+
+var (
+	// ErrFormat: the file is no model of its format, or is damaged.
+	ErrFormat = errors.New("bad model file")
+	// ErrUnsupported: the graph has nodes, inputs or outputs that no model here has; the message names them.
+	ErrUnsupported = errors.New("unsupported model")
+)
+
+// Limits of a graph: one with more is none that somebody has trained, and takes more memory than its file.
+const (
+	MostBytes    = 2<<30 - 1 // of one tensor
+	MostNodes    = 1 << 14
+	MostTensors  = 1 << 17
+	MostAxes     = 8
+	MostElements = 1 << 12 // of a constant that is computed with, and of an attribute
+)
+
+// Graph is a model as a file has it. Nodes are in topological order. Shapes of images are N,C,H,W.
+type Graph struct {
+	Nodes           []*Node
+	Tensors         map[string]*Tensor // parameters, buffers and constants
+	Inputs, Outputs []Port
+	Advice          Advice
+}
+
+// Advice says, in the words of a format, what to export otherwise where a graph is refused.
+type Advice struct {
+	Outputs string // it has several inputs or outputs
+	Frozen  string // a BatchNorm computes with its running statistics
+	Shared  string // two nodes have one parameter
+}
+
+// Port is an input or output of the graph. An axis whose extent is open is 0.
+type Port struct {
+	Name  string
+	DType DType
+	Shape []int64
+}
+
+// Node is an op of the graph. Ops have the names and attributes of ONNX's; those that ONNX lacks, such as linear, begin with a small letter.
+type Node struct {
+	Op         string
+	Label      string // that messages call it by
+	Module     string // path of the module whose code it is, which layers are named by; "": the format does not tell
+	Name       string // for a layer that has neither modules nor parameters
+	In, Out    []string
+	Attributes map[string]*Attribute
+	Err        error // the format has no op for it: the node is refused with this reason
+}
+
+// Attribute is a value of a node that is no tensor of the graph: one of its fields.
+type Attribute struct {
+	I      int64
+	F      float32
+	S      string
+	Ints   []int64
+	Tensor *Tensor
+	Other  bool // it is of a type that no op here has
+}
+
+// Open makes the model of a decoded file. The graph's tensors must not change as long as the model is used. Errors: ErrUnsupported.
+func Open(path string, g *Graph) (models.File, *Summary, error) {
+	f, c, err := g.describe(path)
+	if err != nil {
+		return models.File{}, nil, fmt.Errorf("%w: %s: %w", ErrUnsupported, path, err)
+	}
+	m, err := g.importer(&c)
+	if err != nil {
+		return models.File{}, nil, fmt.Errorf("%w: %s: %w", ErrUnsupported, path, err)
+	}
+	f.Classes, f.Image = m.classes(), c.Image
+	f.Build = func(name string, c models.Config) (*models.Model, error) { return g.build(name, c, f) }
+	return f, &Summary{m}, nil
+}

@@ -1,0 +1,161 @@
+package importer
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"plimsoll/models"
+	"slices"
+	"strings"
+)
+
+// run makes the steps. Errors name all nodes that are not supported, up to mostProblems.
+func (m *importer) run() error {
+	wanted := m.wanted()
+	for _, n := range m.Nodes {
+		for _, in := range n.In {
+			m.reads[in]++
+		}
+	}
+	for i, n := range m.Nodes {
+		if !wanted[i] {
+			continue
+		}
+		for _, in := range n.In {
+			if m.readers[in] == nil {
+				m.readers[in] = n
+			}
+		}
+		m.add(n)
+	}
+	if m.problems != nil {
+		text := strings.Join(m.problems, "; ")
+		if m.more > 0 {
+			text += fmt.Sprintf("; and %d more", m.more)
+		}
+		return fmt.Errorf("%s", text)
+	}
+	if m.logits() == nil {
+		return fmt.Errorf("output %q is no logits, N,classes of images or N,T,classes of tokens, that follow from the input", m.Outputs[0].Name)
+	}
+	m.fuse()
+	m.prune(m.logits())
+	return nil
+}
+
+// logits returns the step that makes the output; nil: none does.
+func (m *importer) logits() *step {
+	out := m.values[m.Outputs[0].Name]
+	if out == nil || out.step == nil || out.step == m.input {
+		return nil
+	}
+	have, labels := out.step.desc.Shape, m.input.desc.Shape[:1]
+	if m.text() {
+		labels = m.input.desc.Shape
+	}
+	if !slices.Equal(have[:len(have)-1], labels) || !slices.Equal(out.shape, have) {
+		return nil
+	}
+	return out.step
+}
+
+// wanted returns which nodes the output needs.
+func (m *importer) wanted() []bool {
+	need, wanted := map[string]bool{m.Outputs[0].Name: true}, make([]bool, len(m.Nodes))
+	for i, n := range slices.Backward(m.Nodes) {
+		if !slices.ContainsFunc(n.Out, func(out string) bool { return need[out] }) {
+			continue
+		}
+		wanted[i] = true
+		for _, in := range n.In {
+			need[in] = true
+		}
+	}
+	return wanted
+}
+
+// add makes what a node is of: a step, a constant, another name of a value. What it cannot becomes a problem; nodes that read of one
+// are passed over, so that each problem is told once.
+func (m *importer) add(n *Node) {
+	broken := false
+	var v *value
+	err := func() error {
+		for _, in := range n.In {
+			x, err := m.value(in)
+			if err != nil {
+				return err
+			}
+			broken = broken || x != nil && x.kind() == ""
+		}
+		if broken && m.knows(n) {
+			return nil
+		}
+		var err error
+		if v, err = m.make(n); v != nil {
+			m.computed += len(v.numbers)
+		}
+		if m.computed > mostComputed {
+			v, err = nil, fmt.Errorf("the graph computes with more than %d constants", mostComputed)
+		}
+		return err
+	}()
+	if err != nil {
+		m.problem(n, err)
+	}
+	if v == nil {
+		v = &value{}
+	}
+	for i, out := range n.Out {
+		w := &value{}
+		if i == 0 {
+			w = v
+		} else if i <= len(v.rest) {
+			w = v.rest[i-1]
+		}
+		if out != "" {
+			m.values[out] = w
+		}
+	}
+}
+
+// errUnknownOp is the refusal of an op that has no reader.
+var errUnknownOp = errors.New("the op is not supported")
+
+// knows reports whether there is such an op.
+func (m *importer) knows(n *Node) bool {
+	return n.Err == nil && ops[n.Op].read != nil
+}
+
+// make returns what a node makes. An attribute that no reader knows is the first reason to refuse it, then one with a value that is not
+// supported, then its inputs.
+func (m *importer) make(n *Node) (*value, error) {
+	if !m.knows(n) {
+		return nil, cmp.Or(n.Err, errUnknownOp)
+	}
+	r := ops[n.Op]
+	for _, name := range slices.Sorted(maps.Keys(n.Attributes)) {
+		if !slices.Contains(r.attributes, name) {
+			return nil, fmt.Errorf("attribute %s is not supported", name)
+		}
+	}
+	c := &call{importer: m, Node: n, known: r.attributes}
+	v, err := r.read(c)
+	if c.err != nil {
+		return nil, c.err
+	}
+	return v, err
+}
+
+// importer returns what has read the graph. Where it leaves open how many tokens a sample has, that is the longest one, half of
+// openLength and so on, that its tables and masks have.
+func (g *Graph) importer(c *models.Config) (*importer, error) {
+	for {
+		m := newImporter(g, *c)
+		err := m.run()
+		if err == nil || !g.text() || g.Inputs[0].Shape[1] != 0 || c.Image == 1 {
+			return m, err
+		}
+		c.Image /= 2
+	}
+}

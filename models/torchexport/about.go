@@ -1,0 +1,86 @@
+package torchexport
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"plimsoll/internal/units"
+	"plimsoll/models/importer"
+)
+
+// compare refuses a model that does not train exactly the parameters of the program that have a gradient.
+func (p *program) compare(s *importer.Summary) error {
+	trained := map[string]bool{}
+	for _, q := range s.Parameters() {
+		from := p.weights.byName[q.Name]
+		switch {
+		case !q.Trained:
+			continue
+		case from == nil || !from.Param:
+			return fmt.Errorf("%s: %q is a buffer, which PyTorch does not train, where a layer here has a parameter", q.Label, q.Name)
+		case !from.Meta.Requires:
+			return fmt.Errorf("%s: parameter %q is frozen (requires_grad=False), which is not supported: let it have a gradient before you export", q.Label, q.Name)
+		}
+		trained[from.Name] = true
+	}
+	for _, from := range p.weights.all {
+		if from.Param && from.Meta.Requires && !trained[from.Name] && s.Reader(from.Name) != "" {
+			return fmt.Errorf("%s: parameter %q is read as a constant, which would not train: only parameters of layers are supported", s.Reader(from.Name), from.Name)
+		}
+	}
+	return nil
+}
+
+// about describes the model: its layers, the parameters that train and the buffers, compared with those of the program.
+func (p *program) about(s *importer.Summary) []string {
+	trained, elements, kept := 0, int64(0), 0
+	for _, q := range s.Parameters() {
+		if q.Trained {
+			trained++
+			elements += q.Elements
+		} else {
+			kept++
+		}
+	}
+	var unread []string
+	buffers := 0
+	for _, from := range p.weights.all {
+		if !from.Param {
+			buffers++
+		} else if s.Reader(from.Name) == "" {
+			unread = append(unread, from.Name)
+		}
+	}
+	all := []string{fmt.Sprintf("%s; %s of %s numbers train, as in PyTorch; %d of %s move",
+		s.Layers(), units.Count(trained, "parameter"), humanize.Comma(elements), kept, units.Count(buffers, "buffer"))}
+	if off := p.dropoutsOff(); off > 0 {
+		all = append(all, fmt.Sprintf("exported in evaluation mode, with %s off: export model.train() to train with dropout", units.Count(off, "dropout")))
+	}
+	if len(unread) > 0 {
+		all = append(all, fmt.Sprintf("the logits do not depend on %s, which is no part of the model here: %s", units.Count(len(unread), "parameter"), named(unread)))
+	}
+	return all
+}
+
+// dropoutsOff counts dropouts that have a probability and are off.
+func (p *program) dropoutsOff() (n int) {
+	for _, node := range p.Module.Graph.Nodes {
+		if c := newCall(node); strings.TrimSuffix(node.op(), "_") == "dropout" && !c.bool("train", false) && c.float("p", 0.5) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// mostNamed bounds how many parameters a sentence names.
+const mostNamed = 4
+
+func named(names []string) string {
+	text := strings.Join(names[:min(len(names), mostNamed)], ", ")
+	if more := len(names) - mostNamed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

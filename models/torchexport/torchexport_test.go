@@ -1,0 +1,368 @@
+package torchexport
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/models/importer"
+)
+
+// names are those of the archives in testdata, which bench/research/peers/src/torch_export.py has written.
+var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules"}
+
+func fixture(t testing.TB, name string) (path string, archive []byte) {
+	t.Helper()
+	path = filepath.Join("testdata", name, "model.pt2")
+	archive, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, archive
+}
+
+// entries returns those of an archive.
+func entries(t testing.TB, archive []byte) map[string][]byte {
+	t.Helper()
+	r, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]byte{}
+	for _, f := range r.File {
+		e, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[strings.TrimPrefix(f.Name, "model/")], err = io.ReadAll(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// packed returns an archive of entries, as torch.export.save stores them.
+func packed(t testing.TB, all map[string][]byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		f, err := w.CreateHeader(&zip.FileHeader{Name: "model/" + name, Method: zip.Store})
+		if err == nil {
+			_, err = f.Write(all[name])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// Entries that tests change.
+const (
+	model   = "models/model.json"
+	weights = "data/weights/model_weights_config.json"
+)
+
+// changed returns an archive in an entry of which texts stand for others: old, new, old, new.
+func changed(t testing.TB, name, entry string, texts ...string) []byte {
+	t.Helper()
+	_, archive := fixture(t, name)
+	all := entries(t, archive)
+	for i := 0; i < len(texts); i += 2 {
+		if !bytes.Contains(all[entry], []byte(texts[i])) {
+			t.Fatalf("%s of %s has no %s", entry, name, texts[i])
+		}
+		all[entry] = bytes.Replace(all[entry], []byte(texts[i]), []byte(texts[i+1]), 1)
+	}
+	return packed(t, all)
+}
+
+// build returns the model of an archive with samples as it was exported with, other ones if given.
+func build(t *testing.T, name string, batch, image int) *models.Model {
+	t.Helper()
+	path, _ := fixture(t, name)
+	f, is, err := models.Open(path)
+	if !is || err != nil {
+		t.Fatalf("%+v, %v, %v", f, is, err)
+	}
+	if image == 0 {
+		image = f.Image
+	}
+	m, err := models.New(path, models.Config{Batch: batch, Image: image, Classes: f.Classes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// Layers are called as the modules whose code they are.
+func TestLayers(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"tiny":     "stem conv1 narrow fc fc.3 loss",
+		"branches": "convs.0 convs.1 convs.2 convs.3 fc1 fc2 fc3 loss",
+		"sdpa":     "tokens blocks.0 blocks.0#2 blocks.1 blocks.1#2 head loss",
+		"modules":  "tokens layers.0 layers.0#2 layers.1 layers.1#2 head loss",
+	} {
+		var layers []string
+		for _, l := range build(t, name, 3, 0).Layers {
+			layers = append(layers, l.Name)
+		}
+		if got := strings.Join(layers, " "); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
+
+// An op has the attributes that PyTorch's has, not defaults.
+func TestAttributes(t *testing.T) {
+	t.Parallel()
+	all := map[kernels.Op]int{}
+	for _, name := range []string{"tiny", "written", "modules"} {
+		for _, l := range build(t, name, 3, 0).Layers {
+			for _, n := range l.Nodes {
+				all[n.Op]++
+			}
+		}
+	}
+	for _, op := range []kernels.Op{
+		kernels.BatchNorm{Epsilon: 1e-3, Momentum: 0.2, ReLU: true},
+		kernels.BatchNorm{Epsilon: 1e-5, Momentum: 0.1, ReLU: true, Residual: true},
+		kernels.AvgPool{KernelH: 3, KernelW: 3, StrideH: 1, StrideW: 1, PadH: 1, PadW: 1},
+		kernels.MaxPool{KernelH: 2, KernelW: 2, StrideH: 2, StrideW: 2},
+		kernels.Embedding{Vocabulary: 40, Width: 16, Positions: 12}, kernels.Attention{Heads: 2}, kernels.Attention{Heads: 3}, kernels.GELU{Tanh: true}, kernels.GELU{},
+	} {
+		if all[op] == 0 {
+			t.Errorf("no %T is %+v", op, op)
+		}
+	}
+}
+
+// Parameters and buffers have PyTorch's names, and begin with the archive's elements, whatever the seed.
+func TestParameters(t *testing.T) {
+	t.Parallel()
+	_, archive := fixture(t, "tiny")
+	raw := entries(t, archive)
+	p, err := readProgram(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, q := range build(t, "tiny", 2, 0).Params() {
+		from := p.weights.byName[q.Name]
+		got := make([]float32, q.Desc.Elements())
+		if models.Init(q, 7, got); from == nil {
+			t.Errorf("no tensor is called %s", q.Name)
+			continue
+		}
+		bytes := raw["data/weights/"+from.Path]
+		s := q.Desc.Shape
+		for i := range got {
+			at := i
+			if len(s) == 4 { // O,KH,KW,I of O,I,KH,KW
+				area := s[1] * s[2]
+				o, k, c := i/(area*s[3]), i/s[3]%area, i%s[3]
+				at = (o*s[3]+c)*area + k
+			}
+			if want := math.Float32frombits(binary.LittleEndian.Uint32(bytes[4*at:])); got[i] != want {
+				t.Fatalf("%s[%d] is %v, want %v", q.Name, i, got[i], want)
+			}
+			seen++
+		}
+	}
+	if seen != 1076+2*(4+4) {
+		t.Errorf("%d elements", seen)
+	}
+}
+
+// A weight that two modules share is one parameter, under its first name.
+func TestTiedWeights(t *testing.T) {
+	t.Parallel()
+	m := build(t, "sdpa", 3, 0)
+	if tied := m.Layers[len(m.Layers)-2].Tied(); len(tied) != 1 || tied[0].Of == nil || tied[0].Of.Name != "tokens.weight" {
+		t.Errorf("tied: %+v", tied)
+	}
+	if n := m.ParamCount(); n != 7424 {
+		t.Errorf("%d parameters, want 7424", n)
+	}
+}
+
+// A tensor whose strides are not those of its axes is read as PyTorch reads it.
+func TestStrides(t *testing.T) {
+	t.Parallel()
+	raw := make([]byte, 4*13)
+	for i := range 13 {
+		raw[4*i] = byte(i)
+	}
+	at := func(v int64) extent { return extent{Int: &v} }
+	for _, c := range []struct {
+		sizes, strides []int64
+		offset         int64
+		want           []byte
+	}{
+		{[]int64{2, 3}, []int64{3, 1}, 0, []byte{0, 1, 2, 3, 4, 5}},
+		{[]int64{2, 3}, []int64{3, 1}, 7, []byte{7, 8, 9, 10, 11, 12}},
+		{[]int64{2, 3}, []int64{3, 1}, 8, nil},
+		{[]int64{2, 3}, []int64{1, 2}, 1, []byte{1, 3, 5, 2, 4, 6}},
+		{[]int64{2, 3}, []int64{1, 6}, 0, []byte{0, 6, 12, 1, 7, 13}[:0]},
+		{[]int64{1, 3, 2}, []int64{99, 1, 4}, 0, []byte{0, 4, 1, 5, 2, 6}},
+		{[]int64{4, 4}, []int64{0, 1}, 0, nil},
+		{[]int64{2}, []int64{math.MaxInt64}, 0, nil},
+		{[]int64{2}, []int64{1}, math.MaxInt64, nil},
+		{[]int64{}, []int64{}, 3, []byte{3}},
+	} {
+		m, tensor, n := &meta{Offset: at(c.offset)}, &importer.Tensor{DType: importer.Int32, Dims: c.sizes}, int64(1)
+		for i, s := range c.strides {
+			m.Strides = append(m.Strides, at(s))
+			n *= c.sizes[i]
+		}
+		got, err := (&archive{}).elements(raw, m, tensor, n)
+		var low []byte
+		for i := 0; i < len(got); i += 4 {
+			low = append(low, got[i])
+		}
+		if (err != nil) != (len(c.want) == 0) || !bytes.Equal(low, c.want) {
+			t.Errorf("%v by %v from %d: %v, %v, want %v", c.sizes, c.strides, c.offset, low, err, c.want)
+		}
+	}
+}
+
+// What is refused is named with the user's file and line, and its module.
+func TestUnsupported(t *testing.T) {
+	t.Parallel()
+	buffer := `"is_param": true`
+	for _, c := range []struct {
+		archive []byte
+		want    string
+	}{
+		{changed(t, "tiny", model, "aten.max_pool2d.default", "aten.lstm.input"), "aten.lstm at torch_export.py:37 (self.stem.3): the op is not supported"},
+		{changed(t, "tiny", model, `"kernel_size"`, `"kernel_sizes"`), "aten.max_pool2d at torch_export.py:37 (self.stem.3): argument kernel_sizes is not supported"},
+		{changed(t, "tiny", model, `"training", "arg": {"as_bool": true}`, `"training", "arg": {"as_bool": false}`),
+			"aten.batch_norm at torch_export.py:37 (self.stem.1): training=False, so it computes with its running statistics"},
+		{changed(t, "tiny", model, "aten.relu.default", "aten.elu.default"), "aten.elu at torch_export.py:37 (self.stem.2): the op is not supported"},
+		{changed(t, "sdpa", model, `"is_causal", "arg": {"as_bool": true}`, `"is_causal", "arg": {"as_bool": false}`),
+			"aten.scaled_dot_product_attention at torch_export.py:115 (self.blocks.0): attention without a causal mask is not supported"},
+		{changed(t, "modules", model, `"dropout_p", "arg": {"as_float": 0.0}`, `"dropout_p", "arg": {"as_float": 0.1}`), "argument dropout_p is 0.1"},
+		{changed(t, "tiny", weights, `"requires_grad": true`, `"requires_grad": false`), `aten.conv2d at torch_export.py:37 (self.stem.0): parameter "stem.0.weight" is frozen`},
+		{changed(t, "tiny", weights, buffer, `"is_param": false`), `aten.conv2d at torch_export.py:37 (self.stem.0): "stem.0.weight" is a buffer`},
+		{changed(t, "tiny", weights, `"use_pickle": false`, `"use_pickle": true`), `tensor "stem.0.weight" is a pickle, which is not read because that runs code`},
+		{changed(t, "tiny", weights, `"dtype": 7`, `"dtype": 13`), `tensor "stem.0.weight" is of dtype 13`},
+		{changed(t, "written", weights, `"blocks.0.seen": {"path_name": "weight_35", "is_param": false`, `"blocks.0.seen": {"path_name": "weight_35", "is_param": true`,
+			`"requires_grad": false`, `"requires_grad": true`), `parameter "blocks.0.seen" is read as a constant, which would not train`},
+		{changed(t, "tiny", model, `"user_output"`, `"buffer_mutation"`), "without run_decompositions()"},
+	} {
+		_, err := Read("my.pt2", c.archive)
+		if !errors.Is(err, importer.ErrUnsupported) || !strings.Contains(err.Error(), "my.pt2") || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+	}
+}
+
+// A tensor that is read under one name after an in-place op has changed it under another is refused; what reads the op's own output is not.
+func TestAliases(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		steps []string // "v = view x"
+		read  string
+		stale bool
+	}{
+		{[]string{"x = conv2d i", "y = relu_ x"}, "y", false},
+		{[]string{"x = conv2d i", "y = relu_ x"}, "x", true},
+		{[]string{"x = conv2d i", "v = view x", "y = relu_ v"}, "x", true},
+		{[]string{"x = conv2d i", "v = view x", "y = relu_ x"}, "v", true},
+		{[]string{"x = conv2d i", "v = view x", "y = relu_ v", "w = view y"}, "w", false},
+		{[]string{"x = conv2d i", "v = view x", "w = transpose v", "y = add_ w x"}, "v", true},
+		{[]string{"x = conv2d i", "v = relu x", "y = add_ v x"}, "x", false},
+		{[]string{"x = conv2d i", "y = add_ x i", "z = mul_ y i"}, "y", true},
+		{[]string{"x = conv2d i", "y = add_ x i", "z = mul_ y i"}, "z", false},
+		{[]string{"x = __and__ i i"}, "i", false},
+		{[]string{"x = __iand__ i i"}, "i", true},
+	} {
+		a := newAliases()
+		a.add("i")
+		for _, s := range c.steps {
+			f := strings.Fields(s)
+			a.follow(&node{Target: "torch.ops.aten." + f[2] + ".default", Outputs: output(f[0])}, f[3:])
+		}
+		if got := a.stale(c.read); got != c.stale {
+			t.Errorf("%v: %s is stale: %v", c.steps, c.read, got)
+		}
+	}
+	// In a whole archive: the stem's ReLU changes what the norm made, and the pool reads that under the norm's name.
+	pool := `{"target": "torch.ops.aten.max_pool2d.default", "inputs": [{"name": "self", "arg": {"as_tensor": {"name": `
+	archive := changed(t, "tiny", model, "aten.relu.default", "aten.relu_.default", pool+`"relu"`, pool+`"batch_norm"`)
+	_, err := Read("my.pt2", archive)
+	if want := "(self.stem.3): it reads a tensor that aten.relu_ at torch_export.py:37 (self.stem.2) has changed in place"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if _, err := Read("my.pt2", changed(t, "tiny", model, "aten.relu.default", "aten.relu_.default")); err != nil {
+		t.Error(err)
+	}
+}
+
+func output(name string) list[argument] {
+	return list[argument]{{"as_tensor", fmt.Appendf(nil, `{"name": %q}`, name)}}
+}
+
+// Losses of steps do not tell whether all parameters train: the counts of the program and of the model are compared, and said.
+func TestWhatIsReadIsSaid(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"tiny":    "2 batchnorm, 3 conv2d, 2 linear; 13 parameters of 1,076 numbers train, as in PyTorch; 4 of 6 buffers move",
+		"sdpa":    "1 embedding, 5 layernorm, 9 linear; 28 parameters of 7,424 numbers train, as in PyTorch; 0 of 2 buffers move",
+		"written": "1 embedding, 5 layernorm, 13 linear; 35 parameters of 8,032 numbers train, as in PyTorch; 0 of 2 buffers move",
+	} {
+		_, archive := fixture(t, name)
+		f, err := Read("my.pt2", archive)
+		if err != nil || len(f.About) != 1 || f.About[0] != want {
+			t.Errorf("%s: %q, %v, want %s", name, f.About, err, want)
+		}
+	}
+}
+
+// A model that was exported in evaluation mode has no dropout, which is said.
+func TestDropoutsThatAreOffAreSaid(t *testing.T) {
+	t.Parallel()
+	f, err := Read("my.pt2", changed(t, "modules", model, `"train", "arg": {"as_bool": true}`, `"train", "arg": {"as_bool": false}`))
+	if err != nil || len(f.About) != 1 {
+		t.Errorf("of a probability of 0: %q, %v", f.About, err)
+	}
+	f, err = Read("my.pt2", changed(t, "modules", model, `"p", "arg": {"as_float": 0.0}`, `"p", "arg": {"as_float": 0.5}`, `"train", "arg": {"as_bool": true}`, `"train", "arg": {"as_bool": false}`))
+	if err != nil || len(f.About) != 2 || !strings.HasPrefix(f.About[1], "exported in evaluation mode, with 1 dropout off") {
+		t.Errorf("%q, %v", f.About, err)
+	}
+}
+
+// Any batch will do, and other images where no weight depends on their size.
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name         string
+		batch, image int
+	}{{"tiny", 1, 16}, {"tiny", 5, 16}, {"branches", 3, 21}, {"skips", 7, 16}, {"sdpa", 5, 12}, {"written", 4, 12}} {
+		if in := build(t, c.name, c.batch, c.image).Input.Shape; in[0] != c.batch || in[1] != c.image {
+			t.Errorf("%v: %v", c, in)
+		}
+	}
+	path, _ := fixture(t, "modules")
+	_, err := models.New(path, models.Config{Batch: 2, Image: 8, Classes: 30})
+	if want := "aten.view at torch_export.py:"; !errors.Is(err, importer.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
