@@ -162,7 +162,7 @@ func (c *cyclicStage) layLayer(lay *layout, l *stageLayer, s *layerState, g *all
 		l.stateAt = append(l.stateAt, at)
 		s.stateAt, s.stateBytes = append(s.stateAt, s.stateBytes), s.stateBytes+kernels.Align(bytes)
 	}
-	masters, bytes := e.MasterLayout(layer)
+	masters, bytes := lay.MasterLayout(layer)
 	s.masters, s.masterAt, s.stateBytes = s.stateBytes, masters, s.stateBytes+kernels.Align(bytes)
 	of := func(kinds ...schedule.Kind) []int { return positionsOf(c.ops, number, kinds...) }
 	updates := positionsOf(c.ops, owner, schedule.Update)
