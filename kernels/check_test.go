@@ -347,3 +347,38 @@ func TestRules(t *testing.T) {
 		t.Error("every parameter decays, but vectors do not")
 	}
 }
+
+// A weight can be bfloat16 in products of bfloat16 alone, and then takes half its bytes in every pass that reads it.
+func TestRoundedWeights(t *testing.T) {
+	t.Parallel()
+	rounded := 0
+	for _, c := range everyCall() {
+		wide := c.Uses(place(c, 0), 0)
+		c.Weight = BFloat16
+		if err := c.Check(); c.RoundsWeight() != (err == nil) {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if !c.RoundsWeight() {
+			continue
+		}
+		for i, u := range c.Uses(place(c, 0), 0) {
+			want := wide[i].Bytes
+			if u.Role == ParamRole && u.Index == 0 {
+				want /= 2
+				rounded++
+			}
+			if u.Bytes != want {
+				t.Errorf("%+v: %v takes %d bytes, want %d", c, u.Operand, u.Bytes, want)
+			}
+		}
+	}
+	if rounded < 4 { // convolutions and linear layers, forward and backward
+		t.Errorf("only %d weights are rounded", rounded)
+	}
+	for _, d := range []DType{Int32, TF32} {
+		c := Call{Op: Linear{Out: 2}, In: []Desc{F32(2, 3).As(BFloat16)}, Weight: d}
+		if err := c.Check(); err == nil || !strings.Contains(err.Error(), "Weight: "+d.String()) {
+			t.Errorf("a weight in %v: %v", d, err)
+		}
+	}
+}

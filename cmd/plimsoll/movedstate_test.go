@@ -15,7 +15,7 @@ import (
 func TestTrainMovesState(t *testing.T) {
 	t.Parallel()
 	args := []string{"train", "-m", "gpt2-2-64", "--length", "16", "--batch", "4", "--steps", "2", "--optimizer", "adamw", "--option", "profile.steps=1"}
-	for _, parts := range [][]string{nil, {"--accumulate", "2"}, {"--clip-norm", "0.5"}, {"--on-nan", "skip"}, {"--dtype", "bf16"}} {
+	for _, parts := range [][]string{nil, {"--accumulate", "2"}, {"--clip-norm", "0.5"}, {"--on-nan", "skip"}} {
 		all := append(args[:len(args):len(args)], parts...)
 		want := object(t, append(all, "-q")...)
 		limit := int64(want["measured_peak_bytes"].(float64)) / 2

@@ -67,7 +67,9 @@ func (s *localStage) listCyclic(d *driver, add func(placed)) {
 				put("weight", weights, nil)
 			}
 			for k := range kernels.StatesOf(d.lay.Optimizer, q.Matrix) {
-				put(fmt.Sprintf("state%d", k), each(states, func(in runtime.Span) runtime.Span { return in.Part(x.stateAt[k]+l.stateAt[k][q.Grad.Offset], bytes) }), nil)
+				put(fmt.Sprintf("state%d", k), each(states, func(in runtime.Span) runtime.Span {
+					return in.Part(x.stateAt[k]+l.stateAt[k][q.Grad.Offset], bytes)
+				}), nil)
 			}
 		}
 	}

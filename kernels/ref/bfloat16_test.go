@@ -193,3 +193,42 @@ func TestCast(t *testing.T) {
 		t.Error("a gradient that nobody wants is written")
 	}
 }
+
+// A product has the same bits from a weight in float32, which it rounds, and from one that an update has rounded in memory.
+func TestRoundedWeight(t *testing.T) {
+	t.Parallel()
+	descs := []kernels.Desc{kernels.F32(3, 5).As(kernels.BFloat16)}
+	b := bind(t, kernels.Linear{Out: 7, Bias: true}, descs, 1)
+	weight, n := b.o.Params[0], int64(7*5)
+	rounded := b.tensor(kernels.Desc{Shape: kernels.Shape{7, 5}, DType: kernels.BFloat16})
+	o := kernels.UpdateOperands{Elements: n, Param: weight, Grad: b.tensor(kernels.F32(7, 5)), Rounded: rounded, Scalars: b.tensor(kernels.F32(kernels.ScalarsBytes / 4))}
+	kernels.Scalars{LR: 0.1, GradScale: 1}.Put(b.bytes[o.Scalars.Offset:])
+	launch, err := b.lib.PrepareUpdate(kernels.SGD{}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := slices.Clone(b.get(weight))
+	if err := launch.(interface{ Run() error }).Run(); err != nil {
+		t.Fatal(err)
+	}
+	if slices.Equal(before, b.get(weight)) {
+		t.Fatal("the update moved nothing")
+	}
+	for i, w := range b.get(weight) {
+		if got := b.brains(rounded)[i]; got != kernels.RoundBFloat16(w) {
+			t.Errorf("weight %d is %v, rounded %v", i, w, got)
+		}
+	}
+	for pass, out := range map[kernels.Pass]*runtime.Span{kernels.Forward: &b.o.Y, kernels.BackwardInput: &b.o.DX[0]} {
+		c := kernels.Call{Op: kernels.Linear{Out: 7, Bias: true}, In: descs, Pass: pass, Train: true}
+		b.run(t, c, b.o)
+		want, narrow := slices.Clone(b.brains(*out)), b.o
+		narrow.Params = slices.Clone(b.o.Params)
+		narrow.Params[0], c.Weight = rounded, kernels.BFloat16
+		clear(b.bytes[out.Offset:out.End()])
+		b.run(t, c, narrow)
+		if got := b.brains(*out); !slices.Equal(got, want) {
+			t.Errorf("%v: %v, want %v", pass, got, want)
+		}
+	}
+}

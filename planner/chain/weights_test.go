@@ -101,7 +101,7 @@ func TestBadCostsOfWeightsAreRefused(t *testing.T) {
 		{`"state_bytes":80`, `"state_bytes":-80`}:                            `layer 1 (embed): field "state_bytes" is -80, which is negative`,
 		{`"state_bytes":80`, `"state_bytes":9.5`}:                            `layer 1 (embed): field "state_bytes" is 9.5, which is not a whole number`,
 		{`"state_bytes":80`, `"state_bytes":9007199254740992`}:               `layer 1 (embed): field "state_bytes" is 9007199254740992, which makes the sum of all sizes exceed 2^53 bytes`,
-		{`"weight_bytes":7`, `"weight_bytes":7,"unrounded_weight_bytes":6`}:  `layer 2 (frozen): field "unrounded_weight_bytes" is 6, which is less than weight_bytes`,
+		{`"weight_bytes":7`, `"weight_bytes":7,"unrounded_weight_bytes":6`}:  `layer 2 (frozen): field "unrounded_weight_bytes" is 6, which is less than weight_bytes, of the same parameters: leave it out where none is rounded`,
 		{`"weight_bytes":7`, `"weight_bytes":7,"unrounded_weight_bytes":-1`}: `layer 2 (frozen): field "unrounded_weight_bytes" is -1, which is negative`,
 		{`gradient_bytes":20`, `gradient_bytes":-1`}:                         `layer 1 (embed): field "weight_gradient_bytes" is -1, which is negative`,
 		{`"update_s":0.5`, `"update_s":-0.5`}:                                `layer 1 (embed): field "update_s" is -0.5, which is negative or not finite`,
