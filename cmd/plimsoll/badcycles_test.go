@@ -4,8 +4,12 @@ import (
 	"encoding/json"
 	"maps"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"plimsoll/executor/train"
 )
 
 // blocksChain is the chain of docs/larger.md with some fields of its first layer set, or, with nil, left out.
@@ -101,5 +105,28 @@ func TestCheckReadsCycles(t *testing.T) {
 	}
 	if got["valid"] != true || !strings.Contains(text, "Og2") {
 		t.Errorf("%v of %s", got, text)
+	}
+}
+
+// The least host memory of the error works, and gives the same weights. Only this test finds an error that counts what the planner counts,
+// and not the batches and buffers of a run.
+func TestTheLeastHostMemoryWorks(t *testing.T) {
+	t.Parallel()
+	args := []string{"train", "-m", "mlp", "--batch", "16", "--steps", "2", "--optimizer", "adamw", "--option", "profile.steps=1", "-q"}
+	want := weights(t, works(t, append(slices.Clone(args), "--json")...).out)
+	for _, strategy := range []string{"residency", "zero-offload", "layer-window"} {
+		line := append(slices.Clone(args), "--strategy", strategy, "--memory", "5500KB")
+		r := plimsoll(t, append(line, "--host-memory", "1KiB")...)
+		_, least, found := strings.Cut(strings.TrimSpace(r.err), "give at least --host-memory ")
+		if !found || r.code != exitNoFit || !strings.Contains(r.err, strategy+": 1.000 KiB (1,024 B) of host memory are too little") {
+			t.Fatalf("%s: exit code %d: %s", strategy, r.code, r.err)
+		}
+		var o train.Summary
+		if err := json.Unmarshal([]byte(works(t, append(line, "--host-memory", least, "--json")...).out), &o); err != nil || o.WeightsSHA256 != want {
+			t.Errorf("%s: %+v, %v, want %s", strategy, o, err, want)
+		}
+		if most, err := strconv.ParseInt(least, 10, 64); err != nil || o.HostBytes > most {
+			t.Errorf("%s: %d B of %s, %v", strategy, o.HostBytes, least, err)
+		}
 	}
 }
