@@ -229,7 +229,7 @@ func badTrains() []badCase {
 		{"train: offload-state", []string{"train", "-m", "tiny", "--offload-state", "all"}, 2, []string{`--offload-state: unknown value "all"`, "none, optimizer, weights"}},
 		{"train: offload-state and a strategy", []string{"train", "-m", "tiny", "--offload-state", "weights", "--strategy", "rotor"}, 2, []string{"--strategy and --offload-state weights, which is --strategy layer-window", "give one of them"}},
 		{"train: offload-state of branches", []string{"train", "-m", "siamese", "--image", "8", "--offload-state", "weights"}, 2, []string{"siamese has branches", "plans that move weights and state"}},
-		{"train: host memory", []string{"train", "-m", "tiny", "--offload-state", "weights", "--host-memory", "1MiB"}, 3, []string{"1,048,576 B", "the smallest that works for this plan is", "of it for what it offloads"}},
+		{"train: host memory", []string{"train", "-m", "tiny", "--offload-state", "weights", "--host-memory", "1MiB"}, 3, []string{"1,048,576 B", "layer-window: ", "of host memory are too little: the least found is", "give at least --host-memory "}},
 		{"train: clip", []string{"train", "-m", "tiny", "--clip-norm", "NaN"}, 2, []string{"--clip-norm is NaN"}},
 		{"train: eval", []string{"train", "-m", "tiny", "--eval-every", "-1"}, 2, []string{"--eval-every is -1"}},
 		{"train: on-nan", []string{"train", "-m", "tiny", "--on-nan", "panic"}, 2, []string{`"panic"`, "stop, skip"}},
@@ -266,7 +266,7 @@ func badValidates() []badCase {
 // Only this test finds a refusal that fills several lines, prints to standard output or leaves --out behind.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
-	cases := slices.Concat(badCommands(), badPlans(t), badChecks(t), badNoises(), badDevices(), badFrontiers(t), badProfiles(), badTrains(), badTrainPipes(t), badGiven(t), badValidates(), badFits())
+	cases := slices.Concat(badCommands(), badPlans(t), badChecks(t), badNoises(), badDevices(), badFrontiers(t), badProfiles(), badTrains(), badTrainPipes(t), badGiven(t), badValidates(), badFits(), badCycles(t))
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run")

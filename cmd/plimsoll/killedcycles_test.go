@@ -118,7 +118,7 @@ func TestChaosChangesNoBitOfCycles(t *testing.T) {
 	if testing.Short() {
 		seeds = 1
 	}
-	for i, strategy := range [][]string{{"layer-window"}, {"residency", "--memory", "60%"}, {"greedysnake", "--accumulate", "2"}, {"zero-offload", "--clip-norm", "0.5"}} {
+	for i, strategy := range [][]string{{"layer-window"}, {"residency", "--memory", "5MB"}, {"greedysnake", "--accumulate", "2"}, {"zero-offload", "--clip-norm", "0.5"}} {
 		args := append([]string{ // which has few held-out samples to evaluate
 			"train", "-m", "mlp", "--batch", "32", "--steps", "8", "--optimizer", "adamw", "--option", "profile.steps=1", "--json", "-q", "--strategy",
 		}, strategy...)

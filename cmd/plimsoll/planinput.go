@@ -12,6 +12,7 @@ import (
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/cycle"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/interop"
 	"plimsoll/planner/profiles"
@@ -79,7 +80,7 @@ func (f *planInput) known(text string, source *profiles.Source, platform string)
 	return &anyPlan{source.Chain, p, p.Platform}, nil
 }
 
-// parse reads a plan file, or a sequence for a chain.
+// parse reads a plan file, or a sequence for a chain: the text form of one step, or of a cyclic plan where it has ops of weights and state.
 func (f *planInput) parse(text string, c *chain.Chain) (*pipeline.Plan, error) {
 	if strings.HasPrefix(strings.TrimSpace(text), "{") {
 		p, err := pipeline.Decode(strings.NewReader(text))
@@ -89,6 +90,14 @@ func (f *planInput) parse(text string, c *chain.Chain) (*pipeline.Plan, error) {
 		return p, err
 	}
 	seq, err := f.parseSequence(text, c.Len())
+	if wrong, ok := errors.AsType[*schedule.ParseError](err); ok {
+		cyclic, err := cycle.Parse(text)
+		if further, ok := errors.AsType[*cycle.ParseError](err); !ok || further.Index > wrong.Index {
+			platform := pipeline.NewPlatform(1, pipeline.NoLimit, pipeline.Free())
+			platform.Host = c.Bandwidth
+			return pipeline.NewCycle(c.Name, "given", cyclic, platform), err
+		}
+	}
 	return pipeline.NewSequence(c.Name, "given", seq, schedule.Limits{Memory: schedule.NoLimit}), err
 }
 
@@ -197,7 +206,7 @@ func (f *planFor) register(cmd *cobra.Command) {
 // apply gives a plan the platform that the flags say.
 func (f *planFor) apply(p *anyPlan) (err error) {
 	c := p.chain
-	if !p.plan.IsSequence() {
+	if !p.plan.IsSequence() && !p.plan.IsCycle() {
 		c = nil
 	}
 	p.platform, err = f.on(p.platform, c)

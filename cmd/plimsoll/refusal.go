@@ -8,6 +8,7 @@ import (
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/units"
+	"plimsoll/planner/cycle"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/residency"
 	"plimsoll/planner/schedule"
@@ -68,6 +69,12 @@ func plainRefusalOf(err error) *refusal {
 	}
 	if e, ok := errors.AsType[*schedule.MemoryError](err); ok {
 		return neededBy(e.Op, "", refusal{LimitBytes: e.Limit})
+	}
+	if e, ok := errors.AsType[*cycle.MemoryError](err); ok {
+		return &refusal{LimitBytes: e.Limit}
+	}
+	if e, ok := errors.AsType[*cycle.HostMemoryError](err); ok {
+		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Needed, Host: true}
 	}
 	if e, ok := errors.AsType[*schedule.HostMemoryError](err); ok {
 		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Needed, Host: true}

@@ -16,6 +16,7 @@ import (
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
 	"plimsoll/internal/fields"
+	"plimsoll/internal/ram"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
 	"plimsoll/planner/auto"
@@ -290,6 +291,9 @@ func (a *app) planStages(ctx context.Context, f *trainFlags, place *runFolder, r
 		}
 		r.Plan.Extra[requestField] = request
 	}
+	if err := machineHas(r); err != nil {
+		return err
+	}
 	r.Plan.Patience = f.pipe.patience
 	return nil
 }
@@ -323,6 +327,24 @@ func (f *trainFlags) cyclicPlatform(p *pipeline.Platform, r *train.Run) *pipelin
 	}
 	out.Duplex, out.HostMemory = f.link.duplex, r.Job.HostLimit(f.link.memory.Bytes)
 	return &out
+}
+
+// machineHas refuses a plan that moves weights and state and takes more memory of this machine than programs can still have: systems give
+// memory when it is written, and end the process then.
+func machineHas(r *train.Run) error {
+	half, err := ram.HalfOfAvailable()
+	if err != nil || !r.Plan.IsCycle() {
+		return nil // where it is not known, the device refuses
+	}
+	arena, host := r.Plan.Needs[0].Extent, r.Plan.Needs[0].Host
+	if r.Job.Device.Kind != "host" { // which has the arena itself
+		arena = 0
+	}
+	if arena+host <= 2*half {
+		return nil
+	}
+	return noFit{fmt.Errorf("%s: the plan takes %s of page-locked host memory and %s of arena, and programs can still take %s of this machine: give less --host-memory",
+		r.Plan.Strategy, units.Bytes(host), units.Bytes(arena), units.Bytes(2*half))}
 }
 
 // whole lets a run end with an update, and says so where that is not as it was asked for.

@@ -143,6 +143,7 @@ func (a *app) grid(f *validateFlags) (*bench.Grid, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.job.hostMemory = f.link.memory
 	job, err := f.job.open()
 	if err != nil {
 		return nil, err

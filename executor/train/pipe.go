@@ -35,7 +35,7 @@ func (j *Job) PlanPipe(ctx context.Context, c *chain.Chain, q PipeRequest) (*Job
 	costs := *c
 	costs.Bandwidth = 0 // stages offload at that of the platform
 	p := pipePlanner{job: j, chain: &costs, q: q}
-	free, err := p.plan(ctx, pipeline.NoLimit)
+	free, err := p.withHost(0).plan(ctx, pipeline.NoLimit)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (j *Job) PlanPipe(ctx context.Context, c *chain.Chain, q PipeRequest) (*Job
 func (p *pipePlanner) withinHost(ctx context.Context, free *JobPlan, limit int64) (*JobPlan, error) {
 	most, q := p.q.Platform.HostMemory, p
 	for range replans {
-		found, err := q.fastest(ctx, free, limit)
+		found, err := q.fastestKeeping(ctx, free, limit)
 		if err != nil {
 			found, err = q.leastWithin(ctx, limit, err)
 		}
@@ -69,6 +69,16 @@ func (p *pipePlanner) withinHost(ctx context.Context, free *JobPlan, limit int64
 	return p.leastHost(ctx, free, limit)
 }
 
+// fastestKeeping is fastest with another free plan where that one takes more host memory than the platform has.
+func (p *pipePlanner) fastestKeeping(ctx context.Context, free *JobPlan, limit int64) (_ *JobPlan, err error) {
+	if most := p.q.Platform.HostMemory; free.IsCycle() && most > 0 && free.Needs[0].Host > most {
+		if free, err = p.plan(ctx, pipeline.NoLimit); err != nil {
+			return nil, err
+		}
+	}
+	return p.fastest(ctx, free, limit)
+}
+
 // withHost returns the planner for another limit of host memory.
 func (p *pipePlanner) withHost(bytes int64) *pipePlanner {
 	out, platform := *p, *p.q.Platform
@@ -80,7 +90,7 @@ func (p *pipePlanner) withHost(bytes int64) *pipePlanner {
 // that is more than the platform has; those of fastest.
 func (p *pipePlanner) leastHost(ctx context.Context, free *JobPlan, limit int64) (*JobPlan, error) {
 	for bytes := int64(1); ; {
-		found, err := p.withHost(bytes).fastest(ctx, free, limit)
+		found, err := p.withHost(bytes).fastestKeeping(ctx, free, limit)
 		if small, ok := errors.AsType[*residency.HostError](err); ok && small.Smallest > bytes {
 			bytes = small.Smallest
 			continue

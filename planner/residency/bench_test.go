@@ -65,6 +65,29 @@ func BenchmarkAuto(b *testing.B) {
 	}
 }
 
+// BenchmarkGrowth plans decoders of more and more layers and microbatches, at 16 GB.
+func BenchmarkGrowth(b *testing.B) {
+	for _, layers := range []int{25, 50, 100, 163} {
+		for _, microbatches := range []int{1, 2, 4, 8} {
+			b.Run(fmt.Sprintf("%d layers/%d microbatches", layers, microbatches), func(b *testing.B) {
+				r := Request{Chain: decoder(layers-2, 200e6, 2048, 4096), Link: cycle.Link{ToDevice: 55e9, ToHost: 55e9, Duplex: true},
+					Limits: cycle.Limits{Memory: 16e9, Host: cycle.NoLimit}, Microbatches: microbatches}
+				start := processorTime(b)
+				for b.Loop() {
+					plan, err := Solve(context.Background(), r)
+					if err != nil {
+						b.Fatal(err)
+					}
+					b.ReportMetric(float64(plan.Evaluated), "sequences")
+					b.ReportMetric(float64(len(plan.Sequence)), "items")
+					b.ReportMetric(plan.Result.Period, "s/period")
+				}
+				b.ReportMetric((processorTime(b)-start).Seconds()/float64(b.N), "cpu-s")
+			})
+		}
+	}
+}
+
 // BenchmarkContended plans 100 layers with 8 microbatches, of a chain whose ops, copies and updates on the host slow each other.
 func BenchmarkContended(b *testing.B) {
 	c := decoder(98, 200e6, 2048, 4096)

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
 	"gorgonia.org/cu"
 
+	"plimsoll/internal/ram"
 	"plimsoll/internal/units"
 	"plimsoll/runtime"
 	"plimsoll/runtime/cuda/driver"
@@ -82,10 +84,26 @@ func (d *Device) refused(space runtime.Space, call string, asked, limit int64, e
 		return d.wrap("reserve", callError(call, err))
 	}
 	oom := &runtime.OutOfMemoryError{Device: d.name, Space: space, Asked: asked, Limit: max(limit, 0)}
-	if space == runtime.Arena {
+	switch space {
+	case runtime.Arena:
 		oom.Detail = d.occupancy()
+	case runtime.Host:
+		oom.Detail = pageLocking()
 	}
 	return oom
+}
+
+// pageLocking says what the system lets a process page-lock, and what memory there is.
+func pageLocking() string {
+	text := "the system refused to page-lock that"
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &l); err == nil && l.Cur != unix.RLIM_INFINITY {
+		text += fmt.Sprintf("; ulimit -l is %s", units.Bytes(int64(l.Cur)))
+	}
+	if half, err := ram.HalfOfAvailable(); err == nil {
+		text += fmt.Sprintf("; programs can still take %s", units.Bytes(2*half))
+	}
+	return text + ": give less --host-memory"
 }
 
 // occupancy says how much of the GPU's memory is free and, where NVML can tell, who holds the rest.
