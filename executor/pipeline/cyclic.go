@@ -188,35 +188,44 @@ func (c *cyclicStage) layLayer(e *Executor, l *stageLayer, s *layerState, g *all
 // addAll adds the residences of an item of a layer.
 func (c *cyclicStage) addAll(to *circle, bytes int64, r *residences, layer int) {
 	for _, x := range r.list {
-		until := x.last
+		var until untils
 		for p := x.first; p <= x.last; p++ {
 			if o := &c.ops[mod(p, len(c.ops))]; o.Layer == layer && o.works() {
-				until = max(until, c.until(p))
+				until = until.orLater(c.until(p))
 			}
 		}
 		to.add(bytes, x.first, x.last, until, &x.span)
 	}
 }
 
-// until returns the last position at which an op may begin while the one at a position runs.
-func (c *cyclicStage) until(position int) int { return position + c.beside[mod(position, len(c.ops))] }
+// orLater returns the later positions of two.
+func (a untils) orLater(b untils) untils {
+	for i := range a {
+		a[i] = max(a[i], b[i])
+	}
+	return a
+}
+
+// until returns the last positions at which an op may begin while the one at a position runs.
+func (c *cyclicStage) until(position int) (at untils) {
+	for i, behind := range c.beside[mod(position, len(c.ops))] {
+		at[i] = position + behind
+	}
+	return at
+}
 
 // besides returns, by position, how many positions behind it ops begin while the one there runs: in the steady state, by the simulation. A plan
 // that cannot be simulated is refused elsewhere.
-func besides(costs Costs, plan *pipeline.Plan) []int {
+func besides(costs Costs, plan *pipeline.Plan) []untils {
 	n := len(plan.Cycle)
-	behind := make([]int, n)
+	behind := make([]untils, n)
 	s, r, err := plan.PlayCycle(costs.Chain, costs.Platform)
 	if err != nil {
 		return behind
 	}
-	starts := make([]float64, 0, len(r.Starts)) // by instance; 0: a drop, or none yet
+	starts := make([]float64, (r.WarmUp+r.Repeats+2)*n) // by instance; 0: a drop, or none yet
 	for _, x := range r.Starts {
-		i := x.Step*n + x.Position
-		for len(starts) <= i {
-			starts = append(starts, 0)
-		}
-		starts[i] = x.Start
+		starts[x.Step*n+x.Position] = x.Start
 	}
 	steady := s.Steady()
 	for _, x := range r.Starts {
@@ -224,9 +233,11 @@ func besides(costs Costs, plan *pipeline.Plan) []int {
 			continue
 		}
 		i := x.Step*n + x.Position
-		for k := i + 1; k < min(i+n, len(starts)); k++ {
-			if starts[k] > 0 && starts[k] < x.End {
-				behind[x.Position] = max(behind[x.Position], k-i)
+		for k := 1; k < n && i+k < len(starts); k++ {
+			for slack, times := range slacks {
+				if at := starts[i+k]; at > 0 && at < x.Start+times*(x.End-x.Start) {
+					behind[x.Position][slack] = max(behind[x.Position][slack], k)
+				}
 			}
 		}
 	}
@@ -292,10 +303,10 @@ func (c *cyclicStage) layMicrobatch(e *Executor, t *localStage, plan *pipeline.P
 		}
 	}
 	for k := range sb.images {
-		c.device.add(sb.images[k].Bytes, at[0], images, images, &sb.images[k])
+		c.device.add(sb.images[k].Bytes, at[0], images, untils{}, &sb.images[k])
 	}
-	c.device.add(sb.labels.Bytes, at[0], last, last, &sb.labels)
-	c.device.add(sb.scalars.Bytes, at[0], last, last, &sb.scalars)
+	c.device.add(sb.labels.Bytes, at[0], last, untils{}, &sb.labels)
+	c.device.add(sb.scalars.Bytes, at[0], last, untils{}, &sb.scalars)
 	sb.items, sb.hostCopies = make([]runtime.Span, len(ops.Items)), make([]runtime.Span, len(ops.Host))
 	for i, it := range ops.Items {
 		end := at[max(it.First, it.Last)]
