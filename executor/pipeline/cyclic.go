@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"plimsoll/executor"
@@ -123,7 +124,8 @@ func (e *Executor) layCyclic(d *driver, t *localStage, costs Costs, plan *pipeli
 	t.cyclic, t.slabs = c, make([]slab, plan.Microbatches)
 	_, buffers, _ := t.layLayers(e.Model, e.Layers)
 	t.buffers, t.workspace = g.alloc(buffers), g.alloc(slices.Max(e.UpdateWorkspaces))
-	c.device.positions, c.host.positions, c.beside = len(c.ops), len(c.ops), besides(costs, plan)
+	c.device.positions, c.host.positions = len(c.ops), len(c.ops)
+	c.beside = besides(costs, plan)
 	for i := range t.layers {
 		c.layers = append(c.layers, layerState{})
 		c.layLayer(e, &t.layers[i], &c.layers[i], g)
@@ -136,7 +138,7 @@ func (e *Executor) layCyclic(d *driver, t *localStage, costs Costs, plan *pipeli
 	for k := range c.microbatches {
 		c.layMicrobatch(e, t, plan, k)
 	}
-	live, extent := c.device.place(costs.Platform.Memory[0] - g.end)
+	live, extent := c.device.place(c.leavingBytes(), costs.Platform.Memory[0]-g.end)
 	c.device.shift(runtime.Arena, g.alloc(extent).Offset)
 	m.InFlight = live
 	c.layHost(e, costs.Platform)
@@ -212,6 +214,28 @@ func (c *cyclicStage) until(position int) (at untils) {
 		at[i] = position + behind
 	}
 	return at
+}
+
+// leavingBytes returns what a step copies to the host: what these copies read stays longer than in the order of the sequence.
+func (c *cyclicStage) leavingBytes() (bytes int64) {
+	for i := range c.ops {
+		o := &c.ops[i]
+		s := &c.layers[o.Layer-1]
+		switch o.Kind {
+		case schedule.WriteWeights:
+			bytes += s.weightBytes
+		case schedule.WriteState:
+			bytes += s.stateBytes
+		case schedule.OffloadGradient:
+			bytes += s.gradBytes
+		}
+	}
+	for _, ops := range c.microbatches {
+		for _, it := range ops.Host {
+			bytes += kernels.Align(it.Bytes)
+		}
+	}
+	return bytes
 }
 
 // besides returns, by position, how many positions behind it ops begin while the one there runs: in the steady state, by the simulation. A plan
@@ -337,7 +361,7 @@ func (c *cyclicStage) layHost(e *Executor, on *pipeline.Platform) {
 	c.guard.layHost(g)
 	c.workspace, c.sumScalars = g.alloc(slices.Max(e.UpdateWorkspaces)), g.alloc(kernels.ScalarsBytes)
 	_, limits := on.CycleLimits()
-	_, extent := c.host.place(limits.Host - g.end)
+	_, extent := c.host.place(math.MaxInt64/2, limits.Host-g.end)
 	c.host.shift(runtime.Host, g.alloc(extent).Offset)
 	c.locked = g.end
 }

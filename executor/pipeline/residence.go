@@ -93,23 +93,25 @@ func (c *circle) add(bytes int64, first, last int, until untils, span *runtime.S
 	}
 }
 
-// place packs the items, and returns the most that lives at one position, and the extent. Where room for so much is there, an item keeps its
-// place as long as ops may begin beside the last one that uses it: these then wait for nothing that the plan does not let them wait for.
-func (c *circle) place(room int64) (live, extent int64) {
+// place packs the items, and returns the most that lives at one position, and the extent. Within so many more bytes than that takes, and within
+// all the room, an item keeps its place as long as ops may begin beside the last one that uses it: these then wait for nothing that the plan does
+// not let them wait for.
+func (c *circle) place(more, room int64) (live, extent int64) {
+	live, extent = pack.LiveCircle(c.items, c.positions), pack.Circle(c.items, c.positions)
+	room = min(room, extent+more)
 	for slack := range slacks {
 		apart := slices.Clone(c.items)
 		for i := range apart {
 			apart[i].Last = max(apart[i].Last, min(c.until[i][slack], apart[i].First+c.positions-1))
 		}
-		if live = pack.LiveCircle(apart, c.positions); live > room {
-			continue
-		}
-		if extent = pack.Circle(apart, c.positions); extent <= room {
-			c.items = apart
-			return live, extent
+		if longer := pack.LiveCircle(apart, c.positions); longer <= room {
+			if end := pack.Circle(apart, c.positions); end <= room {
+				c.items = apart
+				return longer, end
+			}
 		}
 	}
-	return pack.LiveCircle(c.items, c.positions), pack.Circle(c.items, c.positions)
+	return live, extent
 }
 
 // shift tells the items where they lie in memory whose part for them begins at an offset.
