@@ -283,16 +283,13 @@ func (r *Receipt) MarshalJSON() ([]byte, error) {
 		Seconds float64 `json:"seconds"`
 	}
 	out := struct {
-		Steps      int     `json:"steps,omitempty"`
+		Steps      int     `json:"steps"`
 		PredictedS float64 `json:"predicted_s"`
 		MeasuredS  float64 `json:"measured_s"`
 		GapS       float64 `json:"gap_s"`
 		Causes     []cause `json:"causes"`
 		Worst      []op    `json:"worst_ops"`
-	}{0, r.Predicted.Seconds(), r.Measured.Seconds(), r.Gap().Seconds(), []cause{}, []op{}}
-	if r.Steps > 1 {
-		out.Steps = r.Steps
-	}
+	}{r.Steps, r.Predicted.Seconds(), r.Measured.Seconds(), r.Gap().Seconds(), []cause{}, []op{}}
 	for c, d := range r.By {
 		if r.Has(Cause(c)) {
 			out.Causes = append(out.Causes, cause{Cause(c).String(), d.Seconds()})

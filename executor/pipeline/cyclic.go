@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"plimsoll/executor"
@@ -123,7 +124,8 @@ func (lay *layout) layCyclic(d *driver, t *localStage, costs Costs, plan *pipeli
 	t.cyclic, t.slabs = c, make([]slab, plan.Microbatches)
 	_, buffers, _ := t.layLayers(lay.Model, lay.Layers)
 	t.buffers, t.workspace = g.alloc(buffers), g.alloc(slices.Max(lay.UpdateWorkspaces))
-	c.device.positions, c.host.positions, c.beside = len(c.ops), len(c.ops), besides(costs, plan)
+	c.device.positions, c.host.positions = len(c.ops), len(c.ops)
+	c.beside = besides(costs, plan)
 	for i := range t.layers {
 		c.layers = append(c.layers, layerState{})
 		c.layLayer(lay, &t.layers[i], &c.layers[i], g)
@@ -136,7 +138,7 @@ func (lay *layout) layCyclic(d *driver, t *localStage, costs Costs, plan *pipeli
 	for k := range c.microbatches {
 		c.layMicrobatch(lay, t, plan, k)
 	}
-	live, extent := c.device.place(costs.Platform.Memory[0] - g.end)
+	live, extent := c.device.place(c.leavingBytes(), costs.Platform.Memory[0]-g.end)
 	c.device.shift(runtime.Arena, g.alloc(extent).Offset)
 	m.InFlight = live
 	c.layHost(lay, costs.Platform)
@@ -192,35 +194,66 @@ func (c *cyclicStage) layLayer(lay *layout, l *stageLayer, s *layerState, g *all
 // addAll adds the residences of an item of a layer.
 func (c *cyclicStage) addAll(to *circle, bytes int64, r *residences, layer int) {
 	for _, x := range r.list {
-		until := x.last
+		var until untils
 		for p := x.first; p <= x.last; p++ {
 			if o := &c.ops[mod(p, len(c.ops))]; o.Layer == layer && o.works() {
-				until = max(until, c.until(p))
+				until = until.orLater(c.until(p))
 			}
 		}
 		to.add(bytes, x.first, x.last, until, &x.span)
 	}
 }
 
-// until returns the last position at which an op may begin while the one at a position runs.
-func (c *cyclicStage) until(position int) int { return position + c.beside[mod(position, len(c.ops))] }
+// orLater returns the later positions of two.
+func (a untils) orLater(b untils) untils {
+	for i := range a {
+		a[i] = max(a[i], b[i])
+	}
+	return a
+}
+
+// until returns the last positions at which an op may begin while the one at a position runs.
+func (c *cyclicStage) until(position int) (at untils) {
+	for i, behind := range c.beside[mod(position, len(c.ops))] {
+		at[i] = position + behind
+	}
+	return at
+}
+
+// leavingBytes returns what a step copies to the host: what these copies read stays longer than in the order of the sequence.
+func (c *cyclicStage) leavingBytes() (bytes int64) {
+	for i := range c.ops {
+		o := &c.ops[i]
+		s := &c.layers[o.Layer-1]
+		switch o.Kind {
+		case schedule.WriteWeights:
+			bytes += s.weightBytes
+		case schedule.WriteState:
+			bytes += s.stateBytes
+		case schedule.OffloadGradient:
+			bytes += s.gradBytes
+		}
+	}
+	for _, ops := range c.microbatches {
+		for _, it := range ops.Host {
+			bytes += kernels.Align(it.Bytes)
+		}
+	}
+	return bytes
+}
 
 // besides returns, by position, how many positions behind it ops begin while the one there runs: in the steady state, by the simulation. A plan
 // that cannot be simulated is refused elsewhere.
-func besides(costs Costs, plan *pipeline.Plan) []int {
+func besides(costs Costs, plan *pipeline.Plan) []untils {
 	n := len(plan.Cycle)
-	behind := make([]int, n)
+	behind := make([]untils, n)
 	s, r, err := plan.PlayCycle(costs.Chain, costs.Platform)
 	if err != nil {
 		return behind
 	}
-	starts := make([]float64, 0, len(r.Starts)) // by instance; 0: a drop, or none yet
+	starts := make([]float64, (r.WarmUp+r.Repeats+2)*n) // by instance; 0: a drop, or none yet
 	for _, x := range r.Starts {
-		i := x.Step*n + x.Position
-		for len(starts) <= i {
-			starts = append(starts, 0)
-		}
-		starts[i] = x.Start
+		starts[x.Step*n+x.Position] = x.Start
 	}
 	steady := s.Steady()
 	for _, x := range r.Starts {
@@ -228,9 +261,11 @@ func besides(costs Costs, plan *pipeline.Plan) []int {
 			continue
 		}
 		i := x.Step*n + x.Position
-		for k := i + 1; k < min(i+n, len(starts)); k++ {
-			if starts[k] > 0 && starts[k] < x.End {
-				behind[x.Position] = max(behind[x.Position], k-i)
+		for k := 1; k < n && i+k < len(starts); k++ {
+			for slack, times := range slacks {
+				if at := starts[i+k]; at > 0 && at < x.Start+times*(x.End-x.Start) {
+					behind[x.Position][slack] = max(behind[x.Position][slack], k)
+				}
 			}
 		}
 	}
@@ -296,10 +331,10 @@ func (c *cyclicStage) layMicrobatch(lay *layout, t *localStage, plan *pipeline.P
 		}
 	}
 	for k := range sb.images {
-		c.device.add(sb.images[k].Bytes, at[0], images, images, &sb.images[k])
+		c.device.add(sb.images[k].Bytes, at[0], images, untils{}, &sb.images[k])
 	}
-	c.device.add(sb.labels.Bytes, at[0], last, last, &sb.labels)
-	c.device.add(sb.scalars.Bytes, at[0], last, last, &sb.scalars)
+	c.device.add(sb.labels.Bytes, at[0], last, untils{}, &sb.labels)
+	c.device.add(sb.scalars.Bytes, at[0], last, untils{}, &sb.scalars)
 	sb.items, sb.hostCopies = make([]runtime.Span, len(ops.Items)), make([]runtime.Span, len(ops.Host))
 	for i, it := range ops.Items {
 		end := at[max(it.First, it.Last)]
@@ -330,7 +365,7 @@ func (c *cyclicStage) layHost(lay *layout, on *pipeline.Platform) {
 	c.guard.layHost(g)
 	c.workspace, c.sumScalars = g.alloc(slices.Max(lay.UpdateWorkspaces)), g.alloc(kernels.ScalarsBytes)
 	_, limits := on.CycleLimits()
-	_, extent := c.host.place(limits.Host - g.end)
+	_, extent := c.host.place(math.MaxInt64/2, limits.Host-g.end)
 	c.host.shift(runtime.Host, g.alloc(extent).Offset)
 	c.locked = g.end
 }

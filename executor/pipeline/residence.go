@@ -77,29 +77,41 @@ func begun(positions int, begins, ends []int) *residences {
 	return r
 }
 
-// add adds an item from one position to another, and where its span goes. Until a position ops may begin while the one at its end still runs.
-func (c *circle) add(bytes int64, first, last, until int, span *runtime.Span) {
+// slacks are how many times as long as predicted an op may take while others begin beside it, of layouts that are tried one after the other: what
+// is slower than that makes others wait.
+var slacks = [...]float64{2, 1}
+
+// untils are the last positions, by slack, at which an op may begin while the last one that uses an item runs.
+type untils [len(slacks)]int
+
+// add adds an item from one position to another, and where its span goes.
+func (c *circle) add(bytes int64, first, last int, until untils, span *runtime.Span) {
 	*span = runtime.Span{Bytes: bytes}
 	if bytes > 0 {
 		c.items, c.spans = append(c.items, pack.Item{Bytes: kernels.Align(bytes), First: first, Last: last}), append(c.spans, span)
-		c.until = append(c.until, min(until, first+c.positions-1))
+		c.until = append(c.until, until)
 	}
 }
 
-// place packs the items, and returns the most that lives at one position, and the extent. Where room for so much is there, an item keeps its
-// place as long as ops may begin beside the last one that uses it: these then wait for nothing that the plan does not let them wait for.
-func (c *circle) place(room int64) (live, extent int64) {
-	apart := slices.Clone(c.items)
-	for i := range apart {
-		apart[i].Last = max(apart[i].Last, c.until[i])
-	}
-	if live = pack.LiveCircle(apart, c.positions); live <= room {
-		if extent = pack.Circle(apart, c.positions); extent <= room {
-			c.items = apart
-			return live, extent
+// place packs the items, and returns the most that lives at one position, and the extent. Within so many more bytes than that takes, and within
+// all the room, an item keeps its place as long as ops may begin beside the last one that uses it: these then wait for nothing that the plan does
+// not let them wait for.
+func (c *circle) place(more, room int64) (live, extent int64) {
+	live, extent = pack.LiveCircle(c.items, c.positions), pack.Circle(c.items, c.positions)
+	room = min(room, extent+more)
+	for slack := range slacks {
+		apart := slices.Clone(c.items)
+		for i := range apart {
+			apart[i].Last = max(apart[i].Last, min(c.until[i][slack], apart[i].First+c.positions-1))
+		}
+		if longer := pack.LiveCircle(apart, c.positions); longer <= room {
+			if end := pack.Circle(apart, c.positions); end <= room {
+				c.items = apart
+				return longer, end
+			}
 		}
 	}
-	return pack.LiveCircle(c.items, c.positions), pack.Circle(c.items, c.positions)
+	return live, extent
 }
 
 // shift tells the items where they lie in memory whose part for them begins at an offset.

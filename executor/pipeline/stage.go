@@ -383,7 +383,7 @@ type cyclicStage struct {
 	workspace    runtime.Span // of updates on the host
 	sumScalars   runtime.Span // likewise, of sums of the gradients of layers that share weights
 	locked       int64        // page-locked bytes
-	beside       []int        // by position: how many positions behind it ops begin while the one there runs, by the simulation
+	beside       []untils     // by position: how many positions behind it ops begin while the one there runs, by the simulation
 	guard        *cyclicGuard // nil where updates do not wait for all gradients
 	duplex       bool
 	epilogue     bool // ops with a prime come behind the last step, and what they need
@@ -536,7 +536,7 @@ type circle struct {
 	positions int
 	items     []pack.Item
 	spans     []*runtime.Span // of the items
-	until     []int           // likewise: the last position of an op that may begin while the last one that uses the item runs
+	until     []untils        // likewise
 }
 
 // residence is when something is in one place of memory: from one position to another, both included, of each step, and where.
