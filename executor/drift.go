@@ -17,8 +17,8 @@ type TimedOp struct {
 	Cost float64
 }
 
-// Drift returns how many times their costs in a chain the ops took beside which nothing was copied, or updated on the host: the median of the
-// steps, and how many such ops a step had, on average; 1 and 0 where there were none. These ops are the reference for what a machine does since
+// Drift returns how many times their costs in a chain the ops took beside which nothing was copied, or updated on the host. It is the median of
+// the steps. ops is how many such ops a step had, on average. Without any it returns 1 and 0. These ops are the reference for what a machine does since
 // it was measured: its frequency, its neighbours. Contention, waits and gaps are not in them.
 func Drift(steps [][]TimedOp) (factor, ops float64) {
 	var factors []float64

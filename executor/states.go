@@ -96,8 +96,8 @@ func (w *Workload) WeightType(q models.Parameter) kernels.DType {
 	return q.Desc.DType
 }
 
-// WeightLayout says where a cyclic plan has a layer's own weights, one behind the other, by the offset of a gradient in the layer's Grads block,
-// and how many bytes they take. Where nothing is rounded that is the layout of the gradients.
+// WeightLayout says where a cyclic plan has a layer's own weights, one behind the other, and how many bytes they take. The key is the offset of
+// a weight's gradient in the layer's Grads block. Where nothing is rounded that is the layout of the gradients.
 func (w *Workload) WeightLayout(l *models.Layer) (at map[int64]int64, bytes int64) {
 	return lay(l, func(q models.Parameter) int64 { return q.Desc.As(w.WeightType(q)).Storage() })
 }

@@ -42,8 +42,8 @@ func (e *WindowError) Error() string {
 	return fmt.Sprintf("%s alone needs %s to be measured, and the limit is %s", e.Name, units.Precise(e.Needed), units.Precise(e.Limit))
 }
 
-// Exercises returns what a profile within limit bytes of arena trains along: store-all and checkpoint-all of windows that are as
-// long as fits, of a single one where the whole model fits; with halves store-all again, whose backwards run in halves. Between
+// Exercises returns the sequences that a profile within limit bytes of arena trains along. They are store-all and checkpoint-all of windows
+// that are as long as fits, of a single one where the whole model fits. With halves store-all comes again, with backwards in halves. Between
 // them they contain every op of every layer. lib is what the workload was compiled for. Error: *WindowError.
 func (w *Workload) Exercises(lib kernels.Library, limit int64, halves bool) (all []*Exercise, err error) {
 	c := cutter{w, lib, limit, halves}

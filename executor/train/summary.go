@@ -24,7 +24,7 @@ type Summary struct {
 	LimitBytes  int64    `json:"limit_bytes"`
 	PredictedS  float64  `json:"predicted_s_per_step"`
 	MeasuredS   float64  `json:"measured_s_per_step"`
-	// Of a cyclic plan, whose first and last step take other times: all steps of this run, from their beginning to the end of the last one.
+	// All steps of a run of a cyclic plan, whose first and last step take other times: from their beginning to the end of the last one.
 	PredictedRunS      float64 `json:"predicted_s_of_run,omitempty"`
 	MeasuredRunS       float64 `json:"measured_s_of_run,omitempty"` // data, that steps waited for, included
 	Drift              *Drift  `json:"drift,omitempty"`             // on one device

@@ -77,15 +77,14 @@ type Replayed struct {
 	Waits bool
 	schedule.Span
 	Cost time.Duration // of the chain, with nothing beside it
-	// Wait is what a compute op waited for. By and Freed are indices of ops, as After.
+	// Wait says for which op a compute op waited. By and Freed are indices of ops, as After.
 	Wait schedule.Wait
-	// After is the copy or the update on the host that ended last of those that a copy, or an update on the host, waits for; -1 where the
-	// compute op before it ended later.
+	// After is the op that ended last of those that a copy, or an update on the host, waits for; -1 where that is the compute op before it.
 	After int
 }
 
-// Replay lists the ops of the step before a window, of the window, and of the step behind it, by step and position, and tells what they waited
-// for by the rules of the sequence that was simulated last. The spans may be those of a device.
+// Replay lists the ops of the step before a window, of the window, and of the step behind it, by step and position. It tells for which op each
+// waited, by the rules of the sequence that was simulated last. The spans may be those of a device.
 func (s *Simulator) Replay(all []Span, w Window) []Replayed {
 	n := len(s.ledger.seq)
 	r := &replay{s: s, n: n, ops: make([]Replayed, (w.Steps+2)*n), limit: s.player.limit}

@@ -8,7 +8,7 @@ import (
 )
 
 // Run is a run of a cyclic plan from its first step to its last. The first step has nothing to do for ops with a prime. Behind the last one come
-// the ops with a prime that belong to it, and with them all copies of weights and state: an update may need a fetch before it and leave a
+// the ops with a prime that belong to it. All copies of weights and state come with them: an update may need a fetch before it and leave a
 // write behind it. All other ops of that step take no time, but keep their order. The weights that stay on the device are there before.
 //
 // A run of n steps takes First + (n-2) Period + Last seconds, where n is so large that the steady state is reached.
