@@ -367,7 +367,7 @@ func expand(c *call) (*value, error) {
 		return nil, err
 	case isNumber(x) && len(x.dims) <= len(shape):
 		return repeated(x.numbers[0], shape)
-	case x != nil && x.mask != nil && len(shape) >= len(x.mask.dims) && len(shape) <= MostAxes && slices.Equal(shape[len(shape)-2:], x.mask.dims[len(x.mask.dims)-2:]):
+	case x != nil && x.mask != nil && x.mask.expands(shape):
 		m := *x.mask
 		m.dims = shape
 		return &value{mask: &m}, nil
@@ -399,6 +399,12 @@ func constantOfShape(c *call) (*value, error) {
 		return nil, err
 	}
 	return repeated(fill, shape)
+}
+
+// expands reports whether a mask is repeated along other axes than its own, which leaves it the mask that it is.
+func (m *mask) expands(shape []int) bool {
+	own, n := len(m.dims), len(shape)
+	return n >= own && n <= MostAxes && slices.Equal(shape[n-2:], m.dims[own-2:])
 }
 
 func repeated(x float64, shape []int) (*value, error) {

@@ -39,7 +39,7 @@ func (l *lowering) add(n *node) {
 	inputs, outputs := c.tensors(), n.outputs()
 	for _, in := range inputs {
 		if l.aliases.stale(in) {
-			c.fail("it reads a tensor that %s has changed in place under another name, which is not supported: use what the change returns, or leave out the underscore",
+			c.fail("it reads a tensor that %s has changed in place under another name, which is not supported: use what the change returns",
 				l.aliases.changed[l.aliases.root[in]])
 		}
 	}

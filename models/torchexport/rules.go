@@ -14,7 +14,8 @@ var rules map[string]func(c *call) []string
 
 func init() { // they look each other up
 	rules = map[string]func(c *call) []string{
-		"conv2d": one(conv2d), "batch_norm": one(batchNorm), "linear": one(linear), "addmm": one(addmm), "layer_norm": one(layerNorm), "rms_norm": one(rmsNorm),
+		"conv2d": one(conv2d), "batch_norm": one(batchNorm), "linear": one(linear), "addmm": one(addmm),
+		"layer_norm": one(layerNorm), "rms_norm": one(rmsNorm),
 		"matmul": one(plain("MatMul", "self", "other")), "mm": one(plain("MatMul", "self", "mat2")), "bmm": one(plain("MatMul", "self", "mat2")),
 		"embedding": one(embedding), "scaled_dot_product_attention": one(attention), "softmax": one(softmax), "dropout": one(dropout),
 		"relu": one(plain("Relu", "self")), "relu6": one(relu6), "hardtanh": one(hardtanh), "gelu": one(gelu), "silu": one(plain("silu", "self")),
@@ -23,7 +24,8 @@ func init() { // they look each other up
 		"add": one(sum), "sub": one(difference), "mul": one(withOther("Mul")), "div": one(quotient), "pow": one(power), "neg": one(plain("Neg", "self")),
 		"erf": one(plain("Erf", "self")), "tanh": one(plain("Tanh", "self")), "sqrt": one(plain("Sqrt", "self")), "exp": one(plain("Exp", "self")),
 		"sigmoid": one(plain("Sigmoid", "self")), "masked_fill": one(maskedFill), "where": one(plain("Where", "condition", "self", "other")),
-		"eq": one(withOther("Equal")), "lt": one(withOther("Less")), "gt": one(withOther("Greater")), "le": one(withOther("LessOrEqual")), "ge": one(withOther("GreaterOrEqual")),
+		"eq": one(withOther("Equal")), "lt": one(withOther("Less")), "gt": one(withOther("Greater")),
+		"le": one(withOther("LessOrEqual")), "ge": one(withOther("GreaterOrEqual")),
 		"ne": one(withOther("not_equal")), "__and__": one(withOther("And")), "__or__": one(withOther("Or")), "logical_and": one(withOther("And")),
 		"logical_or": one(withOther("Or")), "bitwise_and": one(withOther("And")), "bitwise_or": one(withOther("Or")),
 		"diff": one(diff), "cumsum": one(cumSum), "index": one(index),
@@ -113,7 +115,7 @@ func (c *call) conv(a attributes) string {
 func batchNorm(c *call) string {
 	c.ignore("cudnn_enabled")
 	if !c.bool("training", false) {
-		c.fail("training=False, so it computes with its running statistics, and training here computes with those of the batch: export model.train(), and freeze no norm")
+		c.fail("training=False, so it computes with its running statistics, and training here takes those of the batch: export model.train()")
 	}
 	in := []string{c.tensor("input")}
 	for _, name := range []string{"weight", "bias", "running_mean", "running_var"} {
@@ -143,7 +145,8 @@ func (c *call) lastAxis() {
 func layerNorm(c *call) string {
 	c.ignore("cudnn_enable")
 	c.lastAxis()
-	return c.emit("LayerNormalization", attributes{"axis": number(-1), "epsilon": real(c.float("eps", 1e-5))}, c.tensor("input"), c.tensor("weight"), c.tensor("bias"))
+	a := attributes{"axis": number(-1), "epsilon": real(c.float("eps", 1e-5))}
+	return c.emit("LayerNormalization", a, c.tensor("input"), c.tensor("weight"), c.tensor("bias"))
 }
 
 // epsilonOfFloat32 is what a norm adds where it is given nothing: the distance from 1 to the next float32.

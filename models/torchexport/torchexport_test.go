@@ -21,7 +21,7 @@ import (
 )
 
 // names are those of the archives in testdata, which bench/research/peers/src/torch_export.py has written.
-var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules"}
+var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules", "transformers"}
 
 func fixture(t testing.TB, name string) (path string, archive []byte) {
 	t.Helper()
@@ -134,7 +134,7 @@ func TestLayers(t *testing.T) {
 func TestAttributes(t *testing.T) {
 	t.Parallel()
 	all := map[kernels.Op]int{}
-	for _, name := range []string{"tiny", "written", "modules"} {
+	for _, name := range []string{"tiny", "written", "modules", "transformers"} {
 		for _, l := range build(t, name, 3, 0).Layers {
 			for _, n := range l.Nodes {
 				all[n.Op]++
