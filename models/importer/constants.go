@@ -362,6 +362,9 @@ func cast(c *call) (*value, error) {
 func expand(c *call) (*value, error) {
 	x := c.at(0)
 	shape, err := c.constants(1, "")
+	if err == nil && x != nil {
+		keep(shape, x)
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -399,6 +402,20 @@ func constantOfShape(c *call) (*value, error) {
 		return nil, err
 	}
 	return repeated(fill, shape)
+}
+
+// keep puts the extents of a constant in the place of -1 in a shape that it is to have.
+func keep(shape []int, x *value) {
+	dims := x.dims
+	if x.mask != nil {
+		dims = x.mask.dims
+	}
+	skip := len(shape) - len(dims)
+	for i := max(skip, 0); i < len(shape); i++ {
+		if shape[i] == -1 {
+			shape[i] = dims[i-skip]
+		}
+	}
 }
 
 // expands reports whether a mask is repeated along other axes than its own, which leaves it the mask that it is.

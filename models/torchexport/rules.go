@@ -518,17 +518,7 @@ func unbind(c *call) (all []string) {
 // expand repeats axes of 1; -1 keeps an axis.
 func expand(c *call) string {
 	c.ignore("implicit")
-	have, size := c.sizes("self"), c.fixedInts("size")
-	for i, n := range size {
-		if at := i - (len(size) - len(have)); n == -1 && at >= 0 && at < len(have) {
-			size[i] = have[at]
-		}
-	}
-	if size == nil {
-		return c.emit("Expand", nil, c.tensor("self"), c.numbers("size"))
-	}
-	c.ignore("size")
-	return c.emit("Expand", nil, c.tensor("self"), c.list(size))
+	return c.emit("Expand", nil, c.tensor("self"), c.numbers("size"))
 }
 
 // constants ignores where a constant lies, and reads its type, which changes nothing: constants are computed with in float64.

@@ -355,14 +355,14 @@ func TestSizes(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		batch, image int
-	}{{"tiny", 1, 16}, {"tiny", 5, 16}, {"branches", 3, 21}, {"skips", 7, 16}, {"sdpa", 5, 12}, {"written", 4, 12}} {
+	}{{"tiny", 1, 16}, {"tiny", 5, 16}, {"branches", 3, 21}, {"skips", 7, 16}, {"sdpa", 5, 12}, {"written", 4, 12}, {"modules", 1, 8}, {"modules", 5, 8}, {"transformers", 4, 12}} {
 		if in := build(t, c.name, c.batch, c.image).Input.Shape; in[0] != c.batch || in[1] != c.image {
 			t.Errorf("%v: %v", c, in)
 		}
 	}
-	path, _ := fixture(t, "modules")
-	_, err := models.New(path, models.Config{Batch: 2, Image: 8, Classes: 30})
-	if want := "aten.view at torch_export.py:"; !errors.Is(err, importer.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+	path, _ := fixture(t, "sdpa")
+	_, err := models.New(path, models.Config{Batch: 2, Image: 8, Classes: 40})
+	if want := "samples of 8 tokens: aten.add at torch_export.py:"; !errors.Is(err, importer.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
 }

@@ -209,7 +209,8 @@ def export(model, samples, out, format, small):
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.export.save(torch.export.export(model.train(), (samples,), strict=False), out / "model.pt2")
+        shapes = ({0: torch.export.Dim("n", min=1, max=512)},) if isinstance(model, (Modules, Transformers)) else None
+        torch.export.save(torch.export.export(model.train(), (samples,), strict=False, dynamic_shapes=shapes), out / "model.pt2")
     if small:
         repack(out / "model.pt2")
 
