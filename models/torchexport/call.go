@@ -341,7 +341,7 @@ type attributes map[string]*importer.Attribute
 
 func number(v int64) *importer.Attribute     { return &importer.Attribute{I: v} }
 func numbers(v ...int64) *importer.Attribute { return &importer.Attribute{Ints: v} }
-func real(v float64) *importer.Attribute     { return &importer.Attribute{F: float32(v)} }
+func decimal(v float64) *importer.Attribute  { return &importer.Attribute{F: float32(v)} }
 func texts(v string) *importer.Attribute     { return &importer.Attribute{S: v} }
 func flag(v bool) (a *importer.Attribute) {
 	if a = number(0); v {

@@ -123,7 +123,7 @@ func batchNorm(c *call) string {
 			c.fail("it has no %s, which is not supported: want affine=True and track_running_stats=True", name)
 		}
 	}
-	return c.emit("batch_norm", attributes{"epsilon": real(c.float("eps", 1e-5)), "momentum": real(c.float("momentum", 0.1))}, in...)
+	return c.emit("batch_norm", attributes{"epsilon": decimal(c.float("eps", 1e-5)), "momentum": decimal(c.float("momentum", 0.1))}, in...)
 }
 
 func linear(c *call) string {
@@ -131,7 +131,7 @@ func linear(c *call) string {
 }
 
 func addmm(c *call) string {
-	a := attributes{"beta": real(c.float("beta", 1)), "alpha": real(c.float("alpha", 1))}
+	a := attributes{"beta": decimal(c.float("beta", 1)), "alpha": decimal(c.float("alpha", 1))}
 	return c.emit("Gemm", a, c.tensor("mat1"), c.tensor("mat2"), c.tensor("self"))
 }
 
@@ -145,7 +145,7 @@ func (c *call) lastAxis() {
 func layerNorm(c *call) string {
 	c.ignore("cudnn_enable")
 	c.lastAxis()
-	a := attributes{"axis": number(-1), "epsilon": real(c.float("eps", 1e-5))}
+	a := attributes{"axis": number(-1), "epsilon": decimal(c.float("eps", 1e-5))}
 	return c.emit("LayerNormalization", a, c.tensor("input"), c.tensor("weight"), c.tensor("bias"))
 }
 
@@ -154,7 +154,7 @@ const epsilonOfFloat32 = 1.0 / (1 << 23)
 
 func rmsNorm(c *call) string {
 	c.lastAxis()
-	return c.emit("rms_norm", attributes{"epsilon": real(c.float("eps", epsilonOfFloat32))}, c.tensor("input"), c.tensor("weight"))
+	return c.emit("rms_norm", attributes{"epsilon": decimal(c.float("eps", epsilonOfFloat32))}, c.tensor("input"), c.tensor("weight"))
 }
 
 func embedding(c *call) string {
@@ -177,7 +177,7 @@ func attention(c *call) string {
 	}
 	a := attributes{"causal": flag(c.bool("is_causal", false)), "grouped": flag(c.bool("enable_gqa", false))}
 	if _, given := c.argument("scale"); given {
-		a["scale"] = real(c.float("scale", 0))
+		a["scale"] = decimal(c.float("scale", 0))
 	}
 	return c.emit("attention", a, in...)
 }
@@ -209,7 +209,7 @@ func dropout(c *call) string {
 	if !c.bool("train", false) || p == 0 {
 		return c.tensor(in)
 	}
-	return c.emit("Dropout", attributes{"ratio": real(p)}, c.tensor(in))
+	return c.emit("Dropout", attributes{"ratio": decimal(p)}, c.tensor(in))
 }
 
 func gelu(c *call) string {
@@ -217,11 +217,11 @@ func gelu(c *call) string {
 }
 
 func relu6(c *call) string {
-	return c.emit("Clip", attributes{"min": real(0), "max": real(6)}, c.tensor("self"))
+	return c.emit("Clip", attributes{"min": decimal(0), "max": decimal(6)}, c.tensor("self"))
 }
 
 func hardtanh(c *call) string {
-	return c.emit("Clip", attributes{"min": real(c.float("min_val", -1)), "max": real(c.float("max_val", 1))}, c.tensor("self"))
+	return c.emit("Clip", attributes{"min": decimal(c.float("min_val", -1)), "max": decimal(c.float("max_val", 1))}, c.tensor("self"))
 }
 
 // window returns the attributes of a pool.
