@@ -154,6 +154,31 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
+// Arguments that are left out, or empty, have the defaults of PyTorch's schemas.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	window := `"kernel_size", "arg": {"as_ints": [2, 2]}, "kind": 1}`
+	for what, c := range map[string]struct{ old, to string }{
+		"an empty stride":     {window + `, {"name": "stride", "arg": {"as_ints": [2, 2]}`, window + `, {"name": "stride", "arg": {"as_ints": []}`},
+		"no stride":           {window + `, {"name": "stride", "arg": {"as_ints": [2, 2]}, "kind": 1}`, window},
+		"one number for both": {window, `"kernel_size", "arg": {"as_ints": [2]}, "kind": 1}`},
+	} {
+		f, err := Read("my.pt2", changed(t, "tiny", model, c.old, c.to))
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		m, err := f.Build("my.pt2", models.Config{Batch: 2, Image: 16, Channels: 3, Classes: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool := kernels.MaxPool{KernelH: 2, KernelW: 2, StrideH: 2, StrideW: 2}
+		if !slices.ContainsFunc(m.Layers[0].Nodes, func(n models.Node) bool { return n.Op == pool }) {
+			t.Errorf("%s: %+v", what, m.Layers[0].Nodes)
+		}
+	}
+}
+
 // Parameters and buffers have PyTorch's names, and begin with the archive's elements, whatever the seed.
 func TestParameters(t *testing.T) {
 	t.Parallel()
@@ -252,7 +277,7 @@ func TestUnsupported(t *testing.T) {
 		want    string
 	}{
 		{changed(t, "tiny", model, "aten.max_pool2d.default", "aten.lstm.input"), "aten.lstm at torch_export.py:37 (self.stem.3): the op is not supported"},
-		{changed(t, "tiny", model, `"kernel_size"`, `"kernel_sizes"`), "aten.max_pool2d at torch_export.py:37 (self.stem.3): argument kernel_sizes is not supported"},
+		{changed(t, "tiny", model, `"groups"`, `"gruops"`), "aten.conv2d at torch_export.py:38 (self.conv1): argument gruops is not supported"},
 		{changed(t, "tiny", model, `"training", "arg": {"as_bool": true}`, `"training", "arg": {"as_bool": false}`),
 			"aten.batch_norm at torch_export.py:37 (self.stem.1): training=False, so it computes with its running statistics"},
 		{changed(t, "tiny", model, "aten.relu.default", "aten.elu.default"), "aten.elu at torch_export.py:37 (self.stem.2): the op is not supported"},
