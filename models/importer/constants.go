@@ -362,12 +362,15 @@ func cast(c *call) (*value, error) {
 func expand(c *call) (*value, error) {
 	x := c.at(0)
 	shape, err := c.constants(1, "")
+	if err == nil && x != nil {
+		keep(shape, x)
+	}
 	switch {
 	case err != nil:
 		return nil, err
 	case isNumber(x) && len(x.dims) <= len(shape):
 		return repeated(x.numbers[0], shape)
-	case x != nil && x.mask != nil && len(shape) >= len(x.mask.dims) && len(shape) <= MostAxes && slices.Equal(shape[len(shape)-2:], x.mask.dims[len(x.mask.dims)-2:]):
+	case x != nil && x.mask != nil && x.mask.expands(shape):
 		m := *x.mask
 		m.dims = shape
 		return &value{mask: &m}, nil
@@ -399,6 +402,26 @@ func constantOfShape(c *call) (*value, error) {
 		return nil, err
 	}
 	return repeated(fill, shape)
+}
+
+// keep puts the extents of a constant in the place of -1 in a shape that it is to have.
+func keep(shape []int, x *value) {
+	dims := x.dims
+	if x.mask != nil {
+		dims = x.mask.dims
+	}
+	skip := len(shape) - len(dims)
+	for i := max(skip, 0); i < len(shape); i++ {
+		if shape[i] == -1 {
+			shape[i] = dims[i-skip]
+		}
+	}
+}
+
+// expands reports whether a mask is repeated along other axes than its own, which leaves it the mask that it is.
+func (m *mask) expands(shape []int) bool {
+	own, n := len(m.dims), len(shape)
+	return n >= own && n <= MostAxes && slices.Equal(shape[n-2:], m.dims[own-2:])
 }
 
 func repeated(x float64, shape []int) (*value, error) {

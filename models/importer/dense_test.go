@@ -65,6 +65,7 @@ func TestConstants(t *testing.T) {
 		{[]string{"y = Gather square one axis=0"}, []int{3}, []float64{4, 5, 6}},
 		{[]string{"y = Slice square one1 three one1"}, []int{2, 2}, []float64{2, 3, 5, 6}},
 		{[]string{"y = Expand row shape23"}, []int{2, 3}, []float64{1, 2, 3, 1, 2, 3}},
+		{[]string{"y = Expand row shapekept"}, []int{2, 3}, []float64{1, 2, 3, 1, 2, 3}},
 		{[]string{"y = Reshape square shape=3,-1"}, []int{3, 2}, []float64{1, 2, 3, 4, 5, 6}},
 		{[]string{"a = Unsqueeze ones axes=1", "y = index square a one1"}, []int{2, 1}, []float64{5, 5}},
 		{[]string{"y = index square ones"}, []int{2, 3}, []float64{4, 5, 6, 4, 5, 6}},
@@ -74,7 +75,7 @@ func TestConstants(t *testing.T) {
 		{[]string{"y = Reshape square shape=4,2"}, nil, nil},
 	} {
 		given := map[string]*value{
-			"row": row, "square": square, "ones": list(1, 1), "one": constantOf(nil, 1), "one1": list(1), "three": list(3), "shape23": list(2, 3),
+			"row": row, "square": square, "ones": list(1, 1), "one": constantOf(nil, 1), "one1": list(1), "three": list(3), "shape23": list(2, 3), "shapekept": list(2, -1),
 		}
 		v, err := constantsOf(t, given, c.lines...)
 		if (err != nil) != (c.numbers == nil) || err == nil && (!slices.Equal(v.dims, c.dims) || !slices.Equal(v.numbers, c.numbers)) {

@@ -21,13 +21,15 @@ func (p *program) compare(s *importer.Summary) error {
 		case from == nil || !from.Param:
 			return fmt.Errorf("%s: %q is a buffer, which PyTorch does not train, where a layer here has a parameter", q.Label, q.Name)
 		case !from.Meta.Requires:
-			return fmt.Errorf("%s: parameter %q is frozen (requires_grad=False), which is not supported: let it have a gradient before you export", q.Label, q.Name)
+			return fmt.Errorf("%s: parameter %q is frozen (requires_grad=False), which is not supported: give it a gradient before you export",
+				q.Label, q.Name)
 		}
 		trained[from.Name] = true
 	}
 	for _, from := range p.weights.all {
 		if from.Param && from.Meta.Requires && !trained[from.Name] && s.Reader(from.Name) != "" {
-			return fmt.Errorf("%s: parameter %q is read as a constant, which would not train: only parameters of layers are supported", s.Reader(from.Name), from.Name)
+			return fmt.Errorf("%s: parameter %q is read as a constant, which would not train: only parameters of layers are supported",
+				s.Reader(from.Name), from.Name)
 		}
 	}
 	return nil
@@ -59,7 +61,7 @@ func (p *program) about(s *importer.Summary) []string {
 		all = append(all, fmt.Sprintf("exported in evaluation mode, with %s off: export model.train() to train with dropout", units.Count(off, "dropout")))
 	}
 	if len(unread) > 0 {
-		all = append(all, fmt.Sprintf("the logits do not depend on %s, which is no part of the model here: %s", units.Count(len(unread), "parameter"), named(unread)))
+		all = append(all, fmt.Sprintf("the logits do not depend on %s, left out here: %s", units.Count(len(unread), "parameter"), named(unread)))
 	}
 	return all
 }

@@ -95,7 +95,7 @@ func (a *archive) load(name string, most int64) ([]byte, error) {
 // grow counts bytes that are copied out of the archive.
 func (a *archive) grow(bytes int64) error {
 	if bytes > mostInflated || a.inflated+bytes > mostInflated+int64(len(a.bytes)) {
-		return fmt.Errorf("its entries that are compressed or not contiguous have more than %d bytes: store them as torch.export.save does, after contiguous()", mostInflated)
+		return fmt.Errorf("its entries that are compressed or not contiguous have more than %d bytes: store them, after contiguous()", mostInflated)
 	}
 	a.inflated += bytes
 	return nil

@@ -39,14 +39,14 @@ func (l *lowering) add(n *node) {
 	inputs, outputs := c.tensors(), n.outputs()
 	for _, in := range inputs {
 		if l.aliases.stale(in) {
-			c.fail("it reads a tensor that %s has changed in place under another name, which is not supported: use what the change returns, or leave out the underscore",
+			c.fail("it reads a tensor that %s has changed in place under another name, which is not supported: use what the change returns",
 				l.aliases.changed[l.aliases.root[in]])
 		}
 	}
 	made := c.lower()
-	for name := range c.args {
-		if !c.read[name] {
-			c.fail("argument %.100s is not supported", name)
+	for _, in := range n.Inputs {
+		if c.err == nil && !c.read[in.Name] {
+			c.fail("argument %.100s is not supported", in.Name)
 		}
 	}
 	if c.err == nil && len(made) < len(outputs) {
@@ -76,7 +76,6 @@ func (c *call) lower() []string {
 		rule = rules[c.node.op()]
 	}
 	if rule == nil {
-		c.read = nil
 		c.err = errUnknownOp
 		return nil
 	}
@@ -224,14 +223,16 @@ func (c *call) ints(name string, open ...int64) []int64 {
 func (c *call) pair(name string, open ...int64) []int64 {
 	all := c.ints(name, open...)
 	switch len(all) {
+	case 0:
+		if len(open) == 2 { // an empty list, as of a stride that is the kernel
+			return open
+		}
 	case 1:
 		return []int64{all[0], all[0]}
 	case 2:
 		return all
 	}
-	if len(all) > 0 || len(open) > 0 {
-		c.fail("argument %.100s is %v, want two numbers", name, all)
-	}
+	c.fail("argument %.100s is %v, want one number or two", name, all)
 	return []int64{0, 0}
 }
 
@@ -341,7 +342,7 @@ type attributes map[string]*importer.Attribute
 
 func number(v int64) *importer.Attribute     { return &importer.Attribute{I: v} }
 func numbers(v ...int64) *importer.Attribute { return &importer.Attribute{Ints: v} }
-func real(v float64) *importer.Attribute     { return &importer.Attribute{F: float32(v)} }
+func decimal(v float64) *importer.Attribute  { return &importer.Attribute{F: float32(v)} }
 func texts(v string) *importer.Attribute     { return &importer.Attribute{S: v} }
 func flag(v bool) (a *importer.Attribute) {
 	if a = number(0); v {

@@ -1,6 +1,7 @@
 package torchexport
 
 import (
+	"archive/zip"
 	"bytes"
 	"encoding/binary"
 	"errors"
@@ -10,8 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"archive/zip"
 
 	"plimsoll/models"
 	"plimsoll/models/importer"
@@ -129,7 +128,7 @@ func FuzzProgram(f *testing.F) {
 	})
 }
 
-// named makes an archive of one more entry, under any name.
+// withEntry returns an archive with one more entry, under any name.
 func withEntry(t *testing.T, name string, data string) []byte {
 	t.Helper()
 	_, archive := fixture(t, "tiny")

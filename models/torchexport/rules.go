@@ -14,7 +14,8 @@ var rules map[string]func(c *call) []string
 
 func init() { // they look each other up
 	rules = map[string]func(c *call) []string{
-		"conv2d": one(conv2d), "batch_norm": one(batchNorm), "linear": one(linear), "addmm": one(addmm), "layer_norm": one(layerNorm), "rms_norm": one(rmsNorm),
+		"conv2d": one(conv2d), "batch_norm": one(batchNorm), "linear": one(linear), "addmm": one(addmm),
+		"layer_norm": one(layerNorm), "rms_norm": one(rmsNorm),
 		"matmul": one(plain("MatMul", "self", "other")), "mm": one(plain("MatMul", "self", "mat2")), "bmm": one(plain("MatMul", "self", "mat2")),
 		"embedding": one(embedding), "scaled_dot_product_attention": one(attention), "softmax": one(softmax), "dropout": one(dropout),
 		"relu": one(plain("Relu", "self")), "relu6": one(relu6), "hardtanh": one(hardtanh), "gelu": one(gelu), "silu": one(plain("silu", "self")),
@@ -23,7 +24,8 @@ func init() { // they look each other up
 		"add": one(sum), "sub": one(difference), "mul": one(withOther("Mul")), "div": one(quotient), "pow": one(power), "neg": one(plain("Neg", "self")),
 		"erf": one(plain("Erf", "self")), "tanh": one(plain("Tanh", "self")), "sqrt": one(plain("Sqrt", "self")), "exp": one(plain("Exp", "self")),
 		"sigmoid": one(plain("Sigmoid", "self")), "masked_fill": one(maskedFill), "where": one(plain("Where", "condition", "self", "other")),
-		"eq": one(withOther("Equal")), "lt": one(withOther("Less")), "gt": one(withOther("Greater")), "le": one(withOther("LessOrEqual")), "ge": one(withOther("GreaterOrEqual")),
+		"eq": one(withOther("Equal")), "lt": one(withOther("Less")), "gt": one(withOther("Greater")),
+		"le": one(withOther("LessOrEqual")), "ge": one(withOther("GreaterOrEqual")),
 		"ne": one(withOther("not_equal")), "__and__": one(withOther("And")), "__or__": one(withOther("Or")), "logical_and": one(withOther("And")),
 		"logical_or": one(withOther("Or")), "bitwise_and": one(withOther("And")), "bitwise_or": one(withOther("Or")),
 		"diff": one(diff), "cumsum": one(cumSum), "index": one(index),
@@ -113,7 +115,7 @@ func (c *call) conv(a attributes) string {
 func batchNorm(c *call) string {
 	c.ignore("cudnn_enabled")
 	if !c.bool("training", false) {
-		c.fail("training=False, so it computes with its running statistics, and training here computes with those of the batch: export model.train(), and freeze no norm")
+		c.fail("training=False, so it computes with its running statistics, and training here takes those of the batch: export model.train()")
 	}
 	in := []string{c.tensor("input")}
 	for _, name := range []string{"weight", "bias", "running_mean", "running_var"} {
@@ -121,7 +123,7 @@ func batchNorm(c *call) string {
 			c.fail("it has no %s, which is not supported: want affine=True and track_running_stats=True", name)
 		}
 	}
-	return c.emit("batch_norm", attributes{"epsilon": real(c.float("eps", 1e-5)), "momentum": real(c.float("momentum", 0.1))}, in...)
+	return c.emit("batch_norm", attributes{"epsilon": decimal(c.float("eps", 1e-5)), "momentum": decimal(c.float("momentum", 0.1))}, in...)
 }
 
 func linear(c *call) string {
@@ -129,7 +131,7 @@ func linear(c *call) string {
 }
 
 func addmm(c *call) string {
-	a := attributes{"beta": real(c.float("beta", 1)), "alpha": real(c.float("alpha", 1))}
+	a := attributes{"beta": decimal(c.float("beta", 1)), "alpha": decimal(c.float("alpha", 1))}
 	return c.emit("Gemm", a, c.tensor("mat1"), c.tensor("mat2"), c.tensor("self"))
 }
 
@@ -143,7 +145,8 @@ func (c *call) lastAxis() {
 func layerNorm(c *call) string {
 	c.ignore("cudnn_enable")
 	c.lastAxis()
-	return c.emit("LayerNormalization", attributes{"axis": number(-1), "epsilon": real(c.float("eps", 1e-5))}, c.tensor("input"), c.tensor("weight"), c.tensor("bias"))
+	a := attributes{"axis": number(-1), "epsilon": decimal(c.float("eps", 1e-5))}
+	return c.emit("LayerNormalization", a, c.tensor("input"), c.tensor("weight"), c.tensor("bias"))
 }
 
 // epsilonOfFloat32 is what a norm adds where it is given nothing: the distance from 1 to the next float32.
@@ -151,7 +154,7 @@ const epsilonOfFloat32 = 1.0 / (1 << 23)
 
 func rmsNorm(c *call) string {
 	c.lastAxis()
-	return c.emit("rms_norm", attributes{"epsilon": real(c.float("eps", epsilonOfFloat32))}, c.tensor("input"), c.tensor("weight"))
+	return c.emit("rms_norm", attributes{"epsilon": decimal(c.float("eps", epsilonOfFloat32))}, c.tensor("input"), c.tensor("weight"))
 }
 
 func embedding(c *call) string {
@@ -174,7 +177,7 @@ func attention(c *call) string {
 	}
 	a := attributes{"causal": flag(c.bool("is_causal", false)), "grouped": flag(c.bool("enable_gqa", false))}
 	if _, given := c.argument("scale"); given {
-		a["scale"] = real(c.float("scale", 0))
+		a["scale"] = decimal(c.float("scale", 0))
 	}
 	return c.emit("attention", a, in...)
 }
@@ -206,7 +209,7 @@ func dropout(c *call) string {
 	if !c.bool("train", false) || p == 0 {
 		return c.tensor(in)
 	}
-	return c.emit("Dropout", attributes{"ratio": real(p)}, c.tensor(in))
+	return c.emit("Dropout", attributes{"ratio": decimal(p)}, c.tensor(in))
 }
 
 func gelu(c *call) string {
@@ -214,11 +217,11 @@ func gelu(c *call) string {
 }
 
 func relu6(c *call) string {
-	return c.emit("Clip", attributes{"min": real(0), "max": real(6)}, c.tensor("self"))
+	return c.emit("Clip", attributes{"min": decimal(0), "max": decimal(6)}, c.tensor("self"))
 }
 
 func hardtanh(c *call) string {
-	return c.emit("Clip", attributes{"min": real(c.float("min_val", -1)), "max": real(c.float("max_val", 1))}, c.tensor("self"))
+	return c.emit("Clip", attributes{"min": decimal(c.float("min_val", -1)), "max": decimal(c.float("max_val", 1))}, c.tensor("self"))
 }
 
 // window returns the attributes of a pool.
@@ -515,17 +518,7 @@ func unbind(c *call) (all []string) {
 // expand repeats axes of 1; -1 keeps an axis.
 func expand(c *call) string {
 	c.ignore("implicit")
-	have, size := c.sizes("self"), c.fixedInts("size")
-	for i, n := range size {
-		if at := i - (len(size) - len(have)); n == -1 && at >= 0 && at < len(have) {
-			size[i] = have[at]
-		}
-	}
-	if size == nil {
-		return c.emit("Expand", nil, c.tensor("self"), c.numbers("size"))
-	}
-	c.ignore("size")
-	return c.emit("Expand", nil, c.tensor("self"), c.list(size))
+	return c.emit("Expand", nil, c.tensor("self"), c.numbers("size"))
 }
 
 // constants ignores where a constant lies, and reads its type, which changes nothing: constants are computed with in float64.

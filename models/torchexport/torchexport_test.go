@@ -21,7 +21,7 @@ import (
 )
 
 // names are those of the archives in testdata, which bench/research/peers/src/torch_export.py has written.
-var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules"}
+var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules", "transformers"}
 
 func fixture(t testing.TB, name string) (path string, archive []byte) {
 	t.Helper()
@@ -134,7 +134,7 @@ func TestLayers(t *testing.T) {
 func TestAttributes(t *testing.T) {
 	t.Parallel()
 	all := map[kernels.Op]int{}
-	for _, name := range []string{"tiny", "written", "modules"} {
+	for _, name := range []string{"tiny", "written", "modules", "transformers"} {
 		for _, l := range build(t, name, 3, 0).Layers {
 			for _, n := range l.Nodes {
 				all[n.Op]++
@@ -150,6 +150,31 @@ func TestAttributes(t *testing.T) {
 	} {
 		if all[op] == 0 {
 			t.Errorf("no %T is %+v", op, op)
+		}
+	}
+}
+
+// Arguments that are left out, or empty, have the defaults of PyTorch's schemas.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	window := `"kernel_size", "arg": {"as_ints": [2, 2]}, "kind": 1}`
+	for what, c := range map[string]struct{ old, to string }{
+		"an empty stride":     {window + `, {"name": "stride", "arg": {"as_ints": [2, 2]}`, window + `, {"name": "stride", "arg": {"as_ints": []}`},
+		"no stride":           {window + `, {"name": "stride", "arg": {"as_ints": [2, 2]}, "kind": 1}`, window},
+		"one number for both": {window, `"kernel_size", "arg": {"as_ints": [2]}, "kind": 1}`},
+	} {
+		f, err := Read("my.pt2", changed(t, "tiny", model, c.old, c.to))
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		m, err := f.Build("my.pt2", models.Config{Batch: 2, Image: 16, Channels: 3, Classes: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool := kernels.MaxPool{KernelH: 2, KernelW: 2, StrideH: 2, StrideW: 2}
+		if !slices.ContainsFunc(m.Layers[0].Nodes, func(n models.Node) bool { return n.Op == pool }) {
+			t.Errorf("%s: %+v", what, m.Layers[0].Nodes)
 		}
 	}
 }
@@ -252,7 +277,7 @@ func TestUnsupported(t *testing.T) {
 		want    string
 	}{
 		{changed(t, "tiny", model, "aten.max_pool2d.default", "aten.lstm.input"), "aten.lstm at torch_export.py:37 (self.stem.3): the op is not supported"},
-		{changed(t, "tiny", model, `"kernel_size"`, `"kernel_sizes"`), "aten.max_pool2d at torch_export.py:37 (self.stem.3): argument kernel_sizes is not supported"},
+		{changed(t, "tiny", model, `"groups"`, `"gruops"`), "aten.conv2d at torch_export.py:38 (self.conv1): argument gruops is not supported"},
 		{changed(t, "tiny", model, `"training", "arg": {"as_bool": true}`, `"training", "arg": {"as_bool": false}`),
 			"aten.batch_norm at torch_export.py:37 (self.stem.1): training=False, so it computes with its running statistics"},
 		{changed(t, "tiny", model, "aten.relu.default", "aten.elu.default"), "aten.elu at torch_export.py:37 (self.stem.2): the op is not supported"},
@@ -355,14 +380,14 @@ func TestSizes(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		batch, image int
-	}{{"tiny", 1, 16}, {"tiny", 5, 16}, {"branches", 3, 21}, {"skips", 7, 16}, {"sdpa", 5, 12}, {"written", 4, 12}} {
+	}{{"tiny", 1, 16}, {"tiny", 5, 16}, {"branches", 3, 21}, {"skips", 7, 16}, {"sdpa", 5, 12}, {"written", 4, 12}, {"modules", 1, 8}, {"modules", 5, 8}, {"transformers", 4, 12}} {
 		if in := build(t, c.name, c.batch, c.image).Input.Shape; in[0] != c.batch || in[1] != c.image {
 			t.Errorf("%v: %v", c, in)
 		}
 	}
-	path, _ := fixture(t, "modules")
-	_, err := models.New(path, models.Config{Batch: 2, Image: 8, Classes: 30})
-	if want := "aten.view at torch_export.py:"; !errors.Is(err, importer.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+	path, _ := fixture(t, "sdpa")
+	_, err := models.New(path, models.Config{Batch: 2, Image: 8, Classes: 40})
+	if want := "samples of 8 tokens: aten.add at torch_export.py:"; !errors.Is(err, importer.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
 }

@@ -3,7 +3,7 @@
     python3 torch_export.py MODEL OUT [--format pt2] [--steps 3] [--rate R] [--image N] [--batch N] [--small] [--keep]
 
 MODEL is one of torchvision's, with 10 classes, or one of this file: tiny, branches and skips read images, the decoders (sdpa, written,
-module) and the encoder tokens. Draws weights, samples and labels from a seed and takes steps of gradient descent on the same batch. OUT
+modules, transformers) and the encoder tokens. Draws weights, samples and labels from a seed and takes steps of gradient descent on the same batch. OUT
 is a folder: model.pt2 or model.onnx is the model before the first step, in training mode, as torch.export.save or the classical ONNX
 exporter (dynamo=False) writes it. images.f32 has the images (N,C,H,W), reference.json tokens, labels and losses. Dropout and stochastic
 depth are off: their random numbers are not ours. Where no rate is given, steady chooses one. --small compresses an archive, and leaves out the
@@ -168,14 +168,29 @@ class Encoder(Modules):
         super().__init__(causal=False)
 
 
-OWN = {"tiny": Tiny, "branches": Branches, "skips": Skips, "sdpa": Decoder, "written": Written, "modules": Modules, "encoder": Encoder}
+class Transformers(nn.Module):
+    """GPT-2 of Hugging Face's transformers, whose mask is computed in the graph."""
+
+    def __init__(self):
+        super().__init__()
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        self.length, self.vocabulary = 12, 40
+        self.model = GPT2LMHeadModel(GPT2Config(
+            vocab_size=40, n_positions=16, n_embd=16, n_layer=2, n_head=2, attn_pdrop=0.0, initializer_range=0.1, bos_token_id=0, eos_token_id=0))
+
+    def forward(self, tokens):
+        return self.model(input_ids=tokens, use_cache=False, return_dict=False)[0]
+
+
+OWN = {"tiny": Tiny, "branches": Branches, "skips": Skips, "sdpa": Decoder, "written": Written, "modules": Modules, "encoder": Encoder, "transformers": Transformers}
 
 # Image, batch and rate of each, where they are not 64, 4 and a steady one. Deep models with norms of few pixels have gradients of norm 1000 and more:
 # at a rate of 1e-5 the third loss of ResNet-50 differs by 5 % between PyTorch and itself with other kernels, or in float64.
 SIZES = {
     "tiny": (16, 2, 0.05), "branches": (8, 2, 0.1), "skips": (8, 2, 0.5), "alexnet": (224, 2, 0.01), "vgg11": (224, 2, 1e-3), "vgg11_bn": (224, 2, 3e-5),
     "resnet50": (64, 4, 1e-8), "resnext50_32x4d": (64, 4, 1e-8), "mnasnet0_5": (64, 4, 1e-8), "resnet18": (64, 4, 1e-4), "regnet_x_400mf": (64, 4, 3e-8), "densenet121": (64, 4, 1e-4),
-    "mobilenet_v2": (64, 4, 1e-6), "sdpa": (0, 3, 0.5), "written": (0, 3, 0.5), "modules": (0, 3, 0.1), "encoder": (0, 3, 0.1),
+    "mobilenet_v2": (64, 4, 1e-6), "sdpa": (0, 3, 0.5), "written": (0, 3, 0.5), "modules": (0, 3, 0.1), "encoder": (0, 3, 0.1), "transformers": (0, 3, 0.5),
     "inception_v3": (139, 4, 1e-8), "maxvit_t": (224, 2, None), "squeezenet1_1": (128, 2, 0.01), "googlenet": (78, 4, 1e-6),
 }
 
@@ -194,7 +209,8 @@ def export(model, samples, out, format, small):
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.export.save(torch.export.export(model.train(), (samples,), strict=False), out / "model.pt2")
+        shapes = ({0: torch.export.Dim("n", min=1, max=512)},) if isinstance(model, (Modules, Transformers)) else None
+        torch.export.save(torch.export.export(model.train(), (samples,), strict=False, dynamic_shapes=shapes), out / "model.pt2")
     if small:
         repack(out / "model.pt2")
 
