@@ -60,7 +60,7 @@ type compilation struct {
 	launches int // that are opened, counted down
 }
 
-// reports is what drivers of a run report together: results, and states that are saved.
+// reports lets the drivers of a run tell results one at a time, and save states while they go on.
 type reports struct {
 	telling sync.Mutex // Options.Done
 	saving  sync.WaitGroup
