@@ -189,7 +189,7 @@ func badProfiles() []badCase {
 		{"profile: image", []string{"profile", "-m", "tiny", "--image", "-3"}, 2, []string{"-3"}},
 		{"profile: vendor", []string{"profile", "-m", "tiny", "--debug", "vendor=maybe"}, 2, []string{`--debug vendor: unknown value "maybe"`, "require"}},
 		{"profile: memory", []string{"profile", "-m", "tiny", "--image", "16", "--batch", "64", "--debug", "device-memory=600KiB"}, 3,
-			[]string{"plimsoll profile: layer 1 (stem) alone needs 2.254 MiB", "600.0 KiB"}},
+			[]string{"plimsoll profile: layer 1 (stem) alone needs 2.253 MiB", "600.0 KiB"}},
 		{"profile: threads", []string{"profile", "-m", "tiny", "--debug", "threads=-1"}, 2, []string{"--debug threads is -1", "from 0"}},
 		{"profile: steps", []string{"profile", "-m", "tiny", "--option", "profile.steps=0"}, 2, []string{"--option profile.steps is 0"}},
 		{"profile: folder", []string{"profile", "-m", "tiny", "-o", "none/c.json"}, 2, []string{"none/c.json", "no folder"}},

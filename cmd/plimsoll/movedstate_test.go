@@ -14,7 +14,7 @@ import (
 // Only this test finds a train that refuses a limit in which such a plan fits.
 func TestTrainMovesState(t *testing.T) {
 	t.Parallel()
-	args := []string{"train", "-m", "gpt2-2-64", "--length", "16", "--batch", "4", "--steps", "2", "--optimizer", "adamw", "--option", "profile.steps=1"}
+	args := []string{"train", "-m", "gpt2-2-64", "--length", "16", "--batch", "4", "--steps", "8", "--optimizer", "adamw", "--option", "profile.steps=1"}
 	for _, parts := range [][]string{nil, {"--accumulate", "2"}, {"--clip-norm", "0.5"}, {"--on-nan", "skip"}} {
 		all := append(args[:len(args):len(args)], parts...)
 		want := object(t, append(all, "-q")...)
