@@ -138,7 +138,12 @@ func (lay *layout) layCyclic(d *driver, t *localStage, costs Costs, plan *pipeli
 	for k := range c.microbatches {
 		c.layMicrobatch(lay, t, plan, k)
 	}
-	live, extent := c.device.place(c.leavingBytes(), costs.Platform.Memory[0]-g.end)
+	limit := costs.Platform.Memory[0]
+	live, extent := c.device.place(c.leavingBytes(), limit-g.end, func() bool {
+		c.device.shift(runtime.Arena, m.Static)
+		_, end := lay.layCyclicEvaluation(d, t, m)
+		return end <= limit
+	})
 	c.device.shift(runtime.Arena, g.alloc(extent).Offset)
 	m.InFlight = live
 	c.layHost(lay, costs.Platform)
@@ -365,7 +370,7 @@ func (c *cyclicStage) layHost(lay *layout, on *pipeline.Platform) {
 	c.guard.layHost(g)
 	c.workspace, c.sumScalars = g.alloc(slices.Max(lay.UpdateWorkspaces)), g.alloc(kernels.ScalarsBytes)
 	_, limits := on.CycleLimits()
-	_, extent := c.host.place(math.MaxInt64/2, limits.Host-g.end)
+	_, extent := c.host.place(math.MaxInt64/2, limits.Host-g.end, func() bool { return true })
 	c.host.shift(runtime.Host, g.alloc(extent).Offset)
 	c.locked = g.end
 }

@@ -91,14 +91,13 @@ func (s *localStage) savedCyclic() []runtime.Span {
 
 // layCyclicEvaluation lays out the evaluation of a cyclic plan's stage, around the weights and the state that stay on the device between steps, and
 // returns where it ends. Other weights come to the device for the ops that read them.
-func (lay *layout) layCyclicEvaluation(d *driver, t *localStage, m *Memory) int64 {
-	x := &evaluation{stage: t, driver: d, inputs: make([]runtime.Span, 1)}
+func (lay *layout) layCyclicEvaluation(d *driver, t *localStage, m *Memory) (x *evaluation, end int64) {
+	x = &evaluation{stage: t, driver: d, inputs: make([]runtime.Span, 1)}
 	for l := 1; l < len(lay.Layers); l++ {
 		p := lay.Layers[l-1]
 		x.ops = append(x.ops, stageops.Op{Layer: l, Program: &p.Eval})
 		x.frames = append(x.frames, frame{output: runtime.Span{Bytes: p.OutputBytes}, scratch: runtime.Span{Bytes: p.Eval.Scratch}})
 	}
-	lay.evaluations = append(lay.evaluations, x)
 	var fixed, items []pack.Item
 	n := len(x.ops) + 1
 	for i := range t.cyclic.layers {
@@ -134,7 +133,7 @@ func (lay *layout) layCyclicEvaluation(d *driver, t *localStage, m *Memory) int6
 		s.Offset = m.Static + items[i].Offset
 	}
 	x.bind(t, *scalars)
-	return m.Static + extent
+	return x, m.Static + extent
 }
 
 // weightsOf returns where an op of an evaluation finds the weights of a layer: where they stay, or else nothing yet, and a load of them.

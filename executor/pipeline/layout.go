@@ -263,7 +263,9 @@ func (comp *compilation) openChannels() (err error) {
 // finishCyclic counts what a cyclic plan takes of its device.
 func (lay *layout) finishCyclic(d *driver, t *localStage, g *allocator, m *Memory) {
 	m.Snapshot += t.savedBytes(true)
-	m.Peak, m.Extent = m.Static+m.InFlight, max(g.end, lay.layCyclicEvaluation(d, t, m))
+	x, end := lay.layCyclicEvaluation(d, t, m)
+	lay.evaluations = append(lay.evaluations, x)
+	m.Peak, m.Extent = m.Static+m.InFlight, max(g.end, end)
 	d.compiler = &compiler{driver: d}
 	lay.drivers = append(lay.drivers, d)
 }

@@ -93,24 +93,26 @@ func (c *circle) add(bytes int64, first, last int, until untils, span *runtime.S
 	}
 }
 
-// place packs the items, and returns the most that lives at one position, and the extent. Within so many more bytes than that takes, and within
-// all the room, an item keeps its place as long as ops may begin beside the last one that uses it: these then wait for nothing that the plan does
-// not let them wait for.
-func (c *circle) place(more, room int64) (live, extent int64) {
+// place packs the items, and returns the most that lives at one position, and the extent. Within so many more bytes than that takes, within
+// all the room, and where what is laid around the items fits, an item keeps its place as long as ops may begin beside the last one that uses
+// it: these then wait for nothing that the plan does not let them wait for.
+func (c *circle) place(more, room int64, fits func() bool) (live, extent int64) {
 	live, extent = pack.LiveCircle(c.items, c.positions), pack.Circle(c.items, c.positions)
+	tight := c.items
 	room = min(room, extent+more)
 	for slack := range slacks {
-		apart := slices.Clone(c.items)
-		for i := range apart {
-			apart[i].Last = max(apart[i].Last, min(c.until[i][slack], apart[i].First+c.positions-1))
+		c.items = slices.Clone(tight)
+		for i := range c.items {
+			x := &c.items[i]
+			x.Last = max(x.Last, min(c.until[i][slack], x.First+c.positions-1))
 		}
-		if longer := pack.LiveCircle(apart, c.positions); longer <= room {
-			if end := pack.Circle(apart, c.positions); end <= room {
-				c.items = apart
+		if longer := pack.LiveCircle(c.items, c.positions); longer <= room {
+			if end := pack.Circle(c.items, c.positions); end <= room && fits() {
 				return longer, end
 			}
 		}
 	}
+	c.items = tight
 	return live, extent
 }
 
