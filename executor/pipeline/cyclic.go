@@ -146,9 +146,6 @@ func (lay *layout) layCyclic(d *driver, t *localStage, costs Costs, plan *pipeli
 	})
 	c.device.shift(runtime.Arena, g.alloc(extent).Offset)
 	m.InFlight = live
-	c.layHost(lay, costs.Platform)
-	c.depend(t)
-	m.Offloaded = c.locked
 	return nil
 }
 
@@ -303,23 +300,23 @@ func (c *cyclicStage) findNewest() {
 }
 
 // follow says which copies of a layer are current behind an op, if that is of the layer.
-func (s *layerState) follow(o *cyclicOp, layer int) {
+func (x *layerState) follow(o *cyclicOp, layer int) {
 	if o.Layer != layer {
 		return
 	}
 	switch o.Kind {
 	case schedule.Update:
-		s.newest, s.newestState = newest{device: true}, newest{device: true}
+		x.newest, x.newestState = newest{device: true}, newest{device: true}
 	case schedule.HostUpdate:
-		s.newest, s.newestState = newest{host: true}, newest{host: true}
+		x.newest, x.newestState = newest{host: true}, newest{host: true}
 	case schedule.FetchWeights, schedule.WriteWeights:
-		s.newest = newest{true, true}
+		x.newest = newest{true, true}
 	case schedule.FetchState, schedule.WriteState:
-		s.newestState = newest{true, true}
+		x.newestState = newest{true, true}
 	case schedule.DropWeights:
-		s.newest.device = false
+		x.newest.device = false
 	case schedule.DropState:
-		s.newestState.device = false
+		x.newestState.device = false
 	}
 }
 
@@ -351,8 +348,8 @@ func (c *cyclicStage) layMicrobatch(lay *layout, t *localStage, plan *pipeline.P
 	}
 }
 
-// layHost places what is with the host, from the beginning of page-locked memory that is shifted later.
-func (c *cyclicStage) layHost(lay *layout, on *pipeline.Platform) {
+// layHost places what is with the host, from the beginning of page-locked memory that is shifted later. The driver has so many bytes beside it.
+func (c *cyclicStage) layHost(lay *layout, on *pipeline.Platform, beside int64) {
 	g := &allocator{space: runtime.Host}
 	for i := range c.layers {
 		s := &c.layers[i]
@@ -370,7 +367,7 @@ func (c *cyclicStage) layHost(lay *layout, on *pipeline.Platform) {
 	c.guard.layHost(g)
 	c.workspace, c.sumScalars = g.alloc(slices.Max(lay.UpdateWorkspaces)), g.alloc(kernels.ScalarsBytes)
 	_, limits := on.CycleLimits()
-	_, extent := c.host.place(math.MaxInt64/2, limits.Host-g.end, func() bool { return true })
+	_, extent := c.host.place(math.MaxInt64/2, limits.Host-g.end-beside, func() bool { return true })
 	c.host.shift(runtime.Host, g.alloc(extent).Offset)
 	c.locked = g.end
 }

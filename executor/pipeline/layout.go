@@ -127,7 +127,7 @@ func (lay *layout) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 			for i := range t.layers {
 				t.layers[i].earlier = lay.earlier(s, t.layers[i].number)
 			}
-			lay.finishCyclic(d, t, g, m)
+			lay.finishCyclic(d, t, costs.Platform, g, m)
 			return nil
 		}
 		t.stageMessages = stageMessages{in: map[int]*channel{}, out: map[int]*channel{}, back: map[int]*channel{}, away: map[int]*channel{}}
@@ -260,12 +260,15 @@ func (comp *compilation) openChannels() (err error) {
 	return nil
 }
 
-// finishCyclic counts what a cyclic plan takes of its device.
-func (lay *layout) finishCyclic(d *driver, t *localStage, g *allocator, m *Memory) {
+// finishCyclic counts what a cyclic plan takes of its device, and lays out its host memory.
+func (lay *layout) finishCyclic(d *driver, t *localStage, on *pipeline.Platform, g *allocator, m *Memory) {
 	m.Snapshot += t.savedBytes(true)
 	x, end := lay.layCyclicEvaluation(d, t, m)
 	lay.evaluations = append(lay.evaluations, x)
 	m.Peak, m.Extent = m.Static+m.InFlight, max(g.end, end)
 	d.compiler = &compiler{driver: d}
 	lay.drivers = append(lay.drivers, d)
+	t.cyclic.layHost(lay, on, d.layHost())
+	t.cyclic.depend(t)
+	m.Offloaded = t.cyclic.locked
 }
