@@ -68,6 +68,15 @@ func (c *call) ints(name string, n, open int) []int {
 	return all
 }
 
+// counts is ints of numbers from 1.
+func (c *call) counts(name string, n int) []int {
+	all := c.ints(name, n, 1)
+	if slices.Contains(all, 0) {
+		c.fail("attribute %s is %v, want %d numbers from 1", name, all, n)
+	}
+	return all
+}
+
 // listed returns a list of numbers of any length.
 func (c *call) listed(name string, open []int) []int {
 	a := c.attribute(name)

@@ -91,12 +91,15 @@ func (v *value) half(high bool) float64 {
 
 // truth is a comparison as a function.
 func truth(f func(x, y float64) bool) func(c *call) (*value, error) {
-	return constants2(func(x, y float64) float64 {
-		if f(x, y) {
-			return 1
-		}
-		return 0
-	})
+	return constants2(func(x, y float64) float64 { return truthOf(f(x, y)) })
+}
+
+// truthOf is 1 of what is true, 0 of what is not.
+func truthOf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // constants2 is a function of constants alone.
@@ -120,12 +123,7 @@ func not(c *call) (*value, error) {
 	if _, constant := c.constantInputs(1); !constant {
 		return nil, fmt.Errorf("only of constants is supported")
 	}
-	return c.computed(func(v []float64) float64 {
-		if v[0] == 0 {
-			return 1
-		}
-		return 0
-	})
+	return c.computed(func(v []float64) float64 { return truthOf(v[0] == 0) })
 }
 
 // shapeOf is the list of the extents.
@@ -347,7 +345,7 @@ func cast(c *call) (*value, error) {
 	switch {
 	case x == nil:
 	case (x.mask != nil || x.numbers != nil) && to == Bool:
-		return c.computed(func(v []float64) float64 { return min(math.Abs(v[0]), 1) })
+		return c.computed(func(v []float64) float64 { return truthOf(v[0] != 0) })
 	case x.numbers != nil && (to == Int32 || to == Int64):
 		return c.computed(func(v []float64) float64 { return math.Trunc(v[0]) })
 	case x.numbers != nil || x.mask != nil:

@@ -15,31 +15,39 @@ func constantsOf(t *testing.T, given map[string]*value, lines ...string) (*value
 	m := &importer{Graph: &Graph{}, values: given, reads: map[string]int{}, joins: map[*step]*step{}, used: map[string]*step{}}
 	var v *value
 	for _, line := range lines {
-		f := strings.Fields(line)
-		n := &Node{Op: f[2], Label: line, Out: f[:1], Attributes: map[string]*Attribute{}}
-		for _, word := range f[3:] {
-			name, number, is := strings.Cut(word, "=")
-			if !is {
-				n.In = append(n.In, word)
-				continue
-			}
-			a := &Attribute{}
-			for _, digits := range strings.Split(number, ",") {
-				var i int64
-				if _, err := fmt.Sscan(digits, &i); err != nil {
-					t.Fatal(err)
-				}
-				a.I, a.Ints = i, append(a.Ints, i)
-			}
-			n.Attributes[name] = a
-		}
+		n := nodeOf(t, line)
 		var err error
 		if v, err = m.make(n); err != nil {
 			return nil, err
 		}
-		m.values[f[0]] = v
+		m.values[n.Out[0]] = v
 	}
 	return v, nil
+}
+
+// nodeOf returns the node of a line, "y = Op x x axis=1" or "y, z = Op x".
+func nodeOf(t *testing.T, line string) *Node {
+	t.Helper()
+	out, call, _ := strings.Cut(line, " = ")
+	f := strings.Fields(call)
+	n := &Node{Op: f[0], Label: line, Out: strings.Split(out, ", "), Attributes: map[string]*Attribute{}}
+	for _, word := range f[1:] {
+		name, number, is := strings.Cut(word, "=")
+		if !is {
+			n.In = append(n.In, word)
+			continue
+		}
+		a := &Attribute{}
+		for _, digits := range strings.Split(number, ",") {
+			var i int64
+			if _, err := fmt.Sscan(digits, &i); err != nil {
+				t.Fatal(err)
+			}
+			a.I, a.F, a.Ints = i, float32(i), append(a.Ints, i)
+		}
+		n.Attributes[name] = a
+	}
+	return n
 }
 
 func constantOf(dims []int, numbers ...float64) *value { return &value{numbers: numbers, dims: dims} }
@@ -69,13 +77,14 @@ func TestConstants(t *testing.T) {
 		{[]string{"y = Reshape square shape=3,-1"}, []int{3, 2}, []float64{1, 2, 3, 4, 5, 6}},
 		{[]string{"a = Unsqueeze ones axes=1", "y = index square a one1"}, []int{2, 1}, []float64{5, 5}},
 		{[]string{"y = index square ones"}, []int{2, 3}, []float64{4, 5, 6, 4, 5, 6}},
+		{[]string{"y = Cast halves to=9"}, []int{3}, []float64{1, 0, 1}},
 		{[]string{"y = Add square ones"}, nil, nil},
 		{[]string{"y = index square three"}, nil, nil},
 		{[]string{"y = Concat square row axis=0"}, nil, nil},
 		{[]string{"y = Reshape square shape=4,2"}, nil, nil},
 	} {
 		given := map[string]*value{
-			"row": row, "square": square, "ones": list(1, 1), "one": constantOf(nil, 1), "one1": list(1), "three": list(3), "shape23": list(2, 3), "shapekept": list(2, -1),
+			"row": row, "halves": list(0.5, 0, -0.25), "square": square, "ones": list(1, 1), "one": constantOf(nil, 1), "one1": list(1), "three": list(3), "shape23": list(2, 3), "shapekept": list(2, -1),
 		}
 		v, err := constantsOf(t, given, c.lines...)
 		if (err != nil) != (c.numbers == nil) || err == nil && (!slices.Equal(v.dims, c.dims) || !slices.Equal(v.numbers, c.numbers)) {

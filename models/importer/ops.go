@@ -125,10 +125,13 @@ func conv(c *call) (*value, error) {
 	if k := c.ints("kernel_shape", 2, 0); k[0] != 0 && !slices.Equal(k, kernel) {
 		c.fail("attribute kernel_shape is %v, and the weight's %v", k, kernel)
 	}
-	strides, dilations := c.ints("strides", 2, 1), c.ints("dilations", 2, 1)
+	strides, dilations, groups := c.counts("strides", 2), c.counts("dilations", 2), c.int("group", 1)
+	if groups < 1 {
+		c.fail("attribute group is %d, want a number from 1", groups)
+	}
 	op := kernels.Conv2D{
 		Out: int(weight.tensor.Dims[0]), KernelH: kernel[0], KernelW: kernel[1], StrideH: strides[0], StrideW: strides[1],
-		DilationH: dilations[0], DilationW: dilations[1], Groups: c.int("group", 1), Bias: len(sources) > 1,
+		DilationH: dilations[0], DilationW: dilations[1], Groups: groups, Bias: len(sources) > 1,
 	}
 	op.PadH, op.PadW = c.pads()
 	return c.push(c.Node, op, asImage, sources, x)
@@ -180,7 +183,7 @@ func complement(x float32) float32 {
 
 // window returns the attributes of a pooling op.
 func (c *call) window(x *value) kernels.AvgPool {
-	kernel, strides := c.ints("kernel_shape", 2, 0), c.ints("strides", 2, 1)
+	kernel, strides := c.ints("kernel_shape", 2, 0), c.counts("strides", 2)
 	for _, d := range c.ints("dilations", 2, 1) {
 		if d != 1 {
 			c.fail("attribute dilations has %d, and only 1 is supported", d)
@@ -352,19 +355,17 @@ func (c *call) linear(x *value, l layout, biased bool) (*value, error) {
 // bias adds an initializer, input i, to the Linear that input j is; false: they are something else.
 func (c *call) bias(i, j int) (v *value, is bool, err error) {
 	b, x := c.at(i), c.at(j)
-	if b == nil || x == nil || b.tensor == nil || len(b.tensor.Dims) != 1 || c.reads[c.In[j]] != 1 {
-		return nil, false, nil
-	}
-	s := x.step
-	if x.view != nil {
-		s = x.view.step
-	}
-	if s == nil {
+	s := x.base()
+	if b == nil || s == nil || b.tensor == nil || len(b.tensor.Dims) != 1 {
 		return nil, false, nil
 	}
 	op, is := s.op.(kernels.Linear)
-	if !is || op.Bias {
+	switch alone := is && s.reads == 1 && x.hasRows(); {
+	case !is || op.Bias || !alone && isNumber(b):
 		return nil, false, nil
+	case !alone:
+		return nil, true, fmt.Errorf("%q is added to %v of a linear layer: only along the layer's last axis, where nothing else reads its output, is supported",
+			c.In[i], x.shape)
 	}
 	from, err := c.param(i, asIs)
 	if err != nil {
@@ -381,7 +382,7 @@ func (c *call) positions(i, j int) (v *value, is bool, err error) {
 		return nil, false, nil
 	}
 	op, is := x.step.op.(kernels.Embedding)
-	if !is || op.Positions > 0 || c.reads[c.In[j]] != 1 || p.table.rows != x.shape[1] {
+	if !is || op.Positions > 0 || x.step.reads != 1 || p.table.rows != x.shape[1] {
 		return nil, true, fmt.Errorf("%d rows of %q are added to %v: only one for each token's position, to an embedding that nothing else reads, is supported",
 			p.table.rows, p.table.name, x.shape)
 	}

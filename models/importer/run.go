@@ -117,6 +117,23 @@ func (m *importer) add(n *Node) {
 			m.values[out] = w
 		}
 	}
+	m.count(n)
+}
+
+// count adds up who reads the steps that a node makes or gives other names. A node that gives another name reads no elements.
+func (m *importer) count(n *Node) {
+	own := map[*step]bool{}
+	for _, out := range n.Out {
+		if s := m.values[out].base(); s != nil {
+			s.reads += m.reads[out]
+			own[s] = true
+		}
+	}
+	for _, in := range n.In {
+		if s := m.values[in].base(); own[s] {
+			s.reads--
+		}
+	}
 }
 
 // errUnknownOp is the refusal of an op that has no reader.

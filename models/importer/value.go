@@ -41,7 +41,8 @@ type step struct {
 	module  string  // and its module
 	joined  []*step // of a Concat, what it joins, all told
 
-	at int // its number in the order of the steps
+	at    int // its number in the order of the steps
+	reads int // of its elements, by nodes that make more of them than another name
 }
 
 // source is an initializer that is a parameter.
@@ -66,6 +67,25 @@ func (v *value) kind() string {
 		return "a constant"
 	}
 	return ""
+}
+
+// base returns the step that makes a value's elements, all of them or some in another order; nil: none does.
+func (v *value) base() *step {
+	switch {
+	case v == nil:
+		return nil
+	case v.view != nil:
+		return v.view.step
+	}
+	return v.step
+}
+
+// hasRows reports whether the last axis of a step's value is the last axis of the step.
+func (v *value) hasRows() bool {
+	if v.view != nil {
+		return v.view.hasRows()
+	}
+	return last(v.shape) == last(v.step.desc.Shape)
 }
 
 func isNumber(v *value) bool { return v != nil && len(v.numbers) == 1 }

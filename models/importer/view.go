@@ -94,28 +94,28 @@ func (v view) slice(axis, from, n int) (view, error) {
 	return v, nil
 }
 
-// ordered reports whether it has all elements of its step, in any order of the rows, the last axis of the step: then it also says what
-// its elements are of a step whose rows have width channels.
+// hasRows reports whether the view is made of whole rows, the last axis of its step, in any order.
+func (v view) hasRows() bool {
+	width, rows := last(v.step.desc.Shape), len(v.axes)-1
+	return rows >= 0 && slices.Equal(v.axes[rows], merged([]loop{{width, 1}})) && v.from%width == 0 &&
+		!slices.ContainsFunc(slices.Concat(v.axes[:rows]...), func(l loop) bool { return l.stride%width != 0 || l.stride == 0 })
+}
+
+// ordered reports whether it has all rows of its step, in any order: then it also says what its elements are of a step whose rows have
+// width channels.
 func (v view) ordered(width int) (view, bool) {
-	channels := last(v.step.desc.Shape)
-	rows := v.axes
-	if channels > 1 {
-		if len(rows) == 0 || !slices.Equal(rows[len(rows)-1], []loop{{channels, 1}}) {
-			return view{}, false
-		}
+	if !v.hasRows() {
+		return view{}, false
 	}
-	n := 1
-	w := view{axes: make([][]loop, len(rows))}
-	for i, loops := range rows[:len(rows)-1] {
+	channels, n := last(v.step.desc.Shape), 1
+	w := view{axes: make([][]loop, len(v.axes))}
+	for i, loops := range v.axes[:len(v.axes)-1] {
 		for _, l := range loops {
-			if l.stride%channels != 0 || l.stride == 0 {
-				return view{}, false
-			}
 			w.axes[i] = append(w.axes[i], loop{l.n, l.stride / channels * width})
 		}
 		n *= extent(loops)
 	}
-	w.axes[len(rows)-1] = merged([]loop{{width, 1}})
+	w.axes[len(w.axes)-1] = merged([]loop{{width, 1}})
 	return w, v.from == 0 && int64(n)*int64(channels) == v.step.desc.Elements()
 }
 
@@ -213,7 +213,7 @@ func split(c *call) (*value, error) {
 		return nil, fmt.Errorf("attribute axis is %d of %d axes", axis, len(v.axes))
 	}
 	n := v.shape()[axis]
-	if sizes == nil && n%len(c.Out) == 0 {
+	if len(sizes) == 0 && n%len(c.Out) == 0 {
 		sizes = slices.Repeat([]int{n / len(c.Out)}, len(c.Out))
 	}
 	if len(sizes) != len(c.Out) {

@@ -26,10 +26,11 @@ func init() { // they look each other up
 		"sigmoid": one(plain("Sigmoid", "self")), "masked_fill": one(maskedFill), "where": one(plain("Where", "condition", "self", "other")),
 		"eq": one(withOther("Equal")), "lt": one(withOther("Less")), "gt": one(withOther("Greater")),
 		"le": one(withOther("LessOrEqual")), "ge": one(withOther("GreaterOrEqual")),
-		"ne": one(withOther("not_equal")), "__and__": one(withOther("And")), "__or__": one(withOther("Or")), "logical_and": one(withOther("And")),
-		"logical_or": one(withOther("Or")), "bitwise_and": one(withOther("And")), "bitwise_or": one(withOther("Or")),
+		"ne": one(withOther("not_equal")), "__and__": one(ofBools(withOther("And"))), "__or__": one(ofBools(withOther("Or"))),
+		"logical_and": one(withOther("And")), "logical_or": one(withOther("Or")),
+		"bitwise_and": one(ofBools(withOther("And"))), "bitwise_or": one(ofBools(withOther("Or"))),
 		"diff": one(diff), "cumsum": one(cumSum), "index": one(index),
-		"logical_not": one(plain("Not", "self")), "bitwise_not": one(plain("Not", "self")),
+		"logical_not": one(plain("Not", "self")), "bitwise_not": one(ofBools(plain("Not", "self"))),
 
 		"cat": one(cat), "flatten": one(flatten), "view": one(reshape("size")), "reshape": one(reshape("shape")), "_unsafe_view": one(reshape("size")),
 		"unflatten": one(unflatten), "permute": one(permute), "transpose": one(transpose), "swapaxes": one(swapaxes), "t": one(matrixTransposed),
@@ -65,6 +66,28 @@ func plain(op string, tensors ...string) func(c *call) string {
 // withOther is an op of a tensor and a tensor or a number.
 func withOther(op string) func(c *call) string {
 	return func(c *call) string { return c.emit(op, nil, c.operand("self"), c.operand("other")) }
+}
+
+// ofBools refuses an op on bits of anything but truth values, where it is one on truth values.
+func ofBools(rule func(c *call) string) func(c *call) string {
+	return func(c *call) string {
+		for _, name := range []string{"self", "other"} {
+			if a, given := c.args[name]; given && !c.isBool(a) {
+				c.fail("argument %s is of no bool, and bits of numbers are not supported: want logical_and, logical_or or logical_not", name)
+			}
+		}
+		return rule(c)
+	}
+}
+
+// isBool reports whether an argument is a truth value, or a tensor of them.
+func (c *call) isBool(a argument) bool {
+	value, err := a.name()
+	if err != nil {
+		return a.kind == "as_bool"
+	}
+	m, err := c.meta(value)
+	return err == nil && dtypes[m.DType] == importer.Bool
 }
 
 // same is an op that changes no element.
@@ -184,13 +207,7 @@ func attention(c *call) string {
 
 // added returns a mask as numbers that are added: one of truth values says what is seen.
 func (c *call) added(mask string) string {
-	value, err := c.args["attn_mask"].name()
-	if err != nil {
-		c.fail("argument attn_mask: %w", err)
-		return mask
-	}
-	m, err := c.meta(value)
-	if err != nil || dtypes[m.DType] != importer.Bool {
+	if !c.isBool(c.args["attn_mask"]) {
 		return mask
 	}
 	return c.emit("Where", nil, mask, c.constant(0), c.constant(math.Inf(-1)))

@@ -2,9 +2,11 @@ package torchexport
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 
 	"plimsoll/models/importer"
 )
@@ -84,7 +86,54 @@ func (a *archive) tensors(folder, description string) (*tensors, error) {
 		}
 		s.tensor = t
 	}
+	config.Config.refuseOverlaps()
 	return &config.Config, nil
+}
+
+// refuseOverlaps refuses, to whoever reads it, a tensor that has bytes of its file in common with another one, where one of the two trains:
+// here they would be two parameters.
+func (t *tensors) refuseOverlaps() {
+	files := map[string][]*stored{}
+	for _, s := range t.all {
+		if len(s.tensor.Raw) > 0 {
+			files[s.Path] = append(files[s.Path], s)
+		}
+	}
+	for _, all := range files {
+		slices.SortStableFunc(all, func(a, b *stored) int { return cmp.Compare(a.from(), b.from()) })
+		furthest, trained := all[0], (*stored)(nil) // those that end last
+		for i, s := range all {
+			with := trained
+			if s.trains() {
+				with = furthest
+			}
+			if i > 0 && with != nil && with.to() > s.from() {
+				s.tensor.Err = fmt.Errorf("tensor %q shares memory with %q in another layout, which is not supported: clone() it before the export",
+					s.Name, with.Name)
+			}
+			if s.to() > furthest.to() {
+				furthest = s
+			}
+			if s.trains() && (trained == nil || s.to() > trained.to()) {
+				trained = s
+			}
+		}
+	}
+}
+
+// trains reports whether a tensor is a parameter that is not frozen.
+func (s *stored) trains() bool { return s.Param && s.Meta.Requires }
+
+// from is where the bytes of a tensor begin in its file.
+func (s *stored) from() int64 { return *s.Meta.Offset.Int * s.tensor.DType.Size() }
+
+// to is where the bytes of a tensor end in its file.
+func (s *stored) to() int64 {
+	last := *s.Meta.Offset.Int
+	for i, d := range s.tensor.Dims {
+		last += (d - 1) * *s.Meta.Strides[i].Int
+	}
+	return (last + 1) * s.tensor.DType.Size()
 }
 
 // dtypes are the types that a meta can have, by PyTorch's numbers.

@@ -1,7 +1,7 @@
 // Package torchexport reads the archives that torch.export.save writes, .pt2 files, as graphs that models are made of.
 //
-// An archive is mapped, not copied: weights are read from it when a run begins. It has JSON, raw tensors and pickles; pickles are never
-// read, because reading one runs code.
+// An archive is mapped, not copied. Open reads all of it once, to check the checksums of the tensors; a run copies its weights from the map
+// when it begins. An archive has JSON, raw tensors and pickles; pickles are never read, because reading one runs code.
 package torchexport
 
 import (

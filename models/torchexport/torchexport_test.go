@@ -228,6 +228,59 @@ func TestTiedWeights(t *testing.T) {
 	}
 }
 
+// A trained parameter that has bytes in common with another tensor in another layout is refused: it would be two parameters.
+func TestOverlaps(t *testing.T) {
+	t.Parallel()
+	at := func(v int64) extent { return extent{Int: &v} }
+	type part struct {
+		path         string
+		param, train bool
+		from         int64
+		sizes        []int64
+		strides      []int64
+	}
+	for what, c := range map[string]struct {
+		all  []part
+		want int // that is refused; 0: none
+		with string
+	}{
+		"transposed":            {[]part{{"f", true, true, 0, []int64{4, 4}, []int64{4, 1}}, {"f", true, true, 0, []int64{4, 4}, []int64{1, 4}}}, 1, "0"},
+		"a part":                {[]part{{"f", true, true, 0, []int64{16}, []int64{1}}, {"f", true, true, 4, []int64{4}, []int64{1}}}, 1, "0"},
+		"a buffer's part":       {[]part{{"f", false, false, 0, []int64{16}, []int64{1}}, {"f", true, true, 4, []int64{4}, []int64{1}}}, 1, "0"},
+		"a part that is frozen": {[]part{{"f", true, true, 0, []int64{16}, []int64{1}}, {"f", true, false, 4, []int64{4}, []int64{1}}}, 1, "0"},
+		"behind a shorter one": {[]part{{"f", true, true, 0, []int64{16}, []int64{1}}, {"f", false, false, 16, []int64{1}, []int64{1}},
+			{"f", false, false, 15, []int64{1}, []int64{1}}}, 2, "0"},
+		"one behind the other": {[]part{{"f", true, true, 0, []int64{2, 4}, []int64{4, 1}}, {"f", true, true, 8, []int64{8}, []int64{1}}}, 0, ""},
+		"none trains":          {[]part{{"f", true, false, 0, []int64{4, 4}, []int64{4, 1}}, {"f", false, false, 0, []int64{4, 4}, []int64{1, 4}}}, 0, ""},
+		"two files":            {[]part{{"f", true, true, 0, []int64{4, 4}, []int64{4, 1}}, {"g", true, true, 0, []int64{4, 4}, []int64{1, 4}}}, 0, ""},
+	} {
+		all := &tensors{}
+		for i, p := range c.all {
+			s := &stored{Name: fmt.Sprint(i), Path: p.path, Param: p.param, Meta: meta{DType: 7, Requires: p.train, Offset: at(p.from)}}
+			s.tensor = &importer.Tensor{Dims: p.sizes, DType: importer.Float32, Raw: make([]byte, 64)}
+			for _, stride := range p.strides {
+				s.Meta.Strides = append(s.Meta.Strides, at(stride))
+			}
+			all.all = append(all.all, s)
+		}
+		all.refuseOverlaps()
+		for i, s := range all.all {
+			want := ""
+			if c.want > 0 && i == c.want {
+				want = fmt.Sprintf(`tensor "%d" shares memory with %q in another layout, which is not supported: clone() it before the export`, i, c.with)
+			}
+			if err := s.tensor.Err; (err == nil) != (want == "") || err != nil && err.Error() != want {
+				t.Errorf("%s: %d: %v, want %s", what, i, err, want)
+			}
+		}
+	}
+	// In a whole archive: the bias of a norm is the first numbers of a kernel.
+	_, err := Read("my.pt2", changed(t, "tiny", weights, `"stem.1.bias": {"path_name": "weight_2"`, `"stem.1.bias": {"path_name": "weight_3"`))
+	if want := `tensor "conv1.weight" shares memory with "stem.1.bias"`; !errors.Is(err, importer.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 // A tensor whose strides are not those of its axes is read as PyTorch reads it.
 func TestStrides(t *testing.T) {
 	t.Parallel()
@@ -290,6 +343,9 @@ func TestUnsupported(t *testing.T) {
 		{changed(t, "tiny", weights, `"dtype": 7`, `"dtype": 13`), `tensor "stem.0.weight" is of dtype 13`},
 		{changed(t, "written", weights, `"blocks.0.seen": {"path_name": "weight_35", "is_param": false`, `"blocks.0.seen": {"path_name": "weight_35", "is_param": true`,
 			`"requires_grad": false`, `"requires_grad": true`), `parameter "blocks.0.seen" is read as a constant, which would not train`},
+		{changed(t, "tiny", model, "aten.relu.default", "aten.bitwise_not.default"), "aten.bitwise_not at torch_export.py:37 (self.stem.2): argument self is of no bool"},
+		{changed(t, "tiny", model, "aten.add.Tensor", "aten.__and__.Tensor"), "argument self is of no bool, and bits of numbers are not supported: want logical_and"},
+		{changed(t, "tiny", model, "aten.add.Tensor", "aten.bitwise_or.Tensor"), "argument self is of no bool"},
 		{changed(t, "tiny", model, `"user_output"`, `"buffer_mutation"`), "without run_decompositions()"},
 	} {
 		_, err := Read("my.pt2", c.archive)
