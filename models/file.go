@@ -62,11 +62,18 @@ func Open(name string) (f File, is bool, err error) {
 	return f, true, nil
 }
 
+// formatOf returns what reads the files of a name, whatever the case of its ending; nil: nothing does.
 func formatOf(name string) func(path string) (File, error) {
 	for ending, open := range formats {
-		if strings.HasSuffix(name, ending) {
+		if strings.HasSuffix(strings.ToLower(name), ending) {
 			return open
 		}
 	}
 	return nil
+}
+
+// isPath reports whether a name that is no model's is meant as that of a file: it has a slash, or there is one.
+func isPath(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil || strings.ContainsAny(name, `/\`)
 }

@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -192,10 +193,14 @@ func lookup(name string) (func(name string, c Config) (*Model, error), error) {
 		return nil, fmt.Errorf("%w: %s is a folder of Hugging Face, which is not read yet: give a model with the sizes in its config.json, as in -m llama-B-C-H-K-F,rope_theta=X,rms_norm_eps=Y, "+
 			"and its weights with --init", ErrUnknown, name)
 	}
-	if build == nil {
-		return nil, names.Unknown(ErrUnknown, name, Names())
+	switch {
+	case build != nil:
+		return build, nil
+	case isPath(name):
+		return nil, fmt.Errorf("%w: %s is no file of a model: %swant a file that PyTorch exported, whose name ends with %s, or a model that plimsoll models lists",
+			ErrUnknown, name, names.Hint(names.Closest(name, Names()), ""), strings.Join(slices.Sorted(maps.Keys(formats)), " or "))
 	}
-	return build, nil
+	return nil, names.Unknown(ErrUnknown, name, Names())
 }
 
 func isFile(path string) bool {

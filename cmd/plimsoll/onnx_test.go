@@ -87,7 +87,7 @@ func TestONNXFilesSayWhatTheyAre(t *testing.T) {
 		t.Errorf("exit code %d, %s, want %s", r.code, r.err, want)
 	}
 	r = plimsoll(t, "train", "-m", onnxFile("sdpa"))
-	if want := "has 40 tokens, and data set opticks has 256"; r.code != exitUsage || !strings.Contains(r.err, want) || strings.Contains(r.err, "leave it out") {
+	if want := "has a vocabulary of 40 tokens, and data set opticks one of 256: give data whose tokenizer has at most as many tokens, or export the model with 256"; r.code != exitUsage || !strings.Contains(r.err, want) || strings.Contains(r.err, "leave it out") {
 		t.Errorf("exit code %d, %s, want %s", r.code, r.err, want)
 	}
 }

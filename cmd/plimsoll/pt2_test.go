@@ -54,14 +54,23 @@ func TestArchives(t *testing.T) {
 	if strings.Count(r.err, "13 parameters of 1,076 numbers train, as in PyTorch; 4 of 6 buffers move") != 1 || !strings.Contains(r.out, "32 images of 16x16") {
 		t.Errorf("%s, %s", r.out, r.err)
 	}
-	bad := filepath.Join(t.TempDir(), "bad.pt2")
+	folder := t.TempDir()
+	bad, loud, other := filepath.Join(folder, "bad.pt2"), filepath.Join(folder, "loud.PT2"), filepath.Join(folder, "model.pth")
 	write(t, bad, "PK")
+	write(t, loud, read(t, archive("tiny")))
+	write(t, other, "PK")
+	works(t, "profile", "-m", loud)
+	const files = " is no file of a model: want a file that PyTorch exported, whose name ends with .onnx or .pt2, or a model that plimsoll models lists"
 	for _, c := range []struct {
 		want string
 		args []string
 	}{
 		{"bad.pt2: it is no zip archive, as torch.export.save writes", []string{"-m", bad}},
 		{"none.pt2: no such file", []string{"-m", "none.pt2"}},
+		{other + files, []string{"-m", other}},
+		{folder + files, []string{"-m", folder}},
+		{"no/model" + files, []string{"-m", "no/model"}},
+		{"known are", []string{"-m", "nomodel"}},
 		{"aten.linear at torch_export.py:40 (self.fc.0)", []string{"-m", archive("tiny"), "--image", "24"}},
 	} {
 		if r := plimsoll(t, append([]string{"profile"}, c.args...)...); r.code != exitUsage || !strings.Contains(r.err, c.want) {

@@ -180,12 +180,12 @@ func (j *Job) openData() (err error) {
 	}
 	if c.Classes = cmp.Or(c.Classes, j.Set.Classes()); c.Classes < j.Set.Classes() {
 		if f, is, _ := models.Open(j.Model); is && f.Classes == c.Classes {
-			what := "classes"
+			format := "%w: --model %s has %d classes, and data set %s has %d: give data with at most as many, or export the model with %d"
 			if f.Text {
-				what = "tokens"
+				format = "%w: --model %s has a vocabulary of %d tokens, and data set %s one of %d: " +
+					"give data whose tokenizer has at most as many tokens, or export the model with %d"
 			}
-			return fmt.Errorf("%w: --model %s has %d %s, and data set %s has %d: give data with at most as many, or export the model with %d",
-				ErrSpec, j.Model, c.Classes, what, j.Set.Name(), j.Set.Classes(), j.Set.Classes())
+			return fmt.Errorf(format, ErrSpec, j.Model, c.Classes, j.Set.Name(), j.Set.Classes(), j.Set.Classes())
 		}
 		return fmt.Errorf("%w: --classes is %d, but data set %s has %d: give no fewer, or leave it out", ErrSpec, c.Classes, j.Set.Name(), j.Set.Classes())
 	}
