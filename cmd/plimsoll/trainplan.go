@@ -332,9 +332,12 @@ func (f *trainFlags) cyclicPlatform(p *pipeline.Platform, r *train.Run) *pipelin
 // machineHas refuses a plan that moves weights and state and takes more memory of this machine than programs can still have: systems give
 // memory when it is written, and end the process then.
 func machineHas(r *train.Run) error {
+	if !r.Plan.IsCycle() {
+		return nil
+	}
 	half, err := ram.HalfOfAvailable()
-	if err != nil || !r.Plan.IsCycle() {
-		return nil // where it is not known, the device refuses
+	if err != nil {
+		return err
 	}
 	arena, host := r.Plan.Needs[0].Extent, r.Plan.Needs[0].Host
 	if r.Job.Device.Kind != "host" { // which has the arena itself

@@ -29,7 +29,7 @@ func (c *call) epsilon() float32 {
 
 // rowNorm is a norm of each row of the last axis, of a matrix or a sequence, with so many parameters.
 func (c *call) rowNorm(op kernels.Op, parameters int) (*value, error) {
-	x, seen, err := c.rows(0, 2, 3)
+	x, seen, err := c.rows(2, 3)
 	if err != nil {
 		return nil, err
 	}

@@ -277,7 +277,7 @@ func reduceMean(c *call) (*value, error) {
 }
 
 func gemm(c *call) (*value, error) {
-	x, seen, err := c.rows(0, 2)
+	x, seen, err := c.rows(2)
 	if err != nil {
 		return nil, err
 	}
@@ -301,7 +301,7 @@ func matMul(c *call) (*value, error) {
 	if y := c.at(1); y != nil && y.shape != nil {
 		return headProduct(c)
 	}
-	x, seen, err := c.rows(0, 2, 3)
+	x, seen, err := c.rows(2, 3)
 	if err != nil {
 		return nil, err
 	}
@@ -314,7 +314,7 @@ func matMul(c *call) (*value, error) {
 
 // linearOf is of rows, with a weight as a Linear has it.
 func linearOf(c *call) (*value, error) {
-	x, seen, err := c.rows(0, 2, 3)
+	x, seen, err := c.rows(2, 3)
 	if err != nil {
 		return nil, err
 	}

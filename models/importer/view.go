@@ -262,16 +262,16 @@ func (c *call) axes(of int) ([]int, error) {
 	return axes, err
 }
 
-// rows returns input i as a tensor for an op that works on rows, the last axis, and what the op's output is seen as.
-func (c *call) rows(i int, axes ...int) (x *value, seen func(y *value) *value, err error) {
-	v := c.at(i)
+// rows returns the first input as a tensor for an op that works on rows, the last axis, and what the op's output is seen as.
+func (c *call) rows(axes ...int) (x *value, seen func(y *value) *value, err error) {
+	v := c.at(0)
 	if v == nil || v.view == nil {
-		x, err = c.tensor(i, axes...)
+		x, err = c.tensor(0, axes...)
 		return x, func(y *value) *value { return y }, err
 	}
 	base := v.view.step
 	if _, all := v.view.ordered(1); !all {
-		return nil, nil, c.reorderedBy(i, v)
+		return nil, nil, c.reorderedBy(0, v)
 	}
 	return &value{step: base, shape: slices.Clone(base.desc.Shape)}, func(y *value) *value {
 		w, _ := v.view.ordered(last(y.step.desc.Shape))

@@ -324,9 +324,9 @@ func (c *call) extents(value string) ([]int64, error) {
 	return all, nil
 }
 
-// axis returns an axis of the tensor of an argument, counted from the front.
-func (c *call) axis(of string, axis int64) int64 {
-	rank := c.rank(of)
+// axis returns an axis of the argument "self", counted from the front.
+func (c *call) axis(axis int64) int64 {
+	rank := c.rank("self")
 	if axis < 0 {
 		axis += rank
 	}

@@ -38,8 +38,8 @@ func init() { // they look each other up
 		"chunk": parts, "unbind": unbind, "expand": one(expand),
 		"contiguous": one(same), "alias": one(same), "clone": one(same), "to": one(to),
 
-		"arange": one(arange), "full": one(full), "zeros": one(filled("size", 0)), "ones": one(filled("size", 1)), "new_ones": one(filled("size", 1)),
-		"new_zeros": one(filled("size", 0)), "triu": one(triangle(1)), "tril": one(triangle(0)), "sym_size": one(symSize),
+		"arange": one(arange), "full": one(full), "zeros": one(filled(0)), "ones": one(filled(1)), "new_ones": one(filled(1)),
+		"new_zeros": one(filled(0)), "triu": one(triangle(1)), "tril": one(triangle(0)), "sym_size": one(symSize),
 		"_operator.mul": one(symbols("Mul")), "_operator.add": one(symbols("Add")), "_operator.sub": one(symbols("Sub")),
 	}
 	for _, op := range strings.Fields("relu relu6 hardtanh silu add sub mul div dropout") {
@@ -360,7 +360,7 @@ func (c *call) fixedInts(name string) []int64 {
 func (c *call) kept() []int64 { return make([]int64, c.rank("self")) }
 
 func flatten(c *call) string {
-	from, to := c.axis("self", c.int("start_dim", 0)), c.axis("self", c.int("end_dim", -1))
+	from, to := c.axis(c.int("start_dim", 0)), c.axis(c.int("end_dim", -1))
 	have := c.sizes("self")
 	if from > to || c.err != nil {
 		c.fail("axes %d to %d", from, to)
@@ -373,7 +373,7 @@ func flatten(c *call) string {
 }
 
 func unflatten(c *call) string {
-	axis, have := c.axis("self", c.int("dim", 0)), c.sizes("self")
+	axis, have := c.axis(c.int("dim", 0)), c.sizes("self")
 	if c.err != nil {
 		return ""
 	}
@@ -388,7 +388,7 @@ func (c *call) permuted(order []int64) string {
 func permute(c *call) string {
 	order := slices.Clone(c.ints("dims"))
 	for i, axis := range order {
-		order[i] = c.axis("self", axis)
+		order[i] = c.axis(axis)
 	}
 	return c.permuted(order)
 }
@@ -399,7 +399,7 @@ func (c *call) swapped(a, b int64) string {
 	for i := range order {
 		order[i] = int64(i)
 	}
-	a, b = c.axis("self", a), c.axis("self", b)
+	a, b = c.axis(a), c.axis(b)
 	if len(order) == 0 || c.err != nil {
 		return c.tensor("self")
 	}
@@ -439,7 +439,7 @@ func squeeze(c *call) string {
 	}
 	var ones []int64
 	for _, axis := range axes {
-		if axis = c.axis("self", axis); axis < int64(len(have)) && have[axis] == 1 {
+		if axis = c.axis(axis); axis < int64(len(have)) && have[axis] == 1 {
 			ones = append(ones, axis)
 		}
 	}
@@ -450,7 +450,7 @@ func squeeze(c *call) string {
 }
 
 func slice(c *call) string {
-	axis := c.axis("self", c.int("dim", 0))
+	axis := c.axis(c.int("dim", 0))
 	bound := func(name string, open int64) string {
 		if a, given := c.argument(name); given && a.kind == "as_sym_int" {
 			return c.scalar(a, name)
@@ -471,7 +471,7 @@ func diff(c *call) string {
 	if n := c.int("n", 1); n != 1 {
 		c.fail("argument n is %d, and only 1 is supported", n)
 	}
-	axis, all := c.axis("self", c.int("dim", -1)), []string{c.tensor("self")}
+	axis, all := c.axis(c.int("dim", -1)), []string{c.tensor("self")}
 	if before := c.tensor("prepend"); before != "" {
 		all = append([]string{before}, all...)
 	}
@@ -484,7 +484,7 @@ func diff(c *call) string {
 
 func cumSum(c *call) string {
 	c.ignore("dtype")
-	return c.emit("cumsum", attributes{"axis": number(c.axis("self", c.int("dim", 0)))}, c.tensor("self"))
+	return c.emit("cumsum", attributes{"axis": number(c.axis(c.int("dim", 0)))}, c.tensor("self"))
 }
 
 // index takes elements by constants, one for each of the first axes.
@@ -504,14 +504,14 @@ func index(c *call) string {
 }
 
 func selected(c *call) string {
-	axis := c.axis("self", c.int("dim", 0))
+	axis := c.axis(c.int("dim", 0))
 	return c.emit("Gather", attributes{"axis": number(axis)}, c.tensor("self"), c.constant(float64(c.int("index", 0))))
 }
 
 // parts cuts an axis; its parts are as large as they were when the model was exported.
 func parts(c *call) []string {
 	c.ignore("split_size", "split_sizes", "chunks")
-	axis, outputs := c.axis("self", c.int("dim", 0)), c.node.outputs()
+	axis, outputs := c.axis(c.int("dim", 0)), c.node.outputs()
 	var sizes []int64
 	for _, out := range outputs {
 		have, err := c.extents(out)
@@ -525,7 +525,7 @@ func parts(c *call) []string {
 }
 
 func unbind(c *call) (all []string) {
-	axis := c.axis("self", c.int("dim", 0))
+	axis := c.axis(c.int("dim", 0))
 	for i := range c.node.outputs() {
 		all = append(all, c.emit("Gather", attributes{"axis": number(axis)}, c.tensor("self"), c.constant(float64(i))))
 	}
@@ -560,11 +560,11 @@ func full(c *call) string {
 	return c.emit("Expand", nil, c.operand("fill_value"), c.numbers("size"))
 }
 
-func filled(size string, v float64) func(c *call) string {
+func filled(v float64) func(c *call) string {
 	return func(c *call) string {
 		c.constants()
 		c.ignore("self")
-		return c.emit("Expand", nil, c.constant(v), c.numbers(size))
+		return c.emit("Expand", nil, c.constant(v), c.numbers("size"))
 	}
 }
 
@@ -577,7 +577,7 @@ func triangle(upper int64) func(c *call) string {
 
 // symSize is an extent, a symbol.
 func symSize(c *call) string {
-	return c.emit("Gather", attributes{"axis": number(0)}, c.emit("Shape", nil, c.tensor("self")), c.constant(float64(c.axis("self", c.int("dim", 0)))))
+	return c.emit("Gather", attributes{"axis": number(0)}, c.emit("Shape", nil, c.tensor("self")), c.constant(float64(c.axis(c.int("dim", 0)))))
 }
 
 // symbols is an op of Python on symbols and numbers.
