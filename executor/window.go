@@ -3,6 +3,7 @@ package executor
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -44,16 +45,27 @@ func (e *WindowError) Error() string {
 
 // Exercises returns the sequences that a profile within limit bytes of arena trains along. They are store-all and checkpoint-all of windows
 // that are as long as fits, of a single one where the whole model fits. With halves store-all comes again, with backwards in halves. Between
-// them they contain every op of every layer. lib is what the workload was compiled for. Error: *WindowError.
+// them they contain every op of every layer. lib is what the workload was compiled for. Error: *WindowError, of the layer that needs most.
 func (w *Workload) Exercises(lib kernels.Library, limit int64, halves bool) (all []*Exercise, err error) {
 	c := cutter{w, lib, limit, halves}
+	var largest *WindowError
 	for first := 0; first < len(w.Layers); {
 		longest, err := c.longest(first)
-		if err != nil {
+		switch alone, large := errors.AsType[*WindowError](err); {
+		case large:
+			if largest == nil || alone.Needed > largest.Needed {
+				largest = alone
+			}
+			first++
+		case err != nil:
 			return nil, err
+		default:
+			all = append(all, longest...)
+			first += longest[0].count
 		}
-		all = append(all, longest...)
-		first += longest[0].count
+	}
+	if largest != nil {
+		return nil, largest
 	}
 	return all, nil
 }

@@ -53,6 +53,10 @@ func TestExercisesCoverTheChain(t *testing.T) {
 		t.Errorf("%d exercises where all fits", len(whole))
 	}
 	least, windows := smallest(t, r.Workload, r.on.Library, false), 0
+	_, err = r.Exercises(r.on.Library, 1, false)
+	if small := (*WindowError)(nil); !errors.As(err, &small) || small.Needed != least || small.Limit != 1 {
+		t.Errorf("in 1 B: %v; the layer that needs most needs %d", err, least)
+	}
 	for limit := least; limit < whole[0].Extent; limit += whole[0].Extent / 16 {
 		all, err := r.Exercises(r.on.Library, limit, false)
 		must(t, err)

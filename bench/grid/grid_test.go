@@ -44,6 +44,22 @@ func TestGrid(t *testing.T) {
 	}
 }
 
+// A list of models is refused where it has a name that the grid does not have.
+func TestNamed(t *testing.T) {
+	t.Parallel()
+	if all, err := named("unet,gpt2"); err != nil || len(all) != 2 || all[0].name != "gpt2" || all[1].name != "unet" {
+		t.Errorf("%v %v", all, err)
+	}
+	if all, err := named(""); err != nil || len(all) != len(subjects) {
+		t.Errorf("all: %v %v", all, err)
+	}
+	for _, list := range []string{"gpt2,gtp2-xl", "gtp2-xl"} {
+		if _, err := named(list); err == nil || !strings.Contains(err.Error(), `"gtp2-xl"`) {
+			t.Errorf("%s: %v", list, err)
+		}
+	}
+}
+
 // Every place comes once. In each prefix the counts of two positions of a list differ by 3 at most.
 func TestSpread(t *testing.T) {
 	t.Parallel()

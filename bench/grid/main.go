@@ -125,10 +125,9 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g := grid{device: d, subjects: subjects, limits: *n, known: map[string]bool{}, chains: map[string]*chain.Chain{}}
-	if *names != "" {
-		asked := strings.Split(*names, ",")
-		g.subjects = slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return !slices.Contains(asked, s.name) })
+	g := grid{device: d, limits: *n, known: map[string]bool{}, chains: map[string]*chain.Chain{}}
+	if g.subjects, err = named(*names); err != nil {
+		return err
 	}
 	g.sizes, err = numbers[int](*sizes, strconv.Atoi)
 	more, failure := numbers(*links, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
@@ -137,6 +136,24 @@ func run(ctx context.Context) error {
 	}
 	g.links = more
 	return g.write(ctx, *path)
+}
+
+// named returns the models of a list of names, in the order of the grid; all of "".
+func named(list string) ([]subject, error) {
+	if list == "" {
+		return subjects, nil
+	}
+	asked := strings.Split(list, ",")
+	var all []string
+	for _, s := range subjects {
+		all = append(all, s.name)
+	}
+	for _, name := range asked {
+		if !slices.Contains(all, name) {
+			return nil, fmt.Errorf("-models: the grid has no %q: give some of %s", name, strings.Join(all, ","))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return !slices.Contains(asked, s.name) }), nil
 }
 
 // numbers reads a list.

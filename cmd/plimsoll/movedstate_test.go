@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"math"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -44,6 +45,18 @@ func TestTrainMovesState(t *testing.T) {
 	}
 	if r := plimsoll(t, append(args[:len(args):len(args)], "--memory", "1KiB")...); r.code != exitNoFit || !strings.Contains(r.err, "residency: a limit of 1.000 KiB is too small: the smallest found is ") {
 		t.Errorf("1 KiB: %+v", r)
+	}
+}
+
+// Where layers alone need more to be measured than a limit that is a share, one note names the limit and the largest need. A plan that is refused
+// is refused in the same limit.
+func TestMeasuringBeyondTheLimit(t *testing.T) {
+	t.Parallel()
+	r := plimsoll(t, "train", "-m", "gpt2-2-64", "--length", "32", "--batch", "2", "--strategy", "residency", "--memory", "30%", "--steps", "3",
+		"--option", "profile.steps=1", "--option", "profile.no-cache")
+	notes := regexp.MustCompile(`(?m)alone needs (\S+ \S+) \([\d,]+ B\) to be measured, and the limit is (\S+ \S+) \(`).FindAllStringSubmatch(r.err, -1)
+	if len(notes) != 1 || r.code != exitNoFit || !strings.Contains(r.err, "residency: a limit of "+notes[0][2]+" is too small") {
+		t.Errorf("%+v", r)
 	}
 }
 

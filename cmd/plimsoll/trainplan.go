@@ -304,19 +304,19 @@ func (a *app) measuredWithin(ctx context.Context, job *train.Job, f *trainFlags,
 	if !f.pipe.movesState() || !f.memoryGiven {
 		return a.measured(ctx, job, f.cache, m)
 	}
-	all, err := job.StoreAllBytes()
+	limit, err := f.arena(job)
 	if err != nil {
 		return nil, err
 	}
-	for m.Limit = f.memory.Of(all); ; {
-		c, err := a.measured(ctx, job, f.cache, m)
-		large, ok := errors.AsType[*executor.WindowError](err)
-		if !ok || large.Needed > job.Device.Memory {
-			return c, err
-		}
-		a.note("%v: measuring takes what it needs", large)
-		m.Limit = large.Needed
+	m.Limit = limit(0)
+	c, err := a.measured(ctx, job, f.cache, m)
+	large, ok := errors.AsType[*executor.WindowError](err)
+	if !ok || large.Needed > job.Device.Memory {
+		return c, err
 	}
+	a.note("%v: measuring takes what it needs", large)
+	m.Limit = large.Needed
+	return a.measured(ctx, job, f.cache, m)
 }
 
 // cyclicPlatform returns the device of a plan that moves weights and state, with the link and the host memory that it has.
@@ -409,19 +409,28 @@ func otherwise(was, now json.RawMessage) string {
 	return strings.Join(all, ", ")
 }
 
-// arena returns the limit of a device's arena, given what a plan without a limit takes: without --memory no more than the device has.
-func (f *trainFlags) arena(job *train.Job) func(most int64) int64 {
+// arena returns the limit of a device's arena, given what a plan without a limit takes: without --memory no more than the device has. For plans
+// that move weights and state a share is one of store-all's peak.
+func (f *trainFlags) arena(job *train.Job) (limit func(most int64) int64, err error) {
+	if f.pipe.movesState() && f.memoryGiven {
+		all, err := job.StoreAllBytes()
+		return func(int64) int64 { return f.memory.Of(all) }, err
+	}
 	return func(most int64) int64 {
 		limit := f.memory.Of(most)
 		if has := job.Device.Memory; !f.memoryGiven && has > 0 {
 			limit = min(limit, has)
 		}
 		return limit
-	}
+	}, nil
 }
 
 // newPipe plans with the first strategy whose plan can be run.
 func (a *app) newPipe(ctx context.Context, r *train.Run, f *trainFlags, platform *pipeline.Platform) (p *train.JobPlan, err error) {
+	limit, err := f.arena(r.Job)
+	if err != nil {
+		return nil, err
+	}
 	for i, s := range f.pipe.strategies {
 		o := pipeline.Options{Versions: pipeline.Versions(f.pipe.versions), Accounting: pipeline.Saved, Zero: pipeline.Zero(f.pipe.zero)}
 		o.UpdatesLast = f.updatesLast()
@@ -429,7 +438,7 @@ func (a *app) newPipe(ctx context.Context, r *train.Run, f *trainFlags, platform
 			o.Microbatches = f.pipe.stepParts()
 		}
 		p, err = r.Job.PlanPipe(ctx, r.Chain, train.PipeRequest{
-			Strategy: s, Platform: platform, Options: o, Limit: f.arena(r.Job), Portals: f.pipe.straight(), Corrections: f.pipe.Corrections,
+			Strategy: s, Platform: platform, Options: o, Limit: limit, Portals: f.pipe.straight(), Corrections: f.pipe.Corrections,
 		})
 		if !errors.Is(err, pipe.ErrPlan) || i == len(f.pipe.strategies)-1 {
 			return p, err

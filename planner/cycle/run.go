@@ -11,7 +11,8 @@ import (
 // the ops with a prime that belong to it. All copies of weights and state come with them: an update may need a fetch before it and leave a
 // write behind it. All other ops of that step take no time, but keep their order. The weights that stay on the device are there before.
 //
-// A run of n steps takes First + (n-2) Period + Last seconds, where n is so large that the steady state is reached.
+// A run of n steps takes First + (n-2) Period + Last seconds, where n is so large that the steady state is reached. Where a plan repeats after
+// several steps, the last step is that of a run which ends as the steady state begins. Seconds is exact for every n.
 type Run struct {
 	First  float64 // from the start of the run to that of its second step, had the steady state begun with that
 	Period float64
@@ -48,10 +49,9 @@ func NewRun(c *chain.Chain, seq Sequence, link Link, limits Limits) (*Run, error
 
 // Seconds returns how long a run of some steps takes, at least one. Errors: those of Simulator.Run.
 func (r *Run) Seconds(steps int) (float64, error) {
-	if steps <= r.steady {
-		return r.play(steps)
-	}
-	return r.First + float64(steps-2)*r.Period + r.Last, nil
+	repeated := max(0, steps-1-r.steady) / r.repeats * r.repeats
+	whole, err := r.play(steps - repeated)
+	return whole + float64(repeated)*r.Period, err
 }
 
 // play plays a run of some steps to its end.

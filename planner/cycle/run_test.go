@@ -67,9 +67,6 @@ func TestRunsAgainstDefinitions(t *testing.T) {
 			}
 		}
 		for steps := 1; steps <= 8; steps++ {
-			if steps > r.steady && (steps-1-r.steady)%r.repeats != 0 {
-				continue
-			}
 			want, near := playRun(k, s, steps)
 			if near < 1e-6 {
 				continue
@@ -86,5 +83,30 @@ func TestRunsAgainstDefinitions(t *testing.T) {
 	t.Logf("%d runs, %d of which were played to their end; %d plans with primes; %d have long ends", compared, exact, primed, longer)
 	if compared < total || exact < total/10 || primed < total/5 {
 		t.Error("too few runs were compared")
+	}
+}
+
+// Of plans that repeat after two steps, runs that end after the first of these are exact, too.
+func TestRunsThatEndBetweenRepetitions(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		seed   uint64
+		memory int64
+	}{{105707, 34}, {175474, 19}} {
+		k := randomTrial(rand.New(rand.NewPCG(1, x.seed)))
+		k.Memory, k.Host = &x.memory, nil
+		seq, s, _ := k.play(t)
+		r, err := NewRun(k.Chain, seq, k.link(), k.limits())
+		if err != nil || r.repeats != 2 {
+			t.Fatalf("%s: %+v, %v", k.Seq, r, err)
+		}
+		for steps := max(r.steady, 1); steps <= r.steady+2*r.repeats+1; steps++ {
+			want, near := playRun(k, s, steps)
+			got, err := r.Seconds(steps)
+			t.Logf("%d steps: %v s, by the definitions %v; %v", steps, got, want, near)
+			if err != nil || !(math.Abs(got-want) <= 1e-5*max(1, want)) {
+				t.Errorf("%s: %d steps take %v s (%v), by the definitions %v; %+v", k.Seq, steps, got, err, want, r)
+			}
+		}
 	}
 }
