@@ -294,7 +294,7 @@ func (c *call) numbers(name string) string {
 }
 
 // rank returns how many axes the tensor of an argument has.
-func (c *call) rank(name string) int64 { return int64(len(c.sizes(name))) }
+func (c *call) rank() int64 { return int64(len(c.sizes("self"))) }
 
 // sizes returns the extents of an argument when it was exported; -1: it is open.
 func (c *call) sizes(name string) []int64 {
@@ -326,7 +326,7 @@ func (c *call) extents(value string) ([]int64, error) {
 
 // axis returns an axis of the argument "self", counted from the front.
 func (c *call) axis(axis int64) int64 {
-	rank := c.rank("self")
+	rank := c.rank()
 	if axis < 0 {
 		axis += rank
 	}

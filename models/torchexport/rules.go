@@ -357,7 +357,7 @@ func (c *call) fixedInts(name string) []int64 {
 }
 
 // kept returns the shape of a Reshape that leaves all axes as they are.
-func (c *call) kept() []int64 { return make([]int64, c.rank("self")) }
+func (c *call) kept() []int64 { return make([]int64, c.rank()) }
 
 func flatten(c *call) string {
 	from, to := c.axis(c.int("start_dim", 0)), c.axis(c.int("end_dim", -1))
@@ -412,7 +412,7 @@ func transpose(c *call) string { return c.swapped(c.int("dim0", 0), c.int("dim1"
 func swapaxes(c *call) string { return c.swapped(c.int("axis0", 0), c.int("axis1", 0)) }
 
 func matrixTransposed(c *call) string {
-	if c.rank("self") < 2 {
+	if c.rank() < 2 {
 		return c.tensor("self")
 	}
 	return c.swapped(0, 1)
@@ -421,7 +421,7 @@ func matrixTransposed(c *call) string {
 func unsqueeze(c *call) string {
 	axis := c.int("dim", 0)
 	if axis < 0 {
-		axis += c.rank("self") + 1
+		axis += c.rank() + 1
 	}
 	return c.emit("Unsqueeze", attributes{"axes": numbers(axis)}, c.tensor("self"))
 }
