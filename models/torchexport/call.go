@@ -293,7 +293,7 @@ func (c *call) numbers(name string) string {
 	return c.emit("Concat", attributes{"axis": number(0)}, parts...)
 }
 
-// rank returns how many axes the tensor of an argument has.
+// rank returns how many axes the argument "self" has.
 func (c *call) rank() int64 { return int64(len(c.sizes("self"))) }
 
 // sizes returns the extents of an argument when it was exported; -1: it is open.
