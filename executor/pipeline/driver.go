@@ -187,13 +187,13 @@ type stamp struct {
 	start, end runtime.Event // start is nil of an op on the compute stream that begins when the one before it there has ended
 }
 
-// guard is a device's part of what stands between the backwards of a step with a flush and its updates: it measures the norm of all
-// gradients together, clips, and lets the updates do nothing when the norm is not finite (kernels.Guard).
+// guard is a device's part in clipping and skipping the updates of a step with a flush. Behind the step's backwards it measures the norm of all
+// gradients together, and clips. When the norm is not finite, it lets the updates do nothing (kernels.Guard).
 //
 // Every device of a stage measures the stage's gradients when its replicas have added them up, and the first of them sends the
 // partial sums, 8 bytes for kernels.GuardChunk gradients, to all devices that do not have the stage. With a shard of them a device measures
-// its own, and sends those to all other devices. Each device puts those of all
-// stages together in the order of the layers, and judges them alone. A device with all layers would add the same sums in the same order.
+// its own, and sends those to all other devices. Each device puts those of all stages together in the order of the layers,
+// and judges them alone. A device with all layers would add the same sums in the same order.
 // So the norm, the scale and the verdict are the same bits on all devices, however many there are.
 //
 // All that a device owes to others it has sent before it waits for what they send: none waits for another in a circle.

@@ -140,7 +140,7 @@ type evaluation struct {
 // collective adds up the gradients of a stage's replicas at once, in place of messages along their line: a library does, in an order that
 // it chooses.
 //
-// All devices of all lines issue their parts in one order, that of all instructions of all devices: the part of a bucket stands on all of
+// All devices of all lines issue their parts in one order, that of all instructions of all devices. The part of a bucket stands on all of
 // them where the last device of the line would first send the whole sum. So no two parts wait for each other in a circle, and the parts of
 // a line follow each other alike on its devices. Dry runs check both: there a driver goes on only when all others of the line have come.
 type collective struct {

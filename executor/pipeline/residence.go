@@ -93,9 +93,9 @@ func (c *circle) add(bytes int64, first, last int, until untils, span *runtime.S
 	}
 }
 
-// place packs the items, and returns the most that lives at one position, and the extent. Within so many more bytes than that takes, within
-// all the room, and where what is laid around the items fits, an item keeps its place as long as ops may begin beside the last one that uses
-// it: these then wait for nothing that the plan does not let them wait for.
+// place packs the items, and returns the most that lives at one position, and the extent. Where it can, an item keeps its place as long as ops
+// may begin beside the last one that uses it: these then wait for nothing but what the plan lets them wait for. That may take so many more
+// bytes, all of them within the room, and must leave what is laid around the items a place that fits.
 func (c *circle) place(more, room int64, fits func() bool) (live, extent int64) {
 	live, extent = pack.LiveCircle(c.items, c.positions), pack.Circle(c.items, c.positions)
 	tight := c.items

@@ -290,7 +290,7 @@ type discrepancy struct {
 	steps      [2]table.Prepared // before an update and after it
 }
 
-// ring is a stage with ops of its own, in a plan that repeats a period, on its device: what is issued in a period, one step after
+// ring is a stage with ops of its own on its device, in a plan that repeats a period. It has the steps that are issued in a period, one after
 // the other, and memory in which minibatches follow each other round and round.
 //
 // A step belongs to one minibatch and one stream. Each step of each minibatch has a position in the order of issue. A

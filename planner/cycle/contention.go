@@ -7,8 +7,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// The parts of a step's durations, all added up, that do not count where ops slow each other, as rounded rates leave differences: ops that end
-// within the shorter one end together, and states that differ by less than the longer one are equal.
+// Rounded rates leave differences where ops slow each other. These are the parts of a step's durations, all added up, that do not count: ops
+// that end within the shorter part end together, and states that differ by less than the longer one are equal.
 const (
 	togetherPart = 1 << 30
 	equalPart    = 1 << 20

@@ -10,9 +10,9 @@ import (
 var ErrNoRoom = errors.New("the links have no time left for portals")
 
 // WithPortals returns a plan with portals. All other tasks stay where they are; a message through a portal gets a time at
-// which its link is free: skips, which their stage keeps anyway, the latest, their gradients the latest or the first. In a plan
-// with a flush that has no such times, all tasks start as soon as an order allows in which each message is sent when it is
-// ready; a period that has none is stretched, with everything in it, until it has. Messages between replicas are placed anew, around the
+// which its link is free: skips, which their stage keeps anyway, the latest, their gradients the latest or the first. Where a plan
+// with a flush has no such times, messages are sent when they are ready, and all tasks start as soon as that order allows. A period
+// that has none is stretched, with everything in it, until it has. Messages between replicas are placed anew, around the
 // others. The plan has no portals yet, and may have been made for the Straight chain. What is returned has been judged, and says its peaks and makespan. Errors: ErrNoRoom; those of
 // Check.
 func WithPortals(c *chain.Chain, p *Platform, plan *Plan, portals []Portal, back Return) (*Plan, error) {

@@ -50,7 +50,7 @@ func (c *Command) Touches() []hazard.Access {
 }
 
 // weaver puts the commands of all drivers into one order that any run may have, and proves that whatever matters of it is so in every
-// run: each driver has a vector clock, how many commands of every driver are certain to have been issued, which turns carry from one
+// run. Each driver has a vector clock: how many commands of every driver are certain to have been issued. Turns carry it from one
 // driver to another. It remembers a command as long as another one may have no order with it, not all that are issued.
 type weaver struct {
 	devices []*Device
