@@ -58,6 +58,9 @@ func (c Call) products() int64 {
 		return 2 * y.Elements() * op.Features(c.In[0])
 	case Attention:
 		product := y.Elements() * int64(c.In[0].Shape[1]+1)
+		if op.Bidirectional {
+			product = 2 * y.Elements() * int64(c.In[0].Shape[1])
+		}
 		if c.Pass == Forward {
 			return 2 * product
 		}

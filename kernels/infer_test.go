@@ -67,6 +67,13 @@ func TestShapes(t *testing.T) {
 		{Rotary{Heads: 3, Dim: 4}, shapes(Shape{2, 3, 14}), Shape{2, 3, 14}},
 		{Attention{Heads: 4}, shapes(Shape{2, 3, 12 * 5}), Shape{2, 3, 20}},
 		{Attention{Heads: 4, KVHeads: 1}, shapes(Shape{2, 3, 6 * 5}), Shape{2, 3, 20}},
+		{NewRearrange([]int{2, 15, 4}, 0, []Loop{{2, 60}, {15, 1}, {4, 15}}), shapes(Shape{2, 4, 15}), Shape{2, 15, 4}},
+		{NewRearrange([]int{2, 3}, 4, []Loop{{2, 5}, {3, 2}}), shapes(Shape{2, 7}), Shape{2, 3}},
+		{Bias{Axes: 2}, shapes(Shape{2, 3, 5}), Shape{2, 3, 5}},
+		{Scale{Axes: 1}, shapes(Shape{2, 3, 5}), Shape{2, 3, 5}},
+		{Prepend{Rows: 2}, shapes(Shape{2, 3, 5}), Shape{2, 5, 5}},
+		{Gate{}, shapes(Shape{2, 4, 3, 5}, Shape{2, 5}), Shape{2, 4, 3, 5}},
+		{Pointwise{Of: Tanh}, shapes(Shape{7}), Shape{7}},
 	} {
 		got, err := c.op.Infer(c.in)
 		if err != nil || !got.Equal(F32(c.want...)) {
@@ -233,6 +240,7 @@ var everyOp = []Op{
 	AdaptiveAvgPool{OutH: 3, OutW: 2}, Pack{}, Slice{Rows: 4, From: 6, H: 4, W: 1, C: 12}, Upsample{Factor: 2},
 	Embedding{Vocabulary: 5, Width: 4, Positions: 3}, LayerNorm{}, RMSNorm{}, GELU{}, SiLU{}, Multiply{},
 	Rotary{Heads: 4, Dim: 4}, Attention{Heads: 4, KVHeads: 2},
+	NewRearrange([]int{2, 3}, 1, []Loop{{2, 12}, {3, 2}}), Bias{Axes: 1}, Scale{Axes: 1}, Prepend{Rows: 2}, Gate{}, Pointwise{Of: HardSwish},
 }
 
 // FuzzInfer: no attributes or shapes make Infer panic or overflow; what it accepts has sizes that can be computed.
@@ -252,6 +260,8 @@ func FuzzInfer(f *testing.F) {
 			Linear{Out: i(kernel), LastAxis: true}, Embedding{Vocabulary: i(kernel), Width: i(stride), Positions: i(pad), To: DType(dilation)},
 			LayerNorm{Epsilon: math.Float32frombits(uint32(kernel))}, RMSNorm{}, GELU{}, SiLU{}, Multiply{},
 			Rotary{Heads: i(kernel), Dim: i(stride), Base: math.Float64frombits(uint64(pad))}, Attention{Heads: i(kernel), KVHeads: i(stride)},
+			NewRearrange([]int{i(h), i(w)}, i(kernel), []Loop{{i(h), i(stride)}, {i(w), i(pad)}}), Bias{Axes: i(kernel)}, Scale{Axes: i(stride)}, Prepend{Rows: i(kernel)}, Gate{},
+			Pointwise{Of: Function(kernel)},
 		}
 		op := ops[int(kind)%len(ops)]
 		all := []Desc{F32(i(n), i(h), i(w), i(c)), F32(i(n), i(h), i(w), i(kernel)), {Shape: Shape{i(n)}, DType: DType(groups)}, F32(), F32(i(n), i(c)), F32(i(n), i(h), i(c)), {Shape: Shape{i(n), i(h)}, DType: Int32}, F32(i(n), i(h), i(w), i(c)).As(BFloat16)}

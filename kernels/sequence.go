@@ -48,14 +48,15 @@ type Rotary struct {
 	Base       float64 // 0 means 10000
 }
 
-// Attention is causal self-attention, softmax(Q K^T / sqrt(D)) V, in which position t sees positions 0 to t. X[0]: N,T,C
+// Attention is self-attention, softmax(Q K^T / sqrt(D)) V, in which position t sees positions 0 to t or, where it is Bidirectional, all. X[0]: N,T,C
 // holds, side by side, queries of Heads heads, keys and values of KVHeads heads, all of D channels, so that
 // C = (Heads + 2*KVHeads)*D; Y is N,T,Heads*D. Heads h*Heads/KVHeads and following share keys and values h. The T,T matrix
 // is never in memory: Saved is N,Heads,T, log(sum(exp)) of its rows, from which backward computes it again block by block
 // (Dao: FlashAttention-2, 2023).
 type Attention struct {
-	Heads   int
-	KVHeads int // 0 means Heads
+	Heads         int
+	KVHeads       int  // 0 means Heads
+	Bidirectional bool // as in encoders
 }
 
 func (Embedding) Kind() string { return "embedding" }

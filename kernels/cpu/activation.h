@@ -53,6 +53,34 @@ INLINE float gelu_slope(float x) {
 	return n.phi + x * n.bell * 0.39894228f; // 1/sqrt(2*pi)
 }
 
+INLINE float sigmoid_of(float x) { return logistic_of(x).value; }
+
+INLINE float sigmoid_slope(float x) { return logistic_of(x).slope; }
+
+// tanh_of: near 0 by its series, as (1 - e)/(1 + e) loses digits there.
+INLINE float tanh_of(float x) {
+	float e = exponential(-2 * fabsf(x)), far = (1 - e) / (1 + e), q = x * x;
+	float near = x * (1 - q * (0.333333333f - q * (0.133333333f - q * 0.0539682540f)));
+	return fabsf(x) < 0.25f ? near : copysignf(far, x);
+}
+
+INLINE float tanh_slope(float x) {
+	float y = tanh_of(x);
+	return 1 - y * y;
+}
+
+INLINE float hard_sigmoid_of(float x) {
+	float y = x + 3;
+	y = y < 0 ? 0 : y;
+	return (y > 6 ? 6 : y) * 0.166666667f;
+}
+
+INLINE float hard_sigmoid_slope(float x) { return x > -3 && x < 3 ? 0.166666667f : 0; }
+
+INLINE float hard_swish_of(float x) { return x * hard_sigmoid_of(x); }
+
+INLINE float hard_swish_slope(float x) { return x < -3 ? 0 : x <= 3 ? x * 0.333333333f + 0.5f : 1; }
+
 // name_forward: a = x. name_backward: a = dy, b = x.
 #define ACTIVATION(name) \
 	static void name##_forward(const struct job *job, int64_t task, char *scratch) { \
@@ -81,6 +109,10 @@ INLINE float gelu_slope(float x) {
 ACTIVATION(gelu)
 ACTIVATION(gelu_tanh)
 ACTIVATION(silu)
+ACTIVATION(sigmoid)
+ACTIVATION(tanh)
+ACTIVATION(hard_sigmoid)
+ACTIVATION(hard_swish)
 
 static void multiply_forward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;

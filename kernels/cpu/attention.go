@@ -16,7 +16,7 @@ func (b *builder) attention(op kernels.Attention) {
 		x: b.at(kernels.X, 0), y: b.at(kernels.Y, 0), dy: b.at(kernels.DY, 0), dx: b.at(kernels.DX, 0), rows: b.at(kernels.Save, 0),
 		heads: C.int64_t(op.Heads), kv: C.int64_t(op.KVHeads), dim: C.int64_t(dim),
 		length: C.int64_t(x[1]), channels: C.int64_t(x[2]),
-		accumulate: flag(b.call.Adds(0)), scale: C.float(1 / math.Sqrt(float64(dim))),
+		accumulate: flag(b.call.Adds(0)), bidirectional: flag(op.Bidirectional), scale: C.float(1 / math.Sqrt(float64(dim))),
 	}
 	queries, keys, scores := attentionScratch(dim)
 	switch samples := int64(x[0]); {

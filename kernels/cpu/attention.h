@@ -1,4 +1,4 @@
-// Causal self-attention by blocks (Dao: FlashAttention-2, 2023): ATT_ROWS queries meet ATT_KEYS keys at a time, so that scores
+// Self-attention by blocks (Dao: FlashAttention-2, 2023): ATT_ROWS queries meet ATT_KEYS keys at a time, so that scores
 // stay in the second-level cache. Blocks are the same on every path; what the mask hides is left out by parts of
 // ATT_PART rows and is exactly zero elsewhere, so that sums have the same bits on all.
 
@@ -34,14 +34,14 @@ static void load_columns(const elem *src, int64_t step, int64_t rows, int64_t di
 #endif
 }
 
-// pair is a block of queries and a block of keys: query q0+r sees key k0+j when k0+j <= q0+r.
-struct pair { int64_t q0, rows, k0, keys, dim; };
+// pair is a block of queries and a block of keys: query q0+r sees key k0+j when k0+j <= q0+r, or always where the mask is open.
+struct pair { int64_t q0, rows, k0, keys, dim, open; };
 
 // seen is how many of the keys row r sees.
-INLINE int64_t seen(const struct pair *p, int64_t r) { return most(least(p->keys, p->q0 + r - p->k0 + 1), 0); }
+INLINE int64_t seen(const struct pair *p, int64_t r) { return p->open ? p->keys : most(least(p->keys, p->q0 + r - p->k0 + 1), 0); }
 
 // sees is the first row that sees key j.
-INLINE int64_t sees(const struct pair *p, int64_t j) { return least(most(p->k0 + j - p->q0, 0), p->rows); }
+INLINE int64_t sees(const struct pair *p, int64_t j) { return p->open ? 0 : least(most(p->k0 + j - p->q0, 0), p->rows); }
 
 // scores: out = a * b where the mask is open, a being rows of att_lead, b columns of keys.
 static void scores(const struct pair *p, const float *a, const float *b, float *const *out) {
@@ -135,16 +135,17 @@ static void attention_forward(const struct job *job, int64_t task, char *scratch
 	const struct attention_args *a = &job->args.attention;
 	int64_t blocks = ceildiv(a->length, ATT_ROWS), dim = a->dim, lead = att_lead(dim);
 	int64_t head = task / blocks % a->heads, n = task / blocks / a->heads, shared = head / (a->heads / a->kv);
-	struct pair p = {.q0 = task % blocks * ATT_ROWS, .dim = dim};
+	struct pair p = {.q0 = task % blocks * ATT_ROWS, .dim = dim, .open = a->bidirectional};
 	p.rows = least(ATT_ROWS, a->length - p.q0);
+	int64_t reach = p.open ? a->length : p.q0 + p.rows;
 	float *q = (float *)scratch, *v = q + ATT_ROWS * lead, *o = v + ATT_KEYS * lead, *s = o + ATT_ROWS * lead, *k = s + ATT_ROWS * ATT_LEAD;
 	float max[ATT_ROWS], sum[ATT_ROWS], *srow[ATT_ROWS], *orow[ATT_ROWS];
 	row_pointers(s, ATT_LEAD, ATT_ROWS, srow);
 	row_pointers(o, lead, ATT_ROWS, orow);
 	const elem *x = E(a->x) + n * a->length * a->channels, *keys = x + (a->heads + shared) * dim, *values = keys + a->kv * dim;
 	load_rows(x + p.q0 * a->channels + head * dim, a->channels, p.rows, dim, a->scale, q);
-	for (; p.k0 < p.q0 + p.rows; p.k0 += ATT_KEYS) {
-		p.keys = least(ATT_KEYS, p.q0 + p.rows - p.k0);
+	for (; p.k0 < reach; p.k0 += ATT_KEYS) {
+		p.keys = least(ATT_KEYS, reach - p.k0);
 		load_columns(keys + p.k0 * a->channels, a->channels, p.keys, dim, k);
 		load_rows(values + p.k0 * a->channels, a->channels, p.keys, dim, 1, v);
 		scores(&p, q, k, srow);
@@ -196,13 +197,13 @@ static void attention_backward(const struct job *job, int64_t task, char *scratc
 	const elem *x = E(a->x) + n * a->length * step, *keys = x + (a->heads + shared) * dim, *values = keys + a->kv * dim;
 	elem *dx = E(a->dx) + n * a->length * step, *dkeys = dx + (a->heads + shared) * dim, *dvalues = dkeys + a->kv * dim;
 	for (int64_t k0 = 0; k0 < a->length; k0 += ATT_KEYS) {
-		struct pair p = {.k0 = k0, .keys = least(ATT_KEYS, a->length - k0), .dim = dim};
+		struct pair p = {.k0 = k0, .keys = least(ATT_KEYS, a->length - k0), .dim = dim, .open = a->bidirectional};
 		load_columns(keys + k0 * step, step, p.keys, dim, kt);
 		load_columns(values + k0 * step, step, p.keys, dim, vt);
 		load_rows(keys + k0 * step, step, p.keys, dim, a->scale, k);
 		memset(dk, 0, (size_t)(2 * ATT_KEYS * lead) * 4);
 		for (int64_t head = shared * group; head < (shared + 1) * group; head++)
-			for (p.q0 = k0 / ATT_ROWS * ATT_ROWS; p.q0 < a->length; p.q0 += ATT_ROWS) {
+			for (p.q0 = p.open ? 0 : k0 / ATT_ROWS * ATT_ROWS; p.q0 < a->length; p.q0 += ATT_ROWS) {
 				p.rows = least(ATT_ROWS, a->length - p.q0);
 				int64_t at = ((n * a->length + p.q0) * a->heads + head) * dim;
 				load_rows(x + p.q0 * step + head * dim, step, p.rows, dim, a->scale, q);

@@ -55,6 +55,20 @@ enum kernel {
 	GELU_TANH_BACKWARD,
 	SILU_FORWARD,
 	SILU_BACKWARD,
+	SIGMOID_FORWARD,
+	SIGMOID_BACKWARD,
+	TANH_FORWARD,
+	TANH_BACKWARD,
+	HARD_SIGMOID_FORWARD,
+	HARD_SIGMOID_BACKWARD,
+	HARD_SWISH_FORWARD,
+	HARD_SWISH_BACKWARD,
+	ARRANGE_FORWARD,
+	ARRANGE_BACKWARD,
+	WEIGH_ROWS,
+	WEIGHT_OF_ROWS,
+	GATE_FORWARD,
+	GATE_BACKWARD,
 	MULTIPLY_FORWARD,
 	MULTIPLY_BACKWARD,
 	EMBED_FORWARD,
@@ -254,8 +268,27 @@ struct rotary_args {
 
 struct attention_args {
 	uint64_t x, y, dy, dx, rows;  // rows: log(sum(exp)) of each, or 0
-	int64_t heads, kv, dim, length, channels, accumulate;
+	int64_t heads, kv, dim, length, channels, accumulate, bidirectional;
 	float scale;
+};
+
+enum { MOST_LOOPS = 8 };          // of kernels.Rearrange
+
+struct arrange_args { // see kernels.Rearrange; backward: from dy to dx
+	uint64_t src, dst;
+	int64_t n, chunk, from, loops, accumulate;
+	int64_t count[MOST_LOOPS], stride[MOST_LOOPS];
+};
+
+struct weigh_args { // rows of width elements, strides apart, and a parameter of one; backward: its gradient in place of weight, dy of y
+	uint64_t x, weight, y;
+	int64_t rows, width, x_stride, y_stride, multiply, accumulate;
+	int64_t rows_per_task, columns_per_task;
+};
+
+struct gate_args { // rows of a sample
+	uint64_t x, gate, y, dy, dx, dgate;
+	int64_t rows, channels, rows_per_task, add_x, add_gate;
 };
 
 struct update_args {
@@ -307,6 +340,9 @@ struct job {
 		struct rownorm_args rownorm;
 		struct rotary_args rotary;
 		struct attention_args attention;
+		struct arrange_args arrange;
+		struct weigh_args weigh;
+		struct gate_args gate;
 		struct update_args update;
 		struct muon_args muon;
 		struct guard_args guard;

@@ -8,6 +8,7 @@
 #include "activation.h"
 #include "sequence.h"
 #include "attention.h"
+#include "arrange.h"
 #if !HALF // what no activation is part of
 #include "update.h"
 #include "guard.h"
@@ -53,6 +54,20 @@ static kernel_fn *const table[KERNELS] = {
 	[GELU_TANH_BACKWARD] = gelu_tanh_backward,
 	[SILU_FORWARD] = silu_forward,
 	[SILU_BACKWARD] = silu_backward,
+	[SIGMOID_FORWARD] = sigmoid_forward,
+	[SIGMOID_BACKWARD] = sigmoid_backward,
+	[TANH_FORWARD] = tanh_forward,
+	[TANH_BACKWARD] = tanh_backward,
+	[HARD_SIGMOID_FORWARD] = hard_sigmoid_forward,
+	[HARD_SIGMOID_BACKWARD] = hard_sigmoid_backward,
+	[HARD_SWISH_FORWARD] = hard_swish_forward,
+	[HARD_SWISH_BACKWARD] = hard_swish_backward,
+	[ARRANGE_FORWARD] = arrange_forward,
+	[ARRANGE_BACKWARD] = arrange_backward,
+	[WEIGH_ROWS] = weigh_rows,
+	[WEIGHT_OF_ROWS] = weight_of_rows,
+	[GATE_FORWARD] = gate_forward,
+	[GATE_BACKWARD] = gate_backward,
 	[MULTIPLY_FORWARD] = multiply_forward,
 	[MULTIPLY_BACKWARD] = multiply_backward,
 	[EMBED_FORWARD] = embed_forward,

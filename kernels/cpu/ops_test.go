@@ -11,7 +11,7 @@ import (
 )
 
 // draws is how many draws of randomOp have every kind of op.
-const draws = 24
+const draws = 30
 
 // randomOp returns an op with random attributes and inputs that fit it; round cycles through the kinds.
 func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
@@ -79,7 +79,19 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 		return kernels.Rotary{Heads: heads, Dim: dim, Base: 500 * float64(r.IntN(2))}, []kernels.Desc{kernels.F32(pick(3), pick(40), heads*dim+r.IntN(9))}
 	case 22:
 		shared, group := pick(3), pick(3)
-		return kernels.Attention{Heads: shared * group, KVHeads: shared}, []kernels.Desc{kernels.F32(pick(3), pick(40), shared*(group+2)*pick(40))}
+		return kernels.Attention{Heads: shared * group, KVHeads: shared, Bidirectional: r.IntN(2) == 0}, []kernels.Desc{kernels.F32(pick(3), pick(40), shared*(group+2)*pick(40))}
+	case 23:
+		return randomRearrange(r, image), []kernels.Desc{image}
+	case 24:
+		return kernels.Bias{Axes: pick(3)}, []kernels.Desc{image}
+	case 25:
+		return kernels.Scale{Axes: pick(3)}, []kernels.Desc{image}
+	case 26:
+		return kernels.Prepend{Rows: pick(3)}, []kernels.Desc{kernels.F32(pick(3), pick(20), pick(90))}
+	case 27:
+		return kernels.Gate{}, []kernels.Desc{image, kernels.F32(image.Shape[0], image.Shape[3])}
+	case 28:
+		return kernels.Pointwise{Of: kernels.Function(r.IntN(int(kernels.Functions)))}, []kernels.Desc{image}
 	}
 	n, t, classes := pick(40), pick(3), pick(40)
 	switch r.IntN(3) {
@@ -238,6 +250,25 @@ func TestRowsOutsideTheImageAreLeftOut(t *testing.T) {
 	}
 }
 
+// randomRearrange takes a part of each axis of an image, in another order of axes.
+func randomRearrange(r *rand.Rand, x kernels.Desc) kernels.Op {
+	from, stride, shape, loops := 0, 1, make([]int, 4), make([]kernels.Loop, 4)
+	strides := make([]int, 4)
+	for i := 3; i >= 0; i-- {
+		strides[i], stride = stride, stride*x.Shape[i]
+	}
+	for k, i := range r.Perm(4) {
+		step := 1 + r.IntN(2)*r.IntN(2)
+		n := 1 + r.IntN((x.Shape[i]-1)/step+1)
+		if r.IntN(2) == 0 {
+			step, n = 1, x.Shape[i]
+		}
+		from += r.IntN(x.Shape[i]-(n-1)*step) * strides[i]
+		shape[k], loops[k] = n, kernels.Loop{N: n, Stride: step * strides[i]}
+	}
+	return kernels.NewRearrange(shape, from, loops)
+}
+
 // largeCalls reach what small shapes do not: several tasks, blocks of columns, chunks of pixels and of rows.
 var largeCalls = []struct {
 	op kernels.Op
@@ -283,6 +314,16 @@ var largeCalls = []struct {
 	{kernels.Embedding{Vocabulary: 5000, Width: 70, Positions: 310}, []kernels.Desc{{Shape: kernels.Shape{2, 300}, DType: kernels.Int32}}},
 	{kernels.LayerNorm{}, []kernels.Desc{kernels.F32(3, 50, 300)}},
 	{kernels.RMSNorm{}, []kernels.Desc{kernels.F32(3, 5, 3001)}},
+	{kernels.NewRearrange([]int{300, 50, 3}, 0, []kernels.Loop{{N: 300, Stride: 1}, {N: 50, Stride: 300}, {N: 3, Stride: 15_000}}), []kernels.Desc{kernels.F32(3, 50, 300)}},
+	{kernels.Bias{Axes: 2}, []kernels.Desc{kernels.F32(3, 50, 300)}},
+	{kernels.Scale{Axes: 1}, []kernels.Desc{kernels.F32(3, 50, 300)}},
+	{kernels.Prepend{Rows: 2}, []kernels.Desc{kernels.F32(3, 200, 100)}},
+	{kernels.Gate{}, []kernels.Desc{kernels.F32(3, 20, 21, 100), kernels.F32(3, 100)}},
+	{kernels.Pointwise{Of: kernels.Sigmoid}, []kernels.Desc{kernels.F32(50_001)}},
+	{kernels.Pointwise{Of: kernels.Tanh}, []kernels.Desc{kernels.F32(50_001)}},
+	{kernels.Pointwise{Of: kernels.HardSigmoid}, []kernels.Desc{kernels.F32(50_001)}},
+	{kernels.Pointwise{Of: kernels.HardSwish}, []kernels.Desc{kernels.F32(50_001)}},
+	{kernels.Attention{Heads: 2, Bidirectional: true}, []kernels.Desc{kernels.F32(2, 150, 6*20)}},
 	{kernels.GELU{}, []kernels.Desc{kernels.F32(50_001)}},
 	{kernels.GELU{Tanh: true}, []kernels.Desc{kernels.F32(50_001)}},
 	{kernels.SiLU{}, []kernels.Desc{kernels.F32(50_001)}},

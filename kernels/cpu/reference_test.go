@@ -115,6 +115,20 @@ func reference(c kernels.Call, in data) wants {
 		referenceRotary(op.Defaults(), c, in, out)
 	case kernels.Attention:
 		referenceAttention(op.Defaults(), c, in, out)
+	case kernels.Rearrange:
+		referenceRearrange(op, c, in, out)
+	case kernels.Bias, kernels.Scale:
+		referenceTrailing(c, in, out)
+	case kernels.Prepend:
+		referencePrepend(op, c, in, out)
+	case kernels.Gate:
+		referenceGate(c, in, out)
+	case kernels.Pointwise:
+		f := referenceFunctions[op.Of]
+		referenceActivation(f.value, f.slope, c, in, out)
+		for i := range out[opY].slack { // values near 0 are not of arguments near 0
+			out[opY].slack[i] += 8 * eps
+		}
 	}
 	accumulate(c, in, out)
 	return out

@@ -193,11 +193,14 @@ func referenceAttention(op kernels.Attention, c kernels.Call, in data, out wants
 			return sum
 		}
 		p, sum := make([]float64, t+1), 0.0
+		if op.Bidirectional {
+			p = make([]float64, length)
+		}
 		for s := range p {
 			p[s] = math.Exp(dot(x, q, x, key(s)) * scale)
 			sum += p[s]
 		}
-		rows.value[r], rows.slack[r] = math.Log(sum), eps*float64(dim+t+32)
+		rows.value[r], rows.slack[r] = math.Log(sum), eps*float64(dim+len(p)+32)
 		for s := range p {
 			p[s] /= sum
 			for k := range dim {

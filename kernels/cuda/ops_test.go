@@ -32,7 +32,7 @@ func as(d kernels.DType, op kernels.Op) kernels.Op {
 }
 
 // kinds is how many kinds of ops randomOp draws from.
-const kinds = 24
+const kinds = 30
 
 // randomOp returns an op with random attributes and inputs of type d that fit it; round cycles through the kinds.
 func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.Desc) {
@@ -99,7 +99,19 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 		return kernels.Rotary{Heads: heads, Dim: dim, Base: 500 * float64(r.IntN(2))}, []kernels.Desc{typed(d, pick(3), pick(40), heads*dim+r.IntN(9))}
 	case 22:
 		shared, group := pick(2), pick(3)
-		return kernels.Attention{Heads: shared * group, KVHeads: shared}, []kernels.Desc{typed(d, pick(2), pick(100), shared*(group+2)*pick(90))}
+		return kernels.Attention{Heads: shared * group, KVHeads: shared, Bidirectional: r.IntN(2) == 0}, []kernels.Desc{typed(d, pick(2), pick(100), shared*(group+2)*pick(90))}
+	case 23:
+		return randomRearrange(r, image), []kernels.Desc{image}
+	case 24:
+		return kernels.Bias{Axes: pick(3)}, []kernels.Desc{image}
+	case 25:
+		return kernels.Scale{Axes: pick(3)}, []kernels.Desc{image}
+	case 26:
+		return kernels.Prepend{Rows: pick(3)}, []kernels.Desc{typed(d, pick(3), pick(20), pick(90))}
+	case 27:
+		return kernels.Gate{}, []kernels.Desc{image, typed(d, image.Shape[0], image.Shape[3])}
+	case 28:
+		return kernels.Pointwise{Of: kernels.Function(r.IntN(int(kernels.Functions)))}, []kernels.Desc{image}
 	}
 	n, classes := pick(40), []int{pick(40), 200 + pick(200)}[r.IntN(2)]
 	switch r.IntN(3) {
@@ -109,6 +121,25 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 		return kernels.SoftmaxCrossEntropy{}, []kernels.Desc{typed(d, 2, n, 3, 1+classes%5), {Shape: kernels.Shape{2, n, 3}, DType: kernels.Int32}}
 	}
 	return kernels.SoftmaxCrossEntropy{}, []kernels.Desc{typed(d, n, classes), {Shape: kernels.Shape{n}, DType: kernels.Int32}}
+}
+
+// randomRearrange takes a part of each axis of an image, in another order of axes.
+func randomRearrange(r *rand.Rand, x kernels.Desc) kernels.Op {
+	from, stride, shape, loops := 0, 1, make([]int, 4), make([]kernels.Loop, 4)
+	strides := make([]int, 4)
+	for i := 3; i >= 0; i-- {
+		strides[i], stride = stride, stride*x.Shape[i]
+	}
+	for k, i := range r.Perm(4) {
+		step := 1 + r.IntN(2)*r.IntN(2)
+		n := 1 + r.IntN((x.Shape[i]-1)/step+1)
+		if r.IntN(2) == 0 {
+			step, n = 1, x.Shape[i]
+		}
+		from += r.IntN(x.Shape[i]-(n-1)*step) * strides[i]
+		shape[k], loops[k] = n, kernels.Loop{N: n, Stride: step * strides[i]}
+	}
+	return kernels.NewRearrange(shape, from, loops)
 }
 
 // randomConcat has widths that are whole vectors, and others.
@@ -306,6 +337,13 @@ var largeCalls = []struct {
 	{kernels.Rotary{Heads: 3, Dim: 64}, []int{2, 150, 256}},
 	{kernels.Attention{Heads: 2}, []int{2, 150, 6 * 64}},
 	{kernels.Attention{Heads: 4, KVHeads: 2}, []int{1, 200, 8 * 130}},
+	{kernels.Attention{Heads: 2, Bidirectional: true}, []int{2, 150, 6 * 64}},
+	{kernels.NewRearrange([]int{300, 50, 3}, 0, []kernels.Loop{{N: 300, Stride: 1}, {N: 50, Stride: 300}, {N: 3, Stride: 15_000}}), []int{3, 50, 300}},
+	{kernels.Bias{Axes: 2}, []int{3, 50, 300}},
+	{kernels.Scale{Axes: 1}, []int{30, 50, 300}},
+	{kernels.Prepend{Rows: 2}, []int{3, 200, 100}},
+	{kernels.Pointwise{Of: kernels.Tanh}, []int{50_001}},
+	{kernels.Pointwise{Of: kernels.HardSwish}, []int{50_001}},
 }
 
 // TestLargeCalls: as TestRandomCalls, on every way to compute products.

@@ -220,11 +220,11 @@ func (b *builder) attention(op kernels.Attention) {
 	args := C.struct_attention_args{
 		x: b.at(kernels.X, 0), y: b.at(kernels.Y, 0), dy: b.at(kernels.DY, 0), dx: b.at(kernels.DX, 0), rows: b.at(kernels.Save, 0),
 		total: C.i64(samples * heads * length), channels: C.i64(x.Shape[2]), heads: C.int(heads), kv: C.int(kv), dim: C.int(width), length: C.int(length),
-		add: flag(b.call.Adds(0)), scale: C.float(1 / math.Sqrt(float64(width))),
+		add: flag(b.call.Adds(0)), bidirectional: flag(op.Bidirectional), scale: C.float(1 / math.Sqrt(float64(width))),
 	}
 	tiles, parts := ceil(length, attentionTile), ceil(width, attentionTile)
 	if b.call.Pass == kernels.Forward {
-		if f := b.lib.flashForward(x.DType, width); f.dim > 0 {
+		if f := b.lib.flashForward(x.DType, width); f.dim > 0 && !op.Bidirectional {
 			grid := dim{ceil(length, flashRows) * samples * heads, 1, 1}
 			addStep(b, "flashforward", fmt.Sprintf("flash_forward_%d", f.dim), grid, flashBlock, f.shared(), args)
 			return
@@ -237,7 +237,7 @@ func (b *builder) attention(op kernels.Attention) {
 	}
 	args.means = b.reserve(samples * heads * length * 4)
 	addStep(b, "attention", "attention_means"+suffix(x.DType), dim{ceil(samples*heads*length, meanRows), 1, 1}, rowBlock, 0, args)
-	if head := b.lib.flashBackward(x.DType, width); head > 0 {
+	if head := b.lib.flashBackward(x.DType, width); head > 0 && !op.Bidirectional {
 		tiles, block, shared := ceil(length, gradientTile), dim{gradientThreads, 1, 1}, gradientShared(head)
 		addStep(b, "flashbackward", gradientKernel("queries", x.DType, head), dim{tiles * samples * heads, 1, 1}, block, shared, args)
 		addStep(b, "flashbackward", gradientKernel("keys", x.DType, head), dim{tiles * samples * kv, 1, 1}, block, shared, args)

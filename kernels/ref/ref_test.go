@@ -169,6 +169,16 @@ var ops = []struct {
 	{kernels.Rotary{Heads: 2, Dim: 4, Base: 10}, []kernels.Desc{kernels.F32(2, 6, 10)}},
 	{kernels.Attention{Heads: 2}, []kernels.Desc{kernels.F32(2, 5, 6*3)}},
 	{kernels.Attention{Heads: 4, KVHeads: 2}, []kernels.Desc{kernels.F32(2, 5, 8*3)}},
+	{kernels.Attention{Heads: 4, KVHeads: 2, Bidirectional: true}, []kernels.Desc{kernels.F32(2, 5, 8*3)}},
+	{kernels.NewRearrange([]int{2, 5, 3}, 3, []kernels.Loop{{N: 2, Stride: 20}, {N: 5, Stride: 1}, {N: 3, Stride: 6}}), []kernels.Desc{kernels.F32(2, 4, 5)}},
+	{kernels.Bias{Axes: 2}, []kernels.Desc{kernels.F32(3, 4, 5)}},
+	{kernels.Scale{Axes: 2}, []kernels.Desc{kernels.F32(3, 4, 5)}},
+	{kernels.Prepend{Rows: 2}, []kernels.Desc{kernels.F32(3, 4, 5)}},
+	{kernels.Gate{}, []kernels.Desc{image, kernels.F32(image.Shape[0], image.Shape[3])}},
+	{kernels.Pointwise{Of: kernels.Sigmoid}, []kernels.Desc{image}},
+	{kernels.Pointwise{Of: kernels.Tanh}, []kernels.Desc{image}},
+	{kernels.Pointwise{Of: kernels.HardSigmoid}, []kernels.Desc{image}},
+	{kernels.Pointwise{Of: kernels.HardSwish}, []kernels.Desc{image}},
 }
 
 // Every gradient of every op is the slope of its output: along the gradient, the output moves as far as it says.
@@ -197,7 +207,7 @@ func TestGradients(t *testing.T) {
 			}
 		})
 	}
-	if compared != 61 {
+	if compared != 75 {
 		t.Errorf("compared %d gradients", compared)
 	}
 }
@@ -303,7 +313,7 @@ func TestAliases(t *testing.T) {
 			}
 		}
 	}
-	if aliases[kernels.Float32] != 53 || aliases[kernels.BFloat16] != 53 {
+	if aliases[kernels.Float32] != 73 || aliases[kernels.BFloat16] != 73 {
 		t.Errorf("tried %v aliases", aliases)
 	}
 }

@@ -204,10 +204,19 @@ func rotary(op kernels.Rotary, t *tensors) error {
 // heads reads the parts of Attention's input.
 type heads struct {
 	queries, kv, dim, length, row int
+	all                           bool // each position sees all
 }
 
 func newHeads(op kernels.Attention, x kernels.Desc) heads {
-	return heads{op.Heads, op.KVHeads, op.Dim(x), x.Shape[1], x.Shape[2]}
+	return heads{op.Heads, op.KVHeads, op.Dim(x), x.Shape[1], x.Shape[2], op.Bidirectional}
+}
+
+// seen returns how many positions, from the first on, one sees.
+func (h heads) seen(at int) int {
+	if h.all {
+		return h.length
+	}
+	return at + 1
 }
 
 // at returns where the query of head h at position t of sample n begins, and the key and the value that it meets at s.
@@ -217,7 +226,7 @@ func (h heads) at(n, head, t, s int) (query, key, value int) {
 	return (n*h.length+t)*h.row + head*h.dim, row + (h.queries+shared)*h.dim, row + (h.queries+h.kv+shared)*h.dim
 }
 
-// attention is softmax(QK^T/sqrt(d))V over the positions up to each.
+// attention is softmax(QK^T/sqrt(d))V over the positions up to each, or over all.
 func attention(op kernels.Attention, t *tensors) error {
 	h := newHeads(op, t.in[0])
 	sums := make([]float64, len(t.x[0]))
@@ -247,7 +256,7 @@ func (h heads) score(x []float32, q, k int) (sum float64) {
 }
 
 func attentionForward(t *tensors, h heads, n, head, at, row int) {
-	scores, largest, sum := make([]float64, at+1), math.Inf(-1), 0.0
+	scores, largest, sum := make([]float64, h.seen(at)), math.Inf(-1), 0.0
 	for s := range scores {
 		q, k, _ := h.at(n, head, at, s)
 		scores[s] = h.score(t.x[0], q, k)
@@ -280,7 +289,7 @@ func attentionBackward(t *tensors, h heads, n, head, at, row int, sums []float64
 		return sum
 	}
 	mean := product(t.y, y)
-	for s := range at + 1 {
+	for s := range h.seen(at) {
 		q, k, v := h.at(n, head, at, s)
 		p := math.Exp(h.score(x, q, k) - float64(t.saved[0][row]))
 		ds := p * (product(x, v) - mean) / math.Sqrt(float64(h.dim))

@@ -36,6 +36,31 @@ struct gelu {
 	}
 };
 
+struct logistic {
+	static INLINE slope_of at(float x) { return sigmoid(x); }
+};
+
+struct tangent {
+	static INLINE slope_of at(float x) {
+		float y = tanhf(x);
+		return slope_of{y, 1 - y * y};
+	}
+};
+
+INLINE float hard(float x) {
+	float y = x + 3;
+	y = y < 0 ? 0 : y;
+	return (y > 6 ? 6 : y) * 0.166666667f;
+}
+
+struct hard_sigmoid {
+	static INLINE slope_of at(float x) { return slope_of{hard(x), x > -3 && x < 3 ? 0.166666667f : 0}; }
+};
+
+struct hard_swish {
+	static INLINE slope_of at(float x) { return slope_of{x * hard(x), x < -3 ? 0 : x <= 3 ? x * 0.333333333f + 0.5f : 1}; }
+};
+
 // forward: out = f(a).
 template <typename F, typename T> INLINE void forward(const map_args &a) {
 	const int V = wide<T>::elements;
@@ -61,14 +86,18 @@ template <typename F, typename T> INLINE void backward(const map_args &a) {
 	});
 }
 
-#define ACTIVATION(name) \
-	KERNEL(name##_forward_f32, struct map_args) { forward<name, float>(a); } \
-	KERNEL(name##_forward_bf16, struct map_args) { forward<name, bf16>(a); } \
-	KERNEL(name##_backward_f32, struct map_args) { backward<name, float>(a); } \
-	KERNEL(name##_backward_bf16, struct map_args) { backward<name, bf16>(a); }
-ACTIVATION(gelu)
-ACTIVATION(gelu_tanh)
-ACTIVATION(silu)
+#define ACTIVATION(name, function) \
+	KERNEL(name##_forward_f32, struct map_args) { forward<function, float>(a); } \
+	KERNEL(name##_forward_bf16, struct map_args) { forward<function, bf16>(a); } \
+	KERNEL(name##_backward_f32, struct map_args) { backward<function, float>(a); } \
+	KERNEL(name##_backward_bf16, struct map_args) { backward<function, bf16>(a); }
+ACTIVATION(gelu, gelu)
+ACTIVATION(gelu_tanh, gelu_tanh)
+ACTIVATION(silu, silu)
+ACTIVATION(sigmoid, logistic)
+ACTIVATION(tanh, tangent)
+ACTIVATION(hard_sigmoid, hard_sigmoid)
+ACTIVATION(hard_swish, hard_swish)
 
 // multiply_forward: out = a * b.
 template <typename T> INLINE void multiply_forward(const map_args &a) {

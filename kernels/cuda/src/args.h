@@ -116,8 +116,32 @@ struct rotary_args {
 struct attention_args {
 	u64 x, y, dy, dx, rows, means;
 	i64 total, channels;
-	int heads, kv, dim, length, add;
+	int heads, kv, dim, length, add, bidirectional;
 	float scale;
+};
+
+enum { MOST_LOOPS = 8 };
+
+// arrange_args: see kernels.Rearrange. Backward: from dy to dx.
+struct arrange_args {
+	u64 in, out;
+	i64 n, from, count[MOST_LOOPS], stride[MOST_LOOPS];
+	int loops, add;
+};
+
+// weigh_args: rows of width elements, strides apart, and a parameter of one. Backward: its gradient in place of weight, dy of y; part holds
+// chunks x width float64.
+struct weigh_args {
+	u64 x, weight, y, part;
+	i64 rows, width, x_stride, y_stride, chunks, chunk_rows;
+	int multiply, add;
+};
+
+// gate_args: see kernels.Gate; rows of a sample.
+struct gate_args {
+	u64 x, gate, y, dy, dx, dgate;
+	i64 samples, rows, channels;
+	int add_x, add_gate;
 };
 
 // Tensors that one launch of an update can change: its argument must stay under 4 KiB.

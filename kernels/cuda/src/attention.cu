@@ -99,8 +99,11 @@ template <typename T> struct head {
 
 // open reports whether query q0+i sees key k0+j.
 template <typename T> INLINE bool open(const head<T> &h, int q0, int i, int k0, int j) {
-	return k0 + j <= q0 + i && q0 + i < h.a.length;
+	return (h.a.bidirectional ? k0 + j < h.a.length : k0 + j <= q0 + i) && q0 + i < h.a.length;
 }
+
+// reach is the end of the keys that some of the queries from q0 on see.
+template <typename T> INLINE int reach(const head<T> &h, int q0) { return h.a.bidirectional ? h.a.length : q0 + h.count(q0); }
 
 // deposit_tile puts a thread's part of TILE rows, from column c0 on of dim, times a factor of each row.
 template <typename T, typename F> INLINE void deposit_tile(const tile_sums &s, T *out, i64 step, int count, int c0, int dim, int add, F factor) {
@@ -134,7 +137,7 @@ template <typename T> INLINE void attention_forward(const attention_args &a) {
 	head<T> h(a, p.sample, p.head, p.head / (a.heads / a.kv));
 	tile_sums out = {};
 	if (t < TILE) largest[t] = __uint_as_float(0xff800000u), sums[t] = 0;
-	for (int k0 = 0; k0 < q0 + h.count(q0); k0 += TILE) {
+	for (int k0 = 0; k0 < reach(h, q0); k0 += TILE) {
 		tile_sums s = by_row(panels, h.queries(q0), h.keys(k0), a.dim);
 #pragma unroll
 		for (int i = 0; i < EACH; i++)
@@ -228,7 +231,7 @@ template <typename T> INLINE void attention_queries(const attention_args &a) {
 	int q0 = p.from, c0 = p.channel;
 	head<T> h(a, p.sample, p.head, p.head / (a.heads / a.kv));
 	tile_sums out = {};
-	for (int k0 = 0; k0 < q0 + h.count(q0); k0 += TILE) {
+	for (int k0 = 0; k0 < reach(h, q0); k0 += TILE) {
 		weigh(panels, h, q0, k0, weights, slopes);
 		add_weighted<false>(panels, out, slopes, h.keys(k0), c0, a.dim);
 	}
@@ -246,7 +249,7 @@ template <typename T> INLINE void attention_keys(const attention_args &a) {
 	tile_sums dk = {}, dv = {};
 	for (int query = shared * group; query < (shared + 1) * group; query++) {
 		head<T> h(a, n, query, shared);
-		for (int q0 = k0; q0 < a.length; q0 += TILE) {
+		for (int q0 = a.bidirectional ? 0 : k0; q0 < a.length; q0 += TILE) {
 			weigh(panels, h, q0, k0, weights, slopes);
 			add_weighted<true>(panels, dk, slopes, h.queries(q0), c0, a.dim);
 			add_weighted<true>(panels, dv, weights, h.gradients(q0), c0, a.dim);

@@ -1,0 +1,115 @@
+package cpu
+
+// #include "job.h"
+import "C"
+
+import "plimsoll/kernels"
+
+// addRearrange gathers forward. Backward scatters, over zeros where not all elements were taken.
+func addRearrange(b *builder, op kernels.Rearrange) {
+	y, _ := op.Infer(b.call.In)
+	n, loops := y.Elements(), op.Used()
+	args := C.struct_arrange_args{
+		src: b.at(kernels.X, 0), dst: b.at(kernels.Y, 0), n: C.int64_t(n), chunk: grain, from: C.int64_t(op.From), loops: C.int64_t(max(len(loops), 1)),
+	}
+	args.count[0] = 1 // of an element alone
+	for i, l := range loops {
+		args.count[i], args.stride[i] = C.int64_t(l.N), C.int64_t(l.Stride)
+	}
+	if b.call.Pass == kernels.Forward {
+		addJob(b, C.ARRANGE_FORWARD, ceil(n, grain), scratch{}, args)
+		return
+	}
+	if b.call.Skips(0) {
+		return
+	}
+	args.src, args.dst, args.accumulate = b.at(kernels.DY, 0), b.at(kernels.DX, 0), flag(b.call.Adds(0))
+	if all := b.call.In[0].Elements(); n < all && !b.call.Adds(0) {
+		b.cleared(args.dst, 1, all, all)
+	}
+	addJob(b, C.ARRANGE_BACKWARD, ceil(n, grain), scratch{}, args)
+}
+
+// rowsWithWeight are rows of as many elements as a parameter has.
+func rowsWithWeight(b *builder) C.struct_weigh_args {
+	width := b.call.Op.Params(b.call.In)[0].Desc.Elements()
+	return C.struct_weigh_args{
+		rows: C.int64_t(b.call.In[0].Elements() / width), width: C.int64_t(width), x_stride: C.int64_t(width), y_stride: C.int64_t(width),
+		rows_per_task: C.int64_t(rowsPerTask(width)), columns_per_task: C.int64_t(min(width, grain)),
+	}
+}
+
+// addWeighed appends rows with a parameter; addWeightGradient the gradient of that.
+func addWeighed(b *builder, args C.struct_weigh_args) {
+	addJob(b, C.WEIGH_ROWS, ceil(int64(args.rows), int64(args.rows_per_task))*ceil(int64(args.width), int64(args.columns_per_task)), scratch{}, args)
+}
+
+func addWeightGradient(b *builder, args C.struct_weigh_args) {
+	args.weight, args.accumulate = b.at(kernels.DParam, 0), flag(b.call.AddParams)
+	addJob(b, C.WEIGHT_OF_ROWS, ceil(int64(args.width), 64), scratch{}, args)
+}
+
+// addTrailing is Bias, or Scale, which multiplies. The parameter's gradient comes first: that of the input may lie on what it is made of.
+func addTrailing(b *builder, multiply bool) {
+	args := rowsWithWeight(b)
+	args.weight, args.multiply = b.at(kernels.ParamRole, 0), flag(multiply)
+	if b.call.Pass == kernels.Forward {
+		args.x, args.y = b.at(kernels.X, 0), b.at(kernels.Y, 0)
+		addWeighed(b, args)
+		return
+	}
+	of := args
+	if of.y = b.at(kernels.DY, 0); multiply {
+		of.x = b.at(kernels.X, 0)
+	}
+	addWeightGradient(b, of)
+	switch n := b.call.In[0].Elements(); {
+	case !multiply:
+		b.gradientCopy(0, 0, n, n)
+	case !b.call.Skips(0):
+		args.x, args.y, args.accumulate = b.at(kernels.DY, 0), b.at(kernels.DX, 0), flag(b.call.Adds(0))
+		addWeighed(b, args)
+	}
+}
+
+// addPrepend copies samples behind the parameter, and gradients back.
+func addPrepend(b *builder) {
+	x := b.call.In[0]
+	first, samples := b.call.Op.Params(b.call.In)[0].Desc.Elements(), int64(x.Shape[0])
+	width := x.Elements() / samples
+	args := rowsWithWeight(b)
+	args.rows, args.y_stride = C.int64_t(samples), C.int64_t(first+width)
+	if b.call.Pass == kernels.Forward {
+		args.weight, args.y = b.at(kernels.ParamRole, 0), b.at(kernels.Y, 0)
+		addWeighed(b, args)
+		b.copied(copying{
+			src: b.at(kernels.X, 0), dst: b.offset(args.y, first), rows: samples, width: width, srcStride: width, dstStride: first + width,
+		})
+		return
+	}
+	args.y = b.at(kernels.DY, 0)
+	addWeightGradient(b, args)
+	b.gradientCopy(0, first, width, first+width)
+}
+
+func addGate(b *builder) {
+	x := b.call.In[0]
+	samples, channels := int64(x.Shape[0]), int64(b.call.In[1].Shape[1])
+	rows, per := x.Elements()/samples/channels, rowsPerTask(channels)
+	args := C.struct_gate_args{
+		x: b.at(kernels.X, 0), gate: b.at(kernels.X, 1), y: b.at(kernels.Y, 0), rows: C.int64_t(rows), channels: C.int64_t(channels), rows_per_task: C.int64_t(per),
+	}
+	if b.call.Pass == kernels.Forward {
+		addJob(b, C.GATE_FORWARD, samples*ceil(rows, per), scratch{}, args)
+		return
+	}
+	args.dy, args.dx, args.dgate = b.at(kernels.DY, 0), b.at(kernels.DX, 0), b.at(kernels.DX, 1)
+	args.add_x, args.add_gate = flag(b.call.Adds(0)), flag(b.call.Adds(1))
+	addJob(b, C.GATE_BACKWARD, samples*ceil(channels, 64), scratch{}, args)
+}
+
+// functionKernels are forward and backward, by kernels.Function.
+var functionKernels = [kernels.Functions][2]int64{
+	kernels.Sigmoid: {C.SIGMOID_FORWARD, C.SIGMOID_BACKWARD}, kernels.Tanh: {C.TANH_FORWARD, C.TANH_BACKWARD},
+	kernels.HardSigmoid: {C.HARD_SIGMOID_FORWARD, C.HARD_SIGMOID_BACKWARD}, kernels.HardSwish: {C.HARD_SWISH_FORWARD, C.HARD_SWISH_BACKWARD},
+}

@@ -1,0 +1,147 @@
+package ref
+
+import (
+	"math"
+
+	"plimsoll/kernels"
+)
+
+// rearrange is elements in another order; the gradient is 0 where none was taken.
+func rearrange(op kernels.Rearrange, t *tensors) error {
+	if t.call.Pass != kernels.Forward {
+		if t.call.Skips(0) {
+			return nil
+		}
+		reset(t.dx[0], t.call.Adds(0))
+	}
+	loops := op.Used()
+	for i := range int(t.out.Elements()) {
+		at, rest := op.From, i
+		for k := len(loops) - 1; k >= 0; k-- {
+			at, rest = at+rest%loops[k].N*loops[k].Stride, rest/loops[k].N
+		}
+		if t.call.Pass == kernels.Forward {
+			t.y[i] = t.x[0][at]
+		} else {
+			put(&t.dx[0][at], float64(t.dy[i]), t.call.Adds(0))
+		}
+	}
+	return nil
+}
+
+// bias is x + w, w of the last axes.
+func bias(t *tensors) error {
+	return trailing(t, func(x, w float64) float64 { return x + w }, nil)
+}
+
+// scale is x * w, w of the last axes.
+func scale(t *tensors) error {
+	return trailing(t, func(x, w float64) float64 { return x * w }, t.x[0])
+}
+
+// trailing applies a function of an element and its weight. The gradient of an element is dy times its weight, or times one where x is
+// nil, as that of a weight is the sum of dy times x.
+func trailing(t *tensors, f func(x, w float64) float64, x []float32) error {
+	w := t.params[0]
+	if t.call.Pass == kernels.Forward {
+		for i, v := range t.x[0] {
+			t.y[i] = float32(f(float64(v), float64(w[i%len(w)])))
+		}
+		return nil
+	}
+	sums := make([]float64, len(t.dparams[0]))
+	for i, dy := range t.dy {
+		g, by := float64(dy), 1.0
+		if x != nil {
+			by = float64(x[i])
+		}
+		sums[i%len(sums)] += g * by
+		if t.call.Skips(0) {
+			continue
+		}
+		if x != nil {
+			g *= float64(w[i%len(w)])
+		}
+		put(&t.dx[0][i], g, t.call.Adds(0))
+	}
+	store(t.dparams[0], sums, t.call.AddParams)
+	return nil
+}
+
+// prepend is the weight, and then the sample.
+func prepend(t *tensors) error {
+	first, sample := int(t.call.Op.Params(t.in)[0].Desc.Elements()), int(t.in[0].Elements())/t.in[0].Shape[0]
+	sums := make([]float64, first)
+	for i := range int(t.out.Elements()) {
+		n, at := i/(first+sample), i%(first+sample)
+		from := n*sample + at - first
+		switch {
+		case t.call.Pass == kernels.Forward && at < first:
+			t.y[i] = t.params[0][at]
+		case t.call.Pass == kernels.Forward:
+			t.y[i] = t.x[0][from]
+		case at < first:
+			sums[at] += float64(t.dy[i])
+		case !t.call.Skips(0):
+			put(&t.dx[0][from], float64(t.dy[i]), t.call.Adds(0))
+		}
+	}
+	if t.call.Pass != kernels.Forward {
+		store(t.dparams[0], sums, t.call.AddParams)
+	}
+	return nil
+}
+
+// gate is x times the factor of its sample and channel.
+func gate(t *tensors) error {
+	channels := t.in[1].Shape[1]
+	sample := int(t.in[0].Elements()) / t.in[0].Shape[0]
+	factor := func(i int) int { return i/sample*channels + i%channels }
+	if t.call.Pass == kernels.Forward {
+		for i, v := range t.x[0] {
+			t.y[i] = v * t.x[1][factor(i)]
+		}
+		return nil
+	}
+	sums := make([]float64, len(t.x[1]))
+	for i, dy := range t.dy {
+		sums[factor(i)] += float64(dy) * float64(t.x[0][i])
+		if !t.call.Skips(0) {
+			put(&t.dx[0][i], float64(dy)*float64(t.x[1][factor(i)]), t.call.Adds(0))
+		}
+	}
+	if !t.call.Skips(1) {
+		store(t.dx[1], sums, t.call.Adds(1))
+	}
+	return nil
+}
+
+// pointwise is a function of each element.
+func pointwise(op kernels.Pointwise, t *tensors) error {
+	f := functions[op.Of]
+	return activation(f.value, f.slope, t)
+}
+
+// functions are values and slopes, by kernels.Function.
+var functions = [kernels.Functions]struct{ value, slope func(x float64) float64 }{
+	kernels.Sigmoid: {sigmoid, func(x float64) float64 { return sigmoid(x) * (1 - sigmoid(x)) }},
+	kernels.Tanh:    {math.Tanh, func(x float64) float64 { return 1 - math.Tanh(x)*math.Tanh(x) }},
+	kernels.HardSigmoid: {hardSigmoid, func(x float64) float64 {
+		if x > -3 && x < 3 {
+			return 1.0 / 6
+		}
+		return 0
+	}},
+	kernels.HardSwish: {func(x float64) float64 { return x * hardSigmoid(x) }, func(x float64) float64 {
+		switch {
+		case x < -3:
+			return 0
+		case x <= 3:
+			return x/3 + 0.5
+		}
+		return 1
+	}},
+}
+
+// hardSigmoid is min(max(x + 3, 0), 6)/6; NaN stays NaN.
+func hardSigmoid(x float64) float64 { return min(max(x+3, 0), 6) / 6 }
