@@ -79,7 +79,7 @@ func (r Rearrange) check(input, output int64) error {
 	made, end := int64(1), int64(1) // elements so far, and how far they reach
 	for _, l := range loops {
 		switch {
-		case l.N < 1 || l.N > MaxExtent || l.Stride < 1 || int64(l.Stride) > input:
+		case l.N < 1 || l.N > MaxExtent || l.Stride < 1 || l.N > 1 && int64(l.Stride) > input:
 			return bad(r.Kind(), "Loops", "%d elements that are %d apart are none of a tensor of %d", l.N, l.Stride, input)
 		case int64(l.Stride) < end && l.N > 1:
 			return bad(r.Kind(), "Loops", "%v meet an element twice", r.Used())
