@@ -51,3 +51,10 @@ func named(names []string) string {
 	}
 	return text
 }
+
+// advice is how to export what is refused.
+var advice = importer.Advice{
+	Outputs: ": export a model that makes logits, and nothing else, of one batch of images",
+	Frozen:  ": export the model in training mode, as in torch.onnx.export(model.train(), ..., training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)",
+	Shared:  ": export with dynamo=False, which keeps apart what begins with equal values",
+}

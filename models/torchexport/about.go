@@ -69,7 +69,7 @@ func (p *program) about(s *importer.Summary) []string {
 // dropoutsOff counts dropouts that have a probability and are off.
 func (p *program) dropoutsOff() (n int) {
 	for _, node := range p.Module.Graph.Nodes {
-		if c := newCall(node); strings.TrimSuffix(node.op(), "_") == "dropout" && !c.bool("train", false) && c.float("p", 0.5) > 0 {
+		if c := node.arguments(); strings.TrimSuffix(node.op(), "_") == "dropout" && !c.bool("train", false) && c.float("p", 0.5) > 0 {
 			n++
 		}
 	}
