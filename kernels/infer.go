@@ -87,22 +87,35 @@ func (d Dropout) Infer(in []Desc) (Desc, error) {
 
 // Infer implements Op.
 func (c Concat) Infer(in []Desc) (Desc, error) {
-	if len(in) < 1 {
-		return Desc{}, bad(c.Kind(), "X", "no inputs")
+	if len(in) < 1 || len(in[0].Shape) < 1 {
+		return Desc{}, bad(c.Kind(), "X", "no inputs, or one without axes")
 	}
-	depth := 0
+	axis, depth := len(in[0].Shape)-1, 0
+	if c.Axis != 0 {
+		axis = c.Axis
+	}
+	if axis < 0 || axis >= len(in[0].Shape) {
+		return Desc{}, bad(c.Kind(), "Axis", "%d is none of %v", c.Axis, in[0])
+	}
+	others := func(d Desc) Shape { return slices.Delete(slices.Clone(d.Shape), axis, axis+1) }
 	for i, d := range in {
 		if err := tensor(c.Kind(), i, d); err != nil {
 			return Desc{}, err
 		}
-		if !slices.Equal(head(d), head(in[0])) || d.DType != in[0].DType {
-			return Desc{}, bad(c.Kind(), "X", "input %d is %v, input 0 is %v: only the last axis may differ", i, d, in[0])
+		if len(d.Shape) != len(in[0].Shape) || !slices.Equal(others(d), others(in[0])) || d.DType != in[0].DType {
+			return Desc{}, bad(c.Kind(), "X", "input %d is %v, input 0 is %v: only axis %d may differ", i, d, in[0], axis)
 		}
-		if depth += channels(d); depth > MaxExtent {
-			return Desc{}, bad(c.Kind(), "X", "the channels of inputs 0 to %d sum to more than %d", i, MaxExtent)
+		if depth += d.Shape[axis]; depth > MaxExtent {
+			return Desc{}, bad(c.Kind(), "X", "the extents of inputs 0 to %d sum to more than %d", i, MaxExtent)
 		}
 	}
-	return output(c.Kind(), in[0].DType, append(slices.Clone(head(in[0])), depth)...)
+	y := slices.Clone(in[0].Shape)
+	y[axis] = depth
+	out, err := output(c.Kind(), in[0].DType, y...)
+	if err == nil && JoinedRow(c, out) > MaxExtent {
+		return Desc{}, bad(c.Kind(), "X", "rows of %v from axis %d on have more than %d elements", out, axis, MaxExtent)
+	}
+	return out, err
 }
 
 // head returns all axes but the last.

@@ -51,6 +51,7 @@ func TestShapes(t *testing.T) {
 		{ReLU{Max: 6}, shapes(Shape{7}), Shape{7}},
 		{Add{}, shapes(Shape{2, 3}, Shape{2, 3}), Shape{2, 3}},
 		{Concat{}, shapes(Shape{2, 4, 4, 64}, Shape{2, 4, 4, 32}, Shape{2, 4, 4, 32}), Shape{2, 4, 4, 128}},
+		{Concat{Axis: 1}, shapes(Shape{2, 4, 5}, Shape{2, 1, 5}), Shape{2, 5, 5}},
 		{Pack{}, shapes(Shape{2, 4, 4, 3}, Shape{2, 7}, Shape{2, 2, 2, 2}), Shape{2, 1, 1, 48 + 7 + 8}},
 		{Slice{From: 48, H: 1, W: 1, C: 7}, shapes(Shape{2, 1, 1, 63}), Shape{2, 1, 1, 7}},
 		{Slice{Rows: 16, From: 1, H: 4, W: 4, C: 2}, shapes(Shape{2, 4, 4, 3}), Shape{2, 4, 4, 2}},
@@ -252,7 +253,7 @@ func FuzzInfer(f *testing.F) {
 		i := func(v int64) int { return int(v) }
 		ops := []Op{
 			Conv2D{Out: i(c), KernelH: i(kernel), KernelW: i(pad), StrideH: i(stride), PadH: i(pad), PadW: i(kernel), DilationW: i(dilation), Groups: i(groups)},
-			Linear{Out: i(kernel)}, BatchNorm{Residual: groups%2 == 0}, ReLU{}, Add{}, Concat{},
+			Linear{Out: i(kernel)}, BatchNorm{Residual: groups%2 == 0}, ReLU{}, Add{}, Concat{Axis: i(kernel)},
 			MaxPool{KernelH: i(kernel), KernelW: i(stride), StrideH: i(stride), PadH: i(pad), PadW: i(dilation)},
 			AvgPool{KernelH: i(kernel), KernelW: i(groups), StrideW: i(stride), PadW: i(pad)},
 			GlobalAvgPool{}, AdaptiveAvgPool{OutH: i(kernel), OutW: i(stride)}, Dropout{P: math.Float32frombits(uint32(kernel))}, SoftmaxCrossEntropy{}, Cast{To: DType(stride)},

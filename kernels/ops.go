@@ -35,8 +35,19 @@ type ReLU struct {
 // Add is X[0] + X[1], same shapes. Its gradient is the identity to both inputs: models pass DY on, no kernel runs.
 type Add struct{}
 
-// Concat joins its inputs along the channels (the last axis).
-type Concat struct{}
+// Concat joins its inputs along an axis.
+type Concat struct {
+	Axis int // 0 means the last one, the channels
+}
+
+// JoinedRow returns the elements of a row of the output of Concat or Pack, in which a row of each input lies.
+func JoinedRow(op Op, y Desc) int64 {
+	axis := len(y.Shape) - 1
+	if c, joins := op.(Concat); joins && c.Axis > 0 {
+		axis = c.Axis
+	}
+	return Desc{Shape: y.Shape[axis:]}.Elements()
+}
 
 // MaxPool takes the maximum of each window, padding excluded. Saved: the index of the maximum, int32, shaped as Y.
 type MaxPool struct {

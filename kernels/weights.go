@@ -14,7 +14,7 @@ type Scale struct{ Axes int }
 // Words, 2021). Params: weight Rows,C.
 type Prepend struct{ Rows int }
 
-// Gate is X[0] * X[1], N,...,C and N,C: each channel of a sample has a factor (Hu, Shen, Sun: Squeeze-and-Excitation Networks, 2018).
+// Gate is X[0] * X[1], N,...,C and N,C or N,1,1,C: each channel of a sample has a factor (Hu, Shen, Sun: Squeeze-and-Excitation Networks, 2018).
 type Gate struct{}
 
 func (Bias) Kind() string    { return "bias" }
@@ -110,9 +110,9 @@ func (g Gate) Infer(in []Desc) (Desc, error) {
 			return Desc{}, err
 		}
 	}
-	x := in[0]
-	if want := (Desc{Shape: Shape{x.Shape[0], channels(x)}, DType: x.DType}); len(x.Shape) < 2 || !in[1].Equal(want) {
-		return Desc{}, bad(g.Kind(), "X", "input 1 is %v, want a factor for each channel of a sample of input 0, %v: %v", in[1], x, want)
+	x, f := in[0], in[1]
+	if len(x.Shape) < 2 || f.DType != x.DType || f.Shape[0] != x.Shape[0] || channels(f) != channels(x) || f.Elements() != int64(x.Shape[0])*int64(channels(x)) {
+		return Desc{}, bad(g.Kind(), "X", "input 1 is %v, want a factor for each channel of a sample of input 0, %v", f, x)
 	}
 	return output(g.Kind(), x.DType, slices.Clone(x.Shape)...)
 }

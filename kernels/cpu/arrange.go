@@ -94,7 +94,7 @@ func addPrepend(b *builder) {
 
 func addGate(b *builder) {
 	x := b.call.In[0]
-	samples, channels := int64(x.Shape[0]), int64(b.call.In[1].Shape[1])
+	samples, channels := int64(x.Shape[0]), int64(x.Shape[len(x.Shape)-1])
 	rows, per := x.Elements()/samples/channels, rowsPerTask(channels)
 	args := C.struct_gate_args{
 		x: b.at(kernels.X, 0), gate: b.at(kernels.X, 1), y: b.at(kernels.Y, 0), rows: C.int64_t(rows), channels: C.int64_t(channels), rows_per_task: C.int64_t(per),

@@ -96,7 +96,8 @@ func referencePrepend(op kernels.Prepend, c kernels.Call, in data, out wants) {
 
 // referenceGate has a factor for each sample and channel.
 func referenceGate(c kernels.Call, in data, out wants) {
-	samples, channels := c.In[1].Shape[0], c.In[1].Shape[1]
+	samples := c.In[1].Shape[0]
+	channels := int(c.In[1].Elements()) / samples
 	rows := int(c.In[0].Elements()) / samples / channels
 	y, dgate := newWant(samples*rows*channels), newWant(samples*channels)
 	from, to := opX, opY

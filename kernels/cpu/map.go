@@ -49,11 +49,10 @@ func (b *builder) add() {
 	}
 }
 
-// concat copies each input to its columns of Y, or the columns of DY to the inputs' gradients. The last axis of Y is a row;
-// every input has as many rows.
+// concat copies each input to its columns of Y, or the columns of DY to the inputs' gradients. Every input has as many rows as Y.
 func (b *builder) concat() {
 	y, _ := b.call.Op.Infer(b.call.In)
-	stride := int64(y.Shape[len(y.Shape)-1])
+	stride := kernels.JoinedRow(b.call.Op, y)
 	rows := y.Elements() / stride
 	column := int64(0)
 	for i, d := range b.call.In {

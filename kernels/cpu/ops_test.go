@@ -41,6 +41,12 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 		for i := range in {
 			in[i] = kernels.F32(image.Shape[0], image.Shape[1], image.Shape[2], pick(9))
 		}
+		if r.IntN(2) == 0 {
+			for i := range in {
+				in[i] = kernels.F32(image.Shape[0], pick(9), image.Shape[2], image.Shape[3])
+			}
+			return kernels.Concat{Axis: 1}, in
+		}
 		return kernels.Concat{}, in
 	case 7:
 		return kernels.MaxPool(randomPool(r, image)), []kernels.Desc{image}

@@ -79,7 +79,14 @@ func reference(c kernels.Call, in data) wants {
 		referenceAdd(c, in, out)
 	case kernels.Concat:
 		y, _ := op.Infer(c.In)
-		referenceConcat(c, int(y.Elements())/y.Shape[len(y.Shape)-1], in, out)
+		rows := 1
+		for _, n := range y.Shape[:max(op.Axis, 0)] {
+			rows *= n
+		}
+		if op.Axis == 0 {
+			rows = int(y.Elements()) / y.Shape[len(y.Shape)-1]
+		}
+		referenceConcat(c, rows, in, out)
 	case kernels.Pack:
 		referenceConcat(c, c.In[0].Shape[0], in, out)
 	case kernels.Slice:

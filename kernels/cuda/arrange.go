@@ -114,7 +114,7 @@ const gateChannels = 32
 
 func addGate(b *builder) {
 	x := b.call.In[0]
-	samples, channels := int64(x.Shape[0]), int64(b.call.In[1].Shape[1])
+	samples, channels := int64(x.Shape[0]), int64(x.Shape[len(x.Shape)-1])
 	args := C.struct_gate_args{
 		x: b.at(kernels.X, 0), gate: b.at(kernels.X, 1), y: b.at(kernels.Y, 0), samples: C.i64(samples), rows: C.i64(x.Elements() / samples / channels), channels: C.i64(channels),
 	}

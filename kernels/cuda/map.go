@@ -88,10 +88,10 @@ func (b *builder) dropout(op kernels.Dropout) {
 	})
 }
 
-// concat copies each input's part of a row to or from its place in the joined rows, which are the output's last axis.
+// concat copies each input's part of a row to or from its place in the joined rows of the output.
 func (b *builder) concat() {
 	y, _ := b.call.Op.Infer(b.call.In)
-	joined := channels(y)
+	joined := kernels.JoinedRow(b.call.Op, y)
 	rows := y.Elements() / joined
 	start := int64(0)
 	for i, d := range b.call.In {

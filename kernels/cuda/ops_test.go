@@ -146,6 +146,12 @@ func randomRearrange(r *rand.Rand, x kernels.Desc) kernels.Op {
 // randomConcat has widths that are whole vectors, and others.
 func randomConcat(r *rand.Rand, d kernels.DType, image kernels.Desc) (kernels.Op, []kernels.Desc) {
 	in := make([]kernels.Desc, 1+r.IntN(4))
+	if r.IntN(3) == 0 {
+		for i := range in {
+			in[i] = typed(d, image.Shape[0], 1+r.IntN(9), image.Shape[2], image.Shape[3])
+		}
+		return kernels.Concat{Axis: 1}, in
+	}
 	whole := r.IntN(2) == 0
 	for i := range in {
 		width := 1 + r.IntN(9)

@@ -94,7 +94,7 @@ func prepend(t *tensors) error {
 
 // gate is x times the factor of its sample and channel.
 func gate(t *tensors) error {
-	channels := t.in[1].Shape[1]
+	channels := t.in[0].Shape[len(t.in[0].Shape)-1]
 	sample := int(t.in[0].Elements()) / t.in[0].Shape[0]
 	factor := func(i int) int { return i/sample*channels + i%channels }
 	if t.call.Pass == kernels.Forward {

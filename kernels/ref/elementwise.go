@@ -47,9 +47,9 @@ func add(t *tensors) error {
 	return nil
 }
 
-// concat joins the rows of its inputs to those of the output, which lie along its last axis.
+// concat joins the rows of its inputs to those of the output.
 func concat(t *tensors) error {
-	width := t.out.Shape[len(t.out.Shape)-1]
+	width := int(kernels.JoinedRow(t.call.Op, t.out))
 	rows := int(t.out.Elements()) / width
 	start := 0
 	for j, d := range t.in {

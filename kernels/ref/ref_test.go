@@ -144,6 +144,7 @@ var ops = []struct {
 	{kernels.ReLU{Max: 0.5}, []kernels.Desc{image}},
 	{kernels.Add{}, []kernels.Desc{image, image}},
 	{kernels.Concat{}, []kernels.Desc{image, kernels.F32(3, 5, 4, 2), kernels.F32(3, 5, 4, 1)}},
+	{kernels.Concat{Axis: 1}, []kernels.Desc{image, kernels.F32(3, 2, 4, 4)}},
 	{kernels.MaxPool{KernelH: 3, KernelW: 2, StrideH: 2, StrideW: 1, PadH: 1, PadW: 1}, []kernels.Desc{image}},
 	{kernels.AvgPool{KernelH: 3, KernelW: 2, StrideH: 2, StrideW: 1, PadH: 1, PadW: 1}, []kernels.Desc{image}},
 	{kernels.GlobalAvgPool{}, []kernels.Desc{image}},
@@ -207,7 +208,7 @@ func TestGradients(t *testing.T) {
 			}
 		})
 	}
-	if compared != 75 {
+	if compared != 77 {
 		t.Errorf("compared %d gradients", compared)
 	}
 }

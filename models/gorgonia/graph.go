@@ -107,6 +107,9 @@ func (b *builder) node(n *models.Node, in []*g.Node) *g.Node {
 	case kernels.Cast:
 		return in[0]
 	case kernels.Concat:
+		if op.Axis != 0 {
+			return b.unsupported("%s along axis %d", op.Kind(), op.Axis)
+		}
 		return b.do(g.Concat(1, in...))
 	case kernels.Pack:
 		return b.pack(in)

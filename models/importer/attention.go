@@ -64,8 +64,6 @@ func (c *call) attention(s *scores, v heads) (*value, error) {
 	switch {
 	case !s.soft:
 		return nil, fmt.Errorf("input 0 is scores without a softmax, which is not supported")
-	case !s.causal:
-		return nil, fmt.Errorf("attention without a causal mask is not supported: position t must see 0 to t, as with scaled_dot_product_attention(..., is_causal=True)")
 	case !near(s.scale*math.Sqrt(float64(q.channels)), 1):
 		return nil, fmt.Errorf("the scores are scaled by %v, and only 1/sqrt(%d), of a head's channels, is supported", s.scale, q.channels)
 	case v.number != k.number || v.channels != q.channels || q.number%k.number != 0:
@@ -75,7 +73,7 @@ func (c *call) attention(s *scores, v heads) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	op := kernels.Attention{Heads: q.number}
+	op := kernels.Attention{Heads: q.number, Bidirectional: !s.causal}
 	if k.number != q.number {
 		op.KVHeads = k.number
 	}

@@ -3,6 +3,8 @@ package importer
 import (
 	"fmt"
 	"slices"
+
+	"plimsoll/kernels"
 )
 
 // call reads a node: its attributes and its inputs.
@@ -110,8 +112,10 @@ func (c *call) tensor(i int, axes ...int) (*value, error) {
 	if c.tokens(v) {
 		return nil, fmt.Errorf("input %d is the tokens, which only the table of an embedding is read with", i)
 	}
-	if pooled := len(v.shape) == 4 && len(v.step.desc.Shape) == 2; pooled && slices.Equal(axes, []int{4}) {
-		return nil, fmt.Errorf("input %d is %v, the mean of an image, behind which layers of images are not supported: a linear layer is, in place of a 1x1 convolution", i, v.shape)
+	if pooled := len(v.shape) == 4 && len(v.step.desc.Shape) == 2; pooled && slices.Contains(axes, 4) {
+		if v, err = c.arranged(c.Node, viewOfValue(v)); err != nil {
+			return nil, err
+		}
 	}
 	if len(axes) > 0 && (!slices.Contains(axes, len(v.shape)) || len(v.shape) != len(v.step.desc.Shape)) {
 		return nil, fmt.Errorf("input %d is %v (%v here), want one of %v axes", i, v.shape, v.step.desc, axes)
@@ -127,13 +131,15 @@ func (c *call) plain(v *value, i int) (*value, error) {
 	case v.made != nil:
 		return v.made, nil
 	case v.view != nil:
-		return nil, v.reorderedBy(i)
+		made, err := c.arranged(v.from, *v.view)
+		v.made = made
+		return made, err
 	case v.scores != nil:
 		return nil, fmt.Errorf("input %d is scores of attention, by %s, which only their mask, softmax and values are read with", i, v.from.Label)
 	}
 	op := v.curve.activation()
 	if op == nil {
-		return nil, fmt.Errorf("input %d is a function of a tensor by %s, and it is neither GELU nor SiLU", i, v.from.Label)
+		return nil, fmt.Errorf("input %d is a function of a tensor by %s, and it is no activation that is supported", i, v.from.Label)
 	}
 	x, err := c.plain(v.curve.of, i)
 	if err != nil {
@@ -146,44 +152,102 @@ func (c *call) plain(v *value, i int) (*value, error) {
 // tokens reports whether a value is the tokens that the model reads.
 func (c *call) tokens(v *value) bool { return v.step == c.input && c.text() }
 
-// sequence returns input 0 as a view: of a sequence, which is N,T,C or tokens N,T.
-func (c *call) sequence() (view, error) {
-	v := c.at(0)
+// sequence returns input i as a view of a step. Its axes are those that the value has in PyTorch.
+func (c *call) sequence(i int) (view, error) {
+	v := c.at(i)
 	if v != nil && v.view != nil {
 		return *v.view, nil
 	}
-	v, err := c.tensor(0)
+	v, err := c.tensor(i)
 	if err != nil {
 		return view{}, err
 	}
-	if len(v.step.desc.Shape) == 4 || !slices.Equal(v.shape, v.step.desc.Shape) {
-		return view{}, fmt.Errorf("input 0 is %v, and only sequences, N,T,C, are supported", v.shape)
-	}
-	return viewOf(v.step), nil
+	return viewOfValue(v), nil
 }
 
-// seen is the value of a view that a node makes: where it is all of a step, the step's.
+// seen is the value of a view that a node makes: where it is all of a step, as it is there, the step's.
 func (c *call) seen(v view) *value {
-	if v.same(viewOf(v.step)) {
-		return &value{step: v.step, shape: slices.Clone(v.step.desc.Shape)}
+	whole := &value{step: v.step, shape: asImage(v.step.desc)}
+	if v.same(viewOfValue(whole)) {
+		return whole
 	}
 	return &value{view: &v, shape: v.shape(), from: c.Node}
+}
+
+// arranged makes a view a tensor of its own: of four axes, an image, N,H,W,C.
+func (c *call) arranged(n *Node, v view) (*value, error) {
+	shape, axes := v.shape(), v.axes
+	if len(shape) == 4 {
+		axes = [][]loop{axes[0], axes[2], axes[3], axes[1]}
+	}
+	var loops []kernels.Loop
+	for _, l := range merged(slices.Concat(axes...)) {
+		loops = append(loops, kernels.Loop{N: l.n, Stride: l.stride})
+	}
+	if len(shape) < 1 || len(shape) > kernels.MostAxes || len(loops) > kernels.MostLoops {
+		return nil, fmt.Errorf("a tensor of %v, in an order of %d loops, is not supported: want up to %d axes and %d loops", shape, len(loops), kernels.MostAxes, kernels.MostLoops)
+	}
+	own := make([]int, len(axes))
+	for i := range axes {
+		own[i] = extent(axes[i])
+	}
+	return c.push(n, kernels.NewRearrange(own, v.from, loops), asImage, nil, &value{step: v.step, shape: asImage(v.step.desc)})
 }
 
 // rows returns the first input as a tensor for an op that works on rows, the last axis, and what the op's output is seen as.
 func (c *call) rows(axes ...int) (x *value, seen func(y *value) *value, err error) {
 	v := c.at(0)
+	if v != nil && v.step != nil && len(v.shape) == 4 {
+		return c.newRows(viewOfValue(v))
+	}
 	if v == nil || v.view == nil {
 		x, err = c.tensor(0, axes...)
 		return x, func(y *value) *value { return y }, err
 	}
 	base := v.view.step
 	if _, all := v.view.ordered(1); !all {
-		return nil, nil, v.reorderedBy(0)
+		return c.newRows(*v.view)
 	}
 	return &value{step: base, shape: slices.Clone(base.desc.Shape)}, func(y *value) *value {
 		w, _ := v.view.ordered(last(y.step.desc.Shape))
 		w.step = y.step
+		return c.seen(w)
+	}, nil
+}
+
+// elements returns the first input as a tensor for an op of each element, in whatever order, and what the op's output is seen as.
+func (c *call) elements() (x *value, seen func(y *value) *value, err error) {
+	v := c.at(0)
+	if v == nil || v.view == nil || v.view.from != 0 || int64(extents(v.view.shape())) != v.view.step.desc.Elements() {
+		x, err = c.tensor(0)
+		return x, func(y *value) *value { return y }, err
+	}
+	return &value{step: v.view.step, shape: asImage(v.view.step.desc)}, func(y *value) *value {
+		w := *v.view
+		w.step = y.step
+		return c.seen(w)
+	}, nil
+}
+
+// newRows makes rows of a view whose last axis is none of its step's: a tensor of its own, N,rows,columns.
+func (c *call) newRows(v view) (x *value, seen func(y *value) *value, err error) {
+	shape := v.shape()
+	k := len(shape) - 1
+	if k < 1 {
+		return nil, nil, fmt.Errorf("input 0 is %v, which has no rows", shape)
+	}
+	flat := v
+	if k > 1 {
+		flat.axes = [][]loop{v.axes[0], slices.Concat(v.axes[1:k]...), v.axes[k]}
+	}
+	if x, err = c.arranged(c.Node, flat); err != nil {
+		return nil, nil, err
+	}
+	return x, func(y *value) *value {
+		w, err := viewOfValue(y).reshape(append(slices.Clone(shape[:k]), last(y.shape)))
+		if err != nil {
+			panic("BUG: rows are cut as they were joined: " + err.Error())
+		}
 		return c.seen(w)
 	}, nil
 }

@@ -59,6 +59,8 @@ func expand(c *call) (*value, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case x != nil && x.tensor != nil && x.tensor.DType == Float32 && len(x.tensor.Dims) == len(shape) && x.tensor.Dims[0] == 1:
+		return &value{tensor: x.tensor, repeated: shape, from: c.Node, constant: x.constant}, nil
 	case isNumber(x) && len(x.dims) <= len(shape):
 		return known(repeated(x.numbers[0], shape))
 	case x != nil && x.mask != nil && x.mask.expands(shape):

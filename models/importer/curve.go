@@ -27,6 +27,10 @@ var activations = []struct {
 		return x / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
 	}},
 	{kernels.SiLU{}, func(x float64) float64 { return x / (1 + math.Exp(-x)) }},
+	{kernels.Pointwise{Of: kernels.Sigmoid}, func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }},
+	{kernels.Pointwise{Of: kernels.Tanh}, math.Tanh},
+	{kernels.Pointwise{Of: kernels.HardSigmoid}, func(x float64) float64 { return min(max(x+3, 0), 6) / 6 }},
+	{kernels.Pointwise{Of: kernels.HardSwish}, func(x float64) float64 { return x * min(max(x+3, 0), 6) / 6 }},
 }
 
 // activation returns the op that a curve is; nil: it is none.

@@ -3,26 +3,27 @@ package importer
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"plimsoll/kernels"
 )
 
 func elementwise(op kernels.Op) func(c *call) (*value, error) {
 	return func(c *call) (*value, error) {
-		x, err := c.tensor(0)
+		x, seen, err := c.elements()
 		if err != nil {
 			return nil, err
 		}
-		return c.push(c.Node, op, as(x), nil, x)
+		y, err := c.push(c.Node, op, as(x), nil, x)
+		if err != nil {
+			return nil, err
+		}
+		return seen(y), nil
 	}
 }
 
-// clip is a ReLU with a maximum, such as ReLU6.
+// clip is a ReLU with a maximum, such as ReLU6, or a part of another activation.
 func clip(c *call) (*value, error) {
-	x, err := c.tensor(0)
-	if err != nil {
-		return nil, err
-	}
 	bounds := [2]float64{math.Inf(-1), math.Inf(1)}
 	for i, name := range []string{"min", "max"} {
 		if a := c.attribute(name); a != nil { // of opset 10 and before
@@ -35,8 +36,9 @@ func clip(c *call) (*value, error) {
 			bounds[i] = v.numbers[0]
 		}
 	}
-	if bounds[0] != 0 || !(bounds[1] > 0) {
-		return nil, fmt.Errorf("to %v to %v, and only from 0 to a positive number is supported", bounds[0], bounds[1])
+	x := c.at(0)
+	if plain := x != nil && x.step != nil; !plain || bounds[0] != 0 || !(bounds[1] > 0) { // a part of an activation that is written out
+		return ofOne(func(x float64) float64 { return min(max(x, bounds[0]), bounds[1]) })(c)
 	}
 	op := kernels.ReLU{}
 	if !math.IsInf(bounds[1], 1) {
@@ -70,11 +72,7 @@ func dropout(c *call) (*value, error) {
 	if !training || ratio == 0 {
 		return c.at(0), nil
 	}
-	x, err := c.tensor(0)
-	if err != nil {
-		return nil, err
-	}
-	return c.push(c.Node, kernels.Dropout{P: float32(ratio)}, as(x), nil, x)
+	return elementwise(kernels.Dropout{P: float32(ratio)})(c)
 }
 
 // curve returns a value as a function of a tensor; nil: it is none. Activations are tensors of their own.
@@ -185,14 +183,75 @@ func not(c *call) (*value, error) {
 	return c.computed(func(v []float64) float64 { return truthOf(v[0] == 0) })
 }
 
-// product is Mul: scores may be scaled.
+// product is Mul: scores may be scaled, and tensors by a parameter, or by a factor for each channel of a sample.
 func product(c *call) (*value, error) {
 	for i := range 2 {
 		if x, y := c.at(i), c.at(1-i); x != nil && x.scores != nil && isNumber(y) {
 			return c.rescaled(x, y.numbers[0])
 		}
 	}
+	for i := range 2 {
+		if v, is, err := c.trailing(i, 1-i, func(axes int) kernels.Op { return kernels.Scale{Axes: axes} }); is || err != nil {
+			return v, err
+		}
+		if v, is, err := c.gated(i, 1-i); is || err != nil {
+			return v, err
+		}
+	}
 	return ofTwo(func(x, y float64) float64 { return x * y }, kernels.Multiply{})(c)
+}
+
+// gated multiplies an image, input i, by a factor for each channel, input j, N,C,1,1; false: they are something else.
+func (c *call) gated(i, j int) (v *value, is bool, err error) {
+	x, g := c.at(i), c.at(j)
+	if x == nil || g == nil || len(x.shape) != 4 || len(g.shape) != 4 || x.shape[2]*x.shape[3] == 1 || !slices.Equal(g.shape, []int{x.shape[0], x.shape[1], 1, 1}) {
+		return nil, false, nil
+	}
+	if x, err = c.tensor(i); err == nil {
+		g, err = c.tensor(j)
+	}
+	if err != nil {
+		return nil, true, err
+	}
+	v, err = c.push(c.Node, kernels.Gate{}, as(x), nil, x, g)
+	return v, true, err
+}
+
+// trailing is an op of a tensor, input j, and an initializer of its last axes here, input i; false: they are something else. op makes it of
+// how many axes these are.
+func (c *call) trailing(i, j int, op func(axes int) kernels.Op) (v *value, is bool, err error) {
+	p, x := c.at(i), c.at(j)
+	if p == nil || x == nil || p.tensor == nil || p.tensor.DType != Float32 || x.shape == nil || x.scores != nil || len(p.tensor.Dims) == 0 {
+		return nil, false, nil
+	}
+	if x, err = c.tensor(j); err != nil {
+		return nil, true, err
+	}
+	dims := slices.Clone(p.tensor.Dims)
+	for len(dims) < len(x.shape) {
+		dims = slices.Insert(dims, 0, 1)
+	}
+	if len(dims) == 4 && len(x.step.desc.Shape) == 4 { // N,H,W,C here
+		dims = []int64{dims[0], dims[2], dims[3], dims[1]}
+	}
+	axes := len(dims)
+	for axes > 0 && dims[len(dims)-axes] == 1 {
+		axes--
+	}
+	own := x.step.desc.Shape
+	switch {
+	case len(dims) != len(own) || axes == 0 || axes == len(own) || !slices.EqualFunc(dims[len(dims)-axes:], own[len(own)-axes:], func(a int64, b int) bool { return a == int64(b) }):
+		return nil, true, fmt.Errorf("initializer %q, %v, with a tensor of %v: only one of its last axes, or of an image's channels, is supported", c.In[i], p.tensor.Dims, x.shape)
+	case len(own) == 4 && axes > 1:
+		return nil, true, fmt.Errorf("initializer %q, %v, with an image: only one of channels is supported", c.In[i], p.tensor.Dims)
+	}
+	from, err := c.param(i, asIs)
+	if err != nil {
+		return nil, true, err
+	}
+	from.axes = axes
+	v, err = c.push(c.Node, op(axes), as(x), []source{from}, x)
+	return v, true, err
 }
 
 // quotient is Div, of a tensor by a number.
@@ -223,6 +282,9 @@ func add(c *call) (*value, error) {
 		}
 		if x, y := c.at(i), c.at(1-i); x != nil && y != nil && x.scores != nil && y.asMask() != nil {
 			return c.masked(x, y.asMask())
+		}
+		if v, is, err := c.trailing(i, 1-i, func(axes int) kernels.Op { return kernels.Bias{Axes: axes} }); is || err != nil {
+			return v, err
 		}
 	}
 	return ofTwo(func(x, y float64) float64 { return x + y }, kernels.Add{})(c)

@@ -113,27 +113,41 @@ func adaptiveAvgPool(c *call) (*value, error) {
 	return c.push(c.Node, kernels.AdaptiveAvgPool{OutH: h, OutW: w}, func(kernels.Desc) []int { return shape }, nil, x)
 }
 
-// reduceMean is of rows and columns.
+// reduceMean is of axes of a sample: what is left of them is one pixel of an image.
 func reduceMean(c *call) (*value, error) {
-	x, err := c.tensor(0, 4)
+	v, err := c.sequence(0)
 	if err != nil {
 		return nil, err
 	}
-	axes, err := c.constants(1, "axes")
+	axes, err := c.axes(len(v.axes))
 	if err != nil {
 		return nil, err
 	}
-	for i := range axes {
-		axes[i] = positive(axes[i], 4)
+	if len(axes) == 0 || axes[0] == 0 {
+		return nil, fmt.Errorf("it takes the mean over axes %v, and only over axes of a sample is supported", axes)
 	}
-	if slices.Sort(axes); !slices.Equal(axes, []int{2, 3}) {
-		return nil, fmt.Errorf("it takes the mean over axes %v, and only over 2 and 3 is supported", axes)
-	}
-	keep := c.int("keepdims", 1) != 0
-	return c.push(c.Node, kernels.GlobalAvgPool{}, func(d kernels.Desc) []int {
-		if keep {
-			return append(slices.Clone(d.Shape), 1, 1)
+	shape, means, rest := v.shape(), []loop{}, []loop{}
+	var kept []int
+	for i, loops := range v.axes {
+		switch {
+		case slices.Contains(axes, i):
+			means = append(means, loops...)
+		case i > 0:
+			rest = append(rest, loops...)
 		}
-		return slices.Clone(d.Shape)
-	}, nil, x)
+		if !slices.Contains(axes, i) {
+			kept = append(kept, shape[i])
+		} else if c.int("keepdims", 1) != 0 {
+			kept = append(kept, 1)
+		}
+	}
+	image := v // N,C,H,1
+	image.axes = [][]loop{v.axes[0], rest, means, nil}
+	x := &value{step: v.step, shape: asImage(v.step.desc)}
+	if whole := viewOf(v.step); len(whole.axes) != 4 || !v.same(viewOfValue(x)) || !slices.Equal(axes, []int{2, 3}) {
+		if x, err = c.arranged(c.Node, image); err != nil {
+			return nil, err
+		}
+	}
+	return c.push(c.Node, kernels.GlobalAvgPool{}, func(kernels.Desc) []int { return kept }, nil, x)
 }

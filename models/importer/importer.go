@@ -100,7 +100,12 @@ func (m *importer) checkSources(params []kernels.Param, sources []source) error 
 		case transposed:
 			want = []int{want[1], want[0]}
 		}
-		if s.tensor.DType != Float32 || !slices.EqualFunc(want, s.tensor.Dims, func(a int, b int64) bool { return int64(a) == b }) {
+		dims := s.tensor.Dims
+		if s.axes > 0 {
+			dims = slices.DeleteFunc(slices.Clone(dims), func(n int64) bool { return n == 1 })
+			want = slices.DeleteFunc(want, func(n int) bool { return n == 1 })
+		}
+		if s.tensor.DType != Float32 || !slices.EqualFunc(want, dims, func(a int, b int64) bool { return int64(a) == b }) {
 			return fmt.Errorf("%s %q is %s%v, want float32%v", params[i].Name, s.name, s.tensor.DType, s.tensor.Dims, want)
 		}
 		again := slices.ContainsFunc(sources[:i], func(t source) bool { return t.name == s.name })

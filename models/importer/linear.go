@@ -79,7 +79,7 @@ func (c *call) linear(x *value, l layout, biased bool) (*value, error) {
 		}
 		sources = append(sources, bias)
 	}
-	return c.push(c.Node, kernels.Linear{Out: int(out), Bias: biased, LastAxis: len(x.shape) == 3}, asImage, sources, x)
+	return c.push(c.Node, kernels.Linear{Out: int(out), Bias: biased, LastAxis: len(x.step.desc.Shape) > 2}, asImage, sources, x)
 }
 
 // bias adds an initializer, input i, to the Linear that input j is; false: they are something else.

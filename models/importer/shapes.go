@@ -13,18 +13,54 @@ func concat(c *call) (*value, error) {
 	if all, are := c.constantInputs(len(c.In)); are && len(all) > 0 && !slices.ContainsFunc(all, func(v constant) bool { return v.numbers == nil }) {
 		return known(joined(listed(all), axis))
 	}
+	if first := c.at(0); first != nil && first.repeated != nil {
+		return c.prepended(axis)
+	}
 	var in []*value
 	for i := range c.In {
-		x, err := c.tensor(i, 2, 4)
+		x, err := c.tensor(i)
+		if err == nil && len(x.step.desc.Shape) != len(x.shape) {
+			x, err = c.arranged(c.Node, viewOfValue(x))
+		}
 		if err != nil {
 			return nil, err
 		}
-		if positive(axis, len(x.shape)) != 1 {
-			return nil, fmt.Errorf("attribute axis is %d, and only 1, channels, is supported", axis)
-		}
 		in = append(in, x)
 	}
-	return c.join(in)
+	axes := len(in[0].shape)
+	if axis = positive(axis, axes); axis < 1 || axis >= axes {
+		return nil, fmt.Errorf("attribute axis is %d of %v, and only axes of a sample are supported", axis, in[0].shape)
+	}
+	switch {
+	case axes == 4 && axis > 1: // N,H,W,C here
+		axis--
+	case axis == 1 && axes != 3, axis == axes-1:
+		return c.join(in)
+	}
+	return c.push(c.Node, kernels.Concat{Axis: axis}, asImage, nil, in...)
+}
+
+// prepended puts parameters ahead of a sequence, the last input: initializers 1,R,C that are repeated for each sample.
+func (c *call) prepended(axis int) (*value, error) {
+	last := len(c.In) - 1
+	x, err := c.tensor(last, 3)
+	if err != nil {
+		return nil, err
+	}
+	if axis != 1 && axis != -2 {
+		return nil, fmt.Errorf("attribute axis is %d, and only 1, positions, is supported with initializers", axis)
+	}
+	for i := last - 1; i >= 0; i-- {
+		p := c.at(i)
+		if p == nil || p.repeated == nil || len(p.tensor.Dims) != 3 || p.tensor.Dims[0] != 1 || p.repeated[0] != x.shape[0] || p.repeated[1] != int(p.tensor.Dims[1]) {
+			return nil, fmt.Errorf("input %d is no initializer 1,R,C that is repeated for each sample, which alone is supported ahead of a sequence", i)
+		}
+		from := source{name: p.from.In[0], tensor: p.tensor, axes: 2}
+		if x, err = c.push(c.Node, kernels.Prepend{Rows: p.repeated[1]}, asImage, []source{from}, x); err != nil {
+			return nil, err
+		}
+	}
+	return x, nil
 }
 
 // join is Concat. Where it begins with all that an earlier one joins, as each layer of a DenseNet does, it begins with that one: what
@@ -49,11 +85,14 @@ func (c *call) join(in []*value) (*value, error) {
 
 func flatten(c *call) (*value, error) {
 	c.only("axis", 1)
-	x, err := c.tensor(0)
-	if err != nil {
-		return nil, err
+	x := c.at(0)
+	if x == nil || x.shape == nil || x.scores != nil {
+		return nil, fmt.Errorf("input 0 is no tensor that follows from the model's input")
 	}
-	return c.flat(x)
+	if x.step != nil && len(x.step.desc.Shape) != 3 {
+		return c.flat(x)
+	}
+	return c.reordered([]int{x.shape[0], extents(x.shape[1:])})
 }
 
 // flat returns an image as a matrix, channel by channel, as PyTorch flattens it.
@@ -92,16 +131,16 @@ func reshape(c *call) (*value, error) {
 		return nil, err
 	case slices.Equal(want, x.shape):
 		return x, nil
-	case x.scores == nil && len(want) <= MostAxes && (x.step == nil || len(x.step.desc.Shape) == 3):
-		return c.reordered(want)
-	case x.step == nil:
+	case x.scores != nil:
 		return nil, fmt.Errorf("of scores from %v to %v is not supported", x.shape, want)
-	case len(want) == 2 && want[0] == x.shape[0]:
-		return c.flat(x)
-	case len(x.step.desc.Shape) == 2 && len(want) == 4 && want[1] == x.step.desc.Shape[1] && want[2]*want[3] == 1:
+	case x.step != nil && len(x.step.desc.Shape) == 2 && len(want) == 4 && want[1] == x.step.desc.Shape[1] && want[2]*want[3] == 1:
 		return &value{step: x.step, shape: want}, nil
+	case x.step != nil && len(x.step.desc.Shape) != 3 && len(want) == 2 && want[0] == x.shape[0]:
+		return c.flat(x)
+	case len(want) > MostAxes:
+		return nil, fmt.Errorf("from %v to %v, which has more than %d axes", x.shape, want, MostAxes)
 	}
-	return nil, fmt.Errorf("from %v to %v, and only images to rows of features are supported", x.shape, want)
+	return c.reordered(want)
 }
 
 // reshapedConstant is a constant with other axes.
@@ -117,16 +156,28 @@ func (c *call) reshapedConstant(x *value) (*value, error) {
 	return &value{constant: constant{numbers: x.numbers, dims: dims}}, nil
 }
 
-// reordered is Reshape of what is no image.
+// reordered is Reshape. Where the axes of a view are not cut into others, it is made a tensor first.
 func (c *call) reordered(to []int) (*value, error) {
-	v, err := c.sequence()
+	v, err := c.sequence(0)
 	if err != nil {
 		return nil, err
 	}
-	if v, err = v.reshape(to); err != nil {
-		return nil, err
+	cut, err := v.reshape(to)
+	if err != nil {
+		x, rows, failure := c.newRows(v)
+		if failure != nil {
+			return nil, err
+		}
+		if y := rows(x); y.view != nil {
+			v = *y.view
+		} else {
+			v = viewOfValue(y)
+		}
+		if cut, err = v.reshape(to); err != nil {
+			return nil, err
+		}
 	}
-	return c.seen(v), nil
+	return c.seen(cut), nil
 }
 
 // transpose is of an initializer that is a matrix, or of a sequence.
@@ -138,7 +189,7 @@ func transpose(c *call) (*value, error) {
 	if x != nil && x.numbers != nil {
 		return known(permuted(&x.constant, c.listed("perm", backwards(len(x.dims)))))
 	}
-	v, err := c.sequence()
+	v, err := c.sequence(0)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +216,7 @@ func (c *call) flipped(x *value) (*value, error) {
 
 // split cuts an axis of a sequence; the outputs are its parts.
 func split(c *call) (*value, error) {
-	v, err := c.sequence()
+	v, err := c.sequence(0)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +252,7 @@ func split(c *call) (*value, error) {
 
 // index is Gather of one index.
 func (c *call) index(axis, at int) (*value, error) {
-	v, err := c.sequence()
+	v, err := c.sequence(0)
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +318,7 @@ func sliced(c *call) (*value, error) {
 			return x.numbers[x.at(at)]
 		}))
 	}
-	v, err := c.sequence()
+	v, err := c.sequence(0)
 	if err != nil {
 		return nil, err
 	}
@@ -299,7 +350,7 @@ func unsqueeze(c *call) (*value, error) {
 		}
 		return &value{constant: constant{mask: &m}}, nil
 	}
-	v, err := c.sequence()
+	v, err := c.sequence(0)
 	if err != nil {
 		return nil, err
 	}
@@ -334,7 +385,7 @@ func squeeze(c *call) (*value, error) {
 	if x.step != nil && len(x.shape) == 4 && slices.Equal(axes, []int{2, 3}) && x.shape[2]*x.shape[3] == 1 {
 		return c.flat(x)
 	}
-	v, err := c.sequence()
+	v, err := c.sequence(0)
 	if err != nil {
 		return nil, err
 	}

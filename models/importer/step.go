@@ -22,6 +22,7 @@ type source struct {
 	tensor *Tensor
 	layout layout
 	tied   bool // it is the table of an embedding, too
+	axes   int  // of the parameter, the last ones of the tensor: those before are 1; 0: all
 }
 
 // step is an op of the model.

@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"fmt"
 	"slices"
 
 	"plimsoll/kernels"
@@ -20,9 +19,10 @@ type value struct {
 
 	constant
 
-	tensor  *Tensor
-	flipped string // the name of the matrix that tensor is, transposed
-	table   *table
+	tensor   *Tensor
+	flipped  string // the name of the matrix that tensor is, transposed
+	repeated []int  // the shape to which tensor is repeated along axes of 1
+	table    *table
 
 	rest []*value // outputs of the node behind the first
 }
@@ -87,10 +87,6 @@ func (v *value) is(w *value) bool {
 		return v.view.same(*w.view)
 	}
 	return v.step != nil && v.step == w.step
-}
-
-func (v *value) reorderedBy(i int) error {
-	return fmt.Errorf("input %d is part of a tensor, or one whose elements %s has reordered, which only attention reads", i, v.from.Label)
 }
 
 func isNumber(v *value) bool { return v != nil && len(v.numbers) == 1 }

@@ -27,6 +27,18 @@ func viewOf(s *step) view {
 	return v
 }
 
+// viewOfValue returns the view of all of a step's value, its axes those of PyTorch: N,C,H,W of an image, N,C,1,1 of the mean of one.
+func viewOfValue(v *value) view {
+	w := viewOf(v.step)
+	switch {
+	case len(w.axes) == 4:
+		w.axes = [][]loop{w.axes[0], w.axes[3], w.axes[1], w.axes[2]}
+	case len(v.shape) > len(w.axes):
+		w.axes = append(w.axes, make([][]loop, len(v.shape)-len(w.axes))...)
+	}
+	return w
+}
+
 // merged joins loops that are one.
 func merged(loops []loop) (all []loop) {
 	for _, l := range loops {

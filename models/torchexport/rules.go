@@ -19,6 +19,7 @@ func init() { // they look each other up
 		"matmul": one(plain("MatMul", "self", "other")), "mm": one(plain("MatMul", "self", "mat2")), "bmm": one(plain("MatMul", "self", "mat2")),
 		"embedding": one(embedding), "scaled_dot_product_attention": one(attention), "softmax": one(softmax), "dropout": one(dropout),
 		"relu": one(plain("Relu", "self")), "relu6": one(relu6), "hardtanh": one(hardtanh), "gelu": one(gelu), "silu": one(plain("silu", "self")),
+		"hardswish": one(plain("hard_swish", "self")), "hardsigmoid": one(plain("hard_sigmoid", "self")),
 		"max_pool2d": one(maxPool), "avg_pool2d": one(avgPool), "adaptive_avg_pool2d": one(adaptiveAvgPool), "mean": one(mean),
 
 		"add": one(sum), "sub": one(difference), "mul": one(withOther("Mul")), "div": one(quotient), "pow": one(power), "neg": one(plain("Neg", "self")),
@@ -42,7 +43,7 @@ func init() { // they look each other up
 		"new_zeros": one(filled(0)), "triu": one(triangle(1)), "tril": one(triangle(0)), "sym_size": one(symSize),
 		"_operator.mul": one(symbols("Mul")), "_operator.add": one(symbols("Add")), "_operator.sub": one(symbols("Sub")),
 	}
-	for _, op := range strings.Fields("relu relu6 hardtanh silu add sub mul div dropout") {
+	for _, op := range strings.Fields("relu relu6 hardtanh hardswish hardsigmoid silu add sub mul div dropout") {
 		rules[op+"_"] = rules[op] // in-place ops make what the others make: see aliases
 	}
 	rules["torch.ops.aten.conv2d.padding"] = one(conv2dPadding)
