@@ -53,14 +53,21 @@ func cast(c *call) (*value, error) {
 func expand(c *call) (*value, error) {
 	x := c.at(0)
 	shape, err := c.constants(1, "")
+	if err == nil && x != nil && x.tensor != nil && x.tensor.DType == Float32 && len(x.tensor.Dims) == len(shape) && x.tensor.Dims[0] == 1 {
+		shape = c.batched(shape)
+		for i, n := range x.tensor.Dims {
+			if shape[i] == -1 {
+				shape[i] = int(n)
+			}
+		}
+		return &value{tensor: x.tensor, repeated: shape, from: c.Node, constant: x.constant}, nil
+	}
 	if err == nil && x != nil {
 		keep(shape, &x.constant)
 	}
 	switch {
 	case err != nil:
 		return nil, err
-	case x != nil && x.tensor != nil && x.tensor.DType == Float32 && len(x.tensor.Dims) == len(shape) && x.tensor.Dims[0] == 1:
-		return &value{tensor: x.tensor, repeated: shape, from: c.Node, constant: x.constant}, nil
 	case isNumber(x) && len(x.dims) <= len(shape):
 		return known(repeated(x.numbers[0], shape))
 	case x != nil && x.mask != nil && x.mask.expands(shape):

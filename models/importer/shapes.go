@@ -238,7 +238,7 @@ func split(c *call) (*value, error) {
 	var all []*value
 	from := 0
 	for _, size := range sizes {
-		part, err := v.slice(axis, from, size)
+		part, err := c.cut(v, axis, from, size)
 		if err != nil {
 			return nil, err
 		}
@@ -250,6 +250,19 @@ func split(c *call) (*value, error) {
 	return &first, nil
 }
 
+// cut returns n elements of an axis from one on. An axis that counts through several loops is made one of a tensor first.
+func (c *call) cut(v view, axis, from, n int) (view, error) {
+	part, err := v.slice(axis, from, n)
+	if err == nil || len(v.axes[axis]) < 2 {
+		return part, err
+	}
+	x, failure := c.arranged(c.Node, v)
+	if failure != nil {
+		return view{}, failure
+	}
+	return viewOfValue(x).slice(axis, from, n)
+}
+
 // index is Gather of one index.
 func (c *call) index(axis, at int) (*value, error) {
 	v, err := c.sequence(0)
@@ -259,7 +272,7 @@ func (c *call) index(axis, at int) (*value, error) {
 	if axis = positive(axis, len(v.axes)); axis < 0 || axis >= len(v.axes) {
 		return nil, fmt.Errorf("attribute axis is %d of %d axes", axis, len(v.axes))
 	}
-	if v, err = v.slice(axis, positive(at, v.shape()[axis]), 1); err != nil {
+	if v, err = c.cut(v, axis, positive(at, v.shape()[axis]), 1); err != nil {
 		return nil, err
 	}
 	v.axes = slices.Delete(slices.Clone(v.axes), axis, axis+1)
@@ -326,7 +339,7 @@ func sliced(c *call) (*value, error) {
 		return nil, fmt.Errorf("axis %d of %d", axis, len(v.axes))
 	}
 	from, to := clip(v.shape()[axis])
-	if v, err = v.slice(axis, from, to-from); err != nil {
+	if v, err = c.cut(v, axis, from, to-from); err != nil {
 		return nil, err
 	}
 	return c.seen(v), nil
