@@ -33,10 +33,10 @@ func headProduct(c *call) (*value, error) {
 	}
 	q, isQ := headsOf(*x.view)
 	k, isK := keysOf(*y.view)
-	if !isQ || !isK || q.number != k.number || q.channels != k.channels || q.step.desc.Shape[1] != k.step.desc.Shape[1] {
+	if !isQ || !isK || q.number != k.number || q.channels != k.channels || q.length != k.length {
 		return nil, fmt.Errorf("inputs are %v and %v: no queries, N,heads,T,D, and keys, N,heads,D,T, of sequences N,T,C", x.shape, y.shape)
 	}
-	t := q.step.desc.Shape[1]
+	t := q.length
 	shape := append(slices.Clone(x.shape[:q.lead]), t, t)
 	return &value{scores: &scores{queries: q, keys: k, scale: scale * keyScale}, shape: shape, from: c.Node}, nil
 }
@@ -91,9 +91,9 @@ func (c *call) attention(s *scores, v heads) (*value, error) {
 	return c.seen(w), nil
 }
 
-// sideBySide returns queries, keys and values as the op reads them: of one tensor that has them in this order, or of three, joined.
+// sideBySide returns queries, keys and values as the op reads them: of one tensor that has them in this order, or of others, joined.
 func (c *call) sideBySide(all []heads) (*value, error) {
-	from, total, one, three := 0, 0, true, true
+	from, total, one := 0, 0, true
 	for _, h := range all {
 		total += h.number * h.channels
 	}
@@ -101,17 +101,25 @@ func (c *call) sideBySide(all []heads) (*value, error) {
 	for _, h := range all {
 		width := h.number * h.channels
 		one = one && h.step == all[0].step && h.from == from && h.all == total
-		three = three && h.from == 0 && h.all == width
 		from += width
-		in = append(in, &value{step: h.step, shape: slices.Clone(h.step.desc.Shape)})
 	}
-	switch {
-	case one:
-		return in[0], nil
-	case three:
-		return c.push(c.Node, kernels.Concat{}, asImage, nil, in...)
+	if one {
+		return c.sequenceOf(all[0])
 	}
-	return nil, fmt.Errorf("queries, keys and values are neither three tensors nor, in this order, all of one")
+	for _, h := range all {
+		own := h.number * h.channels
+		x, err := c.sequenceOf(h)
+		if h.from != 0 || h.all != own { // a part
+			v := viewOfValue(x)
+			v.from, v.axes[2] = h.from, merged([]loop{{own, 1}})
+			x, err = c.arranged(c.Node, v)
+		}
+		if err != nil {
+			return nil, err
+		}
+		in = append(in, x)
+	}
+	return c.push(c.Node, kernels.Concat{}, asImage, nil, in...)
 }
 
 // attentionOf is scaled_dot_product_attention: of queries, keys, values, N,heads,T,D, and a mask.
@@ -131,7 +139,7 @@ func attentionOf(c *call) (*value, error) {
 	if k.number != q.number && c.int("grouped", 0) == 0 {
 		return nil, fmt.Errorf("queries have %d heads and keys %d: want enable_gqa=True", q.number, k.number)
 	}
-	if t := q.step.desc.Shape[1]; k.step.desc.Shape[1] != t || v.step.desc.Shape[1] != t || k.channels != q.channels {
+	if t := q.length; k.length != t || v.length != t || k.channels != q.channels {
 		return nil, fmt.Errorf("queries, keys and values are of %v, %v and %v, and only those of one sequence are supported", q.step.desc, k.step.desc, v.step.desc)
 	}
 	scale := 1 / math.Sqrt(float64(q.channels))
@@ -140,7 +148,7 @@ func attentionOf(c *call) (*value, error) {
 	}
 	s := &scores{queries: q, keys: k, scale: scale, causal: c.int("causal", 0) != 0}
 	if mask := c.at(3); mask != nil {
-		t := q.step.desc.Shape[1]
+		t := q.length
 		if mask.asMask() == nil {
 			return nil, fmt.Errorf("the mask is no constant square matrix with one number up to the diagonal and one behind it, which alone is supported")
 		}

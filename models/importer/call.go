@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -90,7 +91,7 @@ func (c *call) param(i int, l layout) (source, error) {
 	}
 	switch {
 	case v.flipped == "":
-		return source{name: c.In[i], tensor: v.tensor, layout: l}, nil
+		return source{name: cmp.Or(v.name, c.In[i]), tensor: v.tensor, layout: l}, nil
 	case l == asIs:
 		return source{name: v.flipped, tensor: v.tensor, layout: transposed}, nil
 	case l == transposed:
@@ -134,6 +135,8 @@ func (c *call) plain(v *value, i int) (*value, error) {
 		made, err := c.arranged(v.from, *v.view)
 		v.made = made
 		return made, err
+	case v.turned != nil, v.normed != nil, v.statistic != nil:
+		return nil, fmt.Errorf("input %d is a part of a rotary embedding or of RMSNorm, by %s, which only the rest of it is read with", i, v.from.Label)
 	case v.scores != nil:
 		return nil, fmt.Errorf("input %d is scores of attention, by %s, which only their mask, softmax and values are read with", i, v.from.Label)
 	}
@@ -197,12 +200,23 @@ func (c *call) arranged(n *Node, v view) (*value, error) {
 // rows returns the first input as a tensor for an op that works on rows, the last axis, and what the op's output is seen as.
 func (c *call) rows(axes ...int) (x *value, seen func(y *value) *value, err error) {
 	v := c.at(0)
-	if v != nil && v.step != nil && len(v.shape) == 4 {
-		return c.newRows(viewOfValue(v))
-	}
-	if v == nil || v.view == nil {
+	if v == nil || v.view == nil && len(v.shape) != 4 {
 		x, err = c.tensor(0, axes...)
 		return x, func(y *value) *value { return y }, err
+	}
+	return c.rowsOf(v)
+}
+
+// rowsOf is rows of a tensor, or a view.
+func (c *call) rowsOf(v *value) (x *value, seen func(y *value) *value, err error) {
+	if v.view == nil {
+		if v, err = c.plain(v, 0); err != nil {
+			return nil, nil, err
+		}
+		if len(v.shape) == 4 {
+			return c.newRows(viewOfValue(v))
+		}
+		return v, func(y *value) *value { return y }, nil
 	}
 	base := v.view.step
 	if _, all := v.view.ordered(1); !all {

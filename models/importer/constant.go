@@ -121,6 +121,34 @@ func computed(all []constant, f func(v []float64) float64) (constant, error) {
 	})
 }
 
+// productOf multiplies matrices of constants, broadcast along their other axes.
+func productOf(a, b constant) (constant, error) {
+	var err error
+	for _, x := range []*constant{&a, &b} {
+		if *x, err = x.dense(); err != nil {
+			return constant{}, err
+		}
+	}
+	k, l := len(a.dims), len(b.dims)
+	if k < 2 || l < 2 || a.dims[k-1] != b.dims[l-2] {
+		return constant{}, fmt.Errorf("constants of %v and %v have no product of matrices", a.dims, b.dims)
+	}
+	dims, err := broadcast(a.dims[:k-2], b.dims[:l-2])
+	if err != nil {
+		return constant{}, err
+	}
+	n, row, column := len(dims), make([]int, len(dims)+2), make([]int, len(dims)+2)
+	return filled(append(slices.Clone(dims), a.dims[k-2], b.dims[l-1]), func(indices []int) (sum float64) {
+		copy(row, indices)
+		copy(column, indices)
+		for i := range a.dims[k-1] {
+			row[n+1], column[n] = i, i
+			sum += a.numbers[a.at(row)] * b.numbers[b.at(column)]
+		}
+		return sum
+	})
+}
+
 // oneMask returns a mask of constants that are masks of its size and numbers; nil: there is none, or there are others.
 func oneMask(all []constant) (m *mask) {
 	for _, v := range all {

@@ -78,7 +78,7 @@ func dropout(c *call) (*value, error) {
 // curve returns a value as a function of a tensor; nil: it is none. Activations are tensors of their own.
 func (c *call) curve(v *value) *curve {
 	switch {
-	case v == nil || v.shape == nil || v.scores != nil:
+	case v == nil || v.shape == nil || v.scores != nil || v.turned != nil || v.normed != nil || v.statistic != nil:
 		return nil
 	case v.curve != nil && v.curve.activation() == nil:
 		return v.curve
@@ -107,6 +107,9 @@ func ofOne(g func(x float64) float64) func(c *call) (*value, error) {
 		if _, are := c.constantInputs(1); are {
 			return c.computed(func(v []float64) float64 { return g(v[0]) })
 		}
+		if x := c.at(0); x != nil && x.statistic != nil {
+			return c.ofStatistic(x, g), nil
+		}
 		f := c.curve(c.at(0))
 		if f == nil {
 			return nil, fmt.Errorf("input 0 is no tensor that follows from the model's input")
@@ -125,6 +128,10 @@ func ofTwo(g func(x, y float64) float64, op kernels.Op) func(c *call) (*value, e
 		x, y := c.at(0), c.at(1)
 		f, h := c.curve(x), c.curve(y)
 		switch {
+		case x != nil && x.statistic != nil && isNumber(y):
+			return c.ofStatistic(x, func(v float64) float64 { return g(v, y.numbers[0]) }), nil
+		case y != nil && y.statistic != nil && isNumber(x):
+			return c.ofStatistic(y, func(v float64) float64 { return g(x.numbers[0], v) }), nil
 		case f != nil && isNumber(y):
 			return c.mapped(f, func(_ int, v float64) float64 { return g(v, y.numbers[0]) }), nil
 		case h != nil && isNumber(x):
@@ -191,6 +198,16 @@ func product(c *call) (*value, error) {
 		}
 	}
 	for i := range 2 {
+		x, y := c.at(i), c.at(1-i)
+		if v := c.timesTable(x, y); v != nil {
+			return v, nil
+		}
+		if v := c.divided(x, y, true); v != nil {
+			return v, nil
+		}
+		if v, is, err := c.scaledNorm(i, 1-i); is || err != nil {
+			return v, err
+		}
 		if v, is, err := c.trailing(i, 1-i, func(axes int) kernels.Op { return kernels.Scale{Axes: axes} }); is || err != nil {
 			return v, err
 		}
@@ -224,12 +241,15 @@ func (c *call) trailing(i, j int, op func(axes int) kernels.Op) (v *value, is bo
 	if p == nil || x == nil || p.tensor == nil || p.tensor.DType != Float32 || x.shape == nil || x.scores != nil || len(p.tensor.Dims) == 0 {
 		return nil, false, nil
 	}
-	if x, err = c.tensor(j); err != nil {
-		return nil, true, err
-	}
 	dims := slices.Clone(p.tensor.Dims)
 	for len(dims) < len(x.shape) {
 		dims = slices.Insert(dims, 0, 1)
+	}
+	if n := len(dims) - 1; !slices.ContainsFunc(dims[:n], func(d int64) bool { return d != 1 }) && x.view != nil && int(dims[n]) == last(x.shape) {
+		return c.rowsWith(i, j, op(1))
+	}
+	if x, err = c.tensor(j); err != nil {
+		return nil, true, err
 	}
 	if len(dims) == 4 && len(x.step.desc.Shape) == 4 { // N,H,W,C here
 		dims = []int64{dims[0], dims[2], dims[3], dims[1]}
@@ -254,10 +274,31 @@ func (c *call) trailing(i, j int, op func(axes int) kernels.Op) (v *value, is bo
 	return v, true, err
 }
 
+// rowsWith is an op of rows, input j, and an initializer of their length, input i.
+func (c *call) rowsWith(i, j int, op kernels.Op) (v *value, is bool, err error) {
+	x, seen, err := c.rowsOf(c.at(j))
+	if err != nil {
+		return nil, true, err
+	}
+	from, err := c.param(i, asIs)
+	if err != nil {
+		return nil, true, err
+	}
+	from.axes = 1
+	y, err := c.push(c.Node, op, as(x), []source{from}, x)
+	if err != nil {
+		return nil, true, err
+	}
+	return seen(y), true, nil
+}
+
 // quotient is Div, of a tensor by a number.
 func quotient(c *call) (*value, error) {
 	if x, y := c.at(0), c.at(1); x != nil && x.scores != nil && isNumber(y) {
 		return c.rescaled(x, 1/y.numbers[0])
+	}
+	if v := c.divided(c.at(0), c.at(1), false); v != nil {
+		return v, nil
 	}
 	return ofTwo(func(x, y float64) float64 { return x / y }, nil)(c)
 }
@@ -274,6 +315,9 @@ func (c *call) rescaled(x *value, by float64) (*value, error) {
 
 func add(c *call) (*value, error) {
 	for i := range 2 {
+		if v, err := c.rotary(c.at(i), c.at(1-i)); v != nil || err != nil {
+			return v, err
+		}
 		if v, is, err := c.bias(i, 1-i); is || err != nil {
 			return v, err
 		}

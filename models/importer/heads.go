@@ -7,18 +7,41 @@ type heads struct {
 	step                        *step
 	from, number, channels, all int // all: channels of the step
 	lead                        int // axes that are N and H
+	samples, length             int // N and T
 }
 
-// headsOf returns the heads that a view is.
+// view returns heads as N,H,T,D.
+func (h heads) view() view {
+	row := h.all
+	return view{step: h.step, from: h.from, axes: [][]loop{
+		merged([]loop{{h.samples, h.length * row}}), merged([]loop{{h.number, h.channels}}), merged([]loop{{h.length, row}}), merged([]loop{{h.channels, 1}}),
+	}}
+}
+
+// sequenceOf returns the tensor N,T,C that heads are of: the step's, or where that has other axes, one of its own.
+func (c *call) sequenceOf(h heads) (*value, error) {
+	if slices.Equal(h.step.desc.Shape, []int{h.samples, h.length, h.all}) {
+		return &value{step: h.step, shape: slices.Clone(h.step.desc.Shape)}, nil
+	}
+	return c.arranged(c.Node, view{step: h.step, axes: [][]loop{
+		merged([]loop{{h.samples, h.length * h.all}}), merged([]loop{{h.length, h.all}}), merged([]loop{{h.all, 1}}),
+	}})
+}
+
+// headsOf returns the heads that a view is: of a sequence of as many samples and positions as the view has.
 func headsOf(v view) (h heads, is bool) {
 	axes := len(v.axes)
-	if len(v.step.desc.Shape) != 3 || axes != 3 && axes != 4 {
+	if axes != 3 && axes != 4 {
 		return h, false
 	}
-	n, t, c := v.step.desc.Shape[0], v.step.desc.Shape[1], v.step.desc.Shape[2]
 	shape := v.shape()
-	d := shape[axes-1]
-	h = heads{step: v.step, from: v.from, number: extent(slices.Concat(v.axes[:axes-2]...)) / n, channels: d, all: c, lead: axes - 2}
+	n, t, d := v.step.desc.Shape[0], shape[axes-2], shape[axes-1]
+	lead := extents(shape[:axes-2])
+	if own := v.step.desc.Elements(); lead%n != 0 || own%int64(n*t) != 0 {
+		return h, false
+	}
+	c := int(v.step.desc.Elements() / int64(n*t))
+	h = heads{step: v.step, from: v.from, number: lead / n, channels: d, all: c, lead: axes - 2, samples: n, length: t}
 	want := view{step: v.step, from: v.from, axes: [][]loop{merged([]loop{{n, t * c}, {h.number, d}}), merged([]loop{{t, c}}), merged([]loop{{d, 1}})}}
 	have := v
 	have.axes = [][]loop{merged(slices.Concat(v.axes[:axes-2]...)), v.axes[axes-2], v.axes[axes-1]}

@@ -28,6 +28,9 @@ func gemm(c *call) (*value, error) {
 
 // matMul is of a tensor and an initializer, or a part of attention.
 func matMul(c *call) (*value, error) {
+	if all, are := c.constantInputs(2); are {
+		return known(productOf(all[0], all[1]))
+	}
 	if y := c.at(1); y != nil && y.shape != nil {
 		return headProduct(c)
 	}

@@ -31,6 +31,7 @@ var ops = map[string]reader{
 	"Unsqueeze": of(unsqueeze, "axes"), "Squeeze": of(squeeze, "axes"), "Cast": of(cast, "saturate to"),
 	"Mul": of(product, ""), "Div": of(quotient, ""), "Sub": of(ofTwo(func(x, y float64) float64 { return x - y }, nil), ""), "Pow": of(ofTwo(math.Pow, nil), ""),
 	"Erf": of(ofOne(math.Erf), ""), "Tanh": of(ofOne(math.Tanh), ""), "Sqrt": of(ofOne(math.Sqrt), ""), "Exp": of(ofOne(math.Exp), ""),
+	"rsqrt": of(ofOne(func(x float64) float64 { return 1 / math.Sqrt(x) }), ""), "Cos": of(ofOne(math.Cos), ""), "Sin": of(ofOne(math.Sin), ""),
 	"Neg":      of(ofOne(func(x float64) float64 { return -x }), ""),
 	"Sigmoid":  of(ofOne(func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }), ""),
 	"Constant": of(literal, "value value_float value_int value_ints"), "ConstantOfShape": of(constantOfShape, "value"), "Shape": of(shapeOf, "start"),

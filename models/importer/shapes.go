@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +13,9 @@ func concat(c *call) (*value, error) {
 	axis := c.int("axis", 0)
 	if all, are := c.constantInputs(len(c.In)); are && len(all) > 0 && !slices.ContainsFunc(all, func(v constant) bool { return v.numbers == nil }) {
 		return known(joined(listed(all), axis))
+	}
+	if v := c.half(axis); v != nil {
+		return v, nil
 	}
 	if first := c.at(0); first != nil && first.repeated != nil {
 		return c.prepended(axis)
@@ -55,7 +59,7 @@ func (c *call) prepended(axis int) (*value, error) {
 		if p == nil || p.repeated == nil || len(p.tensor.Dims) != 3 || p.tensor.Dims[0] != 1 || p.repeated[0] != x.shape[0] || p.repeated[1] != int(p.tensor.Dims[1]) {
 			return nil, fmt.Errorf("input %d is no initializer 1,R,C that is repeated for each sample, which alone is supported ahead of a sequence", i)
 		}
-		from := source{name: p.from.In[0], tensor: p.tensor, axes: 2}
+		from := source{name: cmp.Or(p.name, p.from.In[0]), tensor: p.tensor, axes: 2}
 		if x, err = c.push(c.Node, kernels.Prepend{Rows: p.repeated[1]}, asImage, []source{from}, x); err != nil {
 			return nil, err
 		}
@@ -110,6 +114,8 @@ func reshape(c *call) (*value, error) {
 	allowed := c.int("allowzero", 0) != 0
 	x := c.at(0)
 	switch {
+	case x != nil && x.tensor != nil && x.tensor.DType == Float32 && x.flipped == "" && x.repeated == nil:
+		return c.reshapedInitializer(x)
 	case x != nil && x.numbers != nil:
 		return c.reshapedConstant(x)
 	case x == nil || x.shape == nil:
@@ -154,6 +160,32 @@ func (c *call) reshapedConstant(x *value) (*value, error) {
 		return nil, fmt.Errorf("a constant of %v to %v: %w", x.dims, to, errors.Join(err))
 	}
 	return &value{constant: constant{numbers: x.numbers, dims: dims}}, nil
+}
+
+// reshapedInitializer is a parameter with axes of 1 more, or less.
+func (c *call) reshapedInitializer(x *value) (*value, error) {
+	to, err := c.constants(1, "shape")
+	if err != nil {
+		return nil, err
+	}
+	have := make([]int, len(x.tensor.Dims))
+	for i, d := range x.tensor.Dims {
+		have[i] = int(d)
+	}
+	dims, err := reshaped(have, to)
+	if err != nil {
+		return nil, err
+	}
+	one := func(n int) bool { return n == 1 }
+	if !slices.Equal(slices.DeleteFunc(slices.Clone(have), one), slices.DeleteFunc(slices.Clone(dims), one)) {
+		return nil, fmt.Errorf("of an initializer of %v to %v, and only axes of 1 may come and go", have, dims)
+	}
+	t := *x.tensor
+	t.Dims = nil
+	for _, d := range dims {
+		t.Dims = append(t.Dims, int64(d))
+	}
+	return &value{tensor: &t, name: cmp.Or(x.name, c.In[0]), constant: constant{numbers: x.numbers, dims: dims}}, nil
 }
 
 // reordered is Reshape. Where the axes of a view are not cut into others, it is made a tensor first.

@@ -9,18 +9,22 @@ import (
 // value is what a tensor of the graph is here: the output of a step, what follows from it without a step so far, a constant that is
 // computed with, or an initializer. Of one that is made of something unsupported, none of it is set.
 type value struct {
-	shape  []int // of what follows from the input, as ONNX has it: N,C,H,W of an image that is N,H,W,C here
-	step   *step
-	view   *view
-	curve  *curve
-	scores *scores
-	from   *Node  // that made it
-	made   *value // the tensor that it has become, for something that reads it
+	shape     []int // of what follows from the input, as ONNX has it: N,C,H,W of an image that is N,H,W,C here
+	step      *step
+	view      *view
+	curve     *curve
+	scores    *scores
+	turned    *turned
+	normed    *normed
+	statistic *statistic
+	from      *Node  // that made it
+	made      *value // the tensor that it has become, for something that reads it
 
 	constant
 
 	tensor   *Tensor
 	flipped  string // the name of the matrix that tensor is, transposed
+	name     string // of tensor, where the node gives it other axes
 	repeated []int  // the shape to which tensor is repeated along axes of 1
 	table    *table
 

@@ -23,7 +23,8 @@ func init() { // they look each other up
 		"max_pool2d": one(maxPool), "avg_pool2d": one(avgPool), "adaptive_avg_pool2d": one(adaptiveAvgPool), "mean": one(mean),
 
 		"add": one(sum), "sub": one(difference), "mul": one(withOther("Mul")), "div": one(quotient), "pow": one(power), "neg": one(plain("Neg", "self")),
-		"erf": one(plain("Erf", "self")), "tanh": one(plain("Tanh", "self")), "sqrt": one(plain("Sqrt", "self")), "exp": one(plain("Exp", "self")),
+		"erf": one(plain("Erf", "self")), "tanh": one(plain("Tanh", "self")), "sqrt": one(plain("Sqrt", "self")), "rsqrt": one(plain("rsqrt", "self")),
+		"cos": one(plain("Cos", "self")), "sin": one(plain("Sin", "self")), "exp": one(plain("Exp", "self")),
 		"sigmoid": one(plain("Sigmoid", "self")), "masked_fill": one(maskedFill), "where": one(plain("Where", "condition", "self", "other")),
 		"eq": one(withOther("Equal")), "lt": one(withOther("Less")), "gt": one(withOther("Greater")),
 		"le": one(withOther("LessOrEqual")), "ge": one(withOther("GreaterOrEqual")),
