@@ -147,7 +147,11 @@ func addDevices(page *report.Page, r *train.Run, o *train.Outcome) error {
 		return err
 	}
 	page.Timelines = []report.Timeline{*picture}
-	return nil
+	paid, err := tasksReceipt(r.Plan, o)
+	if paid != nil {
+		page.Sections = append(page.Sections, receiptSection(RunReceiptTable(paid)))
+	}
+	return err
 }
 
 // memoryTable lists what the devices of a run hold.

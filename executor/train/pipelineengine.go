@@ -263,13 +263,12 @@ func (c *pipelineEngine) measure() (err error) {
 	}
 	if !c.Plan.stepwise() {
 		c.out.Tasks = c.timings[0]
-		c.out.Pipe.Slowest = c.slowest(c.timings[0])
-		return nil
+	} else {
+		c.out.Tasks = c.timings[stats.Middle(c.timings, lastEnd)]
+		c.out.MeasuredS = lastEnd(c.out.Tasks)
 	}
-	c.out.Tasks = c.timings[stats.Middle(c.timings, lastEnd)]
-	c.out.MeasuredS = lastEnd(c.out.Tasks)
 	c.out.Pipe.Slowest = c.slowest(slices.Concat(c.timings...))
-	return nil
+	return c.measureTasks()
 }
 
 // slowest returns the task that makes others wait, if one does.

@@ -28,25 +28,9 @@ const slow = 1.5
 // slowest returns the task that costs most time beyond what it would if it were as slow, against the plan, as the one in the middle; nil
 // when none is slow. Communications are none: they end when their receiver is ready.
 func slowest(p *JobPlan, ran []pipe.Timing) *SlowTask {
-	spans, err := pipeline.Planned(p.Costs.Chain, p.Costs.Platform, p.Plan, 1)
-	if err != nil {
-		return nil // it would not have run
-	}
-	type task struct {
-		device, stage int
-		kind          pipeline.Kind
-	}
-	planned, measured := map[task]float64{}, map[task][]float64{}
-	for _, s := range spans {
-		if s.Task >= len(p.Tasks) {
-			continue // a message between replicas
-		}
-		if t := p.Tasks[s.Task]; !t.Kind.Communication() {
-			planned[task{t.Device, t.Stage, t.Kind}] = s.End - s.Start
-		}
-	}
+	planned, measured := p.taskCosts(), map[taskOf][]float64{}
 	for _, t := range ran {
-		if x := (task{t.Device, t.Stage, t.Kind}); planned[x] > 0 {
+		if x := (taskOf{t.Device, t.Stage, t.Kind}); planned[x] > 0 {
 			measured[x] = append(measured[x], t.End-t.Start)
 		}
 	}
@@ -70,6 +54,30 @@ func slowest(p *JobPlan, ran []pipe.Timing) *SlowTask {
 		return nil
 	}
 	return worst
+}
+
+// taskOf is a task that computes, of all microbatches of a device.
+type taskOf struct {
+	device, stage int
+	kind          pipeline.Kind
+}
+
+// taskCosts returns what the tasks of a plan take by their costs, in seconds.
+func (p *JobPlan) taskCosts() map[taskOf]float64 {
+	all := map[taskOf]float64{}
+	spans, err := pipeline.Planned(p.Costs.Chain, p.Costs.Platform, p.Plan, 1)
+	if err != nil {
+		return nil // it would not have run
+	}
+	for _, s := range spans {
+		if s.Task >= len(p.Tasks) {
+			continue // a message between replicas
+		}
+		if t := p.Tasks[s.Task]; !t.Kind.Communication() {
+			all[taskOf{t.Device, t.Stage, t.Kind}] = s.End - s.Start
+		}
+	}
+	return all
 }
 
 // factors are by how much tasks are slower than the plan says.

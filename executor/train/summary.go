@@ -27,7 +27,7 @@ type Summary struct {
 	// All steps of a run of a cyclic plan, whose first and last step take other times: from their beginning to the end of the last one.
 	PredictedRunS      float64 `json:"predicted_s_of_run,omitempty"`
 	MeasuredRunS       float64 `json:"measured_s_of_run,omitempty"` // data, that steps waited for, included
-	Drift              *Drift  `json:"drift,omitempty"`             // on one device
+	Drift              *Drift  `json:"drift,omitempty"`
 	PredictedPeakBytes int64   `json:"predicted_peak_bytes"`
 	MeasuredPeakBytes  int64   `json:"measured_peak_bytes,omitempty"` // not of pipelines without a flush
 	ExtentBytes        int64   `json:"extent_bytes"`
@@ -40,7 +40,7 @@ type Summary struct {
 	ImagesPerS    float64      `json:"images_per_s,omitempty"` // the same, of models of images
 	TokensPerS    float64      `json:"tokens_per_s,omitempty"` // of language models
 	DataWaitShare float64      `json:"data_wait_share"`        // of the time of the steps, that they waited for data
-	// Idle is how long the device computed nothing; not of several devices, which wait for each other, too.
+	// Idle is how long the devices computed nothing.
 	Idle              *Idle  `json:"idle,omitempty"`
 	Skipped           int    `json:"skipped"`     // steps whose gradients were not finite
 	BadSamples        int64  `json:"bad_samples"` // that were passed over
