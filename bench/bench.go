@@ -53,26 +53,20 @@ type Grid struct {
 
 // Row is one plan: predicted beside measured. Times are of one training step with its update, in seconds.
 type Row struct {
-	Strategy           string  `json:"strategy"`
-	Winner             string  `json:"winner,omitempty"` // as in pipeline.Plan
-	Limit              string  `json:"limit"`
-	LimitBytes         int64   `json:"limit_bytes"`
-	DeviceBytes        int64   `json:"device_bytes,omitempty"` // of the device, where that is another one than the report's
-	PredictedPeakBytes int64   `json:"predicted_peak_bytes"`
-	MeasuredPeakBytes  int64   `json:"measured_peak_bytes"`
-	ExtentBytes        int64   `json:"extent_bytes"` // the end of the highest byte written
-	PredictedS         float64 `json:"predicted_s"`  // by the costs of ops measured in turns with this row
-	PlannedS           float64 `json:"planned_s"`    // by the costs that the plan was made with
-	AsAloneS           float64 `json:"as_alone_s"`   // as PredictedS, if ops and copies took nothing from each other
-	MeasuredS          float64 `json:"measured_s"`   // of the step in the middle
-	Error              float64 `json:"error"`        // report.TimeError of the two
-	// Interval is that of Error, 95 %, by how much the steps vary.
-	Interval   [2]float64 `json:"error_interval"`
-	StoreAllS  float64    `json:"store_all_s"` // measured in turns with this row, or before it; 0 where it has no room
-	Identical  bool       `json:"identical"`
-	Difference string     `json:"difference,omitempty"` // the first, when not identical
-	Ops        int        `json:"ops"`
-	Forwards   int        `json:"forwards"` // forward ops in a step; those beyond the layers are recomputations
+	Strategy           string `json:"strategy"`
+	Winner             string `json:"winner,omitempty"` // as in pipeline.Plan
+	Limit              string `json:"limit"`
+	LimitBytes         int64  `json:"limit_bytes"`
+	DeviceBytes        int64  `json:"device_bytes,omitempty"` // of the device, where that is another one than the report's
+	PredictedPeakBytes int64  `json:"predicted_peak_bytes"`
+	MeasuredPeakBytes  int64  `json:"measured_peak_bytes"`
+	ExtentBytes        int64  `json:"extent_bytes"` // the end of the highest byte written
+	RowTimes
+	StoreAllS  float64 `json:"store_all_s"` // measured in turns with this row, or before it; 0 where it has no room
+	Identical  bool    `json:"identical"`
+	Difference string  `json:"difference,omitempty"` // the first, when not identical
+	Ops        int     `json:"ops"`
+	Forwards   int     `json:"forwards"` // forward ops in a step; those beyond the layers are recomputations
 
 	// Receipt attributes the gap between PredictedS and MeasuredS to causes.
 	Receipt *receipt.Receipt `json:"receipt"`
@@ -81,6 +75,17 @@ type Row struct {
 	Measured executor.Measured `json:"-"` // of the step in the middle
 
 	times []float64 // of its steps
+}
+
+// RowTimes are the times of a row's step, and the error of the predicted one.
+type RowTimes struct {
+	PredictedS float64 `json:"predicted_s"` // by the costs of ops measured in turns with this row
+	PlannedS   float64 `json:"planned_s"`   // by the costs that the plan was made with
+	AsAloneS   float64 `json:"as_alone_s"`  // as PredictedS, if ops and copies took nothing from each other
+	MeasuredS  float64 `json:"measured_s"`  // of the step in the middle
+	Error      float64 `json:"error"`       // report.TimeError of the two
+	// Interval is that of Error, 95 %, by how much the steps vary.
+	Interval [2]float64 `json:"error_interval"`
 }
 
 // Skip is a strategy that does not fit in a limit.
@@ -108,8 +113,17 @@ type Report struct {
 	DeviceBytes   int64  `json:"device_bytes"` // of its memory
 	// Reference is whose bits the rows were compared with: store-all, on a larger device where the job's has no room for it, or
 	// the first row where no device has.
-	Reference          string  `json:"reference"`
-	MedianError        float64 `json:"median_error"` // of the predicted times, a share
+	Reference string `json:"reference"`
+	TimeErrors
+	Rows    []Row   `json:"rows"`
+	Skipped []Skip  `json:"skipped"`
+	Text    *Report `json:"text,omitempty"`  // of the demo, its language model
+	Moved   *Moved  `json:"moved,omitempty"` // of the demo, a model whose weights do not fit its device
+}
+
+// TimeErrors are the errors of the predicted times of all rows together, as shares.
+type TimeErrors struct {
+	MedianError        float64 `json:"median_error"`
 	MedianPlannedError float64 `json:"median_planned_error"`
 	MedianAsAloneError float64 `json:"median_as_alone_error"`
 	// MedianInterval is that of MedianError, 95 %, by how much the steps vary.
@@ -117,10 +131,6 @@ type Report struct {
 	// Drift is the time of all ops and the update by the costs measured in turns with the rows over that by the costs before planning.
 	Drift      float64 `json:"drift"`
 	WorstError float64 `json:"worst_error"`
-	Rows       []Row   `json:"rows"`
-	Skipped    []Skip  `json:"skipped"`
-	Text       *Report `json:"text,omitempty"`  // of the demo, its language model
-	Moved      *Moved  `json:"moved,omitempty"` // of the demo, a model whose weights do not fit its device
 }
 
 // Run plans and measures the grid. Errors: those of planning and running; a limit that is too small for a strategy
@@ -266,7 +276,7 @@ func (g *Grid) planOne(ctx context.Context, r *Report, limit Limit, s pipeline.S
 	planned := g.Job.SequenceOf(g.Chain, p, limit.Bytes)
 	row := Row{
 		Strategy: s.Name, Winner: p.Winner, Limit: limit.Name, LimitBytes: limit.Bytes, Plan: p, Ops: len(p.Sequence()),
-		PredictedPeakBytes: planned.PredictedPeak(), PlannedS: planned.PredictedSeconds(),
+		PredictedPeakBytes: planned.PredictedPeak(), RowTimes: RowTimes{PlannedS: planned.PredictedSeconds()},
 	}
 	for _, op := range p.Sequence() {
 		if op.Kind != schedule.Backward {

@@ -14,6 +14,7 @@ import (
 	"plimsoll/executor/train"
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/fields"
+	"plimsoll/kernels/library"
 	"plimsoll/runtime/devices"
 )
 
@@ -76,7 +77,7 @@ func (p *part) target() (executor.Target, error) { return p.open(p.device) }
 
 // open opens a device with its kernels.
 func (p *part) open(device string) (executor.Target, error) {
-	return (&train.Spec{Devices: device, Vendor: p.vendor, Open: devices.Options{Memory: p.memory}}).Target()
+	return (&train.Spec{Devices: device, Kernels: library.Options{Vendor: p.vendor}, Open: devices.Options{Memory: p.memory}}).Target()
 }
 
 // printf adds to the markdown, and shows it.

@@ -30,8 +30,14 @@ type benchFlags struct {
 	given      []sweep.Given
 }
 
-func (a *app) bench() *cobra.Command {
-	f := &benchFlags{grid: validateFlags{memory: sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}}}}
+// benchCommand is plimsoll bench.
+type benchCommand struct {
+	*app
+	benchFlags
+}
+
+func newBenchCommand(a *app) *cobra.Command {
+	c := &benchCommand{app: a, benchFlags: benchFlags{grid: validateFlags{memory: sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}}}}}
 	cmd := command("bench", "Sweep limits, strategies and bandwidths, and draw the pictures", `Compare strategies over memory limits and bandwidths of the link, and draw throughput, makespan and offloaded data.
 
 A model (-m) is measured: its steps run on the device, whose link is slowed down to each bandwidth. Chain files (-c) are
@@ -45,26 +51,26 @@ points.jsonl is not done again. Points of a chain that has changed since stay th
 	cmd.Example = `  plimsoll bench -c resnet50.json,vgg16.json --bandwidths 6GB/s,12GB/s --out out/bench
   plimsoll bench -c c.json --plan mine.json,theirs.json --bandwidths 12GB/s
   plimsoll bench -m densenet121 --batch 16 --memory 100%,90%,80% --bandwidths 250MB/s,1GB/s --strategy rotor,pofo`
-	f.grid.job.register(a, cmd)
-	f.grid.rate.register(cmd)
-	f.grid.how.register(cmd)
-	f.grid.options.register(cmd)
-	f.grid.options.registerTolerance(cmd)
-	f.grid.link.registerHalf(cmd)
-	f.grid.cache.register(cmd)
+	c.grid.job.register(a, cmd)
+	c.grid.rate.register(cmd)
+	c.grid.how.register(cmd)
+	c.grid.options.register(cmd)
+	c.grid.options.registerTolerance(cmd)
+	c.grid.link.registerHalf(cmd)
+	c.grid.cache.register(cmd)
 	s := cmd.Flags()
-	s.StringSliceVarP(&f.chains, "chain", "c", nil, "chain files to simulate, separated by commas")
-	s.StringSliceVarP(&f.plans, "plan", "p", nil, "plan files to compare with the strategies, separated by commas: each runs as it is, on the chain that it names")
-	s.Var(&f.bandwidths, "bandwidths", "bandwidths of the link, separated by commas (default: that of the chain or of --bandwidth)")
-	s.IntVar(&f.points, "points", 11, "limits of a simulated chain")
-	s.Var(&f.grid.memory, "memory", "limits of a measured model, separated by commas")
-	s.StringVar(&f.grid.strategies, "strategy", "all", "strategies, separated by commas; all is every one")
-	s.IntVar(&f.grid.steps, "steps", 3, "training steps of each measured point")
-	f.grid.out.register(cmd, "out/bench", "folder for the results")
-	cmd.AddCommand(a.benchPipelines())
+	s.StringSliceVarP(&c.chains, "chain", "c", nil, "chain files to simulate, separated by commas")
+	s.StringSliceVarP(&c.plans, "plan", "p", nil, "plan files to compare with the strategies, separated by commas: each runs as it is, on the chain that it names")
+	s.Var(&c.bandwidths, "bandwidths", "bandwidths of the link, separated by commas (default: that of the chain or of --bandwidth)")
+	s.IntVar(&c.points, "points", 11, "limits of a simulated chain")
+	s.Var(&c.grid.memory, "memory", "limits of a measured model, separated by commas")
+	s.StringVar(&c.grid.strategies, "strategy", "all", "strategies, separated by commas; all is every one")
+	s.IntVar(&c.grid.steps, "steps", 3, "training steps of each measured point")
+	c.grid.out.register(cmd, "out/bench", "folder for the results")
+	cmd.AddCommand(newBenchPipelinesCommand(a))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		f.grid.job.until = cmd.Context()
-		return a.runBench(cmd.Context(), f)
+		c.grid.job.until = cmd.Context()
+		return c.run(cmd.Context())
 	}
 	return cmd
 }
@@ -149,22 +155,22 @@ func (f *benchFlags) readChains() (chains []*chain.Chain, err error) {
 	return chains, nil
 }
 
-func (a *app) runBench(ctx context.Context, f *benchFlags) (err error) {
-	if err := f.check(); err != nil {
+func (c *benchCommand) run(ctx context.Context) (err error) {
+	if err := c.check(); err != nil {
 		return err
 	}
-	if f.given, err = readGiven(f.plans, false); err != nil {
+	if c.given, err = readGiven(c.plans, false); err != nil {
 		return err
 	}
-	chains, err := f.readChains()
+	chains, err := c.readChains()
 	if err != nil {
 		return err
 	}
-	strategies, err := namedStrategies(f.grid.strategies)
+	strategies, err := namedStrategies(c.grid.strategies)
 	if err != nil {
 		return err
 	}
-	out, err := f.grid.out.open(ctx, a, "")
+	out, err := c.grid.out.open(ctx, c.app, "")
 	if err != nil {
 		return err
 	}
@@ -175,44 +181,44 @@ func (a *app) runBench(ctx context.Context, f *benchFlags) (err error) {
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	var found []sweep.Claim
-	for _, c := range chains {
-		claims, err := a.simulate(ctx, f, c, strategies, store)
+	for _, swept := range chains {
+		claims, err := c.simulate(ctx, swept, strategies, store)
 		if err != nil {
 			return err
 		}
 		found = append(found, claims...)
 	}
-	if f.grid.job.model != "" {
-		if err := a.measure(ctx, f, store); err != nil {
+	if c.grid.job.model != "" {
+		if err := c.measure(ctx, store); err != nil {
 			return err
 		}
 	}
 	points := store.Current()
 	found = append(found, sweep.Claims(points)...)
-	figures, err := sweep.WriteFolder(out.Dir, points, found, a.facts()...)
+	figures, err := sweep.WriteFolder(out.Dir, points, found, c.facts()...)
 	if err != nil {
 		return err
 	}
-	return a.printBench(f.grid.out.path, points, found, figures)
+	return c.printPoints(points, found, figures)
 }
 
 // simulate sweeps a chain.
-func (a *app) simulate(ctx context.Context, f *benchFlags, c *chain.Chain, strategies []pipeline.Strategy, store *sweep.Store) ([]sweep.Claim, error) {
-	given, err := f.givenFor(c)
+func (c *benchCommand) simulate(ctx context.Context, swept *chain.Chain, strategies []pipeline.Strategy, store *sweep.Store) ([]sweep.Claim, error) {
+	given, err := c.givenFor(swept)
 	if err != nil {
 		return nil, err
 	}
 	if strategies == nil {
 		strategies = planner.Sequences()
 	}
-	s := &sweep.Simulation{Chain: c, Links: f.links(executor.LinkOf(c)), Strategies: strategies, Given: given, Options: f.grid.options.Options}
-	for i := range f.points {
-		s.Alphas = append(s.Alphas, float64(i)/float64(f.points-1))
+	s := &sweep.Simulation{Chain: swept, Links: c.links(executor.LinkOf(swept)), Strategies: strategies, Given: given, Options: c.grid.options.Options}
+	for i := range c.points {
+		s.Alphas = append(s.Alphas, float64(i)/float64(c.points-1))
 	}
-	if err := s.Run(ctx, store, a.progress(c.Name)); err != nil {
+	if err := s.Run(ctx, store, c.progress(swept.Name)); err != nil {
 		return nil, err
 	}
-	p, err := sweep.ComparePeriodic(ctx, c)
+	p, err := sweep.ComparePeriodic(ctx, swept)
 	if p == nil || err != nil {
 		return nil, err
 	}
@@ -232,14 +238,14 @@ func (f *benchFlags) links(own schedule.Link) (all []schedule.Link) {
 }
 
 // measure sweeps a model on the device, a bandwidth after the other.
-func (a *app) measure(ctx context.Context, f *benchFlags, store *sweep.Store) error {
-	list := f.bandwidths
+func (c *benchCommand) measure(ctx context.Context, store *sweep.Store) error {
+	list := c.bandwidths
 	if len(list) == 0 {
-		list = bandwidths{f.grid.job.bandwidth}
+		list = bandwidths{c.grid.job.bandwidth}
 	}
 	for _, b := range list {
-		f.grid.job.bandwidth = b
-		if err := a.measureAt(ctx, f, store); err != nil {
+		c.grid.job.bandwidth = b
+		if err := c.measureAt(ctx, store); err != nil {
 			return err
 		}
 	}
@@ -247,24 +253,24 @@ func (a *app) measure(ctx context.Context, f *benchFlags, store *sweep.Store) er
 }
 
 // measureAt measures the grid of one bandwidth, unless the store has all of it.
-func (a *app) measureAt(ctx context.Context, f *benchFlags, store *sweep.Store) error {
-	g, err := a.grid(&f.grid)
+func (c *benchCommand) measureAt(ctx context.Context, store *sweep.Store) error {
+	g, err := c.grid.openGrid(c.app)
 	if err != nil {
 		return err
 	}
-	digest, err := sweep.Digest(g.Job.Config, g.Job.Data, g.Job.Seed, g.Job.Device.Model, f.grid.job.bandwidth, f.grid.job.optimizer, f.grid.steps, f.sequences())
+	digest, err := sweep.Digest(g.Job.Config, g.Job.Data, g.Job.Seed, g.Job.Device.Model, c.grid.job.bandwidth, c.grid.job.optimizer, c.grid.steps, c.sequences())
 	if err != nil {
 		return err
 	}
-	link, err := a.fill(ctx, f, g)
+	link, err := c.fill(ctx, g)
 	if err != nil {
 		return err
 	}
 	if complete(g, store, g.Job.Model, digest, link) {
-		a.note("%s with %s was measured before", g.Job.Model, units.Rate(link.Bandwidth, "B"))
+		c.note("%s with %s was measured before", g.Job.Model, units.Rate(link.Bandwidth, "B"))
 		return nil
 	}
-	g.Progress = a.progress(g.Job.Model + " " + units.Rate(link.Bandwidth, "B"))
+	g.Progress = c.progress(g.Job.Model + " " + units.Rate(link.Bandwidth, "B"))
 	r, err := g.Run(ctx)
 	if err != nil {
 		return err
@@ -282,23 +288,23 @@ func (a *app) measureAt(ctx context.Context, f *benchFlags, store *sweep.Store) 
 }
 
 // fill measures the grid's chain and finds its strategies; it returns the link that points are named after.
-func (a *app) fill(ctx context.Context, f *benchFlags, g *bench.Grid) (link schedule.Link, err error) {
-	measure, err := f.grid.how.measure(a.progress("profile"))
+func (c *benchCommand) fill(ctx context.Context, g *bench.Grid) (link schedule.Link, err error) {
+	measure, err := c.grid.how.measure(c.progress("profile"))
 	if err != nil {
 		return link, err
 	}
-	if g.Chain, err = a.chain(ctx, g.Job, f.grid.cache, f.grid.link, measure); err != nil {
+	if g.Chain, err = c.grid.cache.chain(ctx, c.app, g.Job, &c.grid.link, measure); err != nil {
 		return link, err
 	}
 	// What was measured of the link differs from time to time: points are named after what was asked for.
 	link = executor.LinkOf(g.Chain)
-	if f.grid.job.bandwidth > 0 {
-		link.Bandwidth = float64(f.grid.job.bandwidth)
+	if c.grid.job.bandwidth > 0 {
+		link.Bandwidth = float64(c.grid.job.bandwidth)
 	}
 	if g.Strategies == nil {
 		g.Strategies = planner.For(link)
 	}
-	given, err := f.givenFor(g.Chain)
+	given, err := c.givenFor(g.Chain)
 	for _, p := range given {
 		g.Strategies = append(g.Strategies, pipeline.Given(p.Name, p.Plan))
 	}
@@ -324,13 +330,13 @@ type benchFigures struct {
 	Figures []string      `json:"figures"`
 }
 
-func (a *app) printBench(out string, points []sweep.Point, found []sweep.Claim, figures []sweep.Figure) error {
+func (c *benchCommand) printPoints(points []sweep.Point, found []sweep.Claim, figures []sweep.Figure) error {
 	b := benchFigures{Points: points, Claims: found}
 	for _, f := range figures {
 		b.Figures = append(b.Figures, f.Name)
 	}
-	return a.print(b, func(w io.Writer) {
+	return c.print(b, func(w io.Writer) {
 		_ = sweep.ClaimTable(found).Text(w) // as all that is printed, it is not worth failing for
-		fmt.Fprintf(w, "\n%d points and %d figures: %s\n", len(points), len(figures), filepath.Join(out, "index.html"))
+		fmt.Fprintf(w, "\n%d points and %d figures: %s\n", len(points), len(figures), filepath.Join(c.grid.out.path, "index.html"))
 	})
 }

@@ -33,25 +33,31 @@ type benchPipelineFlags struct {
 	microbatches int
 }
 
-func (a *app) benchPipelines() *cobra.Command {
-	f := &benchPipelineFlags{}
+// benchPipelinesCommand is plimsoll bench pipelines.
+type benchPipelinesCommand struct {
+	*app
+	benchPipelineFlags
+}
+
+func newBenchPipelinesCommand(a *app) *cobra.Command {
+	c := &benchPipelinesCommand{app: a}
 	cmd := command("pipelines", "Compare strategies for several devices (simulated)", `Plan chains for numbers of devices, memories and bandwidths with several strategies, and compare the throughput. Plans are checked
 and simulated; nothing runs. The folder of --out gets points.csv and tables.md.`, nil)
 	cmd.Example = `  plimsoll bench pipelines -c resnet50.json --devices 2,4,8 --memory 4GiB,8GiB --bandwidths 12GB/s --strategy contiguous,madpipe,loadline`
 	s := cmd.Flags()
-	s.StringSliceVarP(&f.chains, "chain", "c", nil, "chain files, separated by commas")
-	s.IntSliceVar(&f.devices, "devices", []int{2, 4, 8}, "numbers of devices")
-	s.Var(&f.memory, "memory", "memories of a device, separated by commas, as in 4GiB,8GiB")
-	s.Var(&f.bandwidths, "bandwidths", "bandwidths between devices, separated by commas, as in 12GB/s,24GB/s")
-	s.StringSliceVar(&f.strategies, "strategy", []string{"pipedream", "contiguous", "madpipe", "loadline"}, "strategies, separated by commas")
-	s.StringSliceVarP(&f.plans, "plan", "p", nil, "pipeline plan files to compare with the strategies, separated by commas: each counts as it is, where it keeps the rules")
-	s.Var(&f.host, "host-bandwidth", "bandwidth between each device and its host: loadline and joint are planned with it too, as loadline+host")
-	s.IntVar(&f.node, "node", 0, "devices of a node, within which links have --node-bandwidth and between which --bandwidths (default: all devices are alike)")
-	s.Var(&f.within, "node-bandwidth", "bandwidth between two devices of a node, as in 100GB/s")
-	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of schedules with a flush (default: the strategy's)")
-	s.Var(&oneOf{&f.accounting, []string{string(pipeline.Inputs), string(pipeline.Saved)}}, "accounting", "what a minibatch holds in a stage: inputs (thesis) or saved (default: inputs)")
-	f.out.register(cmd, "out/pipelines", "folder for the results")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runBenchPipelines(cmd.Context(), f) }
+	s.StringSliceVarP(&c.chains, "chain", "c", nil, "chain files, separated by commas")
+	s.IntSliceVar(&c.devices, "devices", []int{2, 4, 8}, "numbers of devices")
+	s.Var(&c.memory, "memory", "memories of a device, separated by commas, as in 4GiB,8GiB")
+	s.Var(&c.bandwidths, "bandwidths", "bandwidths between devices, separated by commas, as in 12GB/s,24GB/s")
+	s.StringSliceVar(&c.strategies, "strategy", []string{"pipedream", "contiguous", "madpipe", "loadline"}, "strategies, separated by commas")
+	s.StringSliceVarP(&c.plans, "plan", "p", nil, "pipeline plan files to compare with the strategies, separated by commas: each counts as it is, where it keeps the rules")
+	s.Var(&c.host, "host-bandwidth", "bandwidth between each device and its host: loadline and joint are planned with it too, as loadline+host")
+	s.IntVar(&c.node, "node", 0, "devices of a node, within which links have --node-bandwidth and between which --bandwidths (default: all devices are alike)")
+	s.Var(&c.within, "node-bandwidth", "bandwidth between two devices of a node, as in 100GB/s")
+	s.IntVar(&c.microbatches, "microbatches", 0, "microbatches of schedules with a flush (default: the strategy's)")
+	s.Var(&oneOf{&c.accounting, []string{string(pipeline.Inputs), string(pipeline.Saved)}}, "accounting", "what a minibatch holds in a stage: inputs (thesis) or saved (default: inputs)")
+	c.out.register(cmd, "out/pipelines", "folder for the results")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) }
 	return cmd
 }
 
@@ -154,24 +160,24 @@ type pipelineBenchFigures struct {
 	Points []sweep.PipelinePoint `json:"points"`
 }
 
-func (a *app) runBenchPipelines(ctx context.Context, f *benchPipelineFlags) (err error) {
-	g, err := f.grid()
+func (c *benchPipelinesCommand) run(ctx context.Context) (err error) {
+	g, err := c.grid()
 	if err != nil {
 		return err
 	}
-	out, err := f.out.open(ctx, a, "")
+	out, err := c.out.open(ctx, c.app, "")
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstOf(err, out.Close()) }()
-	g.Progress = a.progress("planning")
+	g.Progress = c.progress("planning")
 	points, stopped := g.Run(ctx)
 	text := sweep.PipelineTables(points, g.Duels(points))
 	if err := sweep.WritePipelines(out.Dir, points, text); err != nil {
 		return err
 	}
 	if stopped != nil {
-		return fmt.Errorf("stopped after %d points, which are in %s: %w", len(points), f.out.path, stopped)
+		return fmt.Errorf("stopped after %d points, which are in %s: %w", len(points), c.out.path, stopped)
 	}
-	return a.print(pipelineBenchFigures{points}, func(w io.Writer) { _, _ = io.WriteString(w, text) }) // as all that is printed, it is not worth failing for
+	return c.print(pipelineBenchFigures{points}, func(w io.Writer) { _, _ = io.WriteString(w, text) }) // as all that is printed, it is not worth failing for
 }

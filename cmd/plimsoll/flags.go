@@ -17,6 +17,7 @@ import (
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
+	"plimsoll/kernels/library"
 	"plimsoll/models"
 	"plimsoll/models/data"
 	"plimsoll/planner"
@@ -26,41 +27,48 @@ import (
 	"plimsoll/runtime/devices"
 )
 
-// jobFlags are the flags that say what is trained and where.
+// jobFlags are the flags that say what is trained and where, with what commands add to them.
 type jobFlags struct {
-	set          *pflag.FlagSet // that they are in
-	model        string
-	config       models.Config
-	length       int  // of samples of text
-	largest      bool // --batch max
-	data         string
-	seed         uint64
-	devices      string
-	described    string // --device
-	deviceMemory units.Size
-	hostMemory   units.Size // --host-memory: the device gives it, where it would give less by itself
-	dtype        string
-	threads      int
-	bandwidth    units.Bandwidth
-	chaos        uint64
-	reference    bool
-	vendor       string
-	vendorPath   string
-	noGraph      bool
+	set *pflag.FlagSet // that they are in
+	modelFlags
+	targetFlags
 	optimizerFlags
-	forward       bool // nothing is trained: an optimizer without state takes no memory
-	tokenizer     string
-	skipBad       bool
-	microbatches  int               // of a pipeline's step; 0: the job is for one device
-	processes     int               // that have such devices; 0: this one alone
-	local         int               // number of this one among those of its machine
-	parts         int               // of a step on one device; 0: it has one batch
-	peerBandwidth units.Bandwidth   // of its links
-	onSkip        func(error)       // is told of every bad sample that is passed over
-	note          func(text string) // is told of kernels that are not used
-	until         context.Context   // whose end gives up what runs on the devices; nil: it is finished
-	told          bool              // the model's file has been described
-	start         string            // weights that the model begins with; "": those of the seed
+	forward      bool        // nothing is trained: an optimizer without state takes no memory
+	microbatches int         // of a pipeline's step; 0: the job is for one device
+	parts        int         // of a step on one device; 0: it has one batch
+	onSkip       func(error) // is told of every bad sample that is passed over
+	note         func(text string)
+}
+
+// modelFlags say what is trained: a model, on data.
+type modelFlags struct {
+	model     string
+	config    models.Config
+	length    int  // of samples of text
+	largest   bool // --batch max
+	dtype     string
+	data      string
+	tokenizer string
+	skipBad   bool
+	seed      uint64
+	told      bool   // the model's file has been described
+	start     string // weights that the model begins with; "": those of the seed
+}
+
+// targetFlags say on which devices, with which kernels.
+type targetFlags struct {
+	devices       string
+	described     string // --device
+	deviceMemory  units.Size
+	hostMemory    units.Size // --host-memory: the device gives it, where it would give less by itself
+	bandwidth     units.Bandwidth
+	peerBandwidth units.Bandwidth // of its links
+	processes     int             // that have such devices; 0: this one alone
+	local         int             // number of this one among those of its machine
+	until         context.Context // whose end gives up what runs on the devices; nil: it is finished
+	chaos         uint64
+	noGraph       bool
+	kernels       library.Options
 }
 
 func (f *jobFlags) register(a *app, cmd *cobra.Command) {
@@ -69,18 +77,19 @@ func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	s.Var(&batchFlag{images: &f.config.Batch, max: &f.largest}, "batch", "samples of a step, or max (train): as many as fit")
 	s.StringVar(&f.devices, "devices", "cpu", "device: cpu")
 	s.Var(&f.bandwidth, "bandwidth", "slow the cpu's link to host memory to this, as in 1GB/s (default: off)")
-	debug.IntVar(&f.threads, "threads", 0, "")
+	debug.IntVar(&f.kernels.Threads, "threads", 0, "")
 	debug.Var(&f.deviceMemory, "device-memory", "")
-	debug.Var(newOneOf(&f.vendor, "prefer", "refuse", "require"), "vendor", "")
-	debug.StringVar(&f.vendorPath, "vendor-path", "", "")
+	debug.Var(newOneOf(&f.kernels.Vendor, "prefer", "refuse", "require"), "vendor", "")
+	debug.StringVar(&f.kernels.VendorPath, "vendor-path", "", "")
 	debug.BoolVar(&f.noGraph, "no-graph", false, "")
-	debug.BoolVar(&f.reference, "reference", false, "")
+	debug.BoolVar(&f.kernels.Reference, "reference", false, "")
 	debug.Uint64Var(&f.chaos, "chaos", 0, "")
 }
 
 // registerModel registers the flags that say what is trained, wherever that is.
 func (f *jobFlags) registerModel(a *app, cmd *cobra.Command) {
 	f.note = func(text string) { a.note("%s", text) }
+	f.kernels.Note = f.note
 	s, o := cmd.Flags(), optionsOf(cmd)
 	f.set, f.config.Batch = s, 32
 	s.StringVarP(&f.model, "model", "m", "", "model of the zoo (plimsoll models lists them), or a file that PyTorch exported, NAME.pt2 or NAME.onnx")
@@ -215,8 +224,7 @@ func (f *jobFlags) spec() (s train.Spec, err error) {
 		return s, err
 	}
 	return train.Spec{
-		Model: f.model, Config: f.config, Data: f.data, Tokenizer: f.tokenizer, Seed: f.seed, Devices: f.devices, Described: described, Threads: f.threads, Update: update,
-		Reference: f.reference, NoGraph: f.noGraph, Vendor: f.vendor, VendorPath: f.vendorPath, Note: f.note,
+		Model: f.model, Config: f.config, Data: f.data, Tokenizer: f.tokenizer, Seed: f.seed, Devices: f.devices, Described: described, Update: update, NoGraph: f.noGraph, Kernels: f.kernels,
 		Microbatches: f.microbatches, Parts: f.parts, Processes: f.processes,
 		Open: devices.Options{
 			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos, Until: f.until, Local: f.local,

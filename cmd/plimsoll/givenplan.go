@@ -219,7 +219,7 @@ func (f *platformFlags) platform(devices int, host units.Bandwidth, duplex bool,
 
 // examine refuses a plan that is given and breaks a rule on a chain and a platform, as check does: it says every violation. Measured
 // means that the chain is not from a file; anyMemory, that the platform's memory does not count.
-func (a *app) examine(f *givenFlags, c *chain.Chain, p *pipeline.Platform, measured, anyMemory bool) error {
+func (f *givenFlags) examine(a *app, c *chain.Chain, p *pipeline.Platform, measured, anyMemory bool) error {
 	if f.plan == nil {
 		return nil
 	}

@@ -19,13 +19,13 @@ import (
 	"plimsoll/planner/residency"
 )
 
-// modelFlags are the flags of plan that describe a model.
-var modelFlags = []string{"device", "image", "length", "classes", "tokenizer", "data", "dtype", "seed", "optimizer", "weight-decay"}
+// ofModel are flags that describe a model alone.
+var ofModel = []string{"device", "image", "length", "classes", "tokenizer", "data", "dtype", "seed", "optimizer", "weight-decay"}
 
 // checkModel refuses flags that do not go with a model, or describe one that is not given.
 func (f *planFlags) checkModel(cmd *cobra.Command) error {
 	if f.job.model == "" {
-		return refuse(cmd, "describes a model, and there is none: give it, as in -m gpt2-xl --device h100", modelFlags...)
+		return refuse(cmd, "describes a model, and there is none: give it, as in -m gpt2-xl --device h100", ofModel...)
 	}
 	stages := slices.DeleteFunc(slices.Clone(ofStages), func(name string) bool { return name == "batch" || name == "microbatches" && cyclic(f.strategy) })
 	return firstOf(
@@ -83,26 +83,26 @@ func (f *modelFigures) write(out io.Writer) {
 	_ = w.Flush() // of a buffer
 }
 
-// runPlanModel plans a model on a device that is only described, with the memory that train counts.
-func (a *app) runPlanModel(ctx context.Context, f *planFlags) error {
-	f.job.config.Batch, f.pipe.batch = cmp.Or(f.pipe.batch, f.job.config.Batch), 0
-	s, err := f.choose()
-	if err := firstOf(err, noShare("--host-memory", f.link.host), f.files().writable("")); err != nil {
+// runModel plans a model on a device that is only described, with the memory that train counts.
+func (c *planCommand) runModel(ctx context.Context) error {
+	c.job.config.Batch, c.pipe.batch = cmp.Or(c.pipe.batch, c.job.config.Batch), 0
+	s, err := c.choose()
+	if err := firstOf(err, noShare("--host-memory", c.link.host), c.files().writable("")); err != nil {
 		return err
 	}
-	job, p, err := f.planJob(ctx, s)
+	job, p, err := c.planJob(ctx, s)
 	small, ok := errors.AsType[*executor.TooSmallError](err)
 	if ok && s.report != nil && !job.Work.Model.Wiring().Joins() {
-		a.note("auto: activations alone need %s: weights, gradients and optimizer state move too (--strategy %s)", units.Bytes(small.Smallest), residency.Search)
-		f.strategy = residency.Search
-		if s, err = f.choose(); err == nil {
-			job, p, err = f.planJob(ctx, s)
+		c.note("auto: activations alone need %s: weights, gradients and optimizer state move too (--strategy %s)", units.Bytes(small.Smallest), residency.Search)
+		c.strategy = residency.Search
+		if s, err = c.choose(); err == nil {
+			job, p, err = c.planJob(ctx, s)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return a.printModelPlan(f, s, job, p)
+	return c.printModelPlan(s, job, p)
 }
 
 // planJob opens the job and plans it with a strategy. The job comes with a *executor.TooSmallError, too.
@@ -157,13 +157,13 @@ func (f *planFlags) estimate(ctx context.Context, job *train.Job) (c *chain.Chai
 }
 
 // printModelPlan checks a plan, writes its files and prints its figures.
-func (a *app) printModelPlan(f *planFlags, s *choice, job *train.Job, p *train.JobPlan) error {
+func (c *planCommand) printModelPlan(s *choice, job *train.Job, p *train.JobPlan) error {
 	out := &anyPlan{p.Costs.Chain, p.Plan, p.Costs.Platform}
 	report, err := pipeline.Check(out.chain, out.platform, out.plan)
 	if err != nil {
 		return fmt.Errorf("BUG: %s made a plan that breaks a rule: %w", s.Name, err)
 	}
-	if err := out.write(f.files()); err != nil {
+	if err := out.write(c.files()); err != nil {
 		return err
 	}
 	figures, err := out.figures(report)
@@ -171,8 +171,8 @@ func (a *app) printModelPlan(f *planFlags, s *choice, job *train.Job, p *train.J
 		return err
 	}
 	figures.Valid, figures.Auto, figures.modelFigures = true, s.figures(), modelFiguresOf(job, p)
-	return a.print(figures, func(w io.Writer) {
-		if f.text {
+	return c.print(figures, func(w io.Writer) {
+		if c.text {
 			fmt.Fprintln(w, figures.text())
 			return
 		}

@@ -18,8 +18,14 @@ type reportFlags struct {
 	out, svg string
 }
 
-func (a *app) report() *cobra.Command {
-	f := &reportFlags{}
+// reportCommand is plimsoll report.
+type reportCommand struct {
+	*app
+	reportFlags
+}
+
+func newReportCommand(a *app) *cobra.Command {
+	c := &reportCommand{app: a}
 	cmd := &cobra.Command{
 		Use:   "report FOLDER...",
 		Short: "Draw the page of a run again, or compare several in one",
@@ -36,16 +42,16 @@ Differences are to the first one. Curves of the same title lie over each other, 
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error { return a.runReport(f, args) },
+		RunE: func(_ *cobra.Command, args []string) error { return c.run(args) },
 	}
 	s := cmd.Flags()
-	s.StringVarP(&f.out, "out", "o", "", "write the page here")
-	s.StringVar(&f.svg, "svg", "", "draw the memory over a step here: of the plan, as it ran, and of the step without a plan")
+	s.StringVarP(&c.out, "out", "o", "", "write the page here")
+	s.StringVar(&c.svg, "svg", "", "draw the memory over a step here: of the plan, as it ran, and of the step without a plan")
 	return cmd
 }
 
-func (a *app) runReport(f *reportFlags, paths []string) error {
-	if err := allWritable("", output{"--out", f.out}, output{"--svg", f.svg}); err != nil {
+func (c *reportCommand) run(paths []string) error {
+	if err := allWritable("", output{"--out", c.out}, output{"--svg", c.svg}); err != nil {
 		return err
 	}
 	names, pages, err := readPages(paths)
@@ -56,14 +62,14 @@ func (a *app) runReport(f *reportFlags, paths []string) error {
 	if len(pages) > 1 {
 		page = report.Compare(names, pages)
 	}
-	if err := f.write(page); err != nil {
+	if err := c.write(page); err != nil {
 		return err
 	}
 	object := reportList{}
 	for i, p := range pages {
 		object.Reports = append(object.Reports, reportFigures{names[i], p.Title, p.Environment, p.Figures})
 	}
-	return a.print(object, func(w io.Writer) {
+	return c.print(object, func(w io.Writer) {
 		for i, p := range pages {
 			fmt.Fprintf(w, "%s: %s\n", names[i], p.Title)
 			for _, f := range p.Environment {

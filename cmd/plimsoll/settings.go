@@ -263,7 +263,7 @@ func linkSettings(a *app, cmd *cobra.Command) {
 			}
 		})
 		cmd.Flags().Lookup(s.flag).Hidden = len(s.shown()) == 0
-		cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return a.checkSettings(cmd) }
+		cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return checkSettings(a, cmd) }
 	}
 	for _, c := range cmd.Commands() {
 		linkSettings(a, c)
@@ -272,7 +272,7 @@ func linkSettings(a *app, cmd *cobra.Command) {
 
 // checkSettings refuses settings that contradict each other, or are those of nothing that the command line asks for, and notes the new
 // spelling of old flags.
-func (a *app) checkSettings(cmd *cobra.Command) error {
+func checkSettings(a *app, cmd *cobra.Command) error {
 	var old, now []string
 	for _, s := range allSettings(cmd.Flags()) {
 		for i := range s.table {

@@ -38,20 +38,14 @@ type trainFlags struct {
 	table    string // file for the tables of commands
 	pipe     trainPipeFlags
 	world    worldFlags
+}
 
+// trainCommand is plimsoll train: its flags, and what is known before a run is opened.
+type trainCommand struct {
+	*app
+	trainFlags
 	processes   *train.World // nil: this one alone
 	memoryGiven bool         // --memory is not the default
-}
-
-// cacheFlags say where the measured chain is from.
-type cacheFlags struct {
-	file string
-	none bool
-}
-
-func (f *cacheFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.file, "profile", "", "chain file of this model (default: measured once, and kept)")
-	optionsOf(cmd).BoolVar(&f.none, "profile.no-cache", false, "")
 }
 
 func (f *trainFlags) register(a *app, cmd *cobra.Command) {
@@ -147,53 +141,53 @@ func (f *trainFlags) checkDivided() error {
 }
 
 // prepare decides whether the run is a pipeline, and checks what that means for the flags.
-func (f *trainFlags) prepare(cmd *cobra.Command) error {
-	n, err := f.job.count()
+func (c *trainCommand) prepare(cmd *cobra.Command) error {
+	n, err := c.job.count()
 	if err != nil {
 		return err
 	}
-	if f.processes != nil {
-		n = f.processes.Devices()
+	if c.processes != nil {
+		n = c.processes.Devices()
 	}
-	f.memoryGiven = cmd.Flags().Changed("memory")
-	if err := f.pipe.given.read(cmd); err != nil {
+	c.memoryGiven = cmd.Flags().Changed("memory")
+	if err := c.pipe.given.read(cmd); err != nil {
 		return err
 	}
 	strategy := ""
 	if cmd.Flags().Changed("strategy") {
-		strategy = f.strategy
+		strategy = c.strategy
 	}
-	if f.offload != offloadsNothing {
-		if strategy, err = f.offloadState(cmd, n); err != nil {
+	if c.offload != offloadsNothing {
+		if strategy, err = c.offloadState(cmd, n); err != nil {
 			return err
 		}
-		f.strategy = strategy
+		c.strategy = strategy
 	}
 	if cmd.Flags().Changed("accumulate") {
-		if err := f.add(cmd, n, strategy); err != nil {
+		if err := c.add(cmd, n, strategy); err != nil {
 			return err
 		}
 	}
-	if n == 1 && f.pipe.microbatches == 0 && f.pipe.given.plan == nil && !onlyPipeline(strategy) {
+	if n == 1 && c.pipe.microbatches == 0 && c.pipe.given.plan == nil && !onlyPipeline(strategy) {
 		return refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, pipelineOnly...)
 	}
-	if f.pipe.devices = n; f.pipe.allreduce == "nccl" {
-		f.pipe.Sums = f.processes
+	if c.pipe.devices = n; c.pipe.allreduce == "nccl" {
+		c.pipe.Sums = c.processes
 	}
 	if err := refuseChoices(cmd); err != nil {
 		return err
 	}
-	if err := f.pipe.check(strategy); err != nil {
+	if err := c.pipe.check(strategy); err != nil {
 		return err
 	}
-	first := f.pipe.strategies[0]
-	if plan := f.pipe.given.plan; plan != nil && plan.IsCycle() {
-		plan.UpdatesLast = plan.UpdatesLast || f.updatesLast()
+	first := c.pipe.strategies[0]
+	if plan := c.pipe.given.plan; plan != nil && plan.IsCycle() {
+		plan.UpdatesLast = plan.UpdatesLast || c.updatesLast()
 	}
-	if err := train.CheckGuard(first.Name, first.Divides(), f.clip, f.onNaN == "skip"); err != nil {
+	if err := train.CheckGuard(first.Name, first.Divides(), c.clip, c.onNaN == "skip"); err != nil {
 		return err
 	}
-	f.pipe.correct(cmd, cmp.Or(f.rate.every, f.steps))
+	c.pipe.correct(cmd, cmp.Or(c.rate.every, c.steps))
 	return nil
 }
 

@@ -81,6 +81,9 @@ func (p *JobPlan) Holds() ([][]pipe.Hold, error) {
 	return pipe.Holds(p.Work, p.Costs, p.Plan, p.options())
 }
 
+// timedSteps is of how many steps with a flush it is kept when their tasks ran, the latest.
+const timedSteps = 15
+
 // timedPeriods returns how many periods are timed of a plan without a flush: those that fill and drain the pipeline and some
 // between; 0, all, of a step; of a cyclic plan as many steps as of one with a flush, and the one behind them.
 func (p *JobPlan) timedPeriods() int {

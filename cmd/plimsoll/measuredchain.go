@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"plimsoll/executor/train"
+	"plimsoll/planner/chain"
+)
+
+// cacheFlags say where the measured chain is from.
+type cacheFlags struct {
+	file string
+	none bool
+}
+
+func (f *cacheFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.file, "profile", "", "chain file of this model (default: measured once, and kept)")
+	optionsOf(cmd).BoolVar(&f.none, "profile.no-cache", false, "")
+}
+
+// chain returns the measured chain of a job, with the link that plans may use.
+func (f *cacheFlags) chain(ctx context.Context, a *app, job *train.Job, link *linkFlags, m train.Measure) (*chain.Chain, error) {
+	c, err := f.measured(ctx, a, job, m)
+	if err != nil {
+		return nil, err
+	}
+	return link.chain(c)
+}
+
+// measured returns the chain of a job: that of the file, or one that is kept, or else it is measured.
+func (f *cacheFlags) measured(ctx context.Context, a *app, job *train.Job, m train.Measure) (*chain.Chain, error) {
+	if f.file != "" {
+		c, err := job.ReadChain(f.file)
+		if errors.Is(err, train.ErrOtherModel) && job.Images() > job.Config.Batch {
+			err = fmt.Errorf("%w; --batch %d is divided into %d parts: the chain is that of %s", err, job.Images(), job.Images()/job.Config.Batch, job.Samples(job.Config.Batch))
+		}
+		return c, usage(err)
+	}
+	folder, err := profilesFolder()
+	if f.none || err != nil { // a user without a home has no cache
+		a.note("measuring %s", job.Model)
+		return job.Profile(ctx, m)
+	}
+	c, hit, err := train.ChainCache{Folder: folder}.Measure(ctx, job, m)
+	if hit {
+		a.note("measured before: %s (--option profile.no-cache measures again)", job.Model)
+	}
+	if errors.Is(err, train.ErrNotKept) {
+		a.note("%v", err)
+		err = nil
+	}
+	return c, err
+}
+
+// profilesFolder is where measured chains are kept.
+func profilesFolder() (string, error) {
+	cache, err := os.UserCacheDir()
+	return filepath.Join(cache, "plimsoll", "profiles"), err
+}
