@@ -89,32 +89,6 @@ func (f *benchFlags) check() error {
 	return f.grid.link.check()
 }
 
-// readGiven reads plans to compare with strategies, for one device or for several. Rows are named after their files.
-func readGiven(paths []string, several bool) (all []sweep.Given, err error) {
-	for _, path := range paths {
-		p, err := pipeline.Read(path)
-		switch {
-		case err != nil:
-		case several && p.IsSequence():
-			err = fmt.Errorf("%s: a plan for one device: give it to plimsoll bench", path)
-		case !several && !p.IsSequence():
-			err = fmt.Errorf("%s: a pipeline plan, not a plan for one device: give it to plimsoll bench pipelines", path)
-		}
-		if err != nil {
-			return nil, usage(fmt.Errorf("--plan: %w", err))
-		}
-		name := filepath.Base(path)
-		if slices.ContainsFunc(planner.Strategies(), func(s pipeline.Strategy) bool { return s.Name == name }) {
-			return nil, usage(fmt.Errorf("--plan %s: rows are named after the files, and %s is a strategy: rename the file", path, name))
-		}
-		if slices.ContainsFunc(all, func(g sweep.Given) bool { return g.Name == name }) {
-			return nil, usage(fmt.Errorf("--plan: two files are named %s, and rows are named after the files: rename one", name))
-		}
-		all = append(all, sweep.Given{Name: name, Plan: p})
-	}
-	return all, nil
-}
-
 // givenFor returns the plans for a chain.
 func (f *benchFlags) givenFor(c *chain.Chain) (plans []sweep.Given, err error) {
 	for i, g := range f.given {

@@ -127,7 +127,7 @@ func (d *demoCommand) run(ctx context.Context) (err error) {
 		return err
 	}
 	if d.text != "" {
-		moved, err := d.trainMoved(ctx, words, rate)
+		moved, err := trainMoved(ctx, d.app, words, d.steps, rate)
 		if err != nil {
 			return err
 		}

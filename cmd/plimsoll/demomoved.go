@@ -19,15 +19,15 @@ const (
 
 // trainMoved trains a language model along plans that move weights and state: with all memory that it needs, and on a device that is
 // smaller than the weights.
-func (d *demoCommand) trainMoved(ctx context.Context, flags jobFlags, rate train.Rate) (*bench.Moved, error) {
+func trainMoved(ctx context.Context, a *app, flags jobFlags, steps int, rate train.Rate) (*bench.Moved, error) {
 	flags.model, flags.data, flags.deviceMemory = movedModel, "", units.Size{}
 	flags.config.Batch, flags.microbatches = movedBatch, 1
 	job, err := flags.open()
 	if err != nil {
 		return nil, err
 	}
-	d.note("measuring %s on %s with %s", job.Model, job.Device.Model, units.Bytes(job.Device.Memory))
-	c, err := job.Profile(ctx, train.Measure{Warmup: 1, Repeats: 3, Progress: d.progress("profile")})
+	a.note("measuring %s on %s with %s", job.Model, job.Device.Model, units.Bytes(job.Device.Memory))
+	c, err := job.Profile(ctx, train.Measure{Warmup: 1, Repeats: 3, Progress: a.progress("profile")})
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (d *demoCommand) trainMoved(ctx context.Context, flags jobFlags, rate train
 		}
 		platform := pipeline.NewPlatform(1, pipeline.NoLimit, pipeline.Free())
 		platform.Host, platform.HostMemory = c.Bandwidth, job.HostLimit(0)
-		r := &train.Run{Job: job, Chain: c, Steps: d.steps, Rate: rate, HostLimit: job.HostLimit(0)}
+		r := &train.Run{Job: job, Chain: c, Steps: steps, Rate: rate, HostLimit: job.HostLimit(0)}
 		r.Plan, err = job.PlanPipe(ctx, c, train.PipeRequest{
 			Strategy: s, Platform: platform, Options: pipeline.Options{Accounting: pipeline.Saved, Microbatches: 1},
 			Limit: func(most int64) int64 { return min(most, row.limit) },

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -20,12 +19,6 @@ import (
 	"plimsoll/planner/remat"
 	"plimsoll/planner/schedule"
 )
-
-// planCommand is plimsoll plan.
-type planCommand struct {
-	*app
-	planFlags
-}
 
 func newPlanCommand(a *app) *cobra.Command {
 	c := &planCommand{app: a}
@@ -117,9 +110,6 @@ func (c *planCommand) run(ctx context.Context) error {
 	})
 }
 
-// files are those that the flags name.
-func (f *planFlags) files() planFiles { return planFiles{f.out, f.pipe.svg, f.pipe.trace} }
-
 // read checks the flags and reads what they name.
 func (f *planFlags) read() (*profiles.Source, *choice, error) {
 	s, err := f.choose()
@@ -131,25 +121,6 @@ func (f *planFlags) read() (*profiles.Source, *choice, error) {
 	}
 	source, err := profiles.ReadSource(f.chain)
 	return source, s, usage(err)
-}
-
-// choose looks the strategy up, among those for one device or for several.
-func (f *planFlags) choose() (*choice, error) {
-	if f.pipe.wanted() || cyclic(f.strategy) {
-		s, err := planner.LookupPipeline(f.strategy)
-		return &choice{Strategy: s}, err
-	}
-	opt := auto.Options{}
-	if f.budget > 0 {
-		opt.Steps = math.MaxInt
-	}
-	return choose(f.strategy, opt)
-}
-
-// cyclic reports whether a strategy says where weights and state of one device are.
-func cyclic(name string) bool {
-	s, err := planner.LookupPipeline(name)
-	return err == nil && s.Type == pipeline.Cyclic
 }
 
 // fit refuses flags that the strategy would pass over, and one device without a limit.

@@ -16,6 +16,9 @@ import (
 	"plimsoll/runtime/devices"
 )
 
+// place is where a device is: its machine and, of a GPU, which of that machine's it is a part of.
+type place struct{ Host, GPU string }
+
 // inventory is devices that are open, and what was measured on them. The parts of one device are alike: what is measured on
 // the first of them, or between the first two, holds for all.
 type inventory struct {

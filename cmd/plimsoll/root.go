@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"plimsoll/internal/visible"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"plimsoll/internal/visible"
 )
 
 // run executes one command line and returns the exit code: 0, 1 for a failed run, 2 for bad usage or input, 3 for

@@ -13,34 +13,6 @@ import (
 	"plimsoll/planner"
 )
 
-// setting is a row of --option's table or of --debug's: a value that few command lines give.
-type setting struct {
-	of    string // those whose setting it is, separated by blanks: "rotor offload-dynprog"; "" in the table of --debug
-	key   string
-	takes form
-	unset string // the default, in words; "" is none
-	line  string // what the value says
-	old   string // the flag that it was, which this version still takes; "" where there was none
-}
-
-// form is what a setting takes.
-type form struct {
-	name string                 // help texts show it
-	give string                 // errors ask for it; "": the value's own error says what is wrong
-	fits func(text string) bool // whether a value, as it prints itself, can be meant; nil: every one that can be read
-}
-
-// names returns how a row is written: NAME.KEY for each name, or KEY.
-func (r *setting) names() (all []string) {
-	if r.of == "" {
-		return []string{r.key}
-	}
-	for name := range strings.FieldsSeq(r.of) {
-		all = append(all, name+"."+r.key)
-	}
-	return all
-}
-
 // settings is the flag --option or --debug of a command, which takes one value of a table at a time. Its flag set holds a flag, called by
 // the first of its row's names, for every value that the command has.
 type settings struct {
@@ -178,14 +150,6 @@ func (s *settings) Set(text string) error {
 		}
 	}
 	return s.take(row, f, said{spelling: "--" + s.flag + " " + name, name: name, text: value})
-}
-
-// asked says what to give, for errors.
-func (k form) asked() string {
-	if k.give == "" {
-		return "a " + k.name
-	}
-	return k.give
 }
 
 // unknown is the error of a name that the command does not have: it names those that it has.
@@ -401,4 +365,14 @@ func allRows(table []setting) (rows []*setting) {
 		rows = append(rows, &table[i])
 	}
 	return rows
+}
+
+// refuse returns an error for the first of the flags or settings that was given.
+func refuse(cmd *cobra.Command, why string, flags ...string) error {
+	for _, name := range flags {
+		if given := spelling(cmd.Flags(), name); given != "" {
+			return usage(fmt.Errorf("%s %s", given, why))
+		}
+	}
+	return nil
 }

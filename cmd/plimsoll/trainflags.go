@@ -319,3 +319,6 @@ func (f *trainPipeFlags) stepParts() int {
 	}
 	return f.parts(f.strategies[0], f.devices)
 }
+
+// updatesLast reports whether no layer may be updated before all gradients of its step are there.
+func (f *trainFlags) updatesLast() bool { return f.clip > 0 || f.onNaN == "skip" }

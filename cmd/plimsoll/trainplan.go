@@ -52,9 +52,6 @@ func (c *trainCommand) mayMoveState(job *train.Job) bool {
 	return !job.Work.Model.Wiring().Joins() && c.pipe.devices == 0 && c.strategy == auto.Name && c.processes == nil
 }
 
-// updatesLast reports whether no layer may be updated before all gradients of its step are there.
-func (f *trainFlags) updatesLast() bool { return f.clip > 0 || f.onNaN == "skip" }
-
 // moveState makes the strategy one that plans where weights and state are, on the one device.
 func (f *trainFlags) moveState() error {
 	f.pipe.devices, f.pipe.microbatches, f.job.parts = 1, f.job.parts, 0

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"plimsoll/executor/train"
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/runtime/devices"
+)
+
+// open checks the flags and opens the job.
+func (f *jobFlags) open() (*train.Job, error) {
+	s, err := f.spec()
+	if err != nil {
+		return nil, err
+	}
+	return train.Open(s)
+}
+
+// spec checks the flags and returns the job that they say.
+func (f *jobFlags) spec() (s train.Spec, err error) {
+	if err := f.checkJob(); err != nil {
+		return s, err
+	}
+	if err := firstOf(f.ofFile(), f.takeConstants()); err != nil {
+		return s, err
+	}
+	if models.OfText(f.model) {
+		f.config.Image, f.data = f.length, cmp.Or(f.data, "opticks")
+	} else if f.tokenizer != "" {
+		return s, usage(fmt.Errorf("--tokenizer %s: --model %s reads images: leave it out", f.tokenizer, f.model))
+	}
+	if models.Segments(f.model) {
+		f.data = cmp.Or(f.data, "shapes")
+	}
+	f.data = cmp.Or(f.data, "digits")
+	update, err := f.rule()
+	if err != nil {
+		return s, usage(err)
+	}
+	if f.config.DType, err = kernels.ParseFloat(f.dtype); err != nil {
+		return s, usage(fmt.Errorf("--dtype: %w", err))
+	}
+	described, err := f.describe()
+	if err != nil {
+		return s, err
+	}
+	return train.Spec{
+		Model: f.model, Config: f.config, Data: f.data, Tokenizer: f.tokenizer, Seed: f.seed, Devices: f.devices, Described: described, Update: update, NoGraph: f.noGraph, Kernels: f.kernels,
+		Microbatches: f.microbatches, Parts: f.parts, Processes: f.processes,
+		Open: devices.Options{
+			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos, Until: f.until, Local: f.local,
+		},
+		HostMemory: f.hostMemory.Bytes, SkipBad: f.skipBad, OnSkip: f.onSkip,
+	}, nil
+}
+
+// rule returns the optimizer.
+func (f *jobFlags) rule() (kernels.Update, error) {
+	if f.forward {
+		return kernels.SGD{}, nil
+	}
+	return f.update(f.set)
+}
+
+// checkJob refuses flags that mean nothing, whatever the others say.
+func (f *jobFlags) checkJob() error {
+	if err := required("--model", f.model, "-m resnet20"); err != nil {
+		return err
+	}
+	if f.largest {
+		return usage(errors.New("--batch max is for train: give a number of samples"))
+	}
+	if f.config.Classes < 0 || f.config.Classes > mostClasses {
+		return usage(fmt.Errorf("--classes is %d: give a number from 1 to %d", f.config.Classes, mostClasses))
+	}
+	if err := noShare("--debug device-memory", f.deviceMemory); err != nil {
+		return err
+	}
+	if f.length < 1 {
+		return usage(fmt.Errorf("--length is %d: a sample of text has at least 1 token", f.length))
+	}
+	return nil
+}
+
+// ofFile takes what the model's file says for flags that are not given.
+func (f *jobFlags) ofFile() error {
+	file, is, err := models.Open(f.model)
+	if !is || err != nil {
+		return usage(err)
+	}
+	for _, sentence := range file.About {
+		if !f.told {
+			f.note(f.model + ": " + sentence)
+		}
+	}
+	f.told = true
+	for _, v := range []struct {
+		flag string
+		to   *int
+		has  int
+	}{{"image", &f.config.Image, file.Image}, {"length", &f.length, file.Image}, {"data.channels", &f.config.Channels, file.Channels}, {"classes", &f.config.Classes, file.Classes}} {
+		if spelling(f.set, v.flag) == "" {
+			*v.to = v.has
+		}
+	}
+	return nil
+}
