@@ -4,13 +4,17 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"sync"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
+	"plimsoll/bench/report"
 	"plimsoll/internal/fields"
 	"plimsoll/internal/names"
+	"plimsoll/internal/version"
 	"plimsoll/internal/visible"
 )
 
@@ -124,3 +128,39 @@ func (a *app) warn(format string, args ...any) {
 
 // erase is what a terminal takes to begin its line anew.
 const erase = "\r\x1b[K"
+
+// progress returns a function that shows how far something is: a bar on a terminal, nothing elsewhere.
+func (a *app) progress(what string) func(done, total int) {
+	if a.quiet || !a.stderr.terminal() {
+		return nil
+	}
+	var bar *progressbar.ProgressBar
+	return func(done, total int) {
+		if bar == nil {
+			bar = progressbar.NewOptions(total,
+				progressbar.OptionSetWriter(a.stderr), progressbar.OptionSetDescription(visible.Text(what)),
+				progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
+		}
+		_ = bar.Set(done) // a bar that cannot be drawn is no reason to fail
+	}
+}
+
+// facts are what only the command line knows of a page's environment.
+func (a *app) facts() []report.Fact {
+	return []report.Fact{
+		{Name: "command", Value: commandLine(a.args)},
+		{Name: "version", Value: fmt.Sprintf("plimsoll %s, %s, %s/%s", version.String(), runtime.Version(), runtime.GOOS, runtime.GOARCH)},
+	}
+}
+
+// commandLine is what a shell would be given.
+func commandLine(args []string) string {
+	all := []string{"plimsoll"}
+	for _, arg := range args {
+		if arg == "" || strings.ContainsAny(arg, " \t\n\"'`$\\*?[]{}()<>|&;~#!") {
+			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+		all = append(all, arg)
+	}
+	return strings.Join(all, " ")
+}

@@ -20,8 +20,9 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// benchFlags are the flags of plimsoll bench.
-type benchFlags struct {
+// benchCommand is plimsoll bench.
+type benchCommand struct {
+	*app
 	grid       validateFlags
 	chains     []string
 	bandwidths bandwidths
@@ -30,14 +31,8 @@ type benchFlags struct {
 	given      []sweep.Given
 }
 
-// benchCommand is plimsoll bench.
-type benchCommand struct {
-	*app
-	benchFlags
-}
-
 func newBenchCommand(a *app) *cobra.Command {
-	c := &benchCommand{app: a, benchFlags: benchFlags{grid: validateFlags{memory: sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}}}}}
+	c := &benchCommand{app: a, grid: validateFlags{memory: sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}}}}
 	cmd := command("bench", "Sweep limits, strategies and bandwidths, and draw the pictures", `Compare strategies over memory limits and bandwidths of the link, and draw throughput, makespan and offloaded data.
 
 A model (-m) is measured: its steps run on the device, whose link is slowed down to each bandwidth. Chain files (-c) are
@@ -79,24 +74,24 @@ points.jsonl is not done again. Points of a chain that has changed since stay th
 const mostPoints = 10_000
 
 // check refuses what cannot be swept.
-func (f *benchFlags) check() error {
+func (c *benchCommand) check() error {
 	switch {
-	case f.grid.job.model == "" && len(f.chains) == 0:
+	case c.grid.job.model == "" && len(c.chains) == 0:
 		return usage(errors.New("nothing to sweep: give chain files to simulate, as in -c resnet50.json, or a model to measure, as in -m densenet121"))
-	case f.points < 2 || f.points > mostPoints:
-		return usage(fmt.Errorf("--points is %d: give a number from 2 to %d", f.points, mostPoints))
+	case c.points < 2 || c.points > mostPoints:
+		return usage(fmt.Errorf("--points is %d: give a number from 2 to %d", c.points, mostPoints))
 	}
-	return f.grid.link.check()
+	return c.grid.link.check()
 }
 
 // givenFor returns the plans for a chain.
-func (f *benchFlags) givenFor(c *chain.Chain) (plans []sweep.Given, err error) {
-	for i, g := range f.given {
-		if g.Plan.Chain != c.Name {
+func (c *benchCommand) givenFor(swept *chain.Chain) (plans []sweep.Given, err error) {
+	for i, g := range c.given {
+		if g.Plan.Chain != swept.Name {
 			continue
 		}
-		if err := g.Plan.For(c); err != nil {
-			return nil, usage(fmt.Errorf("--plan %s: %w", f.plans[i], err))
+		if err := g.Plan.For(swept); err != nil {
+			return nil, usage(fmt.Errorf("--plan %s: %w", c.plans[i], err))
 		}
 		plans = append(plans, g)
 	}
@@ -104,26 +99,26 @@ func (f *benchFlags) givenFor(c *chain.Chain) (plans []sweep.Given, err error) {
 }
 
 // sequences are what the plans that are given run, for a digest.
-func (f *benchFlags) sequences() (all []string) {
-	for _, g := range f.given {
+func (c *benchCommand) sequences() (all []string) {
+	for _, g := range c.given {
 		all = append(all, g.Plan.Sequence().String())
 	}
 	return all
 }
 
 // readChains reads what is simulated, and refuses plans for other chains.
-func (f *benchFlags) readChains() (chains []*chain.Chain, err error) {
-	names := []string{f.grid.job.model}
-	for _, path := range f.chains {
-		c, err := readPlainChain(path, "a sweep")
+func (c *benchCommand) readChains() (chains []*chain.Chain, err error) {
+	names := []string{c.grid.job.model}
+	for _, path := range c.chains {
+		swept, err := readPlainChain(path, "a sweep")
 		if err != nil {
 			return nil, err
 		}
-		chains, names = append(chains, c), append(names, c.Name)
+		chains, names = append(chains, swept), append(names, swept.Name)
 	}
-	for i, g := range f.given {
+	for i, g := range c.given {
 		if !slices.Contains(names, g.Plan.Chain) {
-			return nil, usage(fmt.Errorf("--plan %s is for the chain %q, which is not swept: give its chain file, as in -c c.json", f.plans[i], g.Plan.Chain))
+			return nil, usage(fmt.Errorf("--plan %s is for the chain %q, which is not swept: give its chain file, as in -c c.json", c.plans[i], g.Plan.Chain))
 		}
 	}
 	return chains, nil
@@ -200,12 +195,12 @@ func (c *benchCommand) simulate(ctx context.Context, swept *chain.Chain, strateg
 }
 
 // links are those of the flags, or else the one that the chain was measured with.
-func (f *benchFlags) links(own schedule.Link) (all []schedule.Link) {
-	for _, b := range f.bandwidths {
-		all = append(all, schedule.Link{Bandwidth: float64(b), Duplex: f.grid.link.duplex})
+func (c *benchCommand) links(own schedule.Link) (all []schedule.Link) {
+	for _, b := range c.bandwidths {
+		all = append(all, schedule.Link{Bandwidth: float64(b), Duplex: c.grid.link.duplex})
 	}
 	if len(all) == 0 && own.Bandwidth > 0 {
-		own.Duplex = own.Duplex || f.grid.link.duplex
+		own.Duplex = own.Duplex || c.grid.link.duplex
 		all = append(all, own)
 	}
 	return all

@@ -16,8 +16,9 @@ import (
 	"plimsoll/planner/profiles"
 )
 
-// benchPipelineFlags are the flags of plimsoll bench pipelines.
-type benchPipelineFlags struct {
+// benchPipelinesCommand is plimsoll bench pipelines.
+type benchPipelinesCommand struct {
+	*app
 	chains     []string
 	devices    []int
 	memory     sizes
@@ -31,12 +32,6 @@ type benchPipelineFlags struct {
 	out        outFlags
 
 	microbatches int
-}
-
-// benchPipelinesCommand is plimsoll bench pipelines.
-type benchPipelinesCommand struct {
-	*app
-	benchPipelineFlags
 }
 
 func newBenchPipelinesCommand(a *app) *cobra.Command {
@@ -62,75 +57,75 @@ and simulated; nothing runs. The folder of --out gets points.csv and tables.md.`
 }
 
 // grid reads what the flags name.
-func (f *benchPipelineFlags) grid() (*sweep.Pipelines, error) {
-	if err := f.check(); err != nil {
+func (c *benchPipelinesCommand) grid() (*sweep.Pipelines, error) {
+	if err := c.check(); err != nil {
 		return nil, err
 	}
-	g := &sweep.Pipelines{Devices: f.devices, Given: map[string]*pipeline.Plan{}, Node: f.node, Within: float64(f.within),
-		Options: pipeline.Options{Accounting: pipeline.Accounting(f.accounting), Microbatches: f.microbatches}}
-	for _, path := range f.chains {
+	g := &sweep.Pipelines{Devices: c.devices, Given: map[string]*pipeline.Plan{}, Node: c.node, Within: float64(c.within),
+		Options: pipeline.Options{Accounting: pipeline.Accounting(c.accounting), Microbatches: c.microbatches}}
+	for _, path := range c.chains {
 		source, err := profiles.ReadSource(path)
 		if err != nil {
 			return nil, usage(err)
 		}
 		g.Chains = append(g.Chains, source)
 	}
-	for _, m := range f.memory {
+	for _, m := range c.memory {
 		if err := noShare("--memory", m); err != nil {
 			return nil, err
 		}
 		g.Memories = append(g.Memories, m.Bytes)
 	}
-	for _, b := range f.bandwidths {
+	for _, b := range c.bandwidths {
 		g.Bandwidths = append(g.Bandwidths, float64(b))
 	}
-	strategies, err := lookupAll(f.strategies, planner.LookupPipeline)
+	strategies, err := lookupAll(c.strategies, planner.LookupPipeline)
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range strategies {
 		g.Strategies = append(g.Strategies, s)
-		if g.Host = float64(f.host); (s.Name == "loadline" || s.Name == "joint") && g.Host > 0 {
+		if g.Host = float64(c.host); (s.Name == "loadline" || s.Name == "joint") && g.Host > 0 {
 			g.Strategies = append(g.Strategies, sweep.Offloading(s))
 		}
 	}
-	given, err := readGiven(f.plans, true)
+	given, err := readGiven(c.plans, true)
 	for _, p := range given {
 		g.Strategies, g.Given[p.Name] = append(g.Strategies, pipeline.Given(p.Name, p.Plan)), p.Plan
 	}
-	return g, firstOf(err, f.once(g))
+	return g, firstOf(err, c.once(g))
 }
 
 // check refuses what is missing, and numbers that mean nothing.
-func (f *benchPipelineFlags) check() error {
-	if len(f.chains) == 0 || len(f.memory) == 0 || len(f.bandwidths) == 0 {
+func (c *benchPipelinesCommand) check() error {
+	if len(c.chains) == 0 || len(c.memory) == 0 || len(c.bandwidths) == 0 {
 		return usage(errors.New("--chain, --memory and --bandwidths say what is swept: give all three, as in -c resnet50.json --memory 4GiB,8GiB --bandwidths 12GB/s"))
 	}
-	if len(f.strategies) == 0 || len(f.devices) == 0 {
+	if len(c.strategies) == 0 || len(c.devices) == 0 {
 		return usage(errors.New("--strategy and --devices must not be empty: give names and numbers, as in --strategy contiguous,madpipe --devices 2,4"))
 	}
 	switch {
-	case f.node < 0:
-		return usage(fmt.Errorf("--node is %d: give the devices of a node, from 1", f.node))
-	case (f.node > 0) != (f.within > 0):
+	case c.node < 0:
+		return usage(fmt.Errorf("--node is %d: give the devices of a node, from 1", c.node))
+	case (c.node > 0) != (c.within > 0):
 		return usage(errors.New("--node and --node-bandwidth say together what a node is: give both, as in --node 8 --node-bandwidth 100GB/s"))
 	}
-	if err := checkMicrobatches(f.microbatches); err != nil {
+	if err := checkMicrobatches(c.microbatches); err != nil {
 		return err
 	}
-	for _, d := range f.devices {
+	for _, d := range c.devices {
 		switch {
 		case d < 1 || d > pipeline.MaxDevices:
 			return usage(fmt.Errorf("--devices: %d is not from 1 to %d", d, pipeline.MaxDevices))
-		case f.node > 0 && d > f.node && d%f.node != 0:
-			return usage(fmt.Errorf("--devices: %d are not whole nodes of %d (--node)", d, f.node))
+		case c.node > 0 && d > c.node && d%c.node != 0:
+			return usage(fmt.Errorf("--devices: %d are not whole nodes of %d (--node)", d, c.node))
 		}
 	}
 	return nil
 }
 
 // once refuses what is named twice: a table has one place for it.
-func (f *benchPipelineFlags) once(g *sweep.Pipelines) error {
+func (c *benchPipelinesCommand) once(g *sweep.Pipelines) error {
 	seen := map[string]bool{}
 	for _, source := range g.Chains {
 		at := "chain " + source.Chain.Name
@@ -139,7 +134,7 @@ func (f *benchPipelineFlags) once(g *sweep.Pipelines) error {
 		}
 		seen[at] = true
 	}
-	for _, item := range slices.Concat(texts("--strategy", f.strategies), texts("--devices", f.devices), texts("--memory", g.Memories), texts("--bandwidths", g.Bandwidths)) {
+	for _, item := range slices.Concat(texts("--strategy", c.strategies), texts("--devices", c.devices), texts("--memory", g.Memories), texts("--bandwidths", g.Bandwidths)) {
 		if seen[item] {
 			return usage(fmt.Errorf("%s is given twice", item))
 		}

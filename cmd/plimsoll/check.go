@@ -13,17 +13,12 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// checkFlags are the flags of plimsoll check.
-type checkFlags struct {
-	planFor
-	plan  planInput
-	noise noiseFlags
-}
-
 // checkCommand is plimsoll check.
 type checkCommand struct {
 	*app
-	checkFlags
+	planFor
+	plan  planInput
+	noise noiseFlags
 }
 
 func newCheckCommand(a *app) *cobra.Command {
@@ -115,13 +110,13 @@ func (c *checkCommand) judge(ctx context.Context, p *anyPlan, table *ranTable) e
 }
 
 // noisy runs a valid plan with noise; nil where that is not asked for.
-func (f *checkFlags) noisy(ctx context.Context, p *anyPlan, r *pipeline.Report) (*noiseFigures, error) {
-	if !f.noise.wanted() {
+func (c *checkCommand) noisy(ctx context.Context, p *anyPlan, r *pipeline.Report) (*noiseFigures, error) {
+	if !c.noise.wanted() {
 		return nil, nil
 	}
-	n, err := f.noise.run(ctx, p.chain, p.platform, p.plan, r)
+	n, err := c.noise.run(ctx, p.chain, p.platform, p.plan, r)
 	if err != nil {
-		return nil, fmt.Errorf("%s: --noise %v: %w", &f.plan, &f.noise.fraction, err)
+		return nil, fmt.Errorf("%s: --noise %v: %w", &c.plan, &c.noise.fraction, err)
 	}
 	return n, nil
 }

@@ -11,17 +11,12 @@ import (
 	"plimsoll/internal/atomicfile"
 )
 
-// convertFlags are the flags of plimsoll convert.
-type convertFlags struct {
-	plan planInput
-	of   planFor
-	out  string
-}
-
 // convertCommand is plimsoll convert.
 type convertCommand struct {
 	*app
-	convertFlags
+	plan planInput
+	of   planFor
+	out  string
 }
 
 func newConvertCommand(a *app) *cobra.Command {

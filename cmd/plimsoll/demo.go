@@ -163,16 +163,11 @@ func measureAll(ctx context.Context, grids []*bench.Grid) (*bench.Result, error)
 
 // grid measures the model of the flags, on their device, for a grid of strategies.
 func (d *demoCommand) grid(ctx context.Context, flags *jobFlags, memory sizes, strategies []string) (*bench.Grid, error) {
-	job, err := flags.open()
+	job, c, err := profileForDemo(ctx, d.app, flags)
 	if err != nil {
 		return nil, err
 	}
 	limits, err := limitsOf(job, memory)
-	if err != nil {
-		return nil, err
-	}
-	d.note("measuring %s on %s with %s", job.Model, job.Device.Model, units.Bytes(job.Device.Memory))
-	c, err := job.Profile(ctx, train.Measure{Warmup: 1, Repeats: 3, Progress: d.progress("profile")})
 	if err != nil {
 		return nil, err
 	}

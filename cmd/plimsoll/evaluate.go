@@ -104,18 +104,13 @@ type generateFigures struct {
 	Tokens []int32 `json:"tokens"`
 }
 
-// generateFlags are those of generate.
-type generateFlags struct {
+// generateCommand is plimsoll generate.
+type generateCommand struct {
+	*app
 	weightsFlags
 	prompt string
 	tokens int
 	train.Sampling
-}
-
-// generateCommand is plimsoll generate.
-type generateCommand struct {
-	*app
-	generateFlags
 }
 
 func newGenerateCommand(a *app) *cobra.Command {
@@ -139,18 +134,18 @@ length that it was trained with; every token takes a forward over all of it.`, n
 	return cmd
 }
 
-func (f *generateFlags) check() error {
+func (c *generateCommand) check() error {
 	switch {
-	case f.job.model != "" && !models.OfText(f.job.model):
-		return usage(fmt.Errorf("--model %s reads images: give a language model, as in -m gpt2-2-64", f.job.model))
-	case f.prompt == "":
+	case c.job.model != "" && !models.OfText(c.job.model):
+		return usage(fmt.Errorf("--model %s reads images: give a language model, as in -m gpt2-2-64", c.job.model))
+	case c.prompt == "":
 		return required("--prompt", "", `--prompt "The "`)
-	case f.tokens < 1:
-		return usage(fmt.Errorf("--tokens is %d: give a number from 1", f.tokens))
-	case !(f.Temperature >= 0) || math.IsInf(f.Temperature, 1):
-		return usage(fmt.Errorf("--temperature is %v: give 0 or a positive number", f.Temperature))
-	case f.Top < 0:
-		return usage(fmt.Errorf("--top-k is %d: give a number from 1, or 0 for all tokens", f.Top))
+	case c.tokens < 1:
+		return usage(fmt.Errorf("--tokens is %d: give a number from 1", c.tokens))
+	case !(c.Temperature >= 0) || math.IsInf(c.Temperature, 1):
+		return usage(fmt.Errorf("--temperature is %v: give 0 or a positive number", c.Temperature))
+	case c.Top < 0:
+		return usage(fmt.Errorf("--top-k is %d: give a number from 1, or 0 for all tokens", c.Top))
 	}
 	return nil
 }

@@ -22,19 +22,14 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// fitFlags are the flags of plimsoll fit.
-type fitFlags struct {
+// fitCommand is plimsoll fit.
+type fitCommand struct {
+	*app
 	job    jobFlags
 	memory units.Size
 	link   linkFlags
 	how    measureFlags
 	file   string // --profile
-}
-
-// fitCommand is plimsoll fit.
-type fitCommand struct {
-	*app
-	fitFlags
 }
 
 func newFitCommand(a *app) *cobra.Command {
@@ -87,9 +82,9 @@ touch, so another cut can need less.`)
 }
 
 // divide divides a step on several devices into microbatches.
-func (f *fitFlags) divide(devices int) error {
-	err := firstOf(checkMicrobatches(f.job.microbatches), noShare("--memory", f.memory))
-	f.job.microbatches = cmp.Or(f.job.microbatches, 2*devices)
+func (c *fitCommand) divide(devices int) error {
+	err := firstOf(checkMicrobatches(c.job.microbatches), noShare("--memory", c.memory))
+	c.job.microbatches = cmp.Or(c.job.microbatches, 2*devices)
 	return err
 }
 
@@ -149,21 +144,21 @@ func fitKinds(devices int, w *executor.Workload) (kinds []strategy.Kind, err err
 }
 
 // chain returns the chain that the flags name, or one that is kept; nil when there is none.
-func (f *fitFlags) chain(job *train.Job) (c *chain.Chain, err error) {
+func (c *fitCommand) chain(job *train.Job) (known *chain.Chain, err error) {
 	if job.Described != nil {
-		c, err = job.Profile(context.Background(), train.Measure{})
-	} else if f.file != "" {
-		c, err = job.ReadChain(f.file)
+		known, err = job.Profile(context.Background(), train.Measure{})
+	} else if c.file != "" {
+		known, err = job.ReadChain(c.file)
 		err = usage(err)
-	} else if measure, failure := f.how.measure(nil); failure != nil {
+	} else if measure, failure := c.how.measure(nil); failure != nil {
 		return nil, failure
 	} else if folder, failure := profilesFolder(); failure == nil { // a user without a home keeps none
-		c, _ = train.ChainCache{Folder: folder}.Kept(job, measure) // where there is none, or a damaged one, the graph says the rest
+		known, _ = train.ChainCache{Folder: folder}.Kept(job, measure) // where there is none, or a damaged one, the graph says the rest
 	}
-	if c == nil || err != nil {
+	if known == nil || err != nil {
 		return nil, err
 	}
-	return f.link.chain(c)
+	return c.link.chain(known)
 }
 
 func writeFit(out io.Writer, f *train.Fit, measured bool) {

@@ -192,3 +192,14 @@ func setList[T any, V value[T]](into *[]T, text string) error {
 	*into = list
 	return nil
 }
+
+// bandwidths is a flag with a comma-separated list of bandwidths.
+type bandwidths []units.Bandwidth
+
+func (b *bandwidths) String() string { return listText[units.Bandwidth](*b) }
+
+// Set implements pflag.Value.
+func (b *bandwidths) Set(text string) error { return setList((*[]units.Bandwidth)(b), text) }
+
+// Type implements pflag.Value.
+func (b *bandwidths) Type() string { return "bandwidths" }

@@ -23,20 +23,15 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// frontierFlags are the flags of plimsoll frontier.
-type frontierFlags struct {
+// frontierCommand is plimsoll frontier.
+type frontierCommand struct {
+	*app
 	chain    string
 	link     planLink
 	strategy string
 	points   int
 	options  strategyFlags
 	out      string
-}
-
-// frontierCommand is plimsoll frontier.
-type frontierCommand struct {
-	*app
-	frontierFlags
 }
 
 func newFrontierCommand(a *app) *cobra.Command {
@@ -125,7 +120,7 @@ func (f *frontierCommand) run(ctx context.Context) error {
 }
 
 // read checks the flags and reads the chain.
-func (f *frontierFlags) read() (s pipeline.Strategy, c *chain.Chain, err error) {
+func (f *frontierCommand) read() (s pipeline.Strategy, c *chain.Chain, err error) {
 	if s, err = planner.LookupSequence(f.strategy); err != nil {
 		return s, nil, err
 	}

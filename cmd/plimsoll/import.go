@@ -31,19 +31,14 @@ func readPlainChain(path, what string) (*chain.Chain, error) {
 	return c, err
 }
 
-// importFlags are the flags of plimsoll import.
-type importFlags struct {
+// importCommand is plimsoll import.
+type importCommand struct {
+	*app
 	name      string
 	bandwidth units.Bandwidth
 	batch     int
 	out       string
 	layers    bool
-}
-
-// importCommand is plimsoll import.
-type importCommand struct {
-	*app
-	importFlags
 }
 
 func newImportCommand(a *app) *cobra.Command {
@@ -124,15 +119,15 @@ func (c *importCommand) run(path string) error {
 }
 
 // complete adds what the flags say.
-func (f *importFlags) complete(c *chain.Chain) {
-	if f.name != "" {
-		c.Name = f.name
+func (c *importCommand) complete(read *chain.Chain) {
+	if c.name != "" {
+		read.Name = c.name
 	}
-	if f.bandwidth > 0 {
-		c.Bandwidth = float64(f.bandwidth)
+	if c.bandwidth > 0 {
+		read.Bandwidth = float64(c.bandwidth)
 	}
-	if f.batch > 0 {
-		c.Batch = f.batch
+	if c.batch > 0 {
+		read.Batch = c.batch
 	}
 }
 

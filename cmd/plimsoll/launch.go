@@ -32,17 +32,12 @@ const (
 	longestLine = 64 << 10
 )
 
-// launchFlags say how processes are started and ended.
-type launchFlags struct {
-	n        int
-	grace    time.Duration
-	restarts int
-}
-
 // launchCommand is plimsoll launch.
 type launchCommand struct {
 	*app
-	launchFlags
+	n        int
+	grace    time.Duration
+	restarts int
 }
 
 func newLaunchCommand(a *app) *cobra.Command {
@@ -83,14 +78,14 @@ to launch. The exit code is that of the last start. Rank 0 prints its summary on
 	return launch
 }
 
-func (f *launchFlags) check() error {
+func (c *launchCommand) check() error {
 	switch {
-	case f.n < 1 || f.n > mostProcesses:
-		return usage(fmt.Errorf("-n %d: give a number of processes from 1 to %d", f.n, mostProcesses))
-	case f.grace < 0:
-		return usage(fmt.Errorf("--grace is %v: give a time, as in 30s", f.grace))
-	case f.restarts < 0:
-		return usage(fmt.Errorf("--max-restarts is %d: give how often processes may be started again, or 0 for never", f.restarts))
+	case c.n < 1 || c.n > mostProcesses:
+		return usage(fmt.Errorf("-n %d: give a number of processes from 1 to %d", c.n, mostProcesses))
+	case c.grace < 0:
+		return usage(fmt.Errorf("--grace is %v: give a time, as in 30s", c.grace))
+	case c.restarts < 0:
+		return usage(fmt.Errorf("--max-restarts is %d: give how often processes may be started again, or 0 for never", c.restarts))
 	}
 	return nil
 }

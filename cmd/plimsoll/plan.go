@@ -89,25 +89,7 @@ func (c *planCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	report, err := pipeline.Check(p.chain, p.platform, p.plan)
-	if err != nil {
-		return fmt.Errorf("BUG: %s made a plan that breaks a rule: %w", choice.Name, err)
-	}
-	if err := p.write(c.files()); err != nil {
-		return err
-	}
-	figures, err := p.figures(report)
-	if err != nil {
-		return err
-	}
-	figures.Valid, figures.Auto = true, choice.figures()
-	return c.print(figures, func(w io.Writer) {
-		if c.text {
-			fmt.Fprintln(w, figures.text())
-			return
-		}
-		figures.write(w)
-	})
+	return c.writePlan(p, choice, nil)
 }
 
 // read checks the flags and reads what they name.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -253,4 +254,27 @@ func (f *planFlags) choose() (*choice, error) {
 func cyclic(name string) bool {
 	s, err := planner.LookupPipeline(name)
 	return err == nil && s.Type == pipeline.Cyclic
+}
+
+// writePlan checks a plan, writes its files and prints its figures, with those of its model if it has one.
+func (c *planCommand) writePlan(p *anyPlan, s *choice, model *modelFigures) error {
+	report, err := pipeline.Check(p.chain, p.platform, p.plan)
+	if err != nil {
+		return fmt.Errorf("BUG: %s made a plan that breaks a rule: %w", s.Name, err)
+	}
+	if err := p.write(c.files()); err != nil {
+		return err
+	}
+	figures, err := p.figures(report)
+	if err != nil {
+		return err
+	}
+	figures.Valid, figures.Auto, figures.modelFigures = true, s.figures(), model
+	return c.print(figures, func(w io.Writer) {
+		if c.text {
+			fmt.Fprintln(w, figures.text())
+			return
+		}
+		figures.write(w)
+	})
 }

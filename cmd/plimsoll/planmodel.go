@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -53,7 +52,7 @@ func (c *planCommand) runModel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.printModelPlan(s, job, p)
+	return c.writePlan(&anyPlan{p.Costs.Chain, p.Plan, p.Costs.Platform}, s, modelFiguresOf(job, p))
 }
 
 // planJob opens the job and plans it with a strategy. The job comes with a *executor.TooSmallError, too.
@@ -105,28 +104,4 @@ func (f *planFlags) estimate(ctx context.Context, job *train.Job) (c *chain.Chai
 			&f.memory, units.Bytes(limit), job.Described.Name, units.Bytes(job.Device.Memory))}
 	}
 	return c, limit, err
-}
-
-// printModelPlan checks a plan, writes its files and prints its figures.
-func (c *planCommand) printModelPlan(s *choice, job *train.Job, p *train.JobPlan) error {
-	out := &anyPlan{p.Costs.Chain, p.Plan, p.Costs.Platform}
-	report, err := pipeline.Check(out.chain, out.platform, out.plan)
-	if err != nil {
-		return fmt.Errorf("BUG: %s made a plan that breaks a rule: %w", s.Name, err)
-	}
-	if err := out.write(c.files()); err != nil {
-		return err
-	}
-	figures, err := out.figures(report)
-	if err != nil {
-		return err
-	}
-	figures.Valid, figures.Auto, figures.modelFigures = true, s.figures(), modelFiguresOf(job, p)
-	return c.print(figures, func(w io.Writer) {
-		if c.text {
-			fmt.Fprintln(w, figures.text())
-			return
-		}
-		figures.write(w)
-	})
 }

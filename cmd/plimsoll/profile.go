@@ -46,7 +46,11 @@ func (f *measureFlags) measure(progress func(done, total int)) (train.Measure, e
 // profileCommand is plimsoll profile.
 type profileCommand struct {
 	*app
-	profileFlags
+	job    jobFlags
+	more   []int // batch sizes behind the first one
+	how    measureFlags
+	out    string
+	layers bool
 }
 
 func newProfileCommand(a *app) *cobra.Command {
@@ -74,15 +78,6 @@ With --device nothing is measured: times are estimated from the model's graph an
 		return c.run(cmd.Context())
 	}
 	return cmd
-}
-
-// profileFlags are the flags of plimsoll profile.
-type profileFlags struct {
-	job    jobFlags
-	more   []int // batch sizes behind the first one
-	how    measureFlags
-	out    string
-	layers bool
 }
 
 // profileFigures is what profile prints: seconds and bytes.

@@ -13,15 +13,10 @@ import (
 	"plimsoll/internal/atomicfile"
 )
 
-// reportFlags are the flags of plimsoll report.
-type reportFlags struct {
-	out, svg string
-}
-
 // reportCommand is plimsoll report.
 type reportCommand struct {
 	*app
-	reportFlags
+	out, svg string
 }
 
 func newReportCommand(a *app) *cobra.Command {
@@ -117,17 +112,17 @@ func readPages(paths []string) (names []string, pages []*report.Page, err error)
 }
 
 // write writes the page and the picture that the flags name.
-func (f *reportFlags) write(page *report.Page) error {
+func (c *reportCommand) write(page *report.Page) error {
 	var all []atomicfile.Output
-	if f.out != "" {
-		all = append(all, atomicfile.Output{Path: f.out, Write: page.Write})
+	if c.out != "" {
+		all = append(all, atomicfile.Output{Path: c.out, Write: page.Write})
 	}
-	if f.svg != "" {
+	if c.svg != "" {
 		memory := page.MemoryPicture()
 		if memory == nil {
 			return usage(errors.New("--svg draws the memory over a step, and there is none in this report"))
 		}
-		all = append(all, atomicfile.Output{Path: f.svg, Write: memory})
+		all = append(all, atomicfile.Output{Path: c.svg, Write: memory})
 	}
 	return atomicfile.WriteAll(atomicfile.OS{}, all...)
 }

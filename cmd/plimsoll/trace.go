@@ -10,17 +10,12 @@ import (
 	"plimsoll/internal/units"
 )
 
-// traceFlags are the flags of plimsoll trace.
-type traceFlags struct {
-	plan     planInput
-	of       planFor
-	out, svg string
-}
-
 // traceCommand is plimsoll trace.
 type traceCommand struct {
 	*app
-	traceFlags
+	plan     planInput
+	of       planFor
+	out, svg string
 }
 
 func newTraceCommand(a *app) *cobra.Command {
