@@ -46,13 +46,8 @@ points.jsonl is not done again. Points of a chain that has changed since stay th
 	cmd.Example = `  plimsoll bench -c resnet50.json,vgg16.json --bandwidths 6GB/s,12GB/s --out out/bench
   plimsoll bench -c c.json --plan mine.json,theirs.json --bandwidths 12GB/s
   plimsoll bench -m densenet121 --batch 16 --memory 100%,90%,80% --bandwidths 250MB/s,1GB/s --strategy rotor,pofo`
-	c.grid.job.register(a, cmd)
-	c.grid.rate.register(cmd)
-	c.grid.how.register(cmd)
-	c.grid.options.register(cmd)
-	c.grid.options.registerTolerance(cmd)
-	c.grid.link.registerHalf(cmd)
-	c.grid.cache.register(cmd)
+	c.grid.register(a, cmd)
+	c.grid.link.makeHalf(cmd)
 	s := cmd.Flags()
 	s.StringSliceVarP(&c.chains, "chain", "c", nil, "chain files to simulate, separated by commas")
 	s.StringSliceVarP(&c.plans, "plan", "p", nil, "plan files to compare with the strategies, separated by commas: each runs as it is, on the chain that it names")
@@ -262,7 +257,7 @@ func (c *benchCommand) fill(ctx context.Context, g *bench.Grid) (link schedule.L
 	if err != nil {
 		return link, err
 	}
-	if g.Chain, err = c.grid.cache.chain(ctx, c.app, g.Job, &c.grid.link, measure); err != nil {
+	if g.Chain, err = c.grid.chain(ctx, c.app, g.Job, measure); err != nil {
 		return link, err
 	}
 	// What was measured of the link differs from time to time: points are named after what was asked for.

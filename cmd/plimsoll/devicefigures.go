@@ -50,8 +50,9 @@ type nvlinkFigure struct {
 	Links int    `json:"links"`
 }
 
-// devicesFlags are the flags of plimsoll devices.
-type devicesFlags struct {
+// devicesCommand is plimsoll devices.
+type devicesCommand struct {
+	*app
 	spec          string
 	bandwidth     units.Bandwidth
 	peerBandwidth units.Bandwidth

@@ -15,12 +15,6 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// devicesCommand is plimsoll devices.
-type devicesCommand struct {
-	*app
-	devicesFlags
-}
-
 func newDevicesCommand(a *app) *cobra.Command {
 	c := &devicesCommand{app: a}
 	cmd := command("devices", "Show the devices, their memory and their copy bandwidths", `Show the devices of this machine: the memory that an arena can have, the kernels' instruction set, and the measured

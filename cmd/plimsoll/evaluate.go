@@ -41,7 +41,7 @@ func (f *weightsFlags) open(ctx context.Context) (*train.Job, *train.Runner, err
 	if _, err := os.Stat(f.weights); err != nil {
 		return nil, nil, usage(fmt.Errorf("--weights: %w", err))
 	}
-	if n, err := f.job.count(); err == nil && n > 1 {
+	if n, err := countDevices(f.job.devices); err == nil && n > 1 {
 		return nil, nil, usage(fmt.Errorf("--devices %s: one device runs the model forward", f.job.devices))
 	}
 	f.job.forward, f.job.start = true, f.weights

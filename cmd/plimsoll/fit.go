@@ -64,7 +64,7 @@ touch, so another cut can need less.`)
 		if cmd.Flags().Changed("memory") && c.memory.IsZero() {
 			return usage(errors.New("--memory is 0: give it, as in --memory 4GiB or --memory 40%"))
 		}
-		n, err := c.job.count()
+		n, err := countDevices(c.job.devices)
 		if err = firstOf(err, c.job.checkDevice(cmd)); err != nil {
 			return err
 		}

@@ -166,9 +166,6 @@ func (f *jobFlags) describe() (*estimate.Device, error) {
 // mostClasses bounds a slip of the finger: ImageNet has 21,841 classes.
 const mostClasses = 1 << 20
 
-// count returns how many devices --devices names.
-func (f *jobFlags) count() (int, error) { return countDevices(f.devices) }
-
 // countDevices returns how many devices a text names.
 func countDevices(spec string) (n int, err error) {
 	items, err := devices.Parse(spec)

@@ -80,12 +80,8 @@ func allSettings(set *pflag.FlagSet) (all []*settings) {
 
 // row returns the row of a name, and the flag with its value; nil where the command has none.
 func (s *settings) row(name string) (*setting, *pflag.Flag) {
-	for i := range s.table {
-		if r := &s.table[i]; slices.Contains(r.names(), name) {
-			f := s.Lookup(r.names()[0])
-			if f == nil {
-				return nil, nil
-			}
+	for _, r := range allRows(s.table) {
+		if f := s.Lookup(r.names()[0]); f != nil && slices.Contains(r.names(), name) {
 			return r, f
 		}
 	}
@@ -94,9 +90,9 @@ func (s *settings) row(name string) (*setting, *pflag.Flag) {
 
 // shown returns the rows that help texts list, in the order of the table.
 func (s *settings) shown() (rows []*setting) {
-	for i := range s.table {
-		if f := s.Lookup(s.table[i].names()[0]); f != nil && !f.Hidden {
-			rows = append(rows, &s.table[i])
+	for _, r := range allRows(s.table) {
+		if f := s.Lookup(r.names()[0]); f != nil && !f.Hidden {
+			rows = append(rows, r)
 		}
 	}
 	return rows
@@ -239,8 +235,7 @@ func linkSettings(a *app, cmd *cobra.Command) {
 func checkSettings(a *app, cmd *cobra.Command) error {
 	var old, now []string
 	for _, s := range allSettings(cmd.Flags()) {
-		for i := range s.table {
-			row := &s.table[i]
+		for _, row := range allRows(s.table) {
 			for _, v := range s.said[row] {
 				if first := s.said[row][0]; v.value != first.value {
 					return usage(fmt.Errorf("%s is %s and %s is %s: they are one setting, give one of them", first.spelling, first.text, v.spelling, v.text))

@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"plimsoll/bench"
+	"plimsoll/bench/report"
 	"plimsoll/executor"
+	"plimsoll/executor/commands"
 	"plimsoll/executor/train"
+	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/units"
 	"plimsoll/planner/residency"
 )
@@ -262,4 +266,22 @@ func (c *trainCommand) open(ctx context.Context, place *runFolder, p *planning) 
 		r.HostLimit = job.HostLimit(c.link.memory.Bytes)
 	}
 	return r, fits(c.app, r)
+}
+
+// writeTables writes the tables of commands of a planned run to a file: a picture where its name ends with .svg, else text. No path, no
+// file.
+func writeTables(path string, r *train.Run) error {
+	if path == "" {
+		return nil
+	}
+	tables, err := r.Tables()
+	if err != nil {
+		return fmt.Errorf("--debug table=%s: %w", path, err)
+	}
+	return atomicfile.WriteFile(path, func(w io.Writer) error {
+		if filepath.Ext(path) != ".svg" {
+			return commands.Write(w, tables)
+		}
+		return report.WriteCommands(w, "Commands of "+r.Plan.Strategy, tables)
+	})
 }

@@ -19,16 +19,11 @@ import (
 
 // trainFlags are the flags of plimsoll train.
 type trainFlags struct {
-	job      jobFlags
-	rate     rateFlags
-	how      measureFlags
-	options  strategyFlags
-	link     linkFlags
+	trainingFlags
 	memory   units.Size
 	strategy string
 	offload  string // what --offload-state keeps in host memory
 	steps    int
-	cache    cacheFlags
 	keep     keepFlags
 	clip     float64
 	eval     int
@@ -49,13 +44,7 @@ type trainCommand struct {
 }
 
 func (f *trainFlags) register(a *app, cmd *cobra.Command) {
-	f.job.register(a, cmd)
-	f.rate.register(cmd)
-	f.how.register(cmd)
-	f.options.register(cmd)
-	f.options.registerTolerance(cmd)
-	f.link.register(cmd)
-	f.cache.register(cmd)
+	f.trainingFlags.register(a, cmd)
 	s := cmd.Flags()
 	f.memory = units.Size{Share: 1}
 	s.Var(&f.memory, "memory", "memory limit of the arena: 4GiB, or a share as 40%")
@@ -142,7 +131,7 @@ func (f *trainFlags) checkDivided() error {
 
 // prepare decides whether the run is a pipeline, and checks what that means for the flags.
 func (c *trainCommand) prepare(cmd *cobra.Command) error {
-	n, err := c.job.count()
+	n, err := countDevices(c.job.devices)
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func (c *trainCommand) planStep(ctx context.Context, r *train.Run, p *planning) 
 	}
 	m, s := p.measure, p.choice
 	m.Limit, m.Check = limit, func() error { return r.Job.Feasible(ctx, s.Strategy, limit, c.options.Options) }
-	if r.Chain, err = c.cache.chain(ctx, c.app, r.Job, &c.link, m); err != nil {
+	if r.Chain, err = c.chain(ctx, c.app, r.Job, m); err != nil {
 		return err
 	}
 	if r.Plan, err = r.Job.Plan(ctx, r.Chain, s.Strategy, limit, c.options.Options); err == nil && s.report != nil {

@@ -38,13 +38,7 @@ The exit code is 1 when a row differs, or its peak from the predicted one.`, nil
   plimsoll validate -m densenet121 --image 64 --batch 4 --memory 60% --audit
   plimsoll validate -m resnet20 --image 16 --batch 16 --devices "cpu*2;cpu*4" --strategy gpipe,1f1b-flush,zb-h1 --out out/validated
   plimsoll validate -m resnet20 --image 16 --batch 4 --devices "cpu*4" --strategy "1f1b*,madpipe,eager" --simulated --draws 3 --peer-bandwidth 10MB/s --svg run.svg`
-	c.job.register(a, cmd)
-	c.rate.register(cmd)
-	c.how.register(cmd)
-	c.options.register(cmd)
-	c.options.registerTolerance(cmd)
-	c.link.register(cmd)
-	c.cache.register(cmd)
+	c.register(a, cmd)
 	s := cmd.Flags()
 	s.Var(&c.memory, "memory", "memory limits of the arena, separated by commas; of pipelines 100%")
 	s.StringVar(&c.strategies, "strategy", "all", "strategies, separated by commas; all is every one")
@@ -127,7 +121,7 @@ func (c *validateCommand) measureSteps(ctx context.Context) (comparison, error) 
 	if err != nil {
 		return nil, err
 	}
-	if g.Chain, err = c.cache.chain(ctx, c.app, g.Job, &c.link, measure); err != nil {
+	if g.Chain, err = c.chain(ctx, c.app, g.Job, measure); err != nil {
 		return nil, err
 	}
 	if g.Strategies == nil {

@@ -13,6 +13,35 @@ import (
 	"plimsoll/planner/chain"
 )
 
+// trainingFlags are those of commands that measure a model, plan its step and train it.
+type trainingFlags struct {
+	job     jobFlags
+	rate    rateFlags
+	how     measureFlags
+	options strategyFlags
+	link    linkFlags
+	cache   cacheFlags
+}
+
+func (f *trainingFlags) register(a *app, cmd *cobra.Command) {
+	f.job.register(a, cmd)
+	f.rate.register(cmd)
+	f.how.register(cmd)
+	f.options.register(cmd)
+	f.options.registerTolerance(cmd)
+	f.link.register(cmd)
+	f.cache.register(cmd)
+}
+
+// chain returns the measured chain of a job, with the link that plans may use.
+func (f *trainingFlags) chain(ctx context.Context, a *app, job *train.Job, m train.Measure) (*chain.Chain, error) {
+	c, err := f.cache.measured(ctx, a, job, m)
+	if err != nil {
+		return nil, err
+	}
+	return f.link.chain(c)
+}
+
 // cacheFlags say where the measured chain is from.
 type cacheFlags struct {
 	file string
@@ -22,15 +51,6 @@ type cacheFlags struct {
 func (f *cacheFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.file, "profile", "", "chain file of this model (default: measured once, and kept)")
 	optionsOf(cmd).BoolVar(&f.none, "profile.no-cache", false, "")
-}
-
-// chain returns the measured chain of a job, with the link that plans may use.
-func (f *cacheFlags) chain(ctx context.Context, a *app, job *train.Job, link *linkFlags, m train.Measure) (*chain.Chain, error) {
-	c, err := f.measured(ctx, a, job, m)
-	if err != nil {
-		return nil, err
-	}
-	return link.chain(c)
 }
 
 // measured returns the chain of a job: that of the file, or one that is kept, or else it is measured.
