@@ -38,9 +38,11 @@ func (f *jobFlags) spec() (s train.Spec, err error) {
 		f.data = cmp.Or(f.data, "shapes")
 	}
 	f.data = cmp.Or(f.data, "digits")
-	update, err := f.rule()
-	if err != nil {
-		return s, usage(err)
+	update := kernels.Update(kernels.SGD{})
+	if !f.forward {
+		if update, err = f.update(f.set); err != nil {
+			return s, usage(err)
+		}
 	}
 	if f.config.DType, err = kernels.ParseFloat(f.dtype); err != nil {
 		return s, usage(fmt.Errorf("--dtype: %w", err))
@@ -57,14 +59,6 @@ func (f *jobFlags) spec() (s train.Spec, err error) {
 		},
 		HostMemory: f.hostMemory.Bytes, SkipBad: f.skipBad, OnSkip: f.onSkip,
 	}, nil
-}
-
-// rule returns the optimizer.
-func (f *jobFlags) rule() (kernels.Update, error) {
-	if f.forward {
-		return kernels.SGD{}, nil
-	}
-	return f.update(f.set)
 }
 
 // checkJob refuses flags that mean nothing, whatever the others say.

@@ -59,7 +59,8 @@ func (f *trainFlags) moveState() error {
 	return f.pipe.check(f.strategy)
 }
 
-// planRun measures and plans what open has opened. A run that goes on does so from its checkpoint then.
+// planRun measures and plans what open has opened. A run that goes on does so from its checkpoint then. It ends with an update, and a note says
+// so where that takes more steps than were asked for.
 func (c *trainCommand) planRun(ctx context.Context, place *runFolder, r *train.Run, p *planning) (err error) {
 	if c.pipe.devices > 0 {
 		err = c.planStages(ctx, place, r, p.measure)
@@ -75,7 +76,10 @@ func (c *trainCommand) planRun(ctx context.Context, place *runFolder, r *train.R
 	if err := place.resume(r); err != nil {
 		return err
 	}
-	noteWhole(c.app, r)
+	steps := r.Steps
+	if r.Whole(); r.Steps > steps {
+		c.note("%d steps in place of %d: an update takes %d minibatches (double buffered weights)", r.Steps, steps, r.Plan.Group)
+	}
 	return nil
 }
 
@@ -277,14 +281,6 @@ func machineHas(r *train.Run) error {
 	}
 	return noFit{fmt.Errorf("%s: the plan takes %s of page-locked host memory and %s of arena, and programs can still take %s of this machine: give less --host-memory",
 		r.Plan.Strategy, units.Bytes(host), units.Bytes(arena), units.Bytes(2*half))}
-}
-
-// noteWhole lets a run end with an update, and says so where that is not as it was asked for.
-func noteWhole(a *app, r *train.Run) {
-	steps := r.Steps
-	if r.Whole(); r.Steps > steps {
-		a.note("%d steps in place of %d: an update takes %d minibatches (double buffered weights)", r.Steps, steps, r.Plan.Group)
-	}
 }
 
 // savedPipe takes the plan in the run's folder if it is for the same flags.

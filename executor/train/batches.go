@@ -25,17 +25,18 @@ type batches struct {
 // newBatches cuts a data set into batches of a size.
 func newBatches(set data.Dataset, size int, seed uint64) (b batches, err error) {
 	b.Set, b.size = set, size
-	if b.train, err = data.NewBatcher(set, data.Train, size, seed); err != nil {
-		return b, err
+	b.feeds, err = newFeeds(set, size, seed, data.NewBatcher)
+	if err == nil && data.Palette(set) != nil {
+		b.raw, err = newFeeds(set.(data.Pictures), size, seed, data.NewByteBatcher)
 	}
-	if b.test, err = data.NewBatcher(set, data.Test, size, seed); err != nil || data.Palette(set) == nil {
-		return b, err
-	}
-	if b.raw.train, err = data.NewByteBatcher(set.(data.Pictures), data.Train, size, seed); err != nil {
-		return b, err
-	}
-	b.raw.test, err = data.NewByteBatcher(set.(data.Pictures), data.Test, size, seed)
 	return b, err
+}
+
+func newFeeds[T data.Element, S any](set S, size int, seed uint64, of func(S, data.Split, int, uint64) (*data.Batcher[T], error)) (f feeds[T], err error) {
+	if f.train, err = of(set, data.Train, size, seed); err == nil {
+		f.test, err = of(set, data.Test, size, seed)
+	}
+	return f, err
 }
 
 // labels returns how many labels a batch has.

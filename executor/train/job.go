@@ -149,11 +149,7 @@ func (j *Job) compile() error {
 		err = fmt.Errorf("%w: --devices %s: %w: train it on one device%s", ErrSpec, j.Devices, pipe.Tied(m, tied[0]), untied(j.Model))
 	}
 	if errors.Is(err, kernels.ErrType) {
-		why := ""
-		if lacks := (*kernels.TypeError)(nil); errors.As(err, &lacks) {
-			why = ": it needs " + lacks.Needs
-		}
-		err = fmt.Errorf("%w: --dtype %v: %s, do not compute in it%s; use --dtype float32%s", ErrSpec, j.Config.DType, j.kernels(), why, j.otherwise())
+		err = j.typeError(err)
 	}
 	return err
 }
@@ -167,12 +163,16 @@ func (j *Job) keepLimits() {
 	j.Open.Memory, j.Open.HostMemory = j.Device.Memory, j.Device.HostMemory
 }
 
-// kernels names the kernels of the job's device.
-func (j *Job) kernels() string {
+// typeError says which kernels do not compute in the job's type, and what does.
+func (j *Job) typeError(err error) error {
+	of, why, otherwise := "--devices "+j.Devices, "", ", or --debug reference, which is slow"
 	if j.Described != nil {
-		return "the kernels of --device, " + j.library
+		of, otherwise = "--device", ""
 	}
-	return fmt.Sprintf("the kernels of --devices %s, %s", j.Devices, j.library)
+	if lacks, ok := errors.AsType[*kernels.TypeError](err); ok {
+		why = ": it needs " + lacks.Needs
+	}
+	return fmt.Errorf("%w: --dtype %v: the kernels of %s, %s, do not compute in it%s; use --dtype float32%s", ErrSpec, j.Config.DType, of, j.library, why, otherwise)
 }
 
 // ask lets do use the library of a fresh device, and keeps the choices that the library has made.

@@ -240,22 +240,17 @@ func (m *members) restore(c *checkpoint.Checkpoint, into *pipe.Executor) (batche
 	if err != nil {
 		return nil, err
 	}
-	with := &checkpoint.Together{Share: m.share(into)}
+	// A tensor goes from the first process that has it to all, in pieces, if one of those that need it has it not.
+	with := &checkpoint.Together{Share: func(t executor.Tensor, have []int, values []float32) error {
+		if !slices.ContainsFunc(into.Processes(t), func(p int) bool { return !slices.Contains(have, p) }) {
+			return nil
+		}
+		return m.spread(m.Context(), have[0], Bytes(values))
+	}}
 	batches = map[string]int64{}
 	for _, x := range all {
 		with.Parts = append(with.Parts, x.Contents)
 		maps.Copy(batches, x.Batches)
 	}
 	return batches, c.RestoreTogether(into, with)
-}
-
-// share returns what brings a tensor from the first process that has it to those that need it, if one of them has not: in pieces, to
-// all.
-func (m *members) share(into *pipe.Executor) func(t executor.Tensor, have []int, values []float32) error {
-	return func(t executor.Tensor, have []int, values []float32) error {
-		if !slices.ContainsFunc(into.Processes(t), func(p int) bool { return !slices.Contains(have, p) }) {
-			return nil
-		}
-		return m.spread(m.Context(), have[0], Bytes(values))
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
@@ -295,11 +296,7 @@ func mostOf(peaks []int64) int64 {
 	if len(peaks) == 0 {
 		return pipeline.NoLimit
 	}
-	most := peaks[0]
-	for _, b := range peaks {
-		most = max(most, b)
-	}
-	return most
+	return slices.Max(peaks)
 }
 
 // smallest tries the smallest memory at which the strategy has a plan; 0: it is not known, and the latest plan counts.

@@ -516,9 +516,9 @@ func (c *pipelineEngine) Write(t executor.Tensor, src []float32) error { return 
 // Evaluate scores every test sample once.
 func (c *pipelineEngine) Evaluate(ctx context.Context) (Score, error) {
 	if c.others == nil {
-		return c.score(ctx)
+		return c.Job.score(ctx, c.x, c.Plan.Work)
 	}
-	s, err := c.score(c.others.Context())
+	s, err := c.Job.score(c.others.Context(), c.x, c.Plan.Work) // nothing in a process without the last stage
 	if cause := context.Cause(c.others.Context()); err != nil && cause != nil {
 		return s, c.broken(cause)
 	}
@@ -532,9 +532,4 @@ func (c *pipelineEngine) Evaluate(ctx context.Context) (Score, error) {
 		}
 	}
 	return s, err
-}
-
-// score evaluates. In a process without the last stage it is nothing.
-func (c *pipelineEngine) score(ctx context.Context) (Score, error) {
-	return c.Job.score(ctx, c.x, c.Plan.Work)
 }

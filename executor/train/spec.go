@@ -76,11 +76,3 @@ func (s *Spec) alone() bool {
 
 // parts returns how many batches make a step.
 func (s *Spec) parts() int { return max(s.Microbatches, s.Parts, 1) }
-
-// otherwise names what computes in every type; "" on a device that is only described.
-func (s *Spec) otherwise() string {
-	if s.Described != nil {
-		return ""
-	}
-	return ", or --debug reference, which is slow"
-}

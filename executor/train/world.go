@@ -107,26 +107,25 @@ func (w *World) Meet(ctx context.Context) error {
 func (w *World) name(rank int) string { return fmt.Sprintf("rank %d on %s", rank, w.Hosts()[rank]) }
 
 // Local returns the number of this process among those of its machine.
-func (w *World) Local() (n int) {
+func (w *World) Local() int {
 	if w == nil {
 		return 0
 	}
-	hosts := w.Hosts()
-	for _, host := range hosts[:w.Rank()] {
-		if host == hosts[w.Rank()] {
-			n++
-		}
-	}
-	return n
+	return w.countHere(w.Rank())
 }
 
 // here returns the number of processes on this machine.
-func (w *World) here() (n int) {
+func (w *World) here() int {
 	if w == nil {
 		return 1
 	}
+	return w.countHere(w.Size())
+}
+
+// countHere returns how many of the first processes are on this machine.
+func (w *World) countHere(first int) (n int) {
 	hosts := w.Hosts()
-	for _, host := range hosts {
+	for _, host := range hosts[:first] {
 		if host == hosts[w.Rank()] {
 			n++
 		}
