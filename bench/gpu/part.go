@@ -86,6 +86,14 @@ func (p *part) printf(format string, args ...any) {
 	fmt.Fprintf(p.progress, format, args...)
 }
 
+// sumUp adds to the summary.
+func (p *part) sumUp(format string, args ...any) {
+	if p.Summary != "" {
+		p.Summary += "; "
+	}
+	p.Summary += fmt.Sprintf(format, args...)
+}
+
 // save writes the outcome so far, with figures unless they are nil: a part that is stopped keeps what it has.
 func (p *part) save(figures any) error {
 	if figures != nil {

@@ -100,6 +100,17 @@ type Skip struct {
 	err      error
 }
 
+// Duel compares two strategies wherever both ran: how often one is planned to be faster, by more than 1 %, and whether it was.
+type Duel struct {
+	A              string `json:"strategy"`
+	B              string `json:"beside"`
+	Points         int    `json:"points"`
+	PlannedFaster  int    `json:"predicted_faster"`
+	MeasuredFaster int    `json:"of_which_measured_faster"`
+	PlannedSlower  int    `json:"predicted_slower"`
+	MeasuredSlower int    `json:"of_which_measured_slower"`
+}
+
 // Report is a measured fleet.
 type Report struct {
 	Title     string `json:"title"`
