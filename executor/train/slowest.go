@@ -43,9 +43,13 @@ func slowest(p *JobPlan, ran []pipe.Timing) *SlowTask {
 	if len(all) < 2 {
 		return nil
 	}
-	usual := stats.Median(factors(all))
+	var factors []float64 // by which tasks are slower than the plan says
 	for _, t := range all {
-		t.Factor = t.Measured / t.Planned / usual
+		factors = append(factors, t.Measured/t.Planned)
+	}
+	usual := stats.Median(factors)
+	for i, t := range all {
+		t.Factor = factors[i] / usual
 	}
 	worst := slices.MaxFunc(all, func(a, b *SlowTask) int {
 		return cmp.Or(cmp.Compare(a.Measured-usual*a.Planned, b.Measured-usual*b.Planned), -cmp.Compare(a.Device, b.Device), -cmp.Compare(a.Task, b.Task))
@@ -78,12 +82,4 @@ func (p *JobPlan) taskCosts() map[taskOf]float64 {
 		}
 	}
 	return all
-}
-
-// factors are by how much tasks are slower than the plan says.
-func factors(all []*SlowTask) (list []float64) {
-	for _, t := range all {
-		list = append(list, t.Measured/t.Planned)
-	}
-	return list
 }
