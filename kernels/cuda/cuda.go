@@ -7,9 +7,11 @@ package cuda
 import "C"
 
 import (
+	"cmp"
 	"fmt"
 
 	"plimsoll/kernels"
+	"plimsoll/kernels/cuda/nvidia"
 	"plimsoll/runtime"
 	"plimsoll/runtime/cuda"
 )
@@ -28,7 +30,8 @@ func New(device *cuda.Device, o Options) (*Library, error) {
 	if major < 7 || major == 7 && minor < 5 {
 		return nil, fmt.Errorf("%s: its compute capability is %d.%d, the kernels need 7.5 or newer (Turing)", device.Info().Name, major, minor)
 	}
-	v, err := newVendors(device, o)
+	o.Search.Emulated = emulated(device)
+	v, err := newVendors(device, cmp.Or(o.Vendor, nvidia.Refuse), o.Search)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", device.Info().Name, err)
 	}
