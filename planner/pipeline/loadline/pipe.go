@@ -127,7 +127,7 @@ func (q *pipe) smallest(known float64) float64 {
 // plan folds the schedule into a pattern of one period.
 func (q *pipe) plan(period float64) *pipeline.Plan {
 	r := q.c.Request
-	p := &pipeline.Plan{Stages: q.stages, Versions: r.Versions, WeightCopies: r.WeightCopies, Accounting: r.Accounting, Period: period}
+	p := &pipeline.Plan{Stages: q.stages, Versions: r.Versions, Copies: pipeline.Copies{WeightCopies: r.WeightCopies, Accounting: r.Accounting}, Period: period}
 	if p.Versions == "" {
 		p.Versions = pipeline.DoubleBuffered
 	}
