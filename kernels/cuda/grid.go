@@ -5,11 +5,7 @@ package cuda
 // #include "args.h"
 import "C"
 
-import (
-	"strconv"
-
-	"plimsoll/kernels"
-)
+import "plimsoll/kernels"
 
 type dim [3]int64
 
@@ -39,11 +35,5 @@ func flag(b bool) C.int {
 	return 0
 }
 
-// decimal is the float64 that the user wrote: 0.999 stays 0.999, so that 1-0.999 is 0.001 to float32's precision.
-func decimal(v float32) C.double {
-	d, err := strconv.ParseFloat(strconv.FormatFloat(float64(v), 'g', -1, 32), 64)
-	if err != nil {
-		panic("BUG: a formatted number does not parse: " + err.Error())
-	}
-	return C.double(d)
-}
+// decimal is the number that the user wrote.
+func decimal(v float32) C.double { return C.double(kernels.Decimal(v)) }
