@@ -81,6 +81,22 @@ func (l *Library) Prepare(c kernels.Call, o kernels.Operands) (runtime.Launch, e
 	return l.launch(c.Op.Kind()+" "+c.Pass.String(), b)
 }
 
+// prepare binds what is no op, and was checked, to its operands.
+func (l *Library) prepare(name string, checked error, uses []kernels.Use, build func(b *builder)) (runtime.Launch, error) {
+	if checked != nil {
+		return nil, checked
+	}
+	found, err := l.resolve(uses)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	b := &builder{lib: l, address: found}
+	if build(b); b.err != nil {
+		return nil, b.err
+	}
+	return l.launch(name, b)
+}
+
 // resolve finds the addresses of operands.
 func (l *Library) resolve(uses []kernels.Use) (addresses, error) {
 	found := addresses{}
