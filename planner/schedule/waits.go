@@ -114,8 +114,8 @@ func (r *replay) transfers(seq Sequence, spans []Span) (all []Change) {
 	return all
 }
 
-// Wait splits the time from the end of the compute op before an op to its start. What it reads had arrived before, the last of it by an op;
-// -1: by none. By the rules it starts when at most so many bytes are in use.
+// Wait splits the time from the end of the compute op before an op to its start. The op waited until another one, by, had brought its operands;
+// -1: they were there. By the rules it starts when at most so many bytes are in use.
 func (u *Usage) Wait(from, arrived, to time.Duration, by int, most int64) Wait {
 	out := Wait{By: by, Freed: none}
 	fits, freed := u.fits(from, to, most)
