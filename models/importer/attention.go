@@ -33,7 +33,7 @@ func headProduct(c *call) (*value, error) {
 	}
 	q, isQ := headsOf(*x.view)
 	k, isK := keysOf(*y.view)
-	if !isQ || !isK || q.number != k.number || q.channels != k.channels || q.length != k.length {
+	if !isQ || !isK || q.number != k.number*k.shared || q.channels != k.channels || q.length != k.length {
 		return nil, fmt.Errorf("inputs are %v and %v: no queries, N,heads,T,D, and keys, N,heads,D,T, of sequences N,T,C", x.shape, y.shape)
 	}
 	t := q.length
@@ -136,7 +136,7 @@ func attentionOf(c *call) (*value, error) {
 		}
 	}
 	q, k, v := all[0], all[1], all[2]
-	if k.number != q.number && c.int("grouped", 0) == 0 {
+	if k.number*k.shared != q.number && c.int("grouped", 0) == 0 {
 		return nil, fmt.Errorf("queries have %d heads and keys %d: want enable_gqa=True", q.number, k.number)
 	}
 	if t := q.length; k.length != t || v.length != t || k.channels != q.channels {

@@ -62,6 +62,9 @@ func expand(c *call) (*value, error) {
 		}
 		return &value{tensor: x.tensor, repeated: shape, from: c.Node, constant: x.constant}, nil
 	}
+	if err == nil && x != nil && x.shape != nil {
+		return c.expanded(shape)
+	}
 	if err == nil && x != nil {
 		keep(shape, &x.constant)
 	}
@@ -82,6 +85,29 @@ func expand(c *call) (*value, error) {
 		return known(filled(dims, func(indices []int) float64 { return x.numbers[x.at(indices)] }))
 	}
 	return nil, fmt.Errorf("only of constants is supported")
+}
+
+// expanded repeats axes of 1 of a tensor, which nothing but attention reads.
+func (c *call) expanded(shape []int) (*value, error) {
+	v, err := c.sequence(0)
+	if err != nil {
+		return nil, err
+	}
+	have := v.shape()
+	if len(shape) != len(have) {
+		return nil, fmt.Errorf("of %v to %v, and only along axes that there are is supported", have, shape)
+	}
+	v.axes = slices.Clone(v.axes)
+	for i, n := range c.batched(shape) {
+		switch {
+		case n == -1 || n == have[i]:
+		case have[i] == 1 && n > 0:
+			v.axes[i] = []loop{{n, 0}}
+		default:
+			return nil, fmt.Errorf("of %v to %v", have, shape)
+		}
+	}
+	return c.seen(v), nil
 }
 
 // shapeOf is the list of the extents.

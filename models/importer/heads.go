@@ -8,6 +8,7 @@ type heads struct {
 	from, number, channels, all int // all: channels of the step
 	lead                        int // axes that are N and H
 	samples, length             int // N and T
+	shared                      int // heads that a head is repeated as
 }
 
 // view returns heads as N,H,T,D.
@@ -36,15 +37,19 @@ func headsOf(v view) (h heads, is bool) {
 	}
 	shape := v.shape()
 	n, t, d := v.step.desc.Shape[0], shape[axes-2], shape[axes-1]
-	lead := extents(shape[:axes-2])
+	loops, shared := merged(slices.Concat(v.axes[:axes-2]...)), 1
+	if k := len(loops) - 1; k >= 0 && loops[k].stride == 0 {
+		loops, shared = loops[:k], loops[k].n
+	}
+	lead := extent(loops)
 	if own := v.step.desc.Elements(); lead%n != 0 || own%int64(n*t) != 0 {
 		return h, false
 	}
 	c := int(v.step.desc.Elements() / int64(n*t))
-	h = heads{step: v.step, from: v.from, number: lead / n, channels: d, all: c, lead: axes - 2, samples: n, length: t}
+	h = heads{step: v.step, from: v.from, number: lead / n, channels: d, all: c, lead: axes - 2, samples: n, length: t, shared: shared}
 	want := view{step: v.step, from: v.from, axes: [][]loop{merged([]loop{{n, t * c}, {h.number, d}}), merged([]loop{{t, c}}), merged([]loop{{d, 1}})}}
 	have := v
-	have.axes = [][]loop{merged(slices.Concat(v.axes[:axes-2]...)), v.axes[axes-2], v.axes[axes-1]}
+	have.axes = [][]loop{loops, v.axes[axes-2], v.axes[axes-1]}
 	return h, have.same(want) && h.from < c
 }
 

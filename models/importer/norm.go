@@ -2,7 +2,6 @@ package importer
 
 import (
 	"fmt"
-	"strconv"
 
 	"plimsoll/kernels"
 )
@@ -77,10 +76,4 @@ func (c *call) batchNorm(epsilon, momentum float32) (*value, error) {
 func (c *call) trains() bool { return c.Attributes["training_mode"] == nil && len(c.Out) > 1 }
 
 // complement is 1 - x of a number as it is written: 0.1 of 0.9.
-func complement(x float32) float32 {
-	v, err := strconv.ParseFloat(strconv.FormatFloat(float64(x), 'g', -1, 32), 64)
-	if err != nil {
-		return 0
-	}
-	return float32(1 - v)
-}
+func complement(x float32) float32 { return float32(1 - kernels.Decimal(x)) }
