@@ -2,8 +2,8 @@
 
     python3 torch_export.py MODEL OUT [--format pt2] [--steps 3] [--rate R] [--image N] [--batch N] [--small] [--keep]
 
-MODEL is one of torchvision's, with 10 classes, or one of this file: tiny, branches and skips read images, the decoders (sdpa, written,
-modules, transformers) and the encoder tokens. Draws weights, samples and labels from a seed and takes steps of gradient descent on the same batch. OUT
+MODEL is one of torchvision's, with 10 classes, timm.NAME of timm's, or one of this file: tiny, branches, skips, vision, mobile and hf_NAME read images, the
+decoders (sdpa, written, modules, transformers, llama, qwen2, qwen3, mistral) and the encoder tokens. Draws weights, samples and labels from a seed and takes steps of gradient descent on the same batch. OUT
 is a folder: model.pt2 or model.onnx is the model before the first step, in training mode, as torch.export.save or the classical ONNX
 exporter (dynamo=False) writes it. images.f32 has the images (N,C,H,W), reference.json tokens, labels and losses. Dropout and stochastic
 depth are off: their random numbers are not ours. Where no rate is given, steady chooses one. --small compresses an archive, and leaves out the
@@ -162,7 +162,7 @@ class Modules(nn.Module):
 
 
 class Encoder(Modules):
-    """Without a mask: every position sees all, which is refused."""
+    """Without a mask: every position sees all."""
 
     def __init__(self):
         super().__init__(causal=False)
@@ -183,14 +183,96 @@ class Transformers(nn.Module):
         return self.model(input_ids=tokens, use_cache=False, return_dict=False)[0]
 
 
-OWN = {"tiny": Tiny, "branches": Branches, "skips": Skips, "sdpa": Decoder, "written": Written, "modules": Modules, "encoder": Encoder, "transformers": Transformers}
+class Vision(nn.Module):
+    """A vision transformer: patches, a class token, learned positions, PyTorch's own attention, LayerScale, the mean of the patches beside the class."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 4, 4)
+        self.token, self.positions = nn.Parameter(torch.randn(1, 1, 8)), nn.Parameter(torch.randn(1, 5, 8))
+        self.scales = nn.ParameterList([nn.Parameter(torch.full((8,), 0.3)) for _ in range(2)])
+        self.blocks = nn.ModuleList([nn.TransformerEncoderLayer(8, 2, 16, 0.0, "gelu", batch_first=True, norm_first=True) for _ in range(2)])
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1) + self.positions
+        for block, scale in zip(self.blocks, self.scales):
+            x = x + scale * block(x)
+        return self.head(torch.cat([x[:, 0], x[:, 1:].mean(1)], 1))
+
+
+class Mobile(nn.Module):
+    """Squeeze-and-excite, hard activations, a shuffle of channels, a norm of channels last and a linear layer there."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.bn = nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8)
+        self.squeeze, self.excite = nn.Conv2d(8, 4, 1), nn.Conv2d(4, 8, 1)
+        self.depthwise, self.norm, self.inner, self.outer = nn.Conv2d(8, 8, 3, 1, 1, groups=8), nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+        self.gamma = nn.Parameter(torch.full((8, 1, 1), 0.5))
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, x):
+        x = F.hardswish(self.bn(self.stem(x)))
+        x = x * F.hardsigmoid(self.excite(F.relu(self.squeeze(F.adaptive_avg_pool2d(x, 1)))))
+        n, c, h, w = x.shape
+        x = x.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w)
+        a, b = x.chunk(2, 1)
+        x = torch.cat([torch.tanh(a), torch.sigmoid(b)], 1)
+        y = self.outer(F.gelu(self.inner(self.norm(self.depthwise(x).permute(0, 2, 3, 1))))).permute(0, 3, 1, 2)
+        return self.head((x + self.gamma * y).mean((2, 3)))
+
+
+class Causal(nn.Module):
+    """A small decoder of Hugging Face's transformers: its class, its configuration's, and what its configuration has of its own."""
+
+    def __init__(self, model, config, **more):
+        super().__init__()
+        import transformers
+
+        self.length, self.vocabulary = 12, 40
+        self.model = getattr(transformers, model)(getattr(transformers, config)(
+            vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24, max_position_embeddings=32,
+            initializer_range=0.1, bos_token_id=0, eos_token_id=0, pad_token_id=None, **more))
+
+    def forward(self, tokens):
+        return self.model(input_ids=tokens, use_cache=False).logits
+
+
+class Images(nn.Module):
+    """A small model of images of Hugging Face's transformers."""
+
+    def __init__(self, model, config, **more):
+        super().__init__()
+        import transformers
+
+        self.model = getattr(transformers, model)(getattr(transformers, config)(num_labels=10, **more))
+
+    def forward(self, images):
+        return self.model(images).logits
+
+
+VIT = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=64, patch_size=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+# Families of transformers, built with a few layers.
+HUGGING = {
+    "llama": lambda: Causal("LlamaForCausalLM", "LlamaConfig"), "qwen2": lambda: Causal("Qwen2ForCausalLM", "Qwen2Config"),
+    "qwen3": lambda: Causal("Qwen3ForCausalLM", "Qwen3Config", head_dim=8), "mistral": lambda: Causal("MistralForCausalLM", "MistralConfig"),
+    "hf_vit": lambda: Images("ViTForImageClassification", "ViTConfig", **VIT), "hf_deit": lambda: Images("DeiTForImageClassification", "DeiTConfig", **VIT),
+    "hf_convnext": lambda: Images("ConvNextForImageClassification", "ConvNextConfig", hidden_sizes=[16, 32], depths=[1, 1], num_stages=2),
+    "hf_resnet": lambda: Images("ResNetForImageClassification", "ResNetConfig", embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1]),
+}
+
+OWN = {"vision": Vision, "mobile": Mobile, "tiny": Tiny, "branches": Branches, "skips": Skips, "sdpa": Decoder, "written": Written, "modules": Modules, "encoder": Encoder, "transformers": Transformers}
 
 # Image, batch and rate of each, where they are not 64, 4 and a steady one. Deep models with norms of few pixels have gradients of norm 1000 and more:
 # at a rate of 1e-5 the third loss of ResNet-50 differs by 5 % between PyTorch and itself with other kernels, or in float64.
 SIZES = {
     "tiny": (16, 2, 0.05), "branches": (8, 2, 0.1), "skips": (8, 2, 0.5), "alexnet": (224, 2, 0.01), "vgg11": (224, 2, 1e-3), "vgg11_bn": (224, 2, 3e-5),
     "resnet50": (64, 4, 1e-8), "resnext50_32x4d": (64, 4, 1e-8), "mnasnet0_5": (64, 4, 1e-8), "resnet18": (64, 4, 1e-4), "regnet_x_400mf": (64, 4, 3e-8), "densenet121": (64, 4, 1e-4),
-    "mobilenet_v2": (64, 4, 1e-6), "sdpa": (0, 3, 0.5), "written": (0, 3, 0.5), "modules": (0, 3, 0.1), "encoder": (0, 3, 0.1), "transformers": (0, 3, 0.5),
+    "mobilenet_v2": (64, 4, 1e-6), "sdpa": (0, 3, 0.5), "written": (0, 3, 0.5), "modules": (0, 3, 0.1), "encoder": (0, 3, 0.1), "vision": (8, 2, 0.05), "mobile": (16, 2, 0.05),
+    "llama": (0, 3, 0.5), "qwen2": (0, 3, 0.5), "qwen3": (0, 3, 0.5), "mistral": (0, 3, 0.5), "transformers": (0, 3, 0.5),
     "inception_v3": (139, 4, 1e-8), "maxvit_t": (224, 2, None), "squeezenet1_1": (128, 2, 0.01), "googlenet": (78, 4, 1e-6),
 }
 
@@ -198,6 +280,11 @@ SIZES = {
 def build(name):
     if name in OWN:
         return OWN[name]()
+    if name in HUGGING:
+        return HUGGING[name]()
+    if name.startswith("timm."):
+        import timm
+        return timm.create_model(name[len("timm."):], num_classes=10)
     import torchvision
     more = {"aux_logits": False, "init_weights": True} if name in ("inception_v3", "googlenet") else {"image_size": 64} if name.startswith("vit_") else {}
     return getattr(torchvision.models, name)(num_classes=10, **more)
