@@ -22,7 +22,7 @@ func inputsOf(op Op, d DType) []Desc {
 		return []Desc{{Shape: Shape{2, 3}, DType: Int32}}
 	case Gate:
 		return []Desc{image, F32(2, 6).As(d)}
-	case Rotary, Attention, Prepend:
+	case Rotary, Attention, Prepend, AddRows:
 		return []Desc{F32(2, 4, 24).As(d)}
 	case SoftmaxCrossEntropy:
 		return []Desc{F32(2, 6).As(d), labels(2)}

@@ -241,7 +241,7 @@ var everyOp = []Op{
 	AdaptiveAvgPool{OutH: 3, OutW: 2}, Pack{}, Slice{Rows: 4, From: 6, H: 4, W: 1, C: 12}, Upsample{Factor: 2},
 	Embedding{Vocabulary: 5, Width: 4, Positions: 3}, LayerNorm{}, RMSNorm{}, GELU{}, SiLU{}, Multiply{},
 	Rotary{Heads: 4, Dim: 4}, Attention{Heads: 4, KVHeads: 2},
-	NewRearrange([]int{2, 3}, 1, []Loop{{2, 12}, {3, 2}}), Bias{Axes: 1}, Scale{Axes: 1}, Prepend{Rows: 2}, Gate{}, Pointwise{Of: HardSwish},
+	NewRearrange([]int{2, 3}, 1, []Loop{{2, 12}, {3, 2}}), Bias{Axes: 1}, Scale{Axes: 1}, AddRows{Rows: 9, First: 1, Step: 1}, Prepend{Rows: 2}, Gate{}, Pointwise{Of: HardSwish},
 }
 
 // FuzzInfer: no attributes or shapes make Infer panic or overflow; what it accepts has sizes that can be computed.
@@ -261,7 +261,7 @@ func FuzzInfer(f *testing.F) {
 			Linear{Out: i(kernel), LastAxis: true}, Embedding{Vocabulary: i(kernel), Width: i(stride), Positions: i(pad), To: DType(dilation)},
 			LayerNorm{Epsilon: math.Float32frombits(uint32(kernel))}, RMSNorm{}, GELU{}, SiLU{}, Multiply{},
 			Rotary{Heads: i(kernel), Dim: i(stride), Base: math.Float64frombits(uint64(pad))}, Attention{Heads: i(kernel), KVHeads: i(stride)},
-			NewRearrange([]int{i(h), i(w)}, i(kernel), []Loop{{i(h), i(stride)}, {i(w), i(pad)}}), Bias{Axes: i(kernel)}, Scale{Axes: i(stride)}, Prepend{Rows: i(kernel)}, Gate{},
+			NewRearrange([]int{i(h), i(w)}, i(kernel), []Loop{{i(h), i(stride)}, {i(w), i(pad)}}), Bias{Axes: i(kernel)}, Scale{Axes: i(stride)}, AddRows{Rows: i(kernel), First: i(stride), Step: i(pad)}, Prepend{Rows: i(kernel)}, Gate{},
 			Pointwise{Of: Function(kernel)},
 		}
 		op := ops[int(kind)%len(ops)]

@@ -15,6 +15,7 @@ type Embedding struct {
 	Vocabulary, Width int
 	Positions         int   // 0: none are added
 	To                DType // of Y
+	Fixed             int   // 1 + the token whose row gets no gradient; 0: none (PyTorch's padding_idx)
 }
 
 // LayerNorm normalizes each row of the last axis, then scales and shifts: Y = (X - mean)/std * weight + bias, with the
@@ -195,6 +196,8 @@ func (e Embedding) Infer(in []Desc) (Desc, error) {
 		}
 	}
 	switch t := in[0].Shape[1]; {
+	case e.Fixed < 0 || e.Fixed > e.Vocabulary:
+		return Desc{}, bad(e.Kind(), "Fixed", "%d is not from 0, none, to %d", e.Fixed, e.Vocabulary)
 	case !e.To.Float():
 		return Desc{}, bad(e.Kind(), "To", "%v is neither float32 nor bfloat16", e.To)
 	case int64(max(e.Vocabulary, e.Positions))*int64(e.Width) > MaxElements:

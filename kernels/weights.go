@@ -10,6 +10,10 @@ type Bias struct{ Axes int }
 // Transformers, 2021). Params: weight.
 type Scale struct{ Axes int }
 
+// AddRows adds rows of a parameter to positions: Y[n,t] = X[n,t] + weight[First + Step*t], Step being 0 or 1: a learned position, or one row
+// for all. Other rows get no gradient. X[0]: N,T,C. Params: weight Rows,C.
+type AddRows struct{ Rows, First, Step int }
+
 // Prepend puts a parameter of Rows rows ahead of each sample: N,T,C -> N,Rows+T,C (the class token in Dosovitskiy et al.: An Image is Worth 16x16
 // Words, 2021). Params: weight Rows,C.
 type Prepend struct{ Rows int }
@@ -19,21 +23,25 @@ type Gate struct{}
 
 func (Bias) Kind() string    { return "bias" }
 func (Scale) Kind() string   { return "scale" }
+func (AddRows) Kind() string { return "add_rows" }
 func (Prepend) Kind() string { return "prepend" }
 func (Gate) Kind() string    { return "gate" }
 
 func (Bias) Needs() Needs    { return Needs{} }
 func (Scale) Needs() Needs   { return Needs{Inputs: []bool{true}} }
+func (AddRows) Needs() Needs { return Needs{} }
 func (Prepend) Needs() Needs { return Needs{} }
 func (Gate) Needs() Needs    { return Needs{Inputs: []bool{true, true}} }
 
 func (Bias) Split() bool    { return false }
 func (Scale) Split() bool   { return false }
+func (AddRows) Split() bool { return false }
 func (Prepend) Split() bool { return false }
 func (Gate) Split() bool    { return false }
 
 func (Bias) Alias(p Pass, out, in Operand) bool    { return elementwise(p, out, in) }
 func (Scale) Alias(p Pass, out, in Operand) bool   { return inputwise(p, out, in) }
+func (AddRows) Alias(p Pass, out, in Operand) bool { return elementwise(p, out, in) }
 func (Prepend) Alias(p Pass, out, in Operand) bool { return never(p, out, in) }
 
 // Alias of Gate: what has the shape of X[0] may lie on each other.
@@ -54,6 +62,12 @@ func trailing(x Desc, axes int) []Param {
 }
 
 // Params implements Op.
+func (a AddRows) Params(in []Desc) []Param {
+	c := channels(in[0])
+	return []Param{{Name: "weight", Desc: F32(a.Rows, c), Trained: true, FanIn: a.Rows, FanOut: c}}
+}
+
+// Params implements Op.
 func (p Prepend) Params(in []Desc) []Param {
 	c := channels(in[0])
 	return []Param{{Name: "weight", Desc: F32(p.Rows, c), Trained: true, FanIn: c, FanOut: c}}
@@ -63,6 +77,7 @@ func (Gate) Params([]Desc) []Param { return nil }
 
 func (Bias) Saved([]Desc) []Desc    { return nil }
 func (Scale) Saved([]Desc) []Desc   { return nil }
+func (AddRows) Saved([]Desc) []Desc { return nil }
 func (Prepend) Saved([]Desc) []Desc { return nil }
 func (Gate) Saved([]Desc) []Desc    { return nil }
 
@@ -85,6 +100,23 @@ func withTrailing(kind string, axes int, in []Desc) (Desc, error) {
 		return Desc{}, bad(kind, "Axes", "a parameter of %d elements has more than %d", n, MaxExtent)
 	}
 	return y, nil
+}
+
+// Infer implements Op.
+func (a AddRows) Infer(in []Desc) (Desc, error) {
+	if err := sequence(a.Kind(), in); err != nil {
+		return Desc{}, err
+	}
+	x := in[0].Shape
+	switch {
+	case a.Step != 0 && a.Step != 1:
+		return Desc{}, bad(a.Kind(), "Step", "%d is neither 0 nor 1", a.Step)
+	case a.First < 0 || a.Rows > MaxExtent || a.First+a.Step*(x[1]-1) >= a.Rows:
+		return Desc{}, bad(a.Kind(), "First", "rows from %d on, of %d, are not enough for %d positions: use shorter samples", a.First, a.Rows, x[1])
+	case int64(x[1])*int64(x[2]) > MaxExtent || int64(a.Rows)*int64(x[2]) > MaxExtent:
+		return Desc{}, bad(a.Kind(), "Rows", "%d rows, or a sample, have more than %d elements", a.Rows, MaxExtent)
+	}
+	return same(a.Kind(), in, 1)
 }
 
 // Infer implements Op.

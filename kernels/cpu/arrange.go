@@ -32,7 +32,11 @@ func addRearrange(b *builder, op kernels.Rearrange) {
 
 // rowsWithWeight are rows of as many elements as a parameter has.
 func rowsWithWeight(b *builder) C.struct_weigh_args {
-	width := b.call.Op.Params(b.call.In)[0].Desc.Elements()
+	return rowsOf(b, b.call.Op.Params(b.call.In)[0].Desc.Elements())
+}
+
+// rowsOf are the rows of the call's first input, of so many elements.
+func rowsOf(b *builder, width int64) C.struct_weigh_args {
 	return C.struct_weigh_args{
 		rows: C.int64_t(b.call.In[0].Elements() / width), width: C.int64_t(width), x_stride: C.int64_t(width), y_stride: C.int64_t(width),
 		rows_per_task: C.int64_t(rowsPerTask(width)), columns_per_task: C.int64_t(min(width, grain)),
@@ -46,6 +50,10 @@ func addWeighed(b *builder, args C.struct_weigh_args) {
 
 func addWeightGradient(b *builder, args C.struct_weigh_args) {
 	args.weight, args.accumulate = b.at(kernels.DParam, 0), flag(b.call.AddParams)
+	addSums(b, args)
+}
+
+func addSums(b *builder, args C.struct_weigh_args) {
 	addJob(b, C.WEIGHT_OF_ROWS, ceil(int64(args.width), 64), scratch{}, args)
 }
 
@@ -70,6 +78,32 @@ func addTrailing(b *builder, multiply bool) {
 		args.x, args.y, args.accumulate = b.at(kernels.DY, 0), b.at(kernels.DX, 0), flag(b.call.Adds(0))
 		addWeighed(b, args)
 	}
+}
+
+// addRows adds rows of a parameter: those of a sample's positions, or one. Other rows of its gradient are cleared.
+func addRows(b *builder, op kernels.AddRows) {
+	x := b.call.In[0].Shape
+	row, n := int64(x[2]), b.call.In[0].Elements()
+	width := row
+	if op.Step > 0 {
+		width *= int64(x[1])
+	}
+	args, first := rowsOf(b, width), C.uint64_t(int64(op.First)*row*kernels.Float32.Size())
+	if b.call.Pass == kernels.Forward {
+		args.x, args.y, args.weight = b.at(kernels.X, 0), b.at(kernels.Y, 0), b.at(kernels.ParamRole, 0)+first
+		addWeighed(b, args)
+		return
+	}
+	if !b.call.AddParams {
+		elements := int64(op.Rows) * row
+		if b.half { // two of them are a float
+			elements *= 2
+		}
+		b.cleared(b.at(kernels.DParam, 0), 1, elements, elements)
+	}
+	args.y, args.weight, args.accumulate = b.at(kernels.DY, 0), b.at(kernels.DParam, 0)+first, 1
+	addSums(b, args)
+	b.gradientCopy(0, 0, n, n)
 }
 
 // addPrepend copies samples behind the parameter, and gradients back.

@@ -65,6 +65,33 @@ func referenceTrailing(c kernels.Call, in data, out wants) {
 	out[opDX], out[operand(kernels.DParam, 0)] = dx.close(1), dw.close(len(y.value)/n)
 }
 
+// referenceAddRows goes through samples, positions and channels.
+func referenceAddRows(op kernels.AddRows, c kernels.Call, in data, out wants) {
+	samples, length, width := c.In[0].Shape[0], c.In[0].Shape[1], c.In[0].Shape[2]
+	y, dx, dw := newWant(samples*length*width), newWant(samples*length*width), newWant(op.Rows*width)
+	for n := range samples {
+		row := op.First
+		for t := range length {
+			for k := range width {
+				i := (n*length+t)*width + k
+				if c.Pass == kernels.Forward {
+					y.term(i, float64(in[opX][i]))
+					y.term(i, float64(in[operand(kernels.ParamRole, 0)][row*width+k]))
+					continue
+				}
+				dx.value[i] = float64(in[opDY][i])
+				dw.term(row*width+k, dx.value[i])
+			}
+			row += op.Step
+		}
+	}
+	if c.Pass == kernels.Forward {
+		out[opY] = y.close(2)
+		return
+	}
+	out[opDX], out[operand(kernels.DParam, 0)] = dx, dw.close(samples*length)
+}
+
 // referencePrepend has samples of rows, the first of which are the parameter's.
 func referencePrepend(op kernels.Prepend, c kernels.Call, in data, out wants) {
 	samples, rows, width := c.In[0].Shape[0], c.In[0].Shape[1], c.In[0].Shape[2]

@@ -172,6 +172,8 @@ func (l *Library) build(c kernels.Call, uses []access) *builder {
 		addTrailing(b, false)
 	case kernels.Scale:
 		addTrailing(b, true)
+	case kernels.AddRows:
+		addRows(b, op)
 	case kernels.Prepend:
 		addPrepend(b)
 	case kernels.Gate:

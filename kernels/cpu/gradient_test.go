@@ -42,6 +42,7 @@ var gradientCalls = []kernels.Call{
 	{Op: kernels.NewRearrange([]int{2, 3, 2}, 1, []kernels.Loop{{N: 2, Stride: 12}, {N: 3, Stride: 1}, {N: 2, Stride: 8}}), In: []kernels.Desc{kernels.F32(2, 3, 4)}},
 	{Op: kernels.Bias{Axes: 2}, In: []kernels.Desc{kernels.F32(3, 2, 4)}},
 	{Op: kernels.Scale{Axes: 1}, In: []kernels.Desc{kernels.F32(3, 2, 4)}},
+	{Op: kernels.AddRows{Rows: 5, First: 2, Step: 1}, In: []kernels.Desc{kernels.F32(3, 2, 4)}},
 	{Op: kernels.Prepend{Rows: 2}, In: []kernels.Desc{kernels.F32(3, 2, 4)}},
 	{Op: kernels.Gate{}, In: []kernels.Desc{kernels.F32(2, 3, 2, 4), kernels.F32(2, 4)}},
 	{Op: kernels.Pointwise{Of: kernels.Sigmoid}, In: []kernels.Desc{kernels.F32(3, 7)}},

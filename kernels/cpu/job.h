@@ -250,6 +250,7 @@ struct multiply_args { // da (+)= dy*b, db (+)= dy*a; 0: not wanted
 struct embed_args {
 	uint64_t x, weight, position, y; // backward: gradients in place of the last three
 	int64_t tokens, length, width, vocabulary, positions, per_task, accumulate;
+	int64_t fixed;                // the token whose row gets no gradient, -1: none
 };
 
 struct rownorm_args {

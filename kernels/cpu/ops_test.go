@@ -11,7 +11,7 @@ import (
 )
 
 // draws is how many draws of randomOp have every kind of op.
-const draws = 30
+const draws = 31
 
 // randomOp returns an op with random attributes and inputs that fit it; round cycles through the kinds.
 func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
@@ -97,6 +97,9 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 	case 27:
 		return kernels.Gate{}, []kernels.Desc{image, kernels.F32(image.Shape[0], image.Shape[3])}
 	case 28:
+		rows, step, length := pick(9), r.IntN(2), pick(20)
+		return kernels.AddRows{Rows: rows + step*(length-1), First: r.IntN(rows), Step: step}, []kernels.Desc{kernels.F32(pick(3), length, pick(90))}
+	case 29:
 		return kernels.Pointwise{Of: kernels.Function(r.IntN(int(kernels.Functions)))}, []kernels.Desc{image}
 	}
 	n, t, classes := pick(40), pick(3), pick(40)
@@ -112,6 +115,7 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 func randomEmbedding(r *rand.Rand) (kernels.Op, []kernels.Desc) {
 	length := 1 + r.IntN(20)
 	op := kernels.Embedding{Vocabulary: 1 + r.IntN(30), Width: 1 + r.IntN(100)}
+	op.Fixed = r.IntN(2) * (1 + r.IntN(op.Vocabulary))
 	if r.IntN(2) == 0 {
 		op.Positions = length + r.IntN(5)
 	}
@@ -230,8 +234,8 @@ func TestRandomCalls(t *testing.T) {
 		}
 		ran[op.Kind()]++
 	}
-	if len(ran) != 29 {
-		t.Errorf("ran only %v, want all 29 kinds", ran)
+	if len(ran) != 30 {
+		t.Errorf("ran only %v, want all 30 kinds", ran)
 	}
 }
 
@@ -323,6 +327,7 @@ var largeCalls = []struct {
 	{kernels.NewRearrange([]int{300, 50, 3}, 0, []kernels.Loop{{N: 300, Stride: 1}, {N: 50, Stride: 300}, {N: 3, Stride: 15_000}}), []kernels.Desc{kernels.F32(3, 50, 300)}},
 	{kernels.Bias{Axes: 2}, []kernels.Desc{kernels.F32(3, 50, 300)}},
 	{kernels.Scale{Axes: 1}, []kernels.Desc{kernels.F32(3, 50, 300)}},
+	{kernels.AddRows{Rows: 300, First: 20, Step: 1}, []kernels.Desc{kernels.F32(3, 200, 100)}},
 	{kernels.Prepend{Rows: 2}, []kernels.Desc{kernels.F32(3, 200, 100)}},
 	{kernels.Gate{}, []kernels.Desc{kernels.F32(3, 20, 21, 100), kernels.F32(3, 100)}},
 	{kernels.Pointwise{Of: kernels.Sigmoid}, []kernels.Desc{kernels.F32(50_001)}},

@@ -126,6 +126,8 @@ func reference(c kernels.Call, in data) wants {
 		referenceRearrange(op, c, in, out)
 	case kernels.Bias, kernels.Scale:
 		referenceTrailing(c, in, out)
+	case kernels.AddRows:
+		referenceAddRows(op, c, in, out)
 	case kernels.Prepend:
 		referencePrepend(op, c, in, out)
 	case kernels.Gate:

@@ -35,7 +35,7 @@ func (b *builder) embedding(op kernels.Embedding) {
 		x: b.at(kernels.X, 0), weight: b.at(kernels.ParamRole, 0), position: b.at(kernels.ParamRole, 1), y: b.at(kernels.Y, 0),
 		tokens: C.int64_t(tokens), length: C.int64_t(b.call.In[0].Shape[1]), width: C.int64_t(width),
 		vocabulary: C.int64_t(op.Vocabulary), positions: C.int64_t(op.Positions),
-		per_task: C.int64_t(rowsPerTask(width)), accumulate: flag(b.call.AddParams),
+		per_task: C.int64_t(rowsPerTask(width)), accumulate: flag(b.call.AddParams), fixed: C.int64_t(op.Fixed - 1),
 	}
 	if b.call.Pass == kernels.Forward {
 		addJob(b, C.EMBED_FORWARD, ceil(tokens, rowsPerTask(width)), scratch{}, args)

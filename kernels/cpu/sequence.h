@@ -57,7 +57,7 @@ static void embed_backward(const struct job *job, int64_t task, char *scratch) {
 	for (int64_t v = from; !e->accumulate && v < to; v++) memset(weight + v * e->width, 0, (size_t)columns * 4);
 	for (int64_t r = 0; r < e->tokens; r++) {
 		int32_t token = I(e->x)[r];
-		if (token < from || token >= to) continue;
+		if (token < from || token >= to || token == e->fixed) continue;
 		const elem *restrict dy = E(e->y) + r * e->width + c0;
 		float *restrict row = weight + token * e->width;
 		for (int64_t c = 0; c < columns; c++) row[c] += of(dy[c]);

@@ -72,7 +72,9 @@ func referenceEmbedding(op kernels.Embedding, c kernels.Call, in data, out wants
 	for i := range y.value {
 		token, position, c := int(math.Float32bits(in[opX][i/width])), i/width%length, i%width
 		y.term(i, float64(in[opW][token*width+c]))
-		dw.term(token*width+c, float64(in[opDY][i]))
+		if token+1 != op.Fixed {
+			dw.term(token*width+c, float64(in[opDY][i]))
+		}
 		if op.Positions > 0 {
 			y.term(i, float64(in[opB][position*width+c]))
 			dp.term(position*width+c, float64(in[opDY][i]))

@@ -37,7 +37,11 @@ func addRearrange(b *builder, op kernels.Rearrange) {
 
 // rowsWithWeight are rows of as many elements as a parameter has.
 func rowsWithWeight(b *builder) C.struct_weigh_args {
-	width := b.call.Op.Params(b.call.In)[0].Desc.Elements()
+	return rowsOf(b, b.call.Op.Params(b.call.In)[0].Desc.Elements())
+}
+
+// rowsOf are the rows of the call's first input, of so many elements.
+func rowsOf(b *builder, width int64) C.struct_weigh_args {
 	return C.struct_weigh_args{rows: C.i64(b.call.In[0].Elements() / width), width: C.i64(width), x_stride: C.i64(width), y_stride: C.i64(width)}
 }
 
@@ -53,11 +57,16 @@ const (
 
 // addWeightGradient appends the gradient of a parameter, by chunks of rows.
 func addWeightGradient(b *builder, args C.struct_weigh_args) {
+	args.weight, args.add = b.at(kernels.DParam, 0), flag(b.call.AddParams)
+	addSums(b, args)
+}
+
+// addSums appends sums of rows.
+func addSums(b *builder, args C.struct_weigh_args) {
 	rows, width := int64(args.rows), int64(args.width)
 	chunkRows := max(weightChunk, ceil(rows, weightChunks))
 	chunks, columns := ceil(rows, chunkRows), ceil(width, streamThreads)
 	args.chunk_rows, args.chunks, args.part = C.i64(chunkRows), C.i64(chunks), b.reserve(chunks*width*8)
-	args.weight, args.add = b.at(kernels.DParam, 0), flag(b.call.AddParams)
 	addStep(b, "arrange", "weight_sums"+suffix(b.call.In[0].DType), dim{columns, chunks, 1}, dim{streamThreads, 1, 1}, 0, args)
 	addStep(b, "arrange", "weight_total", dim{columns, 1, 1}, dim{streamThreads, 1, 1}, 0, args)
 }
@@ -76,12 +85,41 @@ func addTrailing(b *builder, multiply bool) {
 		of.x = b.at(kernels.X, 0)
 	}
 	addWeightGradient(b, of)
-	switch {
-	case b.call.Skips(0):
-	case multiply:
+	if !multiply {
+		passGradient(b)
+		return
+	}
+	if !b.call.Skips(0) {
 		args.x, args.y, args.add = b.at(kernels.DY, 0), b.at(kernels.DX, 0), flag(b.call.Adds(0))
 		addWeighed(b, args)
-	default:
+	}
+}
+
+// addRows adds rows of a parameter: those of a sample's positions, or one. Other rows of its gradient are cleared.
+func addRows(b *builder, op kernels.AddRows) {
+	x := b.call.In[0]
+	row := int64(x.Shape[2])
+	width := row
+	if op.Step > 0 {
+		width *= int64(x.Shape[1])
+	}
+	args, first := rowsOf(b, width), C.u64(int64(op.First)*row*kernels.Float32.Size())
+	if b.call.Pass == kernels.Forward {
+		args.x, args.y, args.weight = b.at(kernels.X, 0), b.at(kernels.Y, 0), b.at(kernels.ParamRole, 0)+first
+		addWeighed(b, args)
+		return
+	}
+	if !b.call.AddParams {
+		b.strip(kernels.Float32, C.struct_strip_args{out: b.at(kernels.DParam, 0), rows: C.i64(op.Rows), width: C.int(row), out_stride: C.i64(row)}, row)
+	}
+	args.y, args.weight, args.add = b.at(kernels.DY, 0), b.at(kernels.DParam, 0)+first, 1
+	addSums(b, args)
+	passGradient(b)
+}
+
+// passGradient gives the input the gradient of the output.
+func passGradient(b *builder) {
+	if !b.call.Skips(0) {
 		b.each("pass", C.struct_map_args{a: b.at(kernels.DY, 0), out: b.at(kernels.DX, 0), add: flag(b.call.Adds(0))})
 	}
 }

@@ -70,6 +70,8 @@ func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder,
 		addTrailing(b, false)
 	case kernels.Scale:
 		addTrailing(b, true)
+	case kernels.AddRows:
+		addRows(b, op)
 	case kernels.Prepend:
 		addPrepend(b)
 	case kernels.Gate:

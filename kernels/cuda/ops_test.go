@@ -32,7 +32,7 @@ func as(d kernels.DType, op kernels.Op) kernels.Op {
 }
 
 // kinds is how many kinds of ops randomOp draws from.
-const kinds = 30
+const kinds = 31
 
 // randomOp returns an op with random attributes and inputs of type d that fit it; round cycles through the kinds.
 func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.Desc) {
@@ -94,6 +94,7 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 	case 20:
 		length := pick(20)
 		op := kernels.Embedding{Vocabulary: pick(30), Width: pick(300), Positions: r.IntN(2) * (length + r.IntN(5)), To: d.Stored()}
+		op.Fixed = r.IntN(2) * pick(op.Vocabulary)
 		return op, []kernels.Desc{{Shape: kernels.Shape{pick(4), length}, DType: kernels.Int32}}
 	case 21:
 		dim, heads := 2*pick(20), pick(3)
@@ -112,6 +113,9 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 	case 27:
 		return kernels.Gate{}, []kernels.Desc{image, typed(d, image.Shape[0], image.Shape[3])}
 	case 28:
+		rows, step, length := pick(9), r.IntN(2), pick(20)
+		return kernels.AddRows{Rows: rows + step*(length-1), First: r.IntN(rows), Step: step}, []kernels.Desc{typed(d, pick(3), length, pick(90))}
+	case 29:
 		return kernels.Pointwise{Of: kernels.Function(r.IntN(int(kernels.Functions)))}, []kernels.Desc{image}
 	}
 	n, classes := pick(40), []int{pick(40), 200 + pick(200)}[r.IntN(2)]

@@ -65,7 +65,7 @@ func (b *builder) embedding(op kernels.Embedding) {
 	args := C.struct_embed_args{
 		x: b.at(kernels.X, 0), weight: b.at(kernels.ParamRole, 0), position: b.at(kernels.ParamRole, 1), y: b.at(kernels.Y, 0),
 		tokens: C.int(tokens), length: C.int(b.call.In[0].Shape[1]), width: C.int(op.Width),
-		vocabulary: C.int(op.Vocabulary), positions: C.int(op.Positions), add: flag(b.call.AddParams),
+		vocabulary: C.int(op.Vocabulary), positions: C.int(op.Positions), add: flag(b.call.AddParams), fixed: C.int(op.Fixed - 1),
 	}
 	if b.call.Pass == kernels.Forward {
 		addStep(b, "sequence", "embed_forward"+suffix(op.To), perRow(tokens), rowBlock, 0, args)

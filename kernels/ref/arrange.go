@@ -68,6 +68,27 @@ func trailing(t *tensors, f func(x, w float64) float64, x []float32) error {
 	return nil
 }
 
+// addRows adds a row of the weight to each position.
+func addRows(op kernels.AddRows, t *tensors) error {
+	length, width := t.in[0].Shape[1], t.in[0].Shape[2]
+	sums := make([]float64, op.Rows*width)
+	for i := range int(t.out.Elements()) {
+		at := (op.First+op.Step*(i/width%length))*width + i%width
+		if t.call.Pass == kernels.Forward {
+			t.y[i] = t.x[0][i] + t.params[0][at]
+			continue
+		}
+		sums[at] += float64(t.dy[i])
+		if !t.call.Skips(0) {
+			put(&t.dx[0][i], float64(t.dy[i]), t.call.Adds(0))
+		}
+	}
+	if t.call.Pass != kernels.Forward {
+		store(t.dparams[0], sums, t.call.AddParams)
+	}
+	return nil
+}
+
 // prepend is the weight, and then the sample.
 func prepend(t *tensors) error {
 	first, sample := int(t.call.Op.Params(t.in)[0].Desc.Elements()), int(t.in[0].Elements())/t.in[0].Shape[0]

@@ -118,6 +118,8 @@ func kernel(op kernels.Op, t *tensors) (func() error, error) {
 		return func() error { return bias(t) }, nil
 	case kernels.Scale:
 		return func() error { return scale(t) }, nil
+	case kernels.AddRows:
+		return func() error { return addRows(op, t) }, nil
 	case kernels.Prepend:
 		return func() error { return prepend(t) }, nil
 	case kernels.Gate:

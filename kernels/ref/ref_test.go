@@ -174,6 +174,8 @@ var ops = []struct {
 	{kernels.NewRearrange([]int{2, 5, 3}, 3, []kernels.Loop{{N: 2, Stride: 20}, {N: 5, Stride: 1}, {N: 3, Stride: 6}}), []kernels.Desc{kernels.F32(2, 4, 5)}},
 	{kernels.Bias{Axes: 2}, []kernels.Desc{kernels.F32(3, 4, 5)}},
 	{kernels.Scale{Axes: 2}, []kernels.Desc{kernels.F32(3, 4, 5)}},
+	{kernels.AddRows{Rows: 7, First: 2, Step: 1}, []kernels.Desc{kernels.F32(3, 4, 5)}},
+	{kernels.AddRows{Rows: 3, First: 1}, []kernels.Desc{kernels.F32(3, 4, 5)}},
 	{kernels.Prepend{Rows: 2}, []kernels.Desc{kernels.F32(3, 4, 5)}},
 	{kernels.Gate{}, []kernels.Desc{image, kernels.F32(image.Shape[0], image.Shape[3])}},
 	{kernels.Pointwise{Of: kernels.Sigmoid}, []kernels.Desc{image}},
@@ -208,7 +210,7 @@ func TestGradients(t *testing.T) {
 			}
 		})
 	}
-	if compared != 77 {
+	if compared != 81 {
 		t.Errorf("compared %d gradients", compared)
 	}
 }
@@ -314,7 +316,7 @@ func TestAliases(t *testing.T) {
 			}
 		}
 	}
-	if aliases[kernels.Float32] != 73 || aliases[kernels.BFloat16] != 73 {
+	if aliases[kernels.Float32] != 77 || aliases[kernels.BFloat16] != 77 {
 		t.Errorf("tried %v aliases", aliases)
 	}
 }

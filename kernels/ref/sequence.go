@@ -19,7 +19,7 @@ func embedding(op kernels.Embedding, t *tensors) error {
 		known := token >= 0 && token < op.Vocabulary
 		switch {
 		case sums[0] != nil:
-			if known {
+			if known && token+1 != op.Fixed {
 				sums[0][token*width+c] += float64(t.dy[i])
 			}
 			if op.Positions > 0 {

@@ -94,6 +94,7 @@ struct multiply_args {
 struct embed_args {
 	u64 x, weight, position, y, unsorted, order, counts, starts, parts;
 	int tokens, length, width, vocabulary, positions, add, chunk, shift;
+	int fixed; // the token whose row gets no gradient, -1: none
 };
 
 // rownorm_args: norms of rows of so many channels; without mean and bias: RMSNorm. part holds chunks x 2 x channels float64.

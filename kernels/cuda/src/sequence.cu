@@ -227,6 +227,7 @@ template <typename T, int V> INLINE void embed_backward(const embed_args &a) {
 	if (c >= a.width) return;
 	for (i64 token = (i64)blockIdx.y * blockDim.y + threadIdx.y; token < a.vocabulary; token += (i64)gridDim.y * blockDim.y) {
 		int from = GLOBAL(const int, a.starts)[token], to = GLOBAL(const int, a.starts)[token + 1];
+		if (token == a.fixed) from = to;
 		if (from == to && a.add) continue;
 		values<V> sum = {};
 		int first = from / PIECE + (from % PIECE > 0), last = to / PIECE;
