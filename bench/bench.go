@@ -16,6 +16,7 @@ import (
 	"plimsoll/bench/receipt"
 	"plimsoll/bench/report"
 	"plimsoll/executor"
+	"plimsoll/executor/measure"
 	"plimsoll/executor/train"
 	"plimsoll/internal/stats"
 	"plimsoll/models"
@@ -142,7 +143,7 @@ func (g *Grid) Run(ctx context.Context) (*Report, error) {
 		}
 		progress(1)
 	}
-	samples := g.Job.Work.NewSamples()
+	samples := measure.NewSamples(g.Job.Work)
 	if err := g.measureTimes(ctx, r.Rows, samples, progress); err != nil {
 		return nil, err
 	}
@@ -151,7 +152,7 @@ func (g *Grid) Run(ctx context.Context) (*Report, error) {
 }
 
 // predict simulates every plan with the costs of ops that were measured in turns with the plans' steps.
-func (g *Grid) predict(r *Report, samples *executor.Samples) error {
+func (g *Grid) predict(r *Report, samples *measure.Samples) error {
 	if len(r.Rows) == 0 {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"plimsoll/executor"
+	"plimsoll/executor/measure"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
 	"plimsoll/internal/fields"
@@ -310,7 +311,7 @@ func (a *app) measuredWithin(ctx context.Context, job *train.Job, f *trainFlags,
 	}
 	m.Limit = limit(0)
 	c, err := a.measured(ctx, job, f.cache, m)
-	large, ok := errors.AsType[*executor.WindowError](err)
+	large, ok := errors.AsType[*measure.WindowError](err)
 	if !ok || large.Needed > job.Device.Memory {
 		return c, err
 	}

@@ -11,7 +11,7 @@ import (
 
 // openBooks empties the books before a dry run.
 func (d *compiler) openBooks(in *order.Bound) {
-	d.begin(d.lay.opt.First)
+	d.begin(d.lay.opt.Past.Minibatches)
 	d.bound = in
 	for s, t := range d.stages {
 		if t == nil {

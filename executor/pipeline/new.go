@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
+
 	"plimsoll/executor"
 	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/table"
 	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
-	"slices"
-	"sync"
 )
 
 // New binds a plan to devices, which it reserves, and initializes the weights. Device d of the plan is on[d]; with a World they are those
@@ -33,7 +34,7 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 
 // newProved returns an executor that has the proved tables of all devices, those of other processes too.
 func newProved(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, opt Options) (*Executor, error) {
-	e := &Executor{compilation: &compilation{layout: &layout{Workload: w, opt: opt}}, reports: &reports{}, done: opt.First}
+	e := &Executor{compilation: &compilation{layout: &layout{Workload: w, opt: opt}}, reports: &reports{}, done: opt.Past.Minibatches}
 	e.stopping.thawed = sync.NewCond(&e.stopping.mu)
 	devices := len(on)
 	if opt.World != nil {
@@ -46,8 +47,8 @@ func newProved(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Pl
 	if err != nil {
 		return nil, err
 	}
-	if opt.First < 0 || plan.IsFlush() && opt.First%e.group != 0 {
-		return nil, fmt.Errorf("%w: it goes on behind %d microbatches, %d make a step", order.ErrPlan, opt.First, e.group)
+	if opt.Past.Minibatches < 0 || plan.IsFlush() && opt.Past.Minibatches%e.group != 0 {
+		return nil, fmt.Errorf("%w: it goes on behind %d microbatches, %d make a step", order.ErrPlan, opt.Past.Minibatches, e.group)
 	}
 	if err := e.checkLinks(costs, plan); err != nil {
 		return nil, err
@@ -120,26 +121,12 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 		}
 		return err
 	}
-	if d.compute, err = d.newQueue("compute"); err != nil {
+	if err := d.openStreams(); err != nil {
 		return err
 	}
-	d.links = map[int]table.Queue{}
 	d.watch = newStopwatch(d, d.lay.opt.Timed)
 	if d.lay.opt.Pace != nil {
 		d.paced = pausesOf(d.stages, d.lay.opt.Pace)
-	}
-	for _, l := range d.lay.channels {
-		if _, have := d.links[l.to]; l.from != d.Number || have {
-			continue
-		}
-		if d.links[l.to], err = d.newQueue(fmt.Sprintf("to device %d", l.to)); err != nil {
-			return err
-		}
-	}
-	if d.adds() {
-		if d.adding, err = d.newQueue("sums over replicas"); err != nil {
-			return err
-		}
 	}
 	if err := d.saver.open(); err != nil {
 		return err
@@ -168,6 +155,26 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 		}
 	}
 	return errors.Join(openBatches(d), d.openEvents(), d.openObserver())
+}
+
+// openStreams makes the streams for compute, for what goes to other devices, and for sums.
+func (d *driver) openStreams() (err error) {
+	if d.compute, err = d.newQueue("compute"); err != nil {
+		return err
+	}
+	d.links = map[int]table.Queue{}
+	for _, l := range d.lay.channels {
+		if _, have := d.links[l.to]; l.from != d.Number || have {
+			continue
+		}
+		if d.links[l.to], err = d.newQueue(fmt.Sprintf("to device %d", l.to)); err != nil {
+			return err
+		}
+	}
+	if d.adds() {
+		d.adding, err = d.newQueue("sums over replicas")
+	}
+	return err
 }
 
 // adds reports whether the device adds gradients of other replicas to its own when the plan says so.
@@ -233,7 +240,7 @@ func (d *driver) layHost() int64 {
 		}
 	}
 	d.guard.layHost(g)
-	d.chunk = g.alloc(chunkBytes)
+	d.chunk = g.alloc(executor.ChunkBytes)
 	if t := d.cyclicStage(); t != nil {
 		t.cyclic.shiftHost(g.alloc(t.cyclic.locked).Offset)
 	}
@@ -304,7 +311,7 @@ func (e *Executor) audit() error {
 		steps = auditedSteps
 	}
 	err := e.Run(context.Background(), steps*e.group)
-	e.opt, e.done = opt, opt.First
+	e.opt, e.done = opt, opt.Past.Minibatches
 	for _, d := range e.own() {
 		d.table.DropAudits()
 		d.guard.forget()

@@ -231,14 +231,10 @@ type channel struct {
 	bytes    int64
 	blocks   []runtime.Span // in the arena of the receiver
 
-	grants     chan int // numbers of blocks that are free behind their event freed
-	arrivals   chan arrival
-	free       []chan struct{} // by block: the turns of tables, as grants
-	sent       []chan struct{} // likewise, as arrivals
-	early      []arrival       // that the receiver has taken and not yet used
-	deliveries [][]delivery    // by block, of a dry run
-	asked      bool            // the receiver grants its blocks only when it asks for a message
-	latest     int             // the block that the sender has sent to last
+	rehearsed
+	free  []chan struct{} // by block: the turns of tables, as grants
+	sent  []chan struct{} // likewise, as arrivals
+	asked bool            // the receiver grants its blocks only when it asks for a message
 
 	arrived []runtime.Event // by block, of the sender
 	freed   []runtime.Event // by block, of the receiver
@@ -248,6 +244,15 @@ type channel struct {
 	stage  int
 	remote *remote // when its ends are in two processes, of which this one has one; else nil
 	sizes  []int64 // bytes of messages that follow each other, where they differ, again and again; nil: each fills its block
+}
+
+// rehearsed is what the two ends of a channel tell each other in a dry run.
+type rehearsed struct {
+	grants     chan int // numbers of blocks that are free behind their event freed
+	arrivals   chan arrival
+	early      []arrival    // that the receiver has taken and not yet used
+	deliveries [][]delivery // by block
+	latest     int          // the block that the sender has sent to last
 }
 
 // delivery is a message of a minibatch, and where it comes to.

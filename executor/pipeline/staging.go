@@ -27,9 +27,6 @@ func (d *driver) slots() int {
 // count, float32.
 const lossBytes = 12
 
-// chunkBytes is the size of the transfer buffer for weights.
-const chunkBytes = 1 << 20
-
 // checkStaged refuses, with ErrPlan, a plan without a flush for a workload whose next batch waits on the device.
 func checkStaged(w *Workload, plan *pipeline.Plan) error {
 	if w.StagedBytes() == 0 || plan.IsFlush() {
@@ -209,7 +206,8 @@ func (p *staging) fillAhead(d *driver, slot, m int) error {
 // fillEarly puts the batch of a minibatch, of the next run, into page-locked memory while the step that was issued runs, if it may. A batch
 // that cannot be made is asked for again when its run begins, which is told why.
 func (d *driver) fillEarly(m int) error {
-	if !d.lay.order.Plan.RunsSequence() || d.lay.opt.Early == nil || !d.lay.opt.Early(m) {
+	feed, may := d.lay.opt.Feed.(EarlyFeed)
+	if !may || !d.lay.order.Plan.RunsSequence() || !feed.Early(m) {
 		return nil
 	}
 	p := &d.staging[0]
@@ -249,13 +247,13 @@ func (lay *layout) scalars(m int) kernels.Scalars {
 // updateScalars returns those of the update of a stage that a minibatch, counted through all runs, belongs to. The first group
 // begins where the run that this one goes on from has ended, which may have had another plan. A step that was skipped updated nothing.
 func (d *driver) updateScalars(t *localStage, m int) kernels.Scalars {
-	update := (m - d.lay.opt.First) / t.stash.Group
+	update := (m - d.lay.opt.Past.Minibatches) / t.stash.Group
 	return kernels.Scalars{Update: uint64(update - d.guard.skips()), LR: d.lay.rate(t, update), GradScale: 1 / float32(t.stash.Group)}
 }
 
 // rate returns the learning rate of an update of a stage, counted from the start of this run.
 func (lay *layout) rate(t *localStage, update int) float32 {
-	step := lay.opt.First + update*t.stash.Group
+	step := lay.opt.Past.Minibatches + update*t.stash.Group
 	if lay.order.Plan.IsFlush() {
 		step /= lay.group
 	}
@@ -268,10 +266,10 @@ func (lay *layout) rate(t *localStage, update int) float32 {
 
 // earlier returns how often the weights of a layer, from 1, of a stage were updated before.
 func (lay *layout) earlier(stage, layer int) uint64 {
-	if lay.opt.Updates == nil {
-		return uint64(lay.opt.First / lay.rules[stage].Group)
+	if lay.opt.Past.Updates == nil {
+		return uint64(lay.opt.Past.Minibatches / lay.rules[stage].Group)
 	}
-	return uint64(lay.opt.Updates[layer-1])
+	return uint64(lay.opt.Past.Updates[layer-1])
 }
 
 // updates returns how often the weights of each layer are updated when so many minibatches, of all runs, are done, and so many
@@ -279,7 +277,7 @@ func (lay *layout) earlier(stage, layer int) uint64 {
 func (lay *layout) updates(done, skipped int) (all []int64) {
 	for s, st := range lay.order.Plan.Stages {
 		for l := st.First; l <= st.Last; l++ {
-			all = append(all, int64(lay.earlier(s, l))+int64((done-lay.opt.First)/lay.rules[s].Group-skipped))
+			all = append(all, int64(lay.earlier(s, l))+int64((done-lay.opt.Past.Minibatches)/lay.rules[s].Group-skipped))
 		}
 	}
 	return all

@@ -26,6 +26,7 @@ type feed struct {
 	fresh func() *held
 	wrong error                                 // why the next batch cannot be made
 	wants func(batch int) (images, labels bool) // what of a batch is asked for
+	early func(batch int) bool                  // see pipeline.EarlyFeed; nil: none
 }
 
 // pixels returns the values of a batch's images.
@@ -71,6 +72,9 @@ func (j *Job) newFeed(ctx context.Context, w *executor.Workload, first int) (*fe
 	wants := func(int) (bool, bool) { return true, true }
 	return &feed{wants: wants, from: l, next: first, held: map[int]*held{}, fresh: func() *held { return j.newHeld(w) }}, nil
 }
+
+// Early implements pipeline.EarlyFeed.
+func (f *feed) Early(batch int) bool { return f.early != nil && f.early(batch) }
 
 // Images implements pipeline.Feed.
 func (f *feed) Images(batch int, dst []float32) error {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"plimsoll/executor"
+	"plimsoll/executor/measure"
 	"plimsoll/internal/cores"
 	"plimsoll/internal/folder"
 	"plimsoll/kernels"
@@ -28,10 +29,10 @@ import (
 // Measure says how a job's chain is measured.
 type Measure struct {
 	Warmup, Repeats int
-	Enough          time.Duration         // see executor.ProfileOptions
+	Enough          time.Duration         // see measure.ProfileOptions
 	Limit           int64                 // bytes of arena that it may take; 0: what the device has
 	Check           func() error          // called before anything is measured, which an error prevents; may be nil
-	Halves          bool                  // also of the two halves of every backward: see executor.ProfileOptions
+	Halves          bool                  // also of the two halves of every backward: see measure.ProfileOptions
 	Progress        func(done, total int) // may be nil
 }
 
@@ -53,7 +54,7 @@ func (j *Job) Profile(ctx context.Context, m Measure) (*chain.Chain, error) {
 	}
 	spec := j.Spec
 	spec.Open.Until = ctx
-	c, err := executor.Profile(ctx, j.Work, spec.Target, m.Limit, j.LoadFirst, executor.ProfileOptions{
+	c, err := measure.Profile(ctx, j.Work, spec.Target, m.Limit, j.LoadFirst, measure.ProfileOptions{
 		Warmup: m.Warmup, Repeats: m.Repeats, Enough: m.Enough, Halves: m.Halves, Seed: j.Seed, Progress: m.Progress,
 		OpenHost: func(dev runtime.Device) (kernels.Updater, error) {
 			return library.OpenHost(dev, library.Options{Reference: j.Reference})
@@ -125,7 +126,7 @@ func (j *Job) cachePaths(folder string, m Measure) (paths []string, err error) {
 	if m.Limit > 0 {
 		limit = min(limit, m.Limit)
 	}
-	windows, err := j.Work.InWindows(limit, m.Halves)
+	windows, err := measure.InWindows(j.Work, limit, m.Halves)
 	if err != nil {
 		return nil, err
 	}

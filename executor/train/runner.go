@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"plimsoll/executor"
+	"plimsoll/executor/measure"
 	pipe "plimsoll/executor/pipeline"
 )
 
@@ -63,7 +64,7 @@ func (r *Runner) Evaluate(ctx context.Context) (Score, error) {
 }
 
 // LoadFirst fills the first training batch.
-func (j *Job) LoadFirst(to executor.Batch) error {
+func (j *Job) LoadFirst(to measure.Batch) error {
 	return loadInto(&held{values: to.Images, labels: to.Labels}, &j.feeds, room.Images, 0, j.Config.Batch)
 }
 

@@ -36,15 +36,20 @@ type Device struct {
 	reserved bool
 	memory   memory
 	staged   int64 // bytes of page-locked memory beside it
-	streams  []*Stream
-	events   []*Event
-	modules  map[string]*Module
-	kernels  []*Kernel
-	graphs   []*Graph
-	closers  []func() error
-	reached  map[cu.CUContext]bool // contexts of peers, once peer access was asked for
+	resources
+	reached map[cu.CUContext]bool // contexts of peers, once peer access was asked for
 	visits
 	lost bool // streams have ended with an error of the context
+}
+
+// resources are what the driver has given, beside the memory. The device's mu guards them.
+type resources struct {
+	streams []*Stream
+	events  []*Event
+	modules map[string]*Module
+	kernels []*Kernel
+	graphs  []*Graph
+	closers []func() error
 }
 
 // visits are the copies of peers into an arena. The device's mu guards them.
@@ -65,7 +70,7 @@ func newDevice(g gpu, name string, limit, hostLimit int64) (d *Device, err error
 	}
 	d = &Device{
 		gpu: g, name: name, limit: limit, hostLimit: hostLimit,
-		modules: map[string]*Module{}, reached: map[cu.CUContext]bool{}, visits: visits{visitors: map[*Stream]bool{}},
+		resources: resources{modules: map[string]*Module{}}, reached: map[cu.CUContext]bool{}, visits: visits{visitors: map[*Stream]bool{}},
 	}
 	d.left = sync.NewCond(&d.mu)
 	return d, nil
@@ -215,30 +220,35 @@ func (d *Device) users() (streams, visitors []*Stream) {
 func (d *Device) release() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var all error
-	note := func(call string, err error) { all = errors.Join(all, callError(call, err)) }
 	for _, s := range d.streams {
 		d.lost = d.lost || s.stream.Synchronize() != nil // reported by Stream.Synchronize
 	}
-	for _, f := range slices.Backward(d.closers) {
+	return errors.Join(d.resources.release(), d.memory.free())
+}
+
+// release gives them back; the streams are drained.
+func (r *resources) release() error {
+	var all error
+	note := func(call string, err error) { all = errors.Join(all, callError(call, err)) }
+	for _, f := range slices.Backward(r.closers) {
 		all = errors.Join(all, f())
 	}
-	for _, g := range d.graphs {
+	for _, g := range r.graphs {
 		note("cuGraphExecDestroy", g.destroy())
 	}
-	for _, k := range d.kernels {
+	for _, k := range r.kernels {
 		k.free()
 	}
-	for _, m := range d.modules {
+	for _, m := range r.modules {
 		note("cuModuleUnload", m.module.Unload())
 	}
-	for _, e := range d.events {
+	for _, e := range r.events {
 		note("cuEventDestroy", e.destroy())
 	}
-	for _, s := range d.streams {
+	for _, s := range r.streams {
 		note("cuStreamDestroy", s.stream.Destroy())
 	}
-	return errors.Join(all, d.memory.free())
+	return all
 }
 
 // enter notes that a stream of a peer is about to copy into this arena, which stays until Close has waited for it.

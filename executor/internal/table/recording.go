@@ -2,9 +2,11 @@ package table
 
 import (
 	"fmt"
+	"slices"
+
 	"plimsoll/executor/internal/cycle"
 	"plimsoll/executor/internal/order"
-	"slices"
+	"plimsoll/runtime"
 )
 
 // Recording notes the commands of a driver in a dry run, row by row and period by period.
@@ -160,4 +162,34 @@ func (r *Recording) noteIf(plays bool, c Command) error {
 		c.Played = Never
 	}
 	return r.Note(c)
+}
+
+func (q Queue) Launch(l Prepared) error {
+	return q.Of.Recording.Note(Command{Verb: DoLaunch, On: q, Prepared: l})
+}
+
+func (q Queue) Copy(dst, src runtime.Span) error {
+	return q.Of.Recording.Note(Command{Verb: DoCopy, On: q, To: q.Of, Dst: dst, Src: src})
+}
+
+// CopyIf is copy of what a row has in some periods only (noteIf), recordIf likewise.
+func (q Queue) CopyIf(plays bool, dst, src runtime.Span) error {
+	return q.Of.Recording.noteIf(plays, Command{Verb: DoCopy, On: q, To: q.Of, Dst: dst, Src: src})
+}
+
+func (q Queue) RecordIf(plays bool, ev runtime.Event) error {
+	return q.Of.Recording.noteIf(plays, Command{Verb: DoRecord, On: q, Event: ev})
+}
+
+func (q Queue) Record(ev runtime.Event) error {
+	return q.Of.Recording.Note(Command{Verb: DoRecord, On: q, Event: ev})
+}
+
+// RecordTime is record of an event that nobody waits for: it tells when the stream came there.
+func (q Queue) RecordTime(ev runtime.Event) error {
+	return q.Of.Recording.Note(Command{Verb: DoRecord, On: q, Event: ev, Timed: true})
+}
+
+func (q Queue) Wait(ev runtime.Event) error {
+	return q.Of.Recording.Note(Command{Verb: DoWait, On: q, Event: ev})
 }

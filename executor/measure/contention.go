@@ -1,10 +1,10 @@
-package executor
+package measure
 
 import (
-	"cmp"
 	"context"
 	"time"
 
+	"plimsoll/executor"
 	"plimsoll/internal/stats"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
@@ -62,7 +62,7 @@ func (m *prober) stepBeside(ctx context.Context, b *besides, way int) error {
 	}
 	var copies []*probe
 	for _, i := range besideWays[way] {
-		copies = append(copies, &m.direction[i])
+		copies = append(copies, m.direction[i])
 	}
 	var r *OpTimes
 	rates, err := whileCopying(copies, func() (err error) {
@@ -81,24 +81,6 @@ func (m *prober) stepBeside(ctx context.Context, b *besides, way int) error {
 		b.rates[i] = append(b.rates[i], rates[0])
 	}
 	return nil
-}
-
-// keepCopying copies until it is told to stop; one copy is queued while another runs. It returns bytes/s.
-func (d *probe) keepCopying(stop <-chan struct{}) (bytesPerSec float64, err error) {
-	copies := 0
-	for err = cmp.Or(d.stream.Record(d.begin), d.begin.Synchronize()); err == nil; copies++ {
-		select {
-		case <-stop:
-			if err = cmp.Or(d.stream.Record(d.end), d.stream.Synchronize()); err != nil {
-				return 0, err
-			}
-			took, err := d.end.Since(d.begin)
-			return float64(copies) * float64(d.bytes) / max(took.Seconds(), 1e-9), err
-		default:
-		}
-		err = cmp.Or(d.stream.Record(d.start), d.copy(), d.start.Synchronize())
-	}
-	return 0, err
 }
 
 // slowdown returns the time of a step while both directions copy divided by its time alone.
@@ -163,7 +145,7 @@ func (k *classes) of(op schedule.Op) int {
 
 // contend writes into a chain what was measured: the factors of every op by its class, and those of copies, which alone had the rates
 // of the link.
-func (b *besides) contend(c *chain.Chain, link *LinkProfile) {
+func (b *besides) contend(c *chain.Chain, link *executor.LinkProfile) {
 	if len(c.Branches) > 0 { // whose plans transfer nothing
 		return
 	}

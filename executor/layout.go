@@ -1,0 +1,84 @@
+package executor
+
+import (
+	"plimsoll/executor/internal/pack"
+	"plimsoll/planner/schedule"
+	"plimsoll/runtime"
+)
+
+// packed is a sequence whose blocks have places.
+type packed struct {
+	layout *layout
+	base   int64 // where the blocks begin in the arena
+	peak   int64 // the most that is alive at one op, static memory included
+	extent int64 // the end of the highest block, static memory included
+	copies int64 // bytes of the copies in host memory
+}
+
+// record verifies a sequence and lays out the life of its blocks in an arena of limit bytes.
+func (w *Workload) record(seq schedule.Sequence, sim Sim, limit int64) (*layout, error) {
+	if err := schedule.Verify(w.Chain(), seq); err != nil {
+		return nil, err
+	}
+	t, err := w.Timeline(seq, sim, limit-w.StaticBytes())
+	if err != nil {
+		return nil, err
+	}
+	return record(w.Model.Wiring(), w.Layers, w.InputBytes(), seq, t)
+}
+
+// pack lays a sequence's blocks out above the static memory, and its copies in host memory.
+func (w *Workload) pack(seq schedule.Sequence, limit int64, sim Sim) (*packed, error) {
+	t, err := w.record(seq, sim, limit)
+	if err != nil {
+		return nil, err
+	}
+	return newPacked(t, w.StaticBytes()), nil
+}
+
+// newPacked lays out the blocks of a layout from base on.
+func newPacked(t *layout, base int64) *packed {
+	return &packed{
+		layout: t, base: base, copies: pack.Pack(t.host, len(t.seq)),
+		peak: base + pack.Live(t.items, len(t.seq)), extent: base + pack.Pack(t.items, len(t.seq)),
+	}
+}
+
+// Layout says where a sequence's memory would end.
+type Layout struct {
+	Peak   int64 // the most that is alive at one op, static memory included
+	Extent int64 // the arena that it needs, with fragmentation
+	Copies int64 // page-locked host memory for what is offloaded
+}
+
+// Layout lays a sequence out as in an arena of limit bytes, or without transfers in any arena. Errors: those of
+// schedule.Simulate, *UnusedPrefetchError.
+func (w *Workload) Layout(seq schedule.Sequence, limit int64, sim Sim) (Layout, error) {
+	b, err := w.pack(seq, limit, sim)
+	if err != nil {
+		return Layout{}, err
+	}
+	return Layout{Peak: b.peak, Extent: b.extent, Copies: b.copies}, nil
+}
+
+// Extent returns the arena that a sequence without transfers needs, with fragmentation, when the limit is that large.
+func (w *Workload) Extent(seq schedule.Sequence) (int64, error) {
+	l, err := w.Layout(seq, schedule.NoLimit, Sim{})
+	return l.Extent, err
+}
+
+// PeakBytes returns what the arena must hold for a sequence without transfers: the static memory and the most that is
+// alive at one op.
+func (w *Workload) PeakBytes(seq schedule.Sequence) (int64, error) {
+	t, err := w.record(seq, Sim{}, schedule.NoLimit)
+	if err != nil {
+		return 0, err
+	}
+	return w.StaticBytes() + pack.Live(t.items, len(seq)), nil
+}
+
+// span returns where an item of the layout lies.
+func (p *packed) span(block int) runtime.Span {
+	it := &p.layout.items[block]
+	return runtime.Span{Offset: p.base + it.Offset, Bytes: it.Bytes}
+}
