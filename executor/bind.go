@@ -29,7 +29,7 @@ func (w *Workload) Bind(seq schedule.Sequence, limit int64, lib kernels.Library)
 		for _, step := range programOf(w.Layers[op.Layer-1], op.Kind).Steps {
 			call := step.Call
 			call.UpdateStats = call.Train && p.layout.first[i]
-			launch, err := lib.Prepare(call, b.operands(i, op.Layer, step.Refs))
+			launch, err := lib.Prepare(call, step.Refs.Operands(w.Static.Scalars, func(ref models.Ref) runtime.Span { return b.resolve(i, op.Layer, ref) }))
 			if err != nil {
 				return nil, fmt.Errorf("layer %s, op %s: %w", w.Model.Layers[op.Layer-1].Name, step.Name, err)
 			}
@@ -57,27 +57,8 @@ func programOf(p *models.Programs, k schedule.Kind) *models.Program {
 	return &p.Forget
 }
 
-// operands resolves the blocks of a step to arena spans.
-func (b *Bound) operands(i, layer int, r models.Refs) kernels.Operands {
-	at := func(ref models.Ref) runtime.Span { return b.resolve(i, layer, ref) }
-	all := func(refs []models.Ref) []runtime.Span {
-		spans := make([]runtime.Span, len(refs))
-		for k, ref := range refs {
-			spans[k] = at(ref)
-		}
-		return spans
-	}
-	return kernels.Operands{
-		X: all(r.X), Y: at(r.Y), DX: all(r.DX), DY: at(r.DY), Saved: all(r.Saved),
-		Params: all(r.Params), DParams: all(r.DParams), Workspace: at(r.Workspace),
-		Scalars: b.work.Static.Scalars,
-	}
-}
-
+// resolve returns the arena span of a block of op i, or of a piece of it.
 func (b *Bound) resolve(i, layer int, ref models.Ref) runtime.Span {
-	if ref.Bytes == 0 {
-		return runtime.Span{}
-	}
 	blocks, st := b.layout.ops[i], &b.work.Static.Layers[layer-1]
 	block := none
 	switch ref.Block {

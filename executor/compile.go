@@ -5,8 +5,6 @@
 package executor
 
 import (
-	"slices"
-
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/runtime"
@@ -18,13 +16,17 @@ type Workload struct {
 	Model     *models.Model
 	Optimizer kernels.Update
 	Layers    []*models.Programs // the loss last
-	// Carried are the programs of the model without portals, where Model has some: what a pipeline evaluates with.
+	// Carried are what a pipeline evaluates with: Layers, or the programs of the model without portals, where Model has some.
 	Carried []*models.Programs
 	// UpdateWorkspaces are the scratch bytes that the updates of each layer take, one after the other.
 	UpdateWorkspaces []int64
 	Static           Static
 	masters          masters
 }
+
+// masters are the parameters of each layer, by the offset in its Grads block, that forward and backward of a cyclic plan read in bfloat16.
+// The optimizer's state then has float32 master copies.
+type masters []map[int64]bool
 
 // Target is a device and the kernel library that works on its memory.
 type Target struct {
@@ -55,14 +57,10 @@ func workload(m *models.Model, lib kernels.Library, opt kernels.Update, compile 
 
 // NewWorkload places the static memory of a compiled model, or of a window of one.
 func NewWorkload(m *models.Model, lib kernels.Library, opt kernels.Update, layers []*models.Programs) (w *Workload, err error) {
-	w = &Workload{Model: m, Optimizer: opt, Layers: layers}
+	w = &Workload{Model: m, Optimizer: opt, Layers: layers, Carried: layers}
 	w.UpdateWorkspaces, err = updateWorkspaces(m, lib, opt)
-	w.Static = w.placeStatic(nil)
+	w.Static = placeStatic(m, layers, opt, w.UpdateWorkspaces, nil)
 	return w, err
-}
-
-func (w *Workload) placeStatic(palette []float32) Static {
-	return placeStatic(w.Model, w.Layers, w.Optimizer, slices.Max(w.UpdateWorkspaces), palette)
 }
 
 // StaticBytes returns what lies in the arena throughout: weights and buffers, their gradients, the optimizer's

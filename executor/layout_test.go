@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"plimsoll/executor/internal/testmodel"
 	"plimsoll/kernels"
 	"plimsoll/kernels/ref"
 	"plimsoll/models"
@@ -56,14 +55,14 @@ func TestLayoutsOfRealModelsReachTheirPeaks(t *testing.T) {
 // The host slab is used again: two activations that are away at different times share it.
 func TestHostCopiesShareMemory(t *testing.T) {
 	t.Parallel()
-	w := compiled(t, testmodel.New(t))
+	w := compiled(t, fourImages(t, "resnet20"))
 	c := costs(w.Chain())
 	sim := Sim{c, schedule.Limits{Link: schedule.Link{Bandwidth: 1e9}}}
 	for text, want := range map[string]int64{
-		"Fall1 O1 Fall2 Fall3 P1 O3 Fall4 Fall5 Fall6 Fall7 Fall8 Fall9 Fall10 B10 B9 B8 B7 B6 B5 B4 P3 B3 B2 B1":       c.Saved(2),
-		"Fall1 O1 Fall2 O2 Fall3 Fall4 Fall5 Fall6 Fall7 Fall8 Fall9 Fall10 B10 B9 B8 B7 B6 B5 B4 B3 P2 P1 B2 B1":       c.Activation(0) + c.Saved(1),
-		"Fall1 Fall2 Fall3 Fall4 Fall5 Fall6 Fall7 Fall8 Fall9 Fall10 B10 B9 B8 B7 B6 B5 B4 O2 B3 P2 B2 B1":             c.Saved(1),
-		"Fall1 Fall2 O3 Fall3 P3 O2 Fall4 O3 Fall5 P2 Fall6 Fall7 Fall8 Fall9 Fall10 B10 B9 B8 B7 B6 B5 B4 P3 B3 B2 B1": c.Saved(1) + c.Saved(2),
+		"Fall1 O1 Fall2 Fall3 P1 O3 Fall4 Fall5 Fall6 Fall7 Fall8 Fall9 Fall10 Fall11 Fall12 B12 B11 B10 B9 B8 B7 B6 B5 B4 P3 B3 B2 B1":       c.Saved(2),
+		"Fall1 O1 Fall2 O2 Fall3 Fall4 Fall5 Fall6 Fall7 Fall8 Fall9 Fall10 Fall11 Fall12 B12 B11 B10 B9 B8 B7 B6 B5 B4 B3 P2 P1 B2 B1":       c.Activation(0) + c.Saved(1),
+		"Fall1 Fall2 Fall3 Fall4 Fall5 Fall6 Fall7 Fall8 Fall9 Fall10 Fall11 Fall12 B12 B11 B10 B9 B8 B7 B6 B5 B4 O2 B3 P2 B2 B1":             c.Saved(1),
+		"Fall1 Fall2 O3 Fall3 P3 O2 Fall4 O3 Fall5 P2 Fall6 Fall7 Fall8 Fall9 Fall10 Fall11 Fall12 B12 B11 B10 B9 B8 B7 B6 B5 B4 P3 B3 B2 B1": c.Saved(1) + c.Saved(2),
 	} {
 		seq, err := schedule.Parse(text)
 		must(t, err)
@@ -78,8 +77,8 @@ func TestHostCopiesShareMemory(t *testing.T) {
 // A prefetch whose copy is replaced before it starts has no memory that anybody counts.
 func TestAnUnusedPrefetchIsRefused(t *testing.T) {
 	t.Parallel()
-	w := compiled(t, testmodel.New(t))
-	seq, err := schedule.Parse("Fall1 Fck2 O3 O1 P3 Fall2 Fall3 Fall4 Fall5 Fall6 Fall7 Fall8 Fall9 Fall10 B10 B9 B8 B7 B6 B5 B4 B3 B2 P1 B1")
+	w := compiled(t, fourImages(t, "resnet20"))
+	seq, err := schedule.Parse("Fall1 Fck2 O3 O1 P3 Fall2 Fall3 Fall4 Fall5 Fall6 Fall7 Fall8 Fall9 Fall10 Fall11 Fall12 B12 B11 B10 B9 B8 B7 B6 B5 B4 B3 B2 P1 B1")
 	must(t, err)
 	c := costs(w.Chain())
 	_, err = w.Layout(seq, testMemory, Sim{c, schedule.Limits{Link: schedule.Link{Bandwidth: float64(c.Saved(1)) / 100}}})
@@ -94,19 +93,19 @@ func TestAnUnusedPrefetchIsRefused(t *testing.T) {
 
 func TestSimulationsOfOtherChainsAreRefused(t *testing.T) {
 	t.Parallel()
-	w := compiled(t, testmodel.New(t))
+	w := compiled(t, fourImages(t, "resnet20"))
 	c := w.Chain()
 	c.Layers = c.Layers[1:]
 	sim := Sim{c, schedule.Limits{Link: schedule.Link{Bandwidth: 1}}}
 	if _, err := w.Layout(withTransfer(w.StoreAll()), testMemory, sim); err == nil {
-		t.Error("a chain of 9 layers was taken for one of 10")
+		t.Error("a chain of 11 layers was taken for one of 12")
 	}
 }
 
 // The staged batch is among what the arena holds at the peak.
 func TestTheStagedBatchIsHeld(t *testing.T) {
 	t.Parallel()
-	w := compiled(t, testmodel.New(t)).Stage(make([]float32, 3*256))
+	w := compiled(t, fourImages(t, "resnet20")).Stage(make([]float32, 3*256))
 	_, all, err := w.AtPeak(w.StoreAll(), schedule.NoLimit, Sim{})
 	must(t, err)
 	sum, staged := int64(0), int64(0)
@@ -125,7 +124,7 @@ func TestTheStagedBatchIsHeld(t *testing.T) {
 
 func TestPalettesOfOtherModelsAreBugs(t *testing.T) {
 	t.Parallel()
-	w := compiled(t, testmodel.New(t))
+	w := compiled(t, fourImages(t, "resnet20"))
 	defer func() {
 		if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "BUG: a palette of 256 values") {
 			t.Error(text)

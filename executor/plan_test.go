@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 
-	"plimsoll/executor/internal/testmodel"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/strategy"
 )
@@ -13,7 +12,7 @@ import (
 // A strategy whose layouts always stick out is asked again for less and less: a few dozen times, not once for every byte.
 func TestDraftsAskAFewTimes(t *testing.T) {
 	t.Parallel()
-	w := compiled(t, testmodel.New(t))
+	w := compiled(t, fourImages(t, "resnet20"))
 	limit := mustExtent(t, w, w.StoreAll()) - 1
 	const smallest = 1
 	asked, last := 0, limit

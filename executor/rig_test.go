@@ -19,6 +19,13 @@ func must(t testing.TB, err error) {
 	}
 }
 
+func fourImages(t *testing.T, name string) *models.Model {
+	t.Helper()
+	m, err := models.New(name, models.Config{Batch: 4, Image: 32, Classes: 10})
+	must(t, err)
+	return m
+}
+
 // compiled compiles a model for the reference kernels.
 func compiled(t testing.TB, m *models.Model) *Workload {
 	t.Helper()

@@ -18,7 +18,7 @@ func (w *Workload) Stage(palette []float32) *Workload {
 		panic(fmt.Sprintf("BUG: a palette of %d values for an input of %v", len(palette), w.Model.Input))
 	}
 	out := *w
-	out.Static = w.placeStatic(palette)
+	out.Static = placeStatic(w.Model, w.Layers, w.Optimizer, w.UpdateWorkspaces, palette)
 	return &out
 }
 

@@ -4,6 +4,7 @@ import (
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/runtime"
+	"slices"
 )
 
 // Static says where the memory lies that lives throughout, at the bottom of the arena.
@@ -33,9 +34,9 @@ type StaticLayer struct {
 	tied          map[int64]runtime.Span // of parameters of other layers, by their offset in the Params block
 }
 
-// placeStatic places the static memory of a compiled model, with so many bytes of workspace for updates; with a palette, that of the next batch,
-// too.
-func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update, workspace int64, palette []float32) Static {
+// placeStatic places the static memory of a compiled model whose updates take some workspaces, by layer; with a palette, that of the next
+// batch, too.
+func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update, workspaces []int64, palette []float32) Static {
 	s := Static{palette: palette}
 	take := func(bytes int64) runtime.Span {
 		span := runtime.Span{Offset: s.bytes, Bytes: bytes}
@@ -52,7 +53,7 @@ func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update,
 		s.tie(i, m.Layers[i])
 	}
 	s.Labels, s.Scalars = take(m.Labels.Bytes()), take(kernels.ScalarsBytes)
-	s.Partials, s.Workspace = take(8*partials(m)), take(workspace)
+	s.Partials, s.Workspace = take(8*partials(m)), take(slices.Max(workspaces))
 	s.Norm = take(resultBytes).Part(0, normBytes)
 	if start := s.bytes; palette != nil {
 		take(lookup(m.Input).TableBytes())

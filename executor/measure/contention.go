@@ -30,24 +30,38 @@ type besides struct {
 	rates    [2][]float64 // bytes/s of copies one way, beside the step
 }
 
-// besides measures steps alone and beside copies in turns, as machines drift. When they have taken enough, if that is above 0, no other
-// round begins. step is called linkSteps times.
+// inRounds calls measure for at most so many rounds, in each of which things are measured in turns, as machines drift. When they have taken
+// enough, if that is above 0, no other round begins. It returns how many there were.
+func inRounds(most int, enough time.Duration, measure func(round int) error) (rounds int, err error) {
+	for begun := time.Now(); rounds < most; rounds++ {
+		took := time.Since(begun)
+		if rounds > 0 && enough > 0 && took >= enough || rounds >= enoughRounds && took >= besideFor {
+			break
+		}
+		if err := measure(rounds); err != nil {
+			return rounds, err
+		}
+	}
+	return rounds, nil
+}
+
+// besides measures steps alone and beside copies in rounds. step is called linkSteps times.
 func (m *prober) besides(ctx context.Context, x *Exercise, enough time.Duration, step func()) (*besides, error) {
 	b := &besides{exercise: x}
 	for way := range b.ops {
 		b.ops[way] = make([][]float64, len(x.Seq))
 	}
-	begun, rounds := time.Now(), 0
-	for ; rounds < besideRounds; rounds++ {
-		if took := time.Since(begun); rounds > 0 && enough > 0 && took >= enough || rounds >= enoughRounds && took >= besideFor {
-			break
-		}
+	rounds, err := inRounds(besideRounds, enough, func(round int) error {
 		for i := range besideWays {
-			if err := m.stepBeside(ctx, b, (rounds+i)%len(besideWays)); err != nil {
-				return nil, err
+			if err := m.stepBeside(ctx, b, (round+i)%len(besideWays)); err != nil {
+				return err
 			}
 			step()
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	for range (besideRounds - rounds) * len(besideWays) {
 		step()

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"plimsoll/executor"
-	"plimsoll/executor/internal/testmodel"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime/host"
@@ -16,7 +15,7 @@ import (
 // Steps are measured alone and beside copies of each way in turns, as often as there is time for, and what comes of it is a valid chain.
 func TestStepsAreMeasuredBesideCopies(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, testmodel.New(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: 200e6}, nil)
+	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: 200e6}, nil)
 	probe := windows{probeBytes, 2 * probeBytes}
 	m, err := r.timer(t, probe).newProber(probe, time.Hour)
 	must(t, err)

@@ -43,11 +43,8 @@ func (m *updateMeter) contend(ctx context.Context, class *updateClass, c *chain.
 	if err != nil || copies == nil {
 		return err
 	}
-	b, begun := &hostBesides{}, time.Now()
-	for round := range hostBesideRounds {
-		if round > 0 && m.opt.Enough > 0 && time.Since(begun) >= m.opt.Enough {
-			break
-		}
+	b := &hostBesides{}
+	_, err = inRounds(hostBesideRounds, m.opt.Enough, func(int) error {
 		for way := range besideWays {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -56,6 +53,10 @@ func (m *updateMeter) contend(ctx context.Context, class *updateClass, c *chain.
 				return err
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	b.write(c)
 	return nil

@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"plimsoll/executor"
-	"plimsoll/executor/internal/testmodel"
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/runtime"
@@ -45,7 +44,7 @@ func TestWindowsAreWhereThereIsRoom(t *testing.T) {
 func TestTheLinkIsMeasuredAsStated(t *testing.T) {
 	t.Parallel()
 	const stated = 200e6
-	r := newRig(t, testmodel.New(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: stated, Chaos: 1}, nil)
+	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: stated, Chaos: 1}, nil)
 	probe := windows{probeBytes, 2 * probeBytes}
 	m, err := r.timer(t, probe).newProber(probe, time.Hour)
 	must(t, err)
@@ -86,7 +85,7 @@ func (w watched) Copy(dst, src runtime.Span) error {
 // goes to copies.
 func newWatched(t *testing.T, copies func(direction int, dst, src runtime.Span)) (rig, *prober) {
 	t.Helper()
-	r := newRig(t, testmodel.New(t), host.Config{}, nil)
+	r := newRig(t, testModel(t), host.Config{}, nil)
 	probe := windows{2 * probeBytes, 3 * probeBytes}
 	m, err := r.timer(t, probe).newProber(probe, time.Hour)
 	must(t, err)
@@ -190,7 +189,7 @@ func TestLinksThatAreTooSlow(t *testing.T) {
 	t.Parallel()
 	for _, stop := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
-		r := newRig(t, testmodel.New(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: 1e6, Until: ctx}, nil)
+		r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: 1e6, Until: ctx}, nil)
 		probe := windows{probeBytes, 2 * probeBytes}
 		timer, patience := r.timer(t, probe), time.Millisecond
 		if stop {
@@ -217,7 +216,7 @@ func TestLinksThatAreTooSlow(t *testing.T) {
 func TestSlowLinksAreMeasuredWithFewBytes(t *testing.T) {
 	t.Parallel()
 	const stated = 64 << 10 // bytes/s: a whole buffer takes a minute
-	r := newRig(t, testmodel.New(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: stated, Chaos: 1}, nil)
+	r := newRig(t, testModel(t), host.Config{Memory: testMemory, HostMemory: testMemory, Bandwidth: stated, Chaos: 1}, nil)
 	probe := windows{probeBytes, 2 * probeBytes}
 	m, err := r.timer(t, probe).newProber(probe, time.Hour)
 	must(t, err)
@@ -240,9 +239,9 @@ func (chooser) ExportChoices() (json.RawMessage, error) { return nil, nil }
 // A profile keeps what a library chose while it was measured.
 func TestAProfileKeepsTheChoices(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, testmodel.New(t), host.Config{}, func(l kernels.Library) kernels.Library { return chooser{l} })
+	r := newRig(t, testModel(t), host.Config{}, func(l kernels.Library) kernels.Library { return chooser{l} })
 	open := func() (executor.Target, error) {
-		fresh := openRig(t, testmodel.New(t), host.Config{}, func(l kernels.Library) kernels.Library { return chooser{l} })
+		fresh := openRig(t, testModel(t), host.Config{}, func(l kernels.Library) kernels.Library { return chooser{l} })
 		return fresh.on, nil
 	}
 	c, err := Profile(t.Context(), r.Workload, open, testMemory/2, fill, ProfileOptions{Repeats: 1})

@@ -29,18 +29,15 @@ func (m *prober) besideUpdates(ctx context.Context, s *session, c *chain.Chain) 
 	if err != nil || len(launches) == 0 {
 		return err
 	}
-	b, begun := &opBesides{}, time.Now()
-	for round := range besideRounds {
-		took := time.Since(begun)
-		if round > 0 && s.opt.Enough > 0 && took >= s.opt.Enough || round >= enoughRounds && took >= besideFor {
-			break
-		}
+	b := &opBesides{}
+	_, err = inRounds(besideRounds, s.opt.Enough, func(int) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := m.stepBesideUpdates(b, launches); err != nil {
-			return err
-		}
+		return m.stepBesideUpdates(b, launches)
+	})
+	if err != nil {
+		return err
 	}
 	b.write(c)
 	return nil

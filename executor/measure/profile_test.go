@@ -5,15 +5,14 @@ import (
 	"testing"
 
 	"plimsoll/executor"
-	"plimsoll/executor/internal/testmodel"
 	"plimsoll/runtime/host"
 )
 
 func TestProfileMeasuresEveryOp(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, testmodel.New(t), host.Config{}, nil)
+	r := newRig(t, testModel(t), host.Config{}, nil)
 	steps := 0
-	open := func() (executor.Target, error) { return openRig(t, testmodel.New(t), host.Config{}, nil).on, nil }
+	open := func() (executor.Target, error) { return openRig(t, testModel(t), host.Config{}, nil).on, nil }
 	c, err := Profile(t.Context(), r.Workload, open, testMemory/2, fill, ProfileOptions{Warmup: 1, Repeats: 3, Progress: func(done, total int) { steps = total - done }})
 	must(t, err)
 	must(t, c.Validate())
@@ -36,9 +35,9 @@ func TestProfileMeasuresEveryOp(t *testing.T) {
 // The halves of a backward are measured when asked for, with other memory than the whole one.
 func TestProfileMeasuresHalves(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, testmodel.New(t), host.Config{}, nil)
+	r := newRig(t, testModel(t), host.Config{}, nil)
 	steps := 0
-	open := func() (executor.Target, error) { return openRig(t, testmodel.New(t), host.Config{}, nil).on, nil }
+	open := func() (executor.Target, error) { return openRig(t, testModel(t), host.Config{}, nil).on, nil }
 	extent, err := r.Extent(r.StoreAll())
 	must(t, err)
 	c, err := Profile(t.Context(), r.Workload, open, extent, fill, ProfileOptions{

@@ -20,6 +20,32 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// testModel has everything that recomputation could get wrong: BatchNorm, residuals, dropout.
+func testModel(t testing.TB) *models.Model {
+	b := models.NewBuilder("test", kernels.F32(4, 8, 8, 3), 5)
+	b.Layer("stem", "stem", func(g *models.Graph, x models.Value) models.Value {
+		return g.BNReLU("bn", g.Conv("conv", x, 8, 3, 1))
+	})
+	for i, name := range []string{"block1", "block2", "block3", "block4", "block5", "block6"} {
+		b.Layer(name, name, func(g *models.Graph, x models.Value) models.Value {
+			y := g.BNReLU("bn1", g.Conv("conv1", x, 8, 3, 1))
+			if i == 1 {
+				y = g.Dropout("drop", y, 0.3)
+			}
+			return g.BNAddReLU("bn2", g.Conv("conv2", y, 8, 3, 1), x)
+		})
+	}
+	b.Layer("down", "down", func(g *models.Graph, x models.Value) models.Value {
+		return g.BNReLU("bn", g.Conv("conv", x, 16, 3, 2))
+	})
+	b.Layer("head", "head", func(g *models.Graph, x models.Value) models.Value {
+		return g.Linear("fc", g.GlobalAvgPool("pool", x), 5)
+	})
+	m, err := b.Model()
+	must(t, err)
+	return m
+}
+
 // rig is a model compiled for a fresh CPU device.
 type rig struct {
 	*executor.Workload

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"plimsoll/executor"
-	"plimsoll/executor/internal/testmodel"
 	"plimsoll/internal/cores"
 	"plimsoll/kernels"
 	"plimsoll/kernels/cpu"
@@ -34,7 +33,7 @@ func updateProfile(t *testing.T, r rig, opt ProfileOptions) *chain.Chain {
 // file.
 func TestProfilesHaveUpdates(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, testmodel.New(t), host.Config{}, nil)
+	r := newRig(t, testModel(t), host.Config{}, nil)
 	done, total := 0, 0
 	c := updateProfile(t, r, ProfileOptions{Progress: func(d, all int) { done, total = d, all }})
 	if done != total {
@@ -217,7 +216,7 @@ func TestOpContentionIsWritten(t *testing.T) {
 func TestCopiesBesideUpdatesLieApart(t *testing.T) {
 	t.Parallel()
 	const bytes = 1 << 20
-	r := newRig(t, testmodel.New(t), host.Config{}, nil)
+	r := newRig(t, testModel(t), host.Config{}, nil)
 	must(t, r.dev.Reserve(bytes, bytes))
 	m := &updateMeter{target: r.on, arena: bytes, host: bytes}
 	for bandwidth, most := range map[float64]int64{1e12: bytes / 4, 1e7: 1e4, 1: firstProbe} {

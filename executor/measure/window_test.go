@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"plimsoll/executor"
-	"plimsoll/executor/internal/testmodel"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
@@ -21,7 +20,7 @@ import (
 func profiled(t testing.TB, r rig, limit int64, opt ProfileOptions) (*chain.Chain, error) {
 	t.Helper()
 	open := func() (executor.Target, error) {
-		fresh := openRig(t, testmodel.New(t), host.Config{Memory: limit, HostMemory: testMemory}, nil)
+		fresh := openRig(t, testModel(t), host.Config{Memory: limit, HostMemory: testMemory}, nil)
 		return fresh.on, nil
 	}
 	return Profile(t.Context(), r.Workload, open, limit, fill, opt)
@@ -48,7 +47,7 @@ func smallest(t testing.TB, w *executor.Workload, lib kernels.Library, halves bo
 // checkpoint-all.
 func TestExercisesCoverTheChain(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, testmodel.New(t), host.Config{}, nil)
+	r := newRig(t, testModel(t), host.Config{}, nil)
 	whole, err := Exercises(r.Workload, r.on.Library, testMemory, false)
 	must(t, err)
 	if len(whole) != 2 || whole[0].Workload != r.Workload || whole[0].Seq.String() != r.StoreAll().String() {
@@ -93,7 +92,7 @@ func TestExercisesCoverTheChain(t *testing.T) {
 // in a large arena measures, and no device gives it a byte more.
 func TestAProfileKeepsItsLimit(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, testmodel.New(t), host.Config{}, nil)
+	r := newRig(t, testModel(t), host.Config{}, nil)
 	for _, halves := range []bool{false, true} {
 		limit := smallest(t, r.Workload, r.on.Library, halves)
 		all, err := r.Extent(r.StoreAll())

@@ -225,46 +225,6 @@ func (d *compiler) putTogether(places []runtime.Span, from runtime.Span) error {
 	return nil
 }
 
-// judge judges the gradients of all stages, as soon as what others have measured is there, and lets the updates of the device's stages
-// follow.
-func (d *compiler) judge(ctx context.Context) error {
-	g := d.guard
-	for _, l := range g.arrivals {
-		_, span, err := d.received(ctx, l.channel, g.steps)
-		if err != nil {
-			return err
-		}
-		if err := d.putTogether(l.places, span); err != nil {
-			return err
-		}
-	}
-	for _, x := range g.measured {
-		launches, err := d.binder.guard(g, x.t, x.move.Sum, d.lay.opt.MaxNorm)
-		if err != nil {
-			return err
-		}
-		if err := d.compute.Launch(launches[1]); err != nil {
-			return err
-		}
-	}
-	for _, l := range g.arrivals {
-		if err := d.release(l.channel, 0); err != nil {
-			return err
-		}
-	}
-	if err := d.returnNorm(); err != nil {
-		return err
-	}
-	for _, x := range g.measured {
-		if err := d.apply(x.t, x.move); err != nil {
-			return err
-		}
-	}
-	g.measured = g.measured[:0]
-	g.steps++
-	return nil
-}
-
 // returnNorm lets the norm go to the host.
 func (d *compiler) returnNorm() error {
 	if err := d.host(table.Command{Work: table.AwaitNorm, Event: d.guard.returned, Pages: d.guard.page}); err != nil {

@@ -21,7 +21,7 @@ const mostMinibatches = 1 << 12
 
 // layOut places everything on so many devices.
 func (lay *layout) layOut(costs Costs, plan *pipeline.Plan, devices int) (err error) {
-	if lay.order, err = order.New(costs.Chain, costs.Platform, plan, devices, lay.batchSeconds(costs)); err != nil {
+	if lay.order, err = order.New(costs.Chain, costs.Platform, plan, devices, costs.batchSeconds(lay.Workload)); err != nil {
 		return err
 	}
 	lay.dropEmpty()
@@ -279,4 +279,46 @@ func (lay *layout) layCyclicStage(d *driver, t *localStage, costs Costs, plan *p
 	t.cyclic.depend(t)
 	m.Offloaded = t.cyclic.locked
 	return nil
+}
+
+// layHost lays out the page-locked memory and returns its size: batches, results, states that are saved and, of a stage with
+// transfers, the copies of what goes to the host.
+func (d *driver) layHost() int64 {
+	g := &allocator{space: runtime.Host}
+	d.staging = make([]staging, len(d.stages))
+	for s, t := range d.stages {
+		if t == nil {
+			continue
+		}
+		p := &d.staging[s]
+		p.ahead, p.early = none, none
+		for i := range d.slots() {
+			p.scalars[i] = g.alloc(scalarsBytes(d.lay.order.Plan))
+			if s == 0 {
+				p.images[i] = g.alloc(imageBytes(d.lay.Workload) * int64(d.lay.Model.Wiring().Inputs()))
+			}
+			if s == len(d.stages)-1 {
+				p.labels[i], p.results[i] = g.alloc(d.lay.Model.Labels.Bytes()), g.alloc(lossBytes)
+			}
+			p.batch[i], p.result[i] = []runtime.Span{p.scalars[i], p.images[i], p.labels[i]}, []runtime.Span{p.results[i]}
+		}
+	}
+	d.guard.layHost(g)
+	d.chunk = g.alloc(executor.ChunkBytes)
+	if t := d.cyclicStage(); t != nil {
+		t.cyclic.shiftHost(g.alloc(t.cyclic.locked).Offset)
+	}
+	d.saver = newSaver(d, g)
+	if t := d.ringed(); t != nil {
+		base := g.alloc(t.ring.locked).Offset
+		for i := range t.slabs {
+			for k := range t.slabs[i].hostCopies {
+				t.slabs[i].hostCopies[k].Offset += base
+			}
+		}
+	}
+	if d.step.moves() {
+		d.step.shiftHost(g.alloc(d.step.locked).Offset)
+	}
+	return g.end
 }

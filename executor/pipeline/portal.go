@@ -67,14 +67,6 @@ func matches(m *models.Model, plan *pipeline.Plan) error {
 	return nil
 }
 
-// carried returns the programs of the layers when all skips are carried: an evaluation has no portals.
-func (lay *layout) carried() []*models.Programs {
-	if lay.Carried != nil {
-		return lay.Carried
-	}
-	return lay.Layers
-}
-
 // layPortals places the blocks of a stage's portals.
 func (lay *layout) layPortals(t *localStage, g *allocator) {
 	for _, p := range lay.Model.Portals {

@@ -81,19 +81,10 @@ func (r *reducer) statisticsTo(device int) *channel {
 	return nil
 }
 
-// reduce makes the gradients in a slot of a stage the sum of those of all replicas.
-func (d sumCompiler) reduce(ctx context.Context, t *localStage, minibatch, slot int) error {
-	r := d.lay.reducers[t.stage]
-	if r == nil {
-		return nil
-	}
-	i, last, grads := slices.Index(r.hosts, d.Number), len(r.hosts)-1, t.grads[slot]
-	if t.sums != nil {
-		return d.collect(ctx, t, minibatch, slot)
-	}
-	if d.lay.collectives[t.stage] != nil {
-		return d.sumAll(ctx, t, slot)
-	}
+// sumAlong makes the gradients in a slot of a stage the sum of those of all replicas, slice by slice along their line.
+func (d sumCompiler) sumAlong(ctx context.Context, t *localStage, slot int) error {
+	r, grads := d.lay.reducers[t.stage], t.grads[slot]
+	i, last := slices.Index(r.hosts, d.Number), len(r.hosts)-1
 	for k := range r.slices {
 		at := grads.Part(int64(k)*r.slice, min(r.slice, grads.Bytes-int64(k)*r.slice))
 		if err := d.pass(ctx, t, r, i, t.rounds*r.slices+k, at); err != nil {

@@ -536,6 +536,13 @@ type step struct {
 // stream is one of those that a ring's steps are issued to.
 type stream int
 
+// slacks are how many times as long as predicted an op may take while others begin beside it, of layouts that are tried one after the other: what
+// is slower than that makes others wait.
+var slacks = [...]float64{2, 1}
+
+// untils are the last positions, by slack, at which an op may begin while the last one that uses an item runs.
+type untils [len(slacks)]int
+
 // circle is what lives round and round in one memory.
 type circle struct {
 	positions int
@@ -608,4 +615,23 @@ func (r *remote) launch(span runtime.Span) (table.Prepared, error) {
 	r.number--
 	r.launches[span] = table.Prepared{Launch: l, ID: r.number<<16 - r.way}
 	return r.launches[span], err
+}
+
+// rounds reports whether a parameter, by its offset in the Grads block, is in bfloat16 and has a master copy in the state.
+func (x *layerState) rounds(offset int64) bool {
+	_, is := x.masterAt[offset]
+	return is
+}
+
+// weight returns where a copy of the layer's weights has a parameter, by its offset in the Grads block and its bytes in float32.
+func (x *layerState) weight(in runtime.Span, offset, bytes int64) runtime.Span {
+	if x.rounds(offset) {
+		bytes = bytes / kernels.Float32.Size() * kernels.BFloat16.Size()
+	}
+	return in.Part(x.weightAt[offset], bytes)
+}
+
+// master returns where a copy of the layer's state has the master copy of a parameter.
+func (x *layerState) master(in runtime.Span, offset, bytes int64) runtime.Span {
+	return in.Part(x.masters+x.masterAt[offset], bytes)
 }

@@ -52,6 +52,19 @@ func (d *compiler) update(ctx context.Context, t *localStage) error {
 	return d.judge(ctx)
 }
 
+// reduce makes the gradients in a slot of a stage the sum of those of all replicas.
+func (d sumCompiler) reduce(ctx context.Context, t *localStage, minibatch, slot int) error {
+	switch {
+	case d.lay.reducers[t.stage] == nil:
+		return nil
+	case t.sums != nil:
+		return d.collect(ctx, t, minibatch, slot)
+	case d.lay.collectives[t.stage] != nil:
+		return d.sumAll(ctx, t, slot)
+	}
+	return d.sumAlong(ctx, t, slot)
+}
+
 // newVersion copies the weights to the slot of their next version. It does so also when the update is left out: who is to see the next
 // version sees the same weights there.
 func (d *compiler) newVersion(t *localStage, m order.Move) error {
@@ -88,5 +101,45 @@ func (d *compiler) apply(t *localStage, m order.Move) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// judge judges the gradients of all stages, as soon as what others have measured is there, and lets the updates of the device's stages
+// follow.
+func (d *compiler) judge(ctx context.Context) error {
+	g := d.guard
+	for _, l := range g.arrivals {
+		_, span, err := d.received(ctx, l.channel, g.steps)
+		if err != nil {
+			return err
+		}
+		if err := d.putTogether(l.places, span); err != nil {
+			return err
+		}
+	}
+	for _, x := range g.measured {
+		launches, err := d.binder.guard(g, x.t, x.move.Sum, d.lay.opt.MaxNorm)
+		if err != nil {
+			return err
+		}
+		if err := d.compute.Launch(launches[1]); err != nil {
+			return err
+		}
+	}
+	for _, l := range g.arrivals {
+		if err := d.release(l.channel, 0); err != nil {
+			return err
+		}
+	}
+	if err := d.returnNorm(); err != nil {
+		return err
+	}
+	for _, x := range g.measured {
+		if err := d.apply(x.t, x.move); err != nil {
+			return err
+		}
+	}
+	g.measured = g.measured[:0]
+	g.steps++
 	return nil
 }
