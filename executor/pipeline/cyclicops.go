@@ -15,9 +15,7 @@ func (d cyclicCompiler) op(ctx context.Context, v order.Instance, in bool) error
 	o := &t.cyclic.ops[v.Place.Moment()]
 	q := d.queueOn(o.on)
 	for _, w := range o.waits {
-		if err := d.note(table.Command{Verb: table.DoWait, On: q, Event: t.cyclic.ops[w].end, Played: table.Always}); err != nil {
-			return err
-		}
+		d.note(table.Command{Verb: table.DoWait, On: q, Event: t.cyclic.ops[w].end, Played: table.Always})
 	}
 	if in {
 		if err := d.issueOp(ctx, t, o, q, v); err != nil {
@@ -25,12 +23,13 @@ func (d cyclicCompiler) op(ctx context.Context, v order.Instance, in bool) error
 		}
 	}
 	if d.lay.opt.Audit { // an op with a prime passes its turn in the first step
-		_ = d.note(table.Command{Verb: table.DoAudit, Played: table.Always})
+		d.note(table.Command{Verb: table.DoAudit, Played: table.Always})
 	}
 	if o.end == nil {
 		return nil
 	}
-	return d.note(table.Command{Verb: table.DoRecord, On: q, Event: o.end, Played: table.Always})
+	d.note(table.Command{Verb: table.DoRecord, On: q, Event: o.end, Played: table.Always})
+	return nil
 }
 
 // issueOp notes what an op does, and an event behind it.
@@ -39,10 +38,8 @@ func (d cyclicCompiler) issueOp(ctx context.Context, t *localStage, o *cyclicOp,
 	if t.cyclic.epilogue && !o.Prime && o.copies() {
 		played, ahead = table.OrBehind, d.lay.group
 	}
-	_ = d.note(table.Command{Verb: table.DoBegin, Played: played, Ahead: ahead})
-	if err := d.watch.start(q); err != nil {
-		return err
-	}
+	d.note(table.Command{Verb: table.DoBegin, Played: played, Ahead: ahead})
+	d.watch.start(q)
 	var err error
 	switch {
 	case o.op != nil:
@@ -51,15 +48,14 @@ func (d cyclicCompiler) issueOp(ctx context.Context, t *localStage, o *cyclicOp,
 		err = d.updateLayer(t, o, q, v.Place.Moment())
 	default:
 		dst, src := t.cyclic.copied(o, v.Place.Moment())
-		err = d.note(table.Command{Verb: table.DoCopy, On: q, To: d.Device, Dst: dst, Src: src, Played: played, Ahead: ahead})
+		d.note(table.Command{Verb: table.DoCopy, On: q, To: d.Device, Dst: dst, Src: src, Played: played, Ahead: ahead})
 	}
 	if err != nil {
 		return err
 	}
-	if err := d.watch.end(q); err != nil {
-		return err
-	}
-	return d.note(table.Command{Verb: table.DoEnd, On: q, Played: played, Ahead: ahead})
+	d.watch.end(q)
+	d.note(table.Command{Verb: table.DoEnd, On: q, Played: played, Ahead: ahead})
+	return nil
 }
 
 // activation notes an op of a microbatch. With the first one its batch comes, behind the first loss that goes to the host.
@@ -75,9 +71,7 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 	}
 	f := t.find(v.Minibatch)
 	if o.op.Program == nil {
-		if err := copyActivation(q, o.op, &t.slabs[f.slab], &f.at); err != nil {
-			return err
-		}
+		copyActivation(q, o.op, &t.slabs[f.slab], &f.at)
 	} else {
 		t.cyclic.see(t, o, v.Place.Moment(), &f.at)
 		if err := d.taskCompiler.op(ctx, t, o.op, f); err != nil {
@@ -88,9 +82,7 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 		return err
 	}
 	if o.loss {
-		if err := d.report(t, f); err != nil {
-			return err
-		}
+		d.report(t, f)
 	}
 	if o.ends {
 		d.leave(t, f)
@@ -119,13 +111,14 @@ func (d cyclicCompiler) bring(t *localStage, o *cyclicOp, q table.Queue, sb *sla
 	if o.on == onCompute {
 		return d.upload(t, sb, v)
 	}
-	return inOrder(
-		func() error { return q.Record(o.end) },
-		func() error { return d.compute.Wait(o.end) },
-		func() error { return d.upload(t, sb, v) },
-		func() error { return d.compute.Record(o.end) },
-		func() error { return q.Wait(o.end) },
-	)
+	q.Record(o.end)
+	d.compute.Wait(o.end)
+	if err := d.upload(t, sb, v); err != nil {
+		return err
+	}
+	d.compute.Record(o.end)
+	q.Wait(o.end)
+	return nil
 }
 
 // see lets a frame have the weights and the gradient of the op at a position.
@@ -157,8 +150,8 @@ func (d cyclicCompiler) updateLayer(t *localStage, o *cyclicOp, q table.Queue, p
 	at := layerUpdate{true, s.hostScalars, c.workspace, s.weightHome, s.stateHome, c.gradientsAt(t, position)}
 	if c.guard != nil {
 		at.scalars = c.guard.verdict
-	} else if err := d.fillsScalars(t, o.Layer, q); err != nil {
-		return err
+	} else {
+		d.fillsScalars(t, o.Layer, q)
 	}
 	return d.applyUpdate(t, o.Layer, q, &at)
 }

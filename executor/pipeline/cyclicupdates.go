@@ -18,8 +18,8 @@ func (d cyclicCompiler) updateOnDevice(t *localStage, layer, position int, gradi
 	at := layerUpdate{scalars: s.scalars, workspace: t.workspace, weights: s.weights.at(position), gradients: gradients}
 	if g := t.cyclic.guard; g != nil {
 		at.scalars = g.scalars
-	} else if err := d.bringScalars(t, layer); err != nil {
-		return err
+	} else {
+		d.bringScalars(t, layer)
 	}
 	if s.stateBytes > 0 {
 		at.state = s.state.at(position)
@@ -28,18 +28,16 @@ func (d cyclicCompiler) updateOnDevice(t *localStage, layer, position int, gradi
 }
 
 // bringScalars notes that the scalars of a layer's update come to the device.
-func (d cyclicCompiler) bringScalars(t *localStage, layer int) error {
-	if err := d.fillsScalars(t, layer, d.compute); err != nil {
-		return err
-	}
+func (d cyclicCompiler) bringScalars(t *localStage, layer int) {
+	d.fillsScalars(t, layer, d.compute)
 	s := &t.cyclic.layers[layer-1]
-	return d.compute.Copy(s.scalars, s.hostScalars)
+	d.compute.Copy(s.scalars, s.hostScalars)
 }
 
 // fillsScalars lets the host write the scalars of a layer's update, which the update of the step before has read.
-func (d cyclicCompiler) fillsScalars(t *localStage, layer int, q table.Queue) error {
+func (d cyclicCompiler) fillsScalars(t *localStage, layer int, q table.Queue) {
 	s := &t.cyclic.layers[layer-1]
-	return d.host(table.Command{Work: table.FillUpdate, On: q, Stage: t.stage, Event: s.free, Pages: []runtime.Span{s.hostScalars}, Writes: true})
+	d.host(table.Command{Work: table.FillUpdate, On: q, Stage: t.stage, Event: s.free, Pages: []runtime.Span{s.hostScalars}, Writes: true})
 }
 
 // applyUpdate notes the launches of an update.
@@ -49,11 +47,10 @@ func (d cyclicCompiler) applyUpdate(t *localStage, layer int, q table.Queue, at 
 		return fmt.Errorf("update of layer %d: %w", layer, err)
 	}
 	for _, l := range launches {
-		if err := q.Launch(l); err != nil {
-			return err
-		}
+		q.Launch(l)
 	}
-	return q.Record(t.cyclic.layers[layer-1].free)
+	q.Record(t.cyclic.layers[layer-1].free)
+	return nil
 }
 
 // layerUpdate is where an update of a layer works.

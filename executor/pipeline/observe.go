@@ -36,7 +36,7 @@ func (d taskCompiler) noteObservation(t *localStage, o *stageops.Op, f *inFlight
 	}
 	number := f.minibatch%d.lay.order.Repeats*len(t.spec.Ops) + o.Number
 	d.observer.left[number] = t.leftBy(d.lay.Model, o, &t.slabs[f.slab], &f.at)
-	_ = d.note(table.Command{Verb: table.DoObserve, Slot: number})
+	d.note(table.Command{Verb: table.DoObserve, Slot: number})
 }
 
 // leftBy lists what an op of a minibatch leaves.

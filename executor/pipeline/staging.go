@@ -51,13 +51,13 @@ func openBatches(d *driver) (err error) {
 
 // fillsSlot lets the host put what belongs to the minibatch of the task into a place of page-locked memory; the scalars alone where the
 // batch waits on the device.
-func (d taskCompiler) fillsSlot(t *localStage, i int) error {
+func (d taskCompiler) fillsSlot(t *localStage, i int) {
 	p := &d.staging[t.stage]
 	pages := p.batch[i]
 	if t.waiting.holds() {
 		pages = pages[:1]
 	}
-	return d.host(table.Command{Work: table.FillBatch, Stage: t.stage, Slot: i, Event: p.uploaded[i], Pages: pages, Writes: true})
+	d.host(table.Command{Work: table.FillBatch, Stage: t.stage, Slot: i, Event: p.uploaded[i], Pages: pages, Writes: true})
 }
 
 // upload brings a batch and its scalars to the device. Images that have come ahead are there: compute is behind them.
@@ -67,41 +67,30 @@ func (d taskCompiler) upload(t *localStage, sb *slab, v order.Instance) error {
 	p.uploads++
 	ahead, waits := t.ring != nil && t.ring.ahead, t.waiting.holds()
 	if waits {
-		if err := d.stageAhead(t, v); err != nil {
-			return err
-		}
+		d.stageAhead(t, v)
 	}
 	if !ahead {
-		if err := d.fillsSlot(t, i); err != nil {
-			return err
-		}
+		d.fillsSlot(t, i)
 	}
-	if err := d.compute.Copy(sb.scalars, p.scalars[i]); err != nil {
-		return err
-	}
+	d.compute.Copy(sb.scalars, p.scalars[i])
 	if waits {
-		if err := d.compute.Record(p.uploaded[i]); err != nil {
-			return err
-		}
+		d.compute.Record(p.uploaded[i])
 		return d.takeStaged(t, sb, i)
 	}
 	if t.stage == 0 && !ahead {
 		for _, c := range imageCopies(d.lay.Workload, sb.images, p.images[i]) {
-			if err := d.compute.Copy(c[0], c[1]); err != nil {
-				return err
-			}
+			d.compute.Copy(c[0], c[1])
 		}
 	}
 	if t.stage == len(d.stages)-1 {
-		if err := d.compute.Copy(sb.labels, p.labels[i]); err != nil {
-			return err
-		}
+		d.compute.Copy(sb.labels, p.labels[i])
 	}
-	return d.compute.Record(p.uploaded[i])
+	d.compute.Record(p.uploaded[i])
+	return nil
 }
 
 // stageAhead lets the batch of a forward come to where it waits on the device. That of the first forward is no part of its row.
-func (d taskCompiler) stageAhead(t *localStage, v order.Instance) error {
+func (d taskCompiler) stageAhead(t *localStage, v order.Instance) {
 	p, r := &d.staging[t.stage], d.Recording
 	i := p.arrivals % d.slots()
 	if p.arrivals++; p.arrivals == 1 {
@@ -109,42 +98,31 @@ func (d taskCompiler) stageAhead(t *localStage, v order.Instance) error {
 		r.At = opens
 		defer func() { r.At, r.Opens = at, append(r.Opens, table.RecordedOpening{Instance: v, List: *opens}) }()
 	}
-	if err := d.host(table.Command{Work: table.FillAhead, Stage: t.stage, Slot: i, Event: p.staged[i], Pages: p.batch[i][1:], Writes: true}); err != nil {
-		return err
-	}
-	if err := d.batches.Wait(t.waiting.taken); err != nil {
-		return err
-	}
+	d.host(table.Command{Work: table.FillAhead, Stage: t.stage, Slot: i, Event: p.staged[i], Pages: p.batch[i][1:], Writes: true})
+	d.batches.Wait(t.waiting.taken)
 	copies := imageCopies(d.lay.Workload, t.waiting.images, p.images[i])
 	if t.waiting.labels.Bytes > 0 {
 		copies = append(copies, [2]runtime.Span{t.waiting.labels, p.labels[i]})
 	}
 	for _, c := range copies {
-		if err := d.batches.Copy(c[0], c[1]); err != nil {
-			return err
-		}
+		d.batches.Copy(c[0], c[1])
 	}
-	return d.batches.Record(p.staged[i])
+	d.batches.Record(p.staged[i])
 }
 
 // takeStaged brings the batch that waits to where the ops of its forward read it.
 func (d taskCompiler) takeStaged(t *localStage, sb *slab, i int) error {
-	if err := d.compute.Wait(d.staging[t.stage].staged[i]); err != nil {
-		return err
-	}
+	d.compute.Wait(d.staging[t.stage].staged[i])
 	list, err := d.binder.lookups(lookup(d.lay.Workload), t.waiting.table, t.waiting.images, sb.images)
 	if err != nil {
 		return err
 	}
-	if err := d.launch(list); err != nil {
-		return err
-	}
+	d.launch(list)
 	if t.waiting.labels.Bytes > 0 {
-		if err := d.compute.Copy(sb.labels, t.waiting.labels); err != nil {
-			return err
-		}
+		d.compute.Copy(sb.labels, t.waiting.labels)
 	}
-	return d.compute.Record(t.waiting.taken)
+	d.compute.Record(t.waiting.taken)
+	return nil
 }
 
 // fill puts a batch and its scalars into page-locked memory.
@@ -284,16 +262,12 @@ func (lay *layout) updates(done, skipped int) (all []int64) {
 }
 
 // report copies the loss of a minibatch to page-locked memory, and tells that of an earlier one.
-func (d taskCompiler) report(t *localStage, f *inFlight) error {
+func (d taskCompiler) report(t *localStage, f *inFlight) {
 	p := &d.staging[t.stage]
 	i := (p.uploads - 1) % d.slots()
-	if err := d.host(table.Command{Work: table.AwaitResult, Stage: t.stage, Slot: i, Event: p.returned[i], Pages: p.result[i]}); err != nil {
-		return err
-	}
-	if err := d.compute.Copy(p.results[i], t.output(f).Part(0, lossBytes)); err != nil {
-		return err
-	}
-	return d.compute.Record(p.returned[i])
+	d.host(table.Command{Work: table.AwaitResult, Stage: t.stage, Slot: i, Event: p.returned[i], Pages: p.result[i]})
+	d.compute.Copy(p.results[i], t.output(f).Part(0, lossBytes))
+	d.compute.Record(p.returned[i])
 }
 
 // awaitResult says that a result is on its way to a slot, behind all that are on theirs until the slot is free.

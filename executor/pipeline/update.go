@@ -32,9 +32,7 @@ func (d *compiler) update(ctx context.Context, t *localStage) error {
 	if err != nil {
 		return err
 	}
-	if err := d.launch(ties); err != nil {
-		return err
-	}
+	d.launch(ties)
 	if err := d.sums().reduce(ctx, t, last, m.Sum); err != nil {
 		return err
 	}
@@ -67,11 +65,11 @@ func (d sumCompiler) reduce(ctx context.Context, t *localStage, minibatch, slot 
 
 // newVersion copies the weights to the slot of their next version. It does so also when the update is left out: who is to see the next
 // version sees the same weights there.
-func (d *compiler) newVersion(t *localStage, m order.Move) error {
+func (d *compiler) newVersion(t *localStage, m order.Move) {
 	ahead := d.Recording.Ahead
 	defer func() { d.Recording.Ahead = ahead }()
 	d.Recording.Ahead = 0
-	return d.compute.Copy(t.weights[m.To], t.weights[m.From])
+	d.compute.Copy(t.weights[m.To], t.weights[m.From])
 }
 
 // apply updates the weights by a sum of gradients.
@@ -84,23 +82,15 @@ func (d *compiler) apply(t *localStage, m order.Move) error {
 		return err
 	}
 	if m.To != m.From {
-		if err := d.newVersion(t, m); err != nil {
-			return err
-		}
+		d.newVersion(t, m)
 	}
 	around, err := d.binder.corrections(t)
 	if err != nil {
 		return err
 	}
-	for _, step := range []func() error{
-		func() error { return d.perform(around[0]) },
-		func() error { return d.perform(update) },
-		func() error { return d.perform(around[1]) },
-	} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
+	d.perform(around[0])
+	d.perform(update)
+	d.perform(around[1])
 	return nil
 }
 
@@ -113,27 +103,19 @@ func (d *compiler) judge(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := d.putTogether(l.places, span); err != nil {
-			return err
-		}
+		d.putTogether(l.places, span)
 	}
 	for _, x := range g.measured {
 		launches, err := d.binder.guard(g, x.t, x.move.Sum, d.lay.opt.MaxNorm)
 		if err != nil {
 			return err
 		}
-		if err := d.compute.Launch(launches[1]); err != nil {
-			return err
-		}
+		d.compute.Launch(launches[1])
 	}
 	for _, l := range g.arrivals {
-		if err := d.release(l.channel, 0); err != nil {
-			return err
-		}
+		d.release(l.channel, 0)
 	}
-	if err := d.returnNorm(); err != nil {
-		return err
-	}
+	d.returnNorm()
 	for _, x := range g.measured {
 		if err := d.apply(x.t, x.move); err != nil {
 			return err
