@@ -16,7 +16,7 @@ type Workload struct {
 	Model     *models.Model
 	Optimizer kernels.Update
 	Layers    []*models.Programs // the loss last
-	// Carried are what a pipeline evaluates with: Layers, or the programs of the model without portals, where Model has some.
+	// Carried has the programs that a pipeline evaluates with: those of the model without portals, where Model has some, else Layers.
 	Carried []*models.Programs
 	// UpdateWorkspaces are the scratch bytes that the updates of each layer take, one after the other.
 	UpdateWorkspaces []int64

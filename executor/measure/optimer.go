@@ -45,8 +45,8 @@ type OpTimes struct {
 // Seconds returns the time of all of it.
 func (t *OpTimes) Seconds() float64 { return t.Sequence + t.Update }
 
-// Start binds the exercise to a device, whose weights it draws. load fills a batch of the model: a window takes of it what it has, labels if
-// it ends with the loss and images if it begins with layer 1. Errors: those of the device and of load.
+// Start binds the exercise to a device, whose weights it draws. load fills a batch of the model. A window takes its
+// images if it begins with layer 1, and its labels if it ends with the loss. Errors: those of the device and of load.
 func (x *Exercise) Start(on executor.Target, seed uint64, load func(Batch) error) (*OpTimer, error) {
 	return x.startBeside(on, seed, windows{}, x.Extent, load)
 }

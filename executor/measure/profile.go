@@ -15,8 +15,8 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// Profile measures a model on a device, in place and within limit bytes of its arena, 0 for all that the device has, however much
-// more the model's step would take. It trains a few steps along exercises that together contain every op of every layer, and takes each op's
+// Profile measures a model on a device, in place. It keeps within limit bytes of the arena, 0 for all that the device has, however much more
+// the model's step would take. It trains a few steps along exercises that together contain every op of every layer, and takes each op's
 // median time. Then it measures the link to host memory, and the updates of each layer, on the device and on the host. It also measures what
 // these and copies take from each other. Byte counts come from the model's graph. open gives a fresh target for each exercise;
 // load fills a batch. Error: *WindowError when a layer alone does not fit.

@@ -12,11 +12,10 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// Exercise is a sequence that a profile trains along: of the whole model, or of a window of it, layers that are measured on
-// their own, with a made-up input, and a head that makes a loss of their output where they end before the model's
-// (models.Model.Window). A window takes the memory of its own layers alone, weights and their gradients included. Where all weights stay, one
-// of a single layer needs no more than a plan of the model does. The update of a window is plain SGD, so that it holds no state. Where twins
-// share weights, each window has and updates its own.
+// Exercise is a sequence that a profile trains along, of the whole model or of a window of it: layers that are measured on their own, with a
+// made-up input. Where they end before the model's, a head makes a loss of their output (models.Model.Window). A window takes the memory of
+// its own layers alone, weights and their gradients included. Where all weights stay, one of a single layer needs no more than a plan of the
+// model does. The update of a window is plain SGD, so that it holds no state. Where twins share weights, each window has and updates its own.
 type Exercise struct {
 	*executor.Workload
 	Seq    schedule.Sequence

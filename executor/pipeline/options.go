@@ -76,7 +76,7 @@ type Options struct {
 	Timed *Timed
 }
 
-// Past is what was done before, by a run that another one goes on from.
+// Past counts the work of a run that another one goes on from.
 type Past struct {
 	Minibatches int // of a plan with a flush whole steps, else any number, whatever plan they had
 	// Updates are how often the weights of each layer were updated; nil: as often as this plan updates them in so many minibatches.
