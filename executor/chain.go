@@ -2,10 +2,11 @@ package executor
 
 import (
 	"encoding/json"
+	"slices"
+
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
-	"slices"
 )
 
 // Chain returns the chain of the model with exact sizes, those of updates among them, and with all times 0.

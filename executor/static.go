@@ -1,10 +1,11 @@
 package executor
 
 import (
+	"slices"
+
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/runtime"
-	"slices"
 )
 
 // Static says where the memory lies that lives throughout, at the bottom of the arena.

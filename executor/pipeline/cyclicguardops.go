@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+
 	"plimsoll/executor/internal/table"
 	"plimsoll/kernels"
 	"plimsoll/runtime"

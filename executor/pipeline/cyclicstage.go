@@ -2,6 +2,8 @@ package pipeline
 
 import (
 	"fmt"
+	"slices"
+
 	"plimsoll/executor"
 	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/pack"
@@ -12,7 +14,6 @@ import (
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
-	"slices"
 )
 
 // works reports whether the op is issued: drops are not.

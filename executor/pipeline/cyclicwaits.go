@@ -1,10 +1,11 @@
 package pipeline
 
 import (
+	"slices"
+
 	"plimsoll/executor/internal/stageops"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
-	"slices"
 )
 
 // accesses returns the bytes that the op at a position reads and writes.

@@ -2,9 +2,10 @@ package pipeline
 
 import (
 	"context"
+	"slices"
+
 	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/stageops"
-	"slices"
 )
 
 // forward issues F: the minibatch takes a slab and a version of the weights, its input is there or arrives.

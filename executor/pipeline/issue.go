@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+
 	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/table"
 	"plimsoll/planner/pipeline"

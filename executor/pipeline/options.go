@@ -2,10 +2,11 @@ package pipeline
 
 import (
 	"context"
+	"time"
+
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime/world"
-	"time"
 )
 
 // Costs are what a plan was made with.

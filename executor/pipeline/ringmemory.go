@@ -1,12 +1,13 @@
 package pipeline
 
 import (
+	"slices"
+
 	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
-	"slices"
 )
 
 // lifetimes finds the lifetimes of what minibatch 0 holds.

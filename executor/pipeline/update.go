@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+
 	"plimsoll/executor/internal/order"
 )
 

@@ -2,6 +2,7 @@ package pipelinetest
 
 import (
 	"fmt"
+
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/runtime"
