@@ -7,22 +7,17 @@
 package bench
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 
 	"plimsoll/bench/receipt"
 	"plimsoll/bench/report"
 	"plimsoll/executor"
-	"plimsoll/executor/measure"
 	"plimsoll/executor/train"
 	"plimsoll/internal/stats"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
-	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
 
@@ -54,26 +49,20 @@ type Grid struct {
 
 // Row is one plan: predicted beside measured. Times are of one training step with its update, in seconds.
 type Row struct {
-	Strategy           string  `json:"strategy"`
-	Winner             string  `json:"winner,omitempty"` // as in pipeline.Plan
-	Limit              string  `json:"limit"`
-	LimitBytes         int64   `json:"limit_bytes"`
-	DeviceBytes        int64   `json:"device_bytes,omitempty"` // of the device, where that is another one than the report's
-	PredictedPeakBytes int64   `json:"predicted_peak_bytes"`
-	MeasuredPeakBytes  int64   `json:"measured_peak_bytes"`
-	ExtentBytes        int64   `json:"extent_bytes"` // the end of the highest byte written
-	PredictedS         float64 `json:"predicted_s"`  // by the costs of ops measured in turns with this row
-	PlannedS           float64 `json:"planned_s"`    // by the costs that the plan was made with
-	AsAloneS           float64 `json:"as_alone_s"`   // as PredictedS, if ops and copies took nothing from each other
-	MeasuredS          float64 `json:"measured_s"`   // of the step in the middle
-	Error              float64 `json:"error"`        // report.TimeError of the two
-	// Interval is that of Error, 95 %, by how much the steps vary.
-	Interval   [2]float64 `json:"error_interval"`
-	StoreAllS  float64    `json:"store_all_s"` // measured in turns with this row, or before it; 0 where it has no room
-	Identical  bool       `json:"identical"`
-	Difference string     `json:"difference,omitempty"` // the first, when not identical
-	Ops        int        `json:"ops"`
-	Forwards   int        `json:"forwards"` // forward ops in a step; those beyond the layers are recomputations
+	Strategy           string `json:"strategy"`
+	Winner             string `json:"winner,omitempty"` // as in pipeline.Plan
+	Limit              string `json:"limit"`
+	LimitBytes         int64  `json:"limit_bytes"`
+	DeviceBytes        int64  `json:"device_bytes,omitempty"` // of the device, where that is another one than the report's
+	PredictedPeakBytes int64  `json:"predicted_peak_bytes"`
+	MeasuredPeakBytes  int64  `json:"measured_peak_bytes"`
+	ExtentBytes        int64  `json:"extent_bytes"` // the end of the highest byte written
+	RowTimes
+	StoreAllS  float64 `json:"store_all_s"` // measured in turns with this row, or before it; 0 where it has no room
+	Identical  bool    `json:"identical"`
+	Difference string  `json:"difference,omitempty"` // the first, when not identical
+	Ops        int     `json:"ops"`
+	Forwards   int     `json:"forwards"` // forward ops in a step; those beyond the layers are recomputations
 
 	// Receipt attributes the gap between PredictedS and MeasuredS to causes.
 	Receipt *receipt.Receipt `json:"receipt"`
@@ -82,6 +71,17 @@ type Row struct {
 	Measured executor.Measured `json:"-"` // of the step in the middle
 
 	times []float64 // of its steps
+}
+
+// RowTimes are the times of a row's step, and the error of the predicted one.
+type RowTimes struct {
+	PredictedS float64 `json:"predicted_s"` // by the costs of ops measured in turns with this row
+	PlannedS   float64 `json:"planned_s"`   // by the costs that the plan was made with
+	AsAloneS   float64 `json:"as_alone_s"`  // as PredictedS, if ops and copies took nothing from each other
+	MeasuredS  float64 `json:"measured_s"`  // of the step in the middle
+	Error      float64 `json:"error"`       // report.TimeError of the two
+	// Interval is that of Error, 95 %, by how much the steps vary.
+	Interval [2]float64 `json:"error_interval"`
 }
 
 // Skip is a strategy that does not fit in a limit.
@@ -109,8 +109,17 @@ type Report struct {
 	DeviceBytes   int64  `json:"device_bytes"` // of its memory
 	// Reference is whose bits the rows were compared with: store-all, on a larger device where the job's has no room for it, or
 	// the first row where no device has.
-	Reference          string  `json:"reference"`
-	MedianError        float64 `json:"median_error"` // of the predicted times, a share
+	Reference string `json:"reference"`
+	TimeErrors
+	Rows    []Row   `json:"rows"`
+	Skipped []Skip  `json:"skipped"`
+	Text    *Report `json:"text,omitempty"`  // of the demo, its language model
+	Moved   *Moved  `json:"moved,omitempty"` // of the demo, a model whose weights do not fit its device
+}
+
+// TimeErrors are the errors of the predicted times of all rows together, as shares.
+type TimeErrors struct {
+	MedianError        float64 `json:"median_error"`
 	MedianPlannedError float64 `json:"median_planned_error"`
 	MedianAsAloneError float64 `json:"median_as_alone_error"`
 	// MedianInterval is that of MedianError, 95 %, by how much the steps vary.
@@ -118,77 +127,6 @@ type Report struct {
 	// Drift is the time of all ops and the update by the costs measured in turns with the rows over that by the costs before planning.
 	Drift      float64 `json:"drift"`
 	WorstError float64 `json:"worst_error"`
-	Rows       []Row   `json:"rows"`
-	Skipped    []Skip  `json:"skipped"`
-	Text       *Report `json:"text,omitempty"`  // of the demo, its language model
-	Moved      *Moved  `json:"moved,omitempty"` // of the demo, a model whose weights do not fit its device
-}
-
-// Run plans and measures the grid. Errors: those of planning and running; a limit that is too small for a strategy
-// is none, but an entry of Skipped.
-func (g *Grid) Run(ctx context.Context) (*Report, error) {
-	r, err := g.plan(ctx)
-	if err != nil {
-		return nil, err
-	}
-	done, total := 0, len(r.Rows)*(g.Steps+1)
-	progress := func(steps int) {
-		if done += steps; g.Progress != nil {
-			g.Progress(done, total)
-		}
-	}
-	for i := range r.Rows {
-		if err := g.measureMemory(ctx, &r.Rows[i]); err != nil {
-			return nil, fmt.Errorf("%s at %s: %w", r.Rows[i].Strategy, r.Rows[i].Limit, err)
-		}
-		progress(1)
-	}
-	samples := measure.NewSamples(g.Job.Work)
-	if err := g.measureTimes(ctx, r.Rows, samples, progress); err != nil {
-		return nil, err
-	}
-	r.Reference = g.reference
-	return r, g.predict(r, samples)
-}
-
-// predict simulates every plan with the costs of ops that were measured in turns with the plans' steps.
-func (g *Grid) predict(r *Report, samples *measure.Samples) error {
-	if len(r.Rows) == 0 {
-		return nil
-	}
-	var err error
-	if g.Latest, err = samples.Chain(); err != nil {
-		return err
-	}
-	g.Latest.CopyContention(g.Chain)
-	r.Drift = seconds(g.Latest) / seconds(g.Chain)
-	alone, err := samples.Chain()
-	if err != nil {
-		return err
-	}
-	for i := range r.Rows {
-		row := &r.Rows[i]
-		for c, seconds := range map[*chain.Chain]*float64{g.Latest: &row.PredictedS, alone: &row.AsAloneS} {
-			sim, err := schedule.Simulate(c, row.Plan.Sequence(), row.Plan.Limits())
-			if err != nil {
-				return err
-			}
-			*seconds = sim.Makespan + executor.UpdateSeconds(c)
-		}
-		row.Error = report.TimeError(row.PredictedS, row.MeasuredS)
-		row.Interval[0], row.Interval[1] = stats.Interval([][]float64{row.times}, func(m []float64) float64 { return report.TimeError(row.PredictedS, m[0]) })
-	}
-	r.sumUp()
-	return g.addReceipts(r)
-}
-
-// seconds returns the time of all ops of a chain and the update.
-func seconds(c *chain.Chain) float64 {
-	sum := executor.UpdateSeconds(c)
-	for i := range c.Layers {
-		sum += c.Layers[i].ForwardS + c.Layers[i].BackwardS
-	}
-	return sum
 }
 
 // sumUp finds the errors of all rows together.
@@ -210,70 +148,4 @@ func (r *Report) sumUp() {
 		}
 		return stats.Median(errs)
 	})
-}
-
-// Append adds the rows of a grid of the same job on a smaller device, to the report and to its page.
-func (r *Report) Append(page *report.Page, small *Report, rows *report.Page) {
-	page.Append(rows, small.DeviceBytes)
-	for _, row := range small.Rows {
-		row.DeviceBytes = small.DeviceBytes
-		r.Rows = append(r.Rows, row)
-	}
-	for _, s := range small.Skipped {
-		s.DeviceBytes = small.DeviceBytes
-		r.Skipped = append(r.Skipped, s)
-	}
-	r.sumUp()
-	page.Sections[0] = receiptSection(r.Receipts())
-}
-
-// plan makes a row of every strategy at every limit that it fits in.
-func (g *Grid) plan(ctx context.Context) (*Report, error) {
-	all, err := g.Job.StoreAllBytes()
-	if err != nil {
-		return nil, err
-	}
-	r := &Report{
-		Model: g.Job.Model, Batch: g.Job.Config.Batch, SampleSize: g.Job.SampleSize(), Data: g.Job.Data,
-		Device: g.Job.Device.Model, Steps: g.Steps, Seed: g.Job.Seed,
-		StoreAllBytes: all, StaticBytes: g.Job.Work.StaticBytes(), DeviceBytes: g.Job.Device.Memory, Rows: []Row{}, Skipped: []Skip{},
-	}
-	for _, limit := range g.Limits {
-		for _, s := range g.Strategies {
-			if err := g.planOne(ctx, r, limit, s); err != nil {
-				return nil, fmt.Errorf("%s at %s: %w", s.Name, limit.Name, err)
-			}
-		}
-	}
-	return r, nil
-}
-
-func (g *Grid) planOne(ctx context.Context, r *Report, limit Limit, s pipeline.Strategy) error {
-	p, err := executor.Plan(ctx, g.Job.Work, g.Chain, s, limit.Bytes, g.Options)
-	if small := (*executor.TooSmallError)(nil); errors.As(err, &small) {
-		r.Skipped = append(r.Skipped, Skip{
-			Strategy: s.Name, Limit: limit.Name, LimitBytes: limit.Bytes, SmallestBytes: small.Smallest,
-			NeededBy: fmt.Sprintf("%v (%s)", small.Op, small.LayerName), Reason: small.Error(),
-		})
-		return nil
-	}
-	if host, ok := errors.AsType[*schedule.HostMemoryError](err); ok {
-		r.Skipped = append(r.Skipped, Skip{Strategy: s.Name, Limit: limit.Name, LimitBytes: limit.Bytes, Reason: host.Error()})
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	planned := g.Job.SequenceOf(g.Chain, p, limit.Bytes)
-	row := Row{
-		Strategy: s.Name, Winner: p.Winner, Limit: limit.Name, LimitBytes: limit.Bytes, Plan: p, Ops: len(p.Sequence()),
-		PredictedPeakBytes: planned.PredictedPeak(), PlannedS: planned.PredictedSeconds(),
-	}
-	for _, op := range p.Sequence() {
-		if op.Kind != schedule.Backward {
-			row.Forwards++
-		}
-	}
-	r.Rows = append(r.Rows, row)
-	return nil
 }

@@ -51,6 +51,22 @@ func (b *bits) compare(step int, full bool, r *train.Runner) (first string, err 
 	return first, nil
 }
 
+// storeAll is what most references are.
+const storeAll = "store-all"
+
+// large returns a job whose device has room for store-all, and that plan; nil when there is none.
+func (g *Grid) large() (*train.Job, *train.JobPlan, error) {
+	plan, err := g.Job.StoreAll()
+	if err != nil || plan.Limit <= g.Job.Device.Memory {
+		return g.Job, plan, err
+	}
+	job, err := g.Job.Unbounded()
+	if err != nil || plan.Limit > job.Device.Memory {
+		return nil, nil, err
+	}
+	return job, plan, nil
+}
+
 // sideBySide trains along a row's plan and along store-all from the same start, looks at what every op leaves, and names the
 // first op whose output, gradient, BatchNorm statistic or random state is not, to the bit, what store-all's was; ""
 // if there is none.

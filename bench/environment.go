@@ -16,8 +16,8 @@ func Environment(j *train.Job) []report.Fact {
 		{Name: "batch", Value: batch(j)}, {Name: "data", Value: j.Data}, {Name: "optimizer", Value: strings.TrimPrefix(fmt.Sprintf("%T%+v", j.Update, j.Update), "kernels.")},
 		{Name: "device", Value: fmt.Sprintf("%s, %s", j.Devices, j.Device.Model)}, {Name: "seed", Value: fmt.Sprint(j.Seed)},
 	}
-	if j.Threads > 0 {
-		facts = append(facts, report.Fact{Name: "threads", Value: fmt.Sprint(j.Threads)})
+	if j.Kernels.Threads > 0 {
+		facts = append(facts, report.Fact{Name: "threads", Value: fmt.Sprint(j.Kernels.Threads)})
 	}
 	return facts
 }

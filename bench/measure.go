@@ -172,22 +172,6 @@ func (r *rounds) first(ctx context.Context) error {
 	return errors.Join(err, r.close())
 }
 
-// storeAll is what most references are.
-const storeAll = "store-all"
-
-// large returns a job whose device has room for store-all, and that plan; nil when there is none.
-func (g *Grid) large() (*train.Job, *train.JobPlan, error) {
-	plan, err := g.Job.StoreAll()
-	if err != nil || plan.Limit <= g.Job.Device.Memory {
-		return g.Job, plan, err
-	}
-	job, err := g.Job.Unbounded()
-	if err != nil || plan.Limit > job.Device.Memory {
-		return nil, nil, err
-	}
-	return job, plan, nil
-}
-
 // sampledAlone is how many steps of an exercise run behind a row that has the device alone: fewer would be a matter of chance.
 const sampledAlone = 4
 

@@ -72,10 +72,6 @@ func (g *Grid) row(r *Report, row *Row) (report.Row, error) {
 	return out, err
 }
 
-func (g *Grid) step(row *Row) *timeline.Step {
-	return timeline.NewStep(g.Latest, row.Plan, g.Job.Work, row.Measured)
-}
-
 // writeTrace writes the step of the row with the most forwards.
 func (g *Grid) writeTrace(at *folder.Dir, r *Report) error {
 	if len(r.Rows) == 0 {

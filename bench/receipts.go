@@ -6,21 +6,42 @@ import (
 	"plimsoll/bench/receipt"
 	"plimsoll/bench/report"
 	"plimsoll/executor/train"
+	"plimsoll/planner/pipeline"
 )
 
-// RunReceipt returns the receipt of a finished run, of the step in the middle. It is nil on several devices, and when no step was left to run.
+// RunReceipt returns the receipt of a finished run, of the step in the middle. It is nil when no step was left to run.
 func RunReceipt(r *train.Run, o *train.Outcome) (*receipt.Receipt, error) {
 	switch {
 	case !r.Plan.IsPipeline():
 		return runStep(r, o).Receipt()
 	case !r.Plan.IsCycle():
-		return nil, nil
+		return tasksReceipt(r.Plan, o)
 	}
 	c, err := runCycle(r, o)
 	if err != nil {
 		return nil, err
 	}
 	return c.Receipt(), nil
+}
+
+// tasksReceipt returns the receipt of a run along a plan of tasks. Steps without a flush run on into each other: their updates, too, lie beside
+// tasks of other devices, and are part of what they wait for.
+func tasksReceipt(p *train.JobPlan, o *train.Outcome) (*receipt.Receipt, error) {
+	if len(o.Tasks) == 0 {
+		return nil, nil
+	}
+	t := receipt.Tasks{Chain: p.Costs.Chain, Platform: p.Costs.Platform, Plan: p.Plan, Predicted: o.PredictedS, Measured: o.MeasuredS}
+	t.Took, _ = p.TookOf(o.Tasks)
+	if p.IsFlush() {
+		last := 0.0
+		for _, x := range o.Tasks {
+			if x.Kind != pipeline.Update {
+				last = max(last, x.End)
+			}
+		}
+		t.Updates = max(o.MeasuredS-last, 0)
+	}
+	return receipt.NewTasks(t)
 }
 
 // RunReceiptTable returns the receipt of a run as a table.

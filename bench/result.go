@@ -47,8 +47,20 @@ func (e *NothingFitsError) Error() string {
 	return fmt.Sprintf("no strategy fits in any of the limits: the smallest found is %s, of %s, needed by %s", units.Bytes(e.SmallestBytes), e.Strategy, e.NeededBy)
 }
 
-// AddSmall adds the rows of a grid of the same job on a smaller device.
-func (r *Result) AddSmall(small *Result) { r.Append(r.page, small.Report, small.page) }
+// AddSmall adds the rows of a grid of the same job on a smaller device, to the report and to its page.
+func (r *Result) AddSmall(small *Result) {
+	r.page.Append(small.page, small.DeviceBytes)
+	for _, row := range small.Rows {
+		row.DeviceBytes = small.DeviceBytes
+		r.Rows = append(r.Rows, row)
+	}
+	for _, s := range small.Skipped {
+		s.DeviceBytes = small.DeviceBytes
+		r.Skipped = append(r.Skipped, s)
+	}
+	r.sumUp()
+	r.page.Sections[0] = receiptSection(r.Receipts())
+}
 
 // AddText adds the result of a language model.
 func (r *Result) AddText(text *Result) { r.text, r.Text = text, text.Report }

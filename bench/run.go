@@ -63,20 +63,6 @@ func RunTrace(r *train.Run, o *train.Outcome) (*trace.Trace, error) {
 	return t, err
 }
 
-// runCycle is how a finished run went along its cyclic plan.
-func runCycle(r *train.Run, o *train.Outcome) (*timeline.Cycle, error) {
-	c, err := timeline.NewCycle(r.Plan.Costs.Chain, r.Plan.Plan, r.Plan.Costs.Platform)
-	if err == nil {
-		c.Ran, c.Window = o.Tasks, o.Window
-	}
-	return c, err
-}
-
-// runStep is the step of a finished run.
-func runStep(r *train.Run, o *train.Outcome) *timeline.Step {
-	return timeline.NewStep(r.Chain, r.Plan.Plan, r.Plan.Work, o.Measured)
-}
-
 // addStep adds to a page what a run on one device was.
 func addStep(page *report.Page, r *train.Run, o *train.Outcome) error {
 	page.Batch = r.Job.Config.Batch
@@ -104,19 +90,6 @@ func addStep(page *report.Page, r *train.Run, o *train.Outcome) error {
 		page.Sections = []report.Section{receiptSection(RunReceiptTable(paid))}
 	}
 	return err
-}
-
-// runPipeline is how a finished run went along its plan.
-func runPipeline(r *train.Run, o *train.Outcome) (*timeline.Pipeline, error) {
-	p, err := timeline.NewPipeline(r.Plan.Costs, r.Plan.Plan, r.Plan.Needs, r.Plan.Holds)
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range o.Pipe.Devices {
-		p.Names = append(p.Names, d.Name)
-	}
-	p.Ran.Tasks = o.Tasks // of a step from its beginning on: its time is the measured one
-	return p, nil
 }
 
 // addDevices adds to a page what a run on several devices was.
@@ -147,7 +120,11 @@ func addDevices(page *report.Page, r *train.Run, o *train.Outcome) error {
 		return err
 	}
 	page.Timelines = []report.Timeline{*picture}
-	return nil
+	paid, err := tasksReceipt(r.Plan, o)
+	if paid != nil {
+		page.Sections = append(page.Sections, receiptSection(RunReceiptTable(paid)))
+	}
+	return err
 }
 
 // memoryTable lists what the devices of a run hold.

@@ -35,56 +35,62 @@ type beyondFigures struct {
 	Rows     []beyondRow `json:"rows"`
 }
 
+// beyondPart is the part that trains what store-all has no room for.
+type beyondPart struct {
+	*part
+	beyondFigures
+}
+
 var beyondStrategies = []string{"rotor", "auto"}
 
 // measureBeyond trains a batch that store-all does not fit in the whole device with: measured, planned and trained within it.
 func measureBeyond(ctx context.Context, p *part) error {
-	f := &beyondFigures{Model: "resnet101", Image: 1000, Rows: []beyondRow{}}
+	b := &beyondPart{part: p, beyondFigures: beyondFigures{Model: "resnet101", Image: 1000, Rows: []beyondRow{}}}
 	types := []kernels.DType{kernels.BFloat16, kernels.TF32}
 	if p.tiny {
-		f.Model, f.Image, types = "resnet20", 12, types[1:]
+		b.Model, b.Image, types = "resnet20", 12, types[1:]
 	}
-	if err := p.oversized(f, types[0]); err != nil {
+	if err := b.findBatch(types[0]); err != nil {
 		return err
 	}
-	p.printf("%s: store-all takes %s in %v, the device has %s.\n\n", describeRun(f.Model, f.Image, f.Batch), units.Bytes(f.StoreAll), types[0], units.Bytes(f.Device))
+	p.printf("%s: store-all takes %s in %v, the device has %s.\n\n", describeRun(b.Model, b.Image, b.Batch), units.Bytes(b.StoreAll), types[0], units.Bytes(b.Device))
 	p.printf("| system | precision | plan | predicted | measured | error | images/s | planned peak | peak | NVML |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, d := range types {
-		if err := p.beyondOurs(ctx, f, d); err != nil {
+		if err := b.addOurs(ctx, d); err != nil {
 			return err
 		}
 	}
-	p.beyondPeers(ctx, f)
-	return p.save(f)
+	b.addPeers(ctx)
+	return p.save(&b.beyondFigures)
 }
 
-// oversized finds the batch: the smallest power of two whose store-all is larger than the device. A tiny device is made instead.
-func (p *part) oversized(f *beyondFigures, d kernels.DType) error {
-	for f.Batch = 8; ; f.Batch *= 2 {
-		w, err := p.compile(p.device, f.Model, models.Config{Batch: f.Batch, Image: f.Image, Classes: classes, DType: d})
+// findBatch finds the batch: the smallest power of two whose store-all is larger than the device. A tiny device is made instead.
+func (b *beyondPart) findBatch(d kernels.DType) error {
+	for b.Batch = 8; ; b.Batch *= 2 {
+		w, err := b.compile(b.device, b.Model, models.Config{Batch: b.Batch, Image: b.Image, Classes: classes, DType: d})
 		if err != nil {
 			return err
 		}
-		if f.StoreAll, err = w.Extent(w.StoreAll()); err != nil {
+		if b.StoreAll, err = w.Extent(w.StoreAll()); err != nil {
 			return err
 		}
-		if p.tiny {
-			p.memory = w.StaticBytes() + (f.StoreAll-w.StaticBytes())*2/3
+		if b.tiny {
+			b.memory = w.StaticBytes() + (b.StoreAll-w.StaticBytes())*2/3
 		}
-		t, err := p.target()
+		t, err := b.target()
 		if err != nil {
 			return err
 		}
-		f.Device = t.Device.Info().Memory
-		if err := t.Device.Close(); err != nil || f.StoreAll > f.Device {
+		b.Device = t.Device.Info().Memory
+		if err := t.Device.Close(); err != nil || b.StoreAll > b.Device {
 			return err
 		}
 	}
 }
 
-// beyondOurs adds our rows of a type.
-func (p *part) beyondOurs(ctx context.Context, f *beyondFigures, d kernels.DType) error {
-	w, err := p.compile(p.device, f.Model, models.Config{Batch: f.Batch, Image: f.Image, Classes: classes, DType: d})
+// addOurs adds our rows of a type.
+func (b *beyondPart) addOurs(ctx context.Context, d kernels.DType) error {
+	w, err := b.compile(b.device, b.Model, models.Config{Batch: b.Batch, Image: b.Image, Classes: classes, DType: d})
 	if err != nil {
 		return err
 	}
@@ -92,13 +98,13 @@ func (p *part) beyondOurs(ctx context.Context, f *beyondFigures, d kernels.DType
 	if err != nil {
 		return err
 	}
-	c, err := p.profile(ctx, w)
+	c, err := b.profile(ctx, w)
 	if err != nil {
 		return err
 	}
 	for _, name := range beyondStrategies {
 		row := beyondRow{System: ours, Precision: short(d), Mode: name}
-		t, err := p.along(ctx, w, c, name, f.Device, strategy.Options{HostMemory: host})
+		t, err := b.along(ctx, w, c, name, b.Device, strategy.Options{HostMemory: host})
 		if err != nil {
 			return err
 		}
@@ -106,48 +112,48 @@ func (p *part) beyondOurs(ctx context.Context, f *beyondFigures, d kernels.DType
 			row.Error = t.small.Error()
 		} else {
 			row.Mode, row.Predicted, row.PlanBytes = t.Name(), t.seconds, t.bytes
-			row.StepS, row.Images, row.PeakBytes, row.NVML = t.Device, float64(f.Batch)/t.Wall, t.Extent, t.NVML
+			row.StepS, row.Images, row.PeakBytes, row.NVML = t.Device, float64(b.Batch)/t.Wall, t.Extent, t.NVML
 		}
-		if err := p.addBeyond(f, row); err != nil {
+		if err := b.add(row); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// beyondPeers adds PyTorch's rows, whose allocator may have as much as our arena.
-func (p *part) beyondPeers(ctx context.Context, f *beyondFigures) {
-	j := job{f.Model, f.Image, f.Batch}
-	if p.tiny { // the smallest that PyTorch has too
+// addPeers adds PyTorch's rows, whose allocator may have as much as our arena.
+func (b *beyondPart) addPeers(ctx context.Context) {
+	j := job{b.Model, b.Image, b.Batch}
+	if b.tiny { // the smallest that PyTorch has too
 		j = job{"resnet18", 32, 4}
 	}
 	all := []string{
 		j.peer("bf16", "checkpoint"), j.peer("bf16", "save_on_cpu"), j.peer("bf16", "eager"), j.peer("tf32", "checkpoint"), j.peer("tf32", "eager"), j.peer("bf16", "compile"),
 	}
-	err := p.peerRows(ctx, append([]string{"--memory", fmt.Sprint(f.Device)}, all...), func(row peerRow) error {
+	err := b.peerRows(ctx, append([]string{"--memory", fmt.Sprint(b.Device)}, all...), func(row peerRow) error {
 		s, err := speedOf(row)
 		if err != nil {
 			return err
 		}
-		return p.addBeyond(f, beyondRow{System: s.System, Precision: s.Precision, Mode: s.Mode, StepS: s.StepS, Images: s.Images, PeakBytes: s.PeakBytes, Error: s.Error})
+		return b.add(beyondRow{System: s.System, Precision: s.Precision, Mode: s.Mode, StepS: s.StepS, Images: s.Images, PeakBytes: s.PeakBytes, Error: s.Error})
 	})
 	if err != nil {
-		p.printf("| PyTorch | | %v | | | | | | | |\n", err)
+		b.printf("| PyTorch | | %v | | | | | | | |\n", err)
 	}
 }
 
-func (p *part) addBeyond(f *beyondFigures, row beyondRow) error {
-	f.Rows = append(f.Rows, row)
+func (b *beyondPart) add(row beyondRow) error {
+	b.Rows = append(b.Rows, row)
 	if row.Error != "" {
-		p.printf("| %s | %s | %s: %s | | | | | | | |\n", row.System, row.Precision, row.Mode, row.Error)
-		return p.save(f)
+		b.printf("| %s | %s | %s: %s | | | | | | | |\n", row.System, row.Precision, row.Mode, row.Error)
+		return b.save(&b.beyondFigures)
 	}
 	predicted, off, planned := "", "", ""
 	if row.Predicted > 0 {
 		predicted, off, planned = units.Seconds(row.Predicted), fmt.Sprintf("%+.1f %%", 100*report.TimeError(row.Predicted, row.StepS)), units.Bytes(row.PlanBytes)
-		p.sumUp("%s by %s %.1f images/s, predicted within %s", row.Precision, row.Mode, row.Images, off)
+		b.sumUp("%s by %s %.1f images/s, predicted within %s", row.Precision, row.Mode, row.Images, off)
 	}
-	p.printf("| %s | %s | %s | %s | %s | %s | %.1f | %s | %s | %s |\n", row.System, row.Precision, row.Mode, predicted, units.Seconds(row.StepS), off,
+	b.printf("| %s | %s | %s | %s | %s | %s | %.1f | %s | %s | %s |\n", row.System, row.Precision, row.Mode, predicted, units.Seconds(row.StepS), off,
 		row.Images, planned, units.Bytes(row.PeakBytes), byNVML(row.NVML))
-	return p.save(f)
+	return b.save(&b.beyondFigures)
 }

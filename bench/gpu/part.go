@@ -14,6 +14,7 @@ import (
 	"plimsoll/executor/train"
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/fields"
+	"plimsoll/kernels/library"
 	"plimsoll/runtime/devices"
 )
 
@@ -76,13 +77,21 @@ func (p *part) target() (executor.Target, error) { return p.open(p.device) }
 
 // open opens a device with its kernels.
 func (p *part) open(device string) (executor.Target, error) {
-	return (&train.Spec{Devices: device, Vendor: p.vendor, Open: devices.Options{Memory: p.memory}}).Target()
+	return (&train.Spec{Devices: device, Kernels: library.Options{Vendor: p.vendor}, Open: devices.Options{Memory: p.memory}}).Target()
 }
 
 // printf adds to the markdown, and shows it.
 func (p *part) printf(format string, args ...any) {
 	fmt.Fprintf(&p.text, format, args...)
 	fmt.Fprintf(p.progress, format, args...)
+}
+
+// sumUp adds to the summary.
+func (p *part) sumUp(format string, args ...any) {
+	if p.Summary != "" {
+		p.Summary += "; "
+	}
+	p.Summary += fmt.Sprintf(format, args...)
 }
 
 // save writes the outcome so far, with figures unless they are nil: a part that is stopped keeps what it has.

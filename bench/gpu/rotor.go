@@ -47,6 +47,12 @@ type rotorFigures struct {
 	Audit    *audited   `json:"audit,omitempty"`
 }
 
+// rotorPart is the part that measures rotor's plans.
+type rotorPart struct {
+	*part
+	rotorFigures
+}
+
 // audited is a step of a smaller input that checked after every op what it wrote.
 type audited struct {
 	Image     int   `json:"image"`
@@ -69,8 +75,8 @@ func measureRotor(ctx context.Context, p *part) error {
 	if err != nil {
 		return err
 	}
-	f := &rotorFigures{Model: j.model, Image: j.image, Batch: j.batch, DType: d.String()}
-	if f.StoreAll, f.Peak, err = p.storeAll(w); err != nil {
+	r := &rotorPart{part: p, rotorFigures: rotorFigures{Model: j.model, Image: j.image, Batch: j.batch, DType: d.String()}}
+	if r.StoreAll, r.Peak, err = p.storeAll(w); err != nil {
 		return err
 	}
 	c, err := p.profile(ctx, w)
@@ -78,23 +84,23 @@ func measureRotor(ctx context.Context, p *part) error {
 		return err
 	}
 	p.printf("%s, %v; store-all takes %s and %s, of which %s weights, gradients and optimizer; limits are shares of the rest.\n\n",
-		describeRun(j.model, j.image, j.batch), d, units.Seconds(f.StoreAll.Device), units.Bytes(f.Peak), units.Bytes(w.StaticBytes()))
+		describeRun(j.model, j.image, j.batch), d, units.Seconds(r.StoreAll.Device), units.Bytes(r.Peak), units.Bytes(w.StaticBytes()))
 	p.printf("| limit | predicted | measured | error | predicted peak | peak | extent | NVML | images/s | forwards | loss as store-all's |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, share := range shares {
-		if err := p.rotorAt(ctx, w, c, f, share); err != nil {
+		if err := r.planAt(ctx, w, c, share); err != nil {
 			return fmt.Errorf("at %.0f %%: %w", 100*share, err)
 		}
 	}
-	if err := p.auditRotor(ctx, f, d); err != nil {
+	if err := r.audit(ctx, d); err != nil {
 		return err
 	}
-	return p.judge(f)
+	return r.judge()
 }
 
-// auditRotor measures a peak byte by byte: at 224 pixels, as every op's memory is read back.
-func (p *part) auditRotor(ctx context.Context, f *rotorFigures, d kernels.DType) error {
-	a := &audited{Image: min(f.Image, 224)}
-	w, err := p.compile(p.device, f.Model, models.Config{Batch: f.Batch, Image: a.Image, Classes: classes, DType: d})
+// audit measures a peak byte by byte: at 224 pixels, as every op's memory is read back.
+func (r *rotorPart) audit(ctx context.Context, d kernels.DType) error {
+	a := &audited{Image: min(r.Image, 224)}
+	w, err := r.compile(r.device, r.Model, models.Config{Batch: r.Batch, Image: a.Image, Classes: classes, DType: d})
 	if err != nil {
 		return err
 	}
@@ -103,7 +109,7 @@ func (p *part) auditRotor(ctx context.Context, f *rotorFigures, d kernels.DType)
 		return err
 	}
 	a.Limit = w.StaticBytes() + (peak-w.StaticBytes())*6/10
-	c, err := p.profile(ctx, w)
+	c, err := r.profile(ctx, w)
 	if err != nil {
 		return err
 	}
@@ -115,7 +121,7 @@ func (p *part) auditRotor(ctx context.Context, f *rotorFigures, d kernels.DType)
 	if err != nil {
 		return err
 	}
-	e, err := p.start(w, p.device, pipe.Costs{Chain: c, Platform: plan.Platform}, plan, pipe.Options{Limits: []int64{a.Limit}, Audit: true})
+	e, err := r.start(w, r.device, pipe.Costs{Chain: c, Platform: plan.Platform}, plan, pipe.Options{Limits: []int64{a.Limit}, Audit: true})
 	if err != nil {
 		return err
 	}
@@ -124,8 +130,8 @@ func (p *part) auditRotor(ctx context.Context, f *rotorFigures, d kernels.DType)
 		return err
 	}
 	a.PlanBytes, a.PeakBytes, a.Extent = plan.Peak()+w.StaticBytes(), res.PeakBytes, res.ExtentBytes
-	f.Audit = a
-	p.printf("\nAn audited step at %d pixels within %s: planned peak %s, measured %s, highest byte written %s.\n", a.Image,
+	r.Audit = a
+	r.printf("\nAn audited step at %d pixels within %s: planned peak %s, measured %s, highest byte written %s.\n", a.Image,
 		units.Bytes(a.Limit), units.ExactBytes(a.PlanBytes), units.ExactBytes(a.PeakBytes), units.ExactBytes(a.Extent))
 	if a.PeakBytes != a.PlanBytes || a.Extent > a.Limit {
 		return errOtherPeak
@@ -135,37 +141,38 @@ func (p *part) auditRotor(ctx context.Context, f *rotorFigures, d kernels.DType)
 
 var errOtherPeak = errors.New("the audited step has another peak than planned, or left its limit")
 
-func (p *part) rotorAt(ctx context.Context, w *executor.Workload, c *chain.Chain, f *rotorFigures, share float64) error {
+// planAt adds the row of a limit, a share of what store-all takes beside static memory.
+func (r *rotorPart) planAt(ctx context.Context, w *executor.Workload, c *chain.Chain, share float64) error {
 	static := w.StaticBytes()
-	row := rotorRow{Limit: static + int64(share*float64(f.Peak-static)), Share: share}
-	t, err := p.along(ctx, w, c, "rotor", row.Limit, strategy.Options{})
+	row := rotorRow{Limit: static + int64(share*float64(r.Peak-static)), Share: share}
+	t, err := r.along(ctx, w, c, "rotor", row.Limit, strategy.Options{})
 	if err != nil {
 		return err
 	}
 	if row.Refused = t.refused(); row.Refused == "" {
 		row.PeakBytes, row.Extent, row.NVML, row.Predicted, row.PlanBytes = t.timing.Peak, t.Extent, t.NVML, t.seconds, t.bytes
-		row.Measured, row.Images, row.Loss, row.Same = t.Device, float64(f.Batch)/t.Wall, t.Loss, t.Loss == f.StoreAll.Loss
+		row.Measured, row.Images, row.Loss, row.Same = t.Device, float64(r.Batch)/t.Wall, t.Loss, t.Loss == r.StoreAll.Loss
 		row.Forwards = len(t.Sequence()) - len(w.Layers)
 	}
-	return p.addRotor(f, row)
+	return r.add(row)
 }
 
-func (p *part) addRotor(f *rotorFigures, row rotorRow) error {
-	f.Rows = append(f.Rows, row)
+func (r *rotorPart) add(row rotorRow) error {
+	r.Rows = append(r.Rows, row)
 	if row.Refused != "" {
-		p.printf("| %.0f %% | %s | | | | | | | | | |\n", 100*row.Share, row.Refused)
-		return p.save(f)
+		r.printf("| %.0f %% | %s | | | | | | | | | |\n", 100*row.Share, row.Refused)
+		return r.save(&r.rotorFigures)
 	}
-	p.printf("| %.0f %% | %s | %s | %+.1f %% | %s | %s | %s | %s | %.1f | %d | %v |\n", 100*row.Share, units.Seconds(row.Predicted), units.Seconds(row.Measured),
+	r.printf("| %.0f %% | %s | %s | %+.1f %% | %s | %s | %s | %s | %.1f | %d | %v |\n", 100*row.Share, units.Seconds(row.Predicted), units.Seconds(row.Measured),
 		100*report.TimeError(row.Predicted, row.Measured), units.Bytes(row.PlanBytes), units.Bytes(row.PeakBytes), units.Bytes(row.Extent), byNVML(row.NVML), row.Images, row.Forwards, row.Same)
-	return p.save(f)
+	return r.save(&r.rotorFigures)
 }
 
 // judge sums the rows up. Bits and bytes are promises; a wrong time is a figure.
-func (p *part) judge(f *rotorFigures) error {
+func (r *rotorPart) judge() error {
 	var errs []float64
 	other := 0
-	for _, row := range f.Rows {
+	for _, row := range r.Rows {
 		if row.Refused != "" {
 			continue
 		}
@@ -174,9 +181,9 @@ func (p *part) judge(f *rotorFigures) error {
 			other++
 		}
 	}
-	f.Error = stats.Median(errs)
-	p.Summary = fmt.Sprintf("%d limits, median error of the predicted time %.1f %%", len(errs), 100*f.Error)
-	if err := p.save(f); err != nil || other == 0 {
+	r.Error = stats.Median(errs)
+	r.Summary = fmt.Sprintf("%d limits, median error of the predicted time %.1f %%", len(errs), 100*r.Error)
+	if err := r.save(&r.rotorFigures); err != nil || other == 0 {
 		return err
 	}
 	return fmt.Errorf("%w, or another peak than planned: %d of %d", errOtherLoss, other, len(errs))

@@ -31,35 +31,39 @@ var errSkip = errors.New("skipped")
 // smokeCheck tries one thing and returns a line about it. mend says what to do where it fails.
 type smokeCheck struct {
 	name, mend string
-	try        func(*part) (string, error)
+	try        func(*smoke) (string, error)
 }
 
-// smokeChecks returns all checks. Each opens the device anew, so that one that fails leaves nothing to the next.
-func (p *part) smokeChecks() []smokeCheck {
+// smoke tries what all other parts need.
+type smoke struct{ *part }
+
+// checks returns all checks. Each opens the device anew, so that one that fails leaves nothing to the next.
+func (s *smoke) checks() []smokeCheck {
 	const mend = "run the part runtime, whose tests look at this alone"
-	all := []smokeCheck{{"device", "install NVIDIA's driver, or name another device in DEVICE", (*part).trySmokeDevice}}
-	for _, name := range p.modules() {
+	all := []smokeCheck{{"device", "install NVIDIA's driver, or name another device in DEVICE", (*smoke).tryDevice}}
+	for _, name := range s.modules() {
 		all = append(all, smokeCheck{"module " + name, "the driver does not take this PTX: read its log, and update the driver to CUDA 12.0 or newer",
-			func(p *part) (string, error) { return p.tryModule(name) }})
+			func(s *smoke) (string, error) { return s.tryModule(name) }})
 	}
 	return append(all,
-		smokeCheck{"steps", "kernels compute wrongly: run the part kernels", (*part).trySmokeSteps},
-		smokeCheck{"graph", mend, (*part).tryGraph},
-		smokeCheck{"streams", mend, (*part).tryStreams},
-		smokeCheck{"cublas", "install cuBLAS again, or give --debug vendor=refuse", func(p *part) (string, error) { return p.tryVendor("cublas") }},
-		smokeCheck{"cudnn", "install cuDNN again, or give --debug vendor=refuse", func(p *part) (string, error) { return p.tryVendor("cudnn") }})
+		smokeCheck{"steps", "kernels compute wrongly: run the part kernels", (*smoke).trySteps},
+		smokeCheck{"graph", mend, (*smoke).tryGraph},
+		smokeCheck{"streams", mend, (*smoke).tryStreams},
+		smokeCheck{"cublas", "install cuBLAS again, or give --debug vendor=refuse", func(s *smoke) (string, error) { return s.tryVendor("cublas") }},
+		smokeCheck{"cudnn", "install cuDNN again, or give --debug vendor=refuse", func(s *smoke) (string, error) { return s.tryVendor("cudnn") }})
 }
 
 // measureSmoke tries everything that the other parts need, in at most a minute, and says go, or what to mend.
 func measureSmoke(ctx context.Context, p *part) error {
+	s := &smoke{p}
 	p.vendor = "refuse" // until their own checks
 	rows, mend := []smokeRow{}, []string{}
 	p.printf("| check | state | time | |\n|---|---|---|---|\n")
-	for _, c := range p.smokeChecks() {
+	for _, c := range s.checks() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		row := p.try(c)
+		row := s.try(c)
 		p.printf("| %s | %s | %.2f s | %s |\n", row.Check, row.State, row.Seconds, strings.ReplaceAll(row.Text, "|", "/"))
 		if rows = append(rows, row); row.State == red {
 			mend = append(mend, row.Check+": "+row.Text)
@@ -73,13 +77,13 @@ func measureSmoke(ctx context.Context, p *part) error {
 		p.printf("\nMend: %s.\n", strings.Join(mend, "; "))
 		return cmp.Or(p.save(rows), fmt.Errorf("mend: %s", strings.Join(mend, "; ")))
 	}
-	p.Summary = "go: " + p.goText(rows)
+	p.Summary = "go: " + goText(rows)
 	p.printf("\n%s.\n", p.Summary)
 	return p.save(rows)
 }
 
 // goText sums up checks that are not red.
-func (p *part) goText(rows []smokeRow) string {
+func goText(rows []smokeRow) string {
 	modules, seconds, without := 0, 0.0, ""
 	for _, row := range rows {
 		if strings.HasPrefix(row.Check, "module ") {
@@ -93,9 +97,9 @@ func (p *part) goText(rows []smokeRow) string {
 }
 
 // try makes a row of a check.
-func (p *part) try(c smokeCheck) smokeRow {
+func (s *smoke) try(c smokeCheck) smokeRow {
 	begin := time.Now()
-	text, err := c.try(p)
+	text, err := c.try(s)
 	row := smokeRow{Check: c.name, State: green, Seconds: time.Since(begin).Seconds(), Text: text}
 	switch {
 	case errors.Is(err, errSkip) || errors.Is(err, nvidia.ErrMissing):
@@ -106,8 +110,8 @@ func (p *part) try(c smokeCheck) smokeRow {
 	return row
 }
 
-func (p *part) trySmokeDevice() (string, error) {
-	e := p.Environment
+func (s *smoke) tryDevice() (string, error) {
+	e := s.Environment
 	return fmt.Sprintf("%s, where the driver has %s; %s of memory; %s", e.Name, units.Count(count(), "GPU"), units.Bytes(e.Memory), e.line()), nil
 }
 
@@ -118,8 +122,8 @@ type moduleLibrary interface {
 }
 
 // modules lists the modules of the device's kernels; none where nothing is compiled, or the device does not open.
-func (p *part) modules() []string {
-	t, err := p.target()
+func (s *smoke) modules() []string {
+	t, err := s.target()
 	if err != nil {
 		return nil
 	}
@@ -131,8 +135,8 @@ func (p *part) modules() []string {
 }
 
 // tryModule lets the driver compile a module, or load it from its cache.
-func (p *part) tryModule(name string) (string, error) {
-	t, err := p.target()
+func (s *smoke) tryModule(name string) (string, error) {
+	t, err := s.target()
 	if err != nil {
 		return "", err
 	}
@@ -140,13 +144,13 @@ func (p *part) tryModule(name string) (string, error) {
 	return "compiled, or taken from the driver's cache", errors.Join(err, t.Device.Close())
 }
 
-// trySmokeSteps compares the losses of each type with the CPU's, by our kernels.
-func (p *part) trySmokeSteps() (string, error) {
+// trySteps compares the losses of each type with the CPU's, by our kernels.
+func (s *smoke) trySteps() (string, error) {
 	name, config := "resnet20", models.Config{Batch: 8, Image: 32, Classes: 10}
-	if p.tiny {
+	if s.tiny {
 		name, config = "tiny", models.Config{Batch: 4, Image: 12, Classes: 5}
 	}
-	rows, err := p.compareSteps(name, config)
+	rows, err := s.compareSteps(name, config)
 	if err != nil {
 		return "", err
 	}
@@ -169,9 +173,9 @@ type provingLibrary interface {
 }
 
 // tryVendor lets a vendor's library compute a convolution in each type.
-func (p *part) tryVendor(by string) (string, error) {
-	p.vendor = "prefer"
-	t, err := p.target()
+func (s *smoke) tryVendor(by string) (string, error) {
+	s.vendor = "prefer"
+	t, err := s.target()
 	if err != nil {
 		return "", err
 	}
@@ -193,9 +197,9 @@ func (p *part) tryVendor(by string) (string, error) {
 // smokeBytes is the size of what checks copy.
 const smokeBytes = 1 << 16
 
-// withSmokeRig runs do with memory for a few tensors, and host space for two.
-func (p *part) withSmokeRig(do func(*rig) (string, error)) (string, error) {
-	r, err := p.rig(1<<25, 2*smokeBytes)
+// withRig runs do with memory for a few tensors, and host space for two.
+func (s *smoke) withRig(do func(*rig) (string, error)) (string, error) {
+	r, err := s.rig(1<<25, 2*smokeBytes)
 	if err != nil {
 		return "", err
 	}
@@ -204,8 +208,8 @@ func (p *part) withSmokeRig(do func(*rig) (string, error)) (string, error) {
 }
 
 // tryGraph repeats a ReLU as a graph that waits for an event recorded outside, and records one that is waited for outside.
-func (p *part) tryGraph() (string, error) {
-	return p.withSmokeRig(func(r *rig) (string, error) {
+func (s *smoke) tryGraph() (string, error) {
+	return s.withRig(func(r *rig) (string, error) {
 		device, ok := r.Device.(runtime.Grapher)
 		if !ok {
 			return "", fmt.Errorf("%w: the device repeats nothing as a graph", errSkip)
@@ -254,10 +258,10 @@ func (r *rig) replay(graph runtime.Launch, relu *placed, copies runtime.Stream, 
 
 // tryStreams copies in both directions on one stream while a product is computed on another, and compares both results with those of
 // the same work alone.
-func (p *part) tryStreams() (string, error) {
-	return p.withSmokeRig(func(r *rig) (string, error) {
+func (s *smoke) tryStreams() (string, error) {
+	return s.withRig(func(r *rig) (string, error) {
 		matrix := 512
-		if p.tiny {
+		if s.tiny {
 			matrix = 32
 		}
 		product, err := r.place(kernels.Call{Op: kernels.Linear{Out: matrix}, In: []kernels.Desc{kernels.F32(matrix, matrix)}}, runtime.Span{Bytes: 1 << 24})

@@ -1,20 +1,16 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	"plimsoll/executor"
 	"plimsoll/executor/measure"
-	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
-	"plimsoll/planner/pipeline"
-	"plimsoll/planner/schedule"
 	"plimsoll/planner/strategy"
 )
 
@@ -177,42 +173,6 @@ func (r *race) timed(row speedRow, t timing, eager string) error {
 		row.Ratio = row.Images / theirs
 	}
 	return r.add(row)
-}
-
-// timeSteps runs a plan on a fresh device, in an arena of limit bytes.
-func (p *part) timeSteps(w *executor.Workload, costs pipe.Costs, plan *pipeline.Plan, limit int64) (t timing, err error) {
-	stop := p.watch()
-	defer func() { t.NVML = stop() }()
-	opt := pipe.Options{Limits: []int64{limit}}
-	needs, err := pipe.Needs(w, costs, plan, opt)
-	if err != nil {
-		return t, err
-	}
-	e, err := p.start(w, p.device, costs, plan, opt)
-	if err != nil {
-		return t, err
-	}
-	t, err = e.time(p.steps())
-	t.Peak, t.Extent = needs[0].Peak, needs[0].Extent
-	return t, cmp.Or(err, e.close())
-}
-
-// timeAlone is timeSteps of a sequence without transfers, in an arena as small as it can have.
-func (p *part) timeAlone(w *executor.Workload, seq schedule.Sequence) (t timing, err error) {
-	limit, err := w.Extent(seq)
-	if err != nil {
-		return t, err
-	}
-	costs, plan := pipe.Unmeasured(w, seq)
-	return p.timeSteps(w, costs, plan, limit)
-}
-
-// steps says how many do not count, and how many do.
-func (p *part) steps() (warmup, steps int) {
-	if p.tiny {
-		return 1, 2
-	}
-	return 3, 10
 }
 
 // profile measures a model's chain on the device.

@@ -7,7 +7,6 @@ import (
 
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
-	"plimsoll/runtime"
 )
 
 // vendorRow is a product of a training step: by our kernels alone, and by the fastest of them and the vendors' libraries.
@@ -102,23 +101,6 @@ func (p *part) products(ctx context.Context, s opSizes, d kernels.DType, vendor 
 	return rows, err
 }
 
-// timeCall times a call alone, with cold caches.
-func (r *rig) timeCall(c *call, s opSizes) (float64, error) {
-	need, err := placeBytes(r.Library, c.Call)
-	if err != nil {
-		return 0, err
-	}
-	flush := [2]runtime.Span{{Offset: s.most - 2*s.flush, Bytes: s.flush}, {Offset: s.most - s.flush, Bytes: s.flush}}
-	if need > flush[0].Offset {
-		return 0, fmt.Errorf("it takes %s", units.Bytes(need))
-	}
-	op, err := r.place(c.Call, runtime.Span{Bytes: need})
-	if err != nil {
-		return 0, err
-	}
-	return r.time(func() error { return r.stream.Copy(flush[0], flush[1]) }, op.issue)
-}
-
 func (p *part) printVendors(d kernels.DType, rows []vendorRow) {
 	p.printf("\n%v, kernels %s:\n\n| op | pass | input | in a step | our kernels | with the vendors' | ours / theirs |\n|---|---|---|---|---|---|---|\n", d, p.Environment.Library)
 	var ours, chosen float64
@@ -127,12 +109,4 @@ func (p *part) printVendors(d kernels.DType, rows []vendorRow) {
 		p.printf("| %s | %s | %s | %d | %s | %s | %.2f |\n", row.Op, row.Pass, row.Shape, row.Count, units.Seconds(row.Ours), units.Seconds(row.Chosen), row.Ours/row.Chosen)
 	}
 	p.sumUp("%v products of a step: our kernels take %.2f times as long as with the vendors'", d, ours/chosen)
-}
-
-// sumUp adds to the summary.
-func (p *part) sumUp(format string, args ...any) {
-	if p.Summary != "" {
-		p.Summary += "; "
-	}
-	p.Summary += fmt.Sprintf(format, args...)
 }

@@ -195,6 +195,26 @@ func (g *grid) plan(ctx context.Context) error {
 	return nil
 }
 
+// key returns the first four fields of a place's rows.
+func (g *grid) key(p place) []string {
+	return []string{
+		g.subjects[p[0]].name, strconv.Itoa(g.sizes[p[1]]), strconv.FormatFloat(g.links[p[2]], 'g', -1, 64),
+		strconv.Itoa(p[3]+1) + " of " + strconv.Itoa(g.limits),
+	}
+}
+
+// places returns the places that the file lacks, in the order in which they are planned.
+func (g *grid) places() []place {
+	lengths := place{len(g.subjects), len(g.sizes), len(g.links), g.limits}
+	var done []place
+	for _, p := range nested(lengths) {
+		if g.known[strings.Join(g.key(p), ",")] {
+			done = append(done, p)
+		}
+	}
+	return spread(lengths, done)[len(done):]
+}
+
 // place plans a point.
 func (g *grid) place(ctx context.Context, p place) error {
 	c, err := g.chain(p)
@@ -241,15 +261,4 @@ func (g *grid) point(ctx context.Context, r residency.Request, point []string) e
 	}
 	g.out.Flush()
 	return g.out.Error()
-}
-
-func read(path string) ([][]string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	in := csv.NewReader(f)
-	in.FieldsPerRecord = 7
-	rows, err := in.ReadAll()
-	return rows, errors.Join(err, f.Close())
 }

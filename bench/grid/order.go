@@ -2,8 +2,6 @@ package main
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 )
 
 // place is a point of the grid: positions in the lists of models, sizes, links and limits.
@@ -81,24 +79,4 @@ func nested(lengths place) (all []place) {
 		all = append(all, p)
 	}
 	return all
-}
-
-// key returns the first four fields of a place's rows.
-func (g *grid) key(p place) []string {
-	return []string{
-		g.subjects[p[0]].name, strconv.Itoa(g.sizes[p[1]]), strconv.FormatFloat(g.links[p[2]], 'g', -1, 64),
-		strconv.Itoa(p[3]+1) + " of " + strconv.Itoa(g.limits),
-	}
-}
-
-// places returns the places that the file lacks, in the order in which they are planned.
-func (g *grid) places() []place {
-	lengths := place{len(g.subjects), len(g.sizes), len(g.links), g.limits}
-	var done []place
-	for _, p := range nested(lengths) {
-		if g.known[strings.Join(g.key(p), ",")] {
-			done = append(done, p)
-		}
-	}
-	return spread(lengths, done)[len(done):]
 }

@@ -158,7 +158,7 @@ func TestCausesOfCyclicPlansAlwaysAddUp(t *testing.T) {
 		}
 	}
 	for c, n := range seen {
-		if n < 50 && Cause(c) != Residual {
+		if n < 50 && Cause(c) != Residual && Cause(c) != Messages {
 			t.Errorf("%v in %d of %d cases only", Cause(c), n, made)
 		}
 	}

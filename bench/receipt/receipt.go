@@ -35,12 +35,14 @@ const (
 	Launches
 	// Residual is what the step took beyond its ops and its update: the time from the last op's end to the update's start.
 	Residual
+	// Messages between devices, waits for them and launches: what a step of several devices took beyond its tasks and updates.
+	Messages
 	causes
 )
 
 var names = [causes]string{
 	"ops slower than profiled", "update slower than profiled", "host updates slower", "transfers slower", "waited for a transfer", "waited for memory",
-	"launch gaps", "residual",
+	"launch gaps", "residual", "messages and waits",
 }
 
 // String returns the name in tables: "transfers slower".
@@ -62,8 +64,9 @@ type Receipt struct {
 	By                  [causes]time.Duration // above 0: slower than predicted
 	Worst               []OpGap               // the ops that differ most from their costs, at most three
 	// Steps is more than 1 where a cyclic plan repeats after several steps: all figures are of these together.
-	Steps  int
-	hosted bool // the plan has updates on the host
+	Steps   int
+	hosted  bool // the plan has updates on the host
+	devices bool // the plan has tasks of several devices
 }
 
 // OpGap is by how much an op took longer than its cost.
@@ -258,7 +261,17 @@ func (a *attribution) receipt() *Receipt {
 func (r *Receipt) Gap() time.Duration { return r.Measured - r.Predicted }
 
 // Has reports whether the plan can have a cause.
-func (r *Receipt) Has(c Cause) bool { return c != HostUpdates || r.hosted }
+func (r *Receipt) Has(c Cause) bool {
+	switch c {
+	case Ops, Update:
+		return true
+	case Messages:
+		return r.devices
+	case HostUpdates:
+		return r.hosted
+	}
+	return !r.devices
+}
 
 // Largest returns the cause of the largest part of the gap.
 func (r *Receipt) Largest() Cause {

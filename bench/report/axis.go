@@ -1,7 +1,9 @@
 package report
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"plimsoll/internal/units"
@@ -59,6 +61,24 @@ func (u Unit) format(x float64) string {
 	return strconv.FormatFloat(x, 'g', 4, 64)
 }
 
+// unmarshalNamed reads a value of an enumeration by its name; the names are those of its values, in order.
+func unmarshalNamed[T ~uint8](into *T, text []byte, names []string) error {
+	i := slices.Index(names, string(text))
+	if i < 0 {
+		return fmt.Errorf("%q is none of %q", text, names)
+	}
+	*into = T(i)
+	return nil
+}
+
+var unitNames = []string{"plain", "bytes", "seconds", "share"}
+
+// MarshalText implements encoding.TextMarshaler.
+func (u Unit) MarshalText() ([]byte, error) { return []byte(unitNames[u]), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (u *Unit) UnmarshalText(text []byte) error { return unmarshalNamed(u, text, unitNames) }
+
 // Axis describes one direction of a chart.
 type Axis struct {
 	Label string `json:"label,omitempty"`
@@ -66,6 +86,8 @@ type Axis struct {
 	// Tight begins the axis at the smallest value rather than at zero.
 	Tight bool `json:"tight,omitempty"`
 }
+
+func percent(share float64) string { return fmt.Sprintf("%.4g %%", share*100) }
 
 // axis is an Axis fitted to data: lo and hi in base units are at pixels from and to.
 type axis struct {

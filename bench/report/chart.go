@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	_ "embed" // for the page's style
 	"encoding/xml"
 	"fmt"
 	"html/template"
@@ -25,6 +26,14 @@ const (
 	// Dots marks the points and joins them by lines.
 	Dots
 )
+
+var shapeNames = []string{"line", "step", "dots"}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Shape) MarshalText() ([]byte, error) { return []byte(shapeNames[s]), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *Shape) UnmarshalText(text []byte) error { return unmarshalNamed(s, text, shapeNames) }
 
 // Series is one curve of a chart, its points in the order of X. Points that are not numbers are left out.
 type Series struct {
@@ -62,6 +71,15 @@ const palette = 8
 
 // hoverColumns is how many places of a chart answer to the pointer.
 const hoverColumns = 72
+
+// Sizes of drawings, in pixels of the viewBox.
+const (
+	pageWidth  = 1080
+	digitWidth = 6.6 // of a label's characters, about
+)
+
+//go:embed page.css
+var pageCSS string
 
 // frame is where things are, in pixels of the viewBox.
 type frame struct {

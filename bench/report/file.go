@@ -158,30 +158,3 @@ func (p *Point) UnmarshalJSON(data []byte) error {
 	}
 	return nil
 }
-
-// unmarshalNamed reads a value of an enumeration by its name; the names are those of its values, in order.
-func unmarshalNamed[T ~uint8](into *T, text []byte, names []string) error {
-	i := slices.Index(names, string(text))
-	if i < 0 {
-		return fmt.Errorf("%q is none of %q", text, names)
-	}
-	*into = T(i)
-	return nil
-}
-
-var (
-	unitNames  = []string{"plain", "bytes", "seconds", "share"}
-	shapeNames = []string{"line", "step", "dots"}
-)
-
-// MarshalText implements encoding.TextMarshaler.
-func (u Unit) MarshalText() ([]byte, error) { return []byte(unitNames[u]), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (u *Unit) UnmarshalText(text []byte) error { return unmarshalNamed(u, text, unitNames) }
-
-// MarshalText implements encoding.TextMarshaler.
-func (s Shape) MarshalText() ([]byte, error) { return []byte(shapeNames[s]), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (s *Shape) UnmarshalText(text []byte) error { return unmarshalNamed(s, text, shapeNames) }

@@ -4,13 +4,9 @@
 package report
 
 import (
-	_ "embed" // for the page's template and style
 	"fmt"
-	"html/template"
-	"io"
 	"math"
 
-	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/stats"
 	"plimsoll/internal/units"
 )
@@ -109,22 +105,3 @@ func (p *Page) MedianTimeError() float64 {
 	}
 	return stats.Median(errors)
 }
-
-// WriteFile writes the page to a file that is complete or not there.
-func (p *Page) WriteFile(path string) error {
-	return atomicfile.WriteFile(path, p.Write)
-}
-
-// Write writes the page as HTML.
-func (p *Page) Write(w io.Writer) error {
-	return pageTemplate.Execute(w, p.view())
-}
-
-var (
-	//go:embed page.html
-	pageHTML string
-	//go:embed page.css
-	pageCSS string
-)
-
-var pageTemplate = template.Must(template.New("page").Parse(pageHTML))

@@ -76,8 +76,6 @@ const (
 	axisRow    = 40
 	laneLeft   = 104
 	laneRight  = 1064
-	pageWidth  = 1080
-	digitWidth = 6.6 // of a label's characters, about
 )
 
 // SVG draws the timeline for a page, deterministically.

@@ -2,12 +2,15 @@ package report
 
 import (
 	"cmp"
+	_ "embed" // for the page's template
 	"fmt"
 	"html/template"
+	"io"
 	"math"
 	"slices"
 	"strconv"
 
+	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/units"
 )
 
@@ -82,6 +85,21 @@ func (p *Page) view() *view {
 	}
 	return v
 }
+
+// WriteFile writes the page to a file that is complete or not there.
+func (p *Page) WriteFile(path string) error {
+	return atomicfile.WriteFile(path, p.Write)
+}
+
+// Write writes the page as HTML.
+func (p *Page) Write(w io.Writer) error {
+	return pageTemplate.Execute(w, p.view())
+}
+
+//go:embed page.html
+var pageHTML string
+
+var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
 
 // Text is the figure for people.
 func (f Figure) Text() string { return f.Unit.format(f.Value) }
@@ -259,8 +277,6 @@ func rate(n, seconds float64) string {
 	}
 	return strconv.FormatFloat(n, 'f', 1, 64)
 }
-
-func percent(share float64) string { return fmt.Sprintf("%.4g %%", share*100) }
 
 func signedPercent(x float64) string {
 	if math.IsNaN(x) {

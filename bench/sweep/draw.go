@@ -5,13 +5,6 @@ import (
 	"plimsoll/internal/folder"
 )
 
-// colors are those of the strategies, the same in every figure and different within one.
-var colors = map[string]int{
-	"store-all": 7, "periodic": 5, "revolve": 2, "rotor": 0, "rotor-exact": 4, "dtr": 6, "checkmate": 1,
-	"offload-greedy": 6, "offload-dynprog": 1, "vdnn": 2, "tflms": 4, "autoswap": 5,
-	"opportunist": 2, "autocapper": 4, "pofo": 3, "auto": 7,
-}
-
 // ownMarks is the first color of those that have other marks than the strategies.
 const ownMarks = 8
 

@@ -161,6 +161,13 @@ func (pan *panel) figure(name, link string, source Source, points []Point) []Fig
 	return []Figure{f}
 }
 
+// colors are those of the strategies, the same in every figure and different within one.
+var colors = map[string]int{
+	"store-all": 7, "periodic": 5, "revolve": 2, "rotor": 0, "rotor-exact": 4, "dtr": 6, "checkmate": 1,
+	"offload-greedy": 6, "offload-dynprog": 1, "vdnn": 2, "tflms": 4, "autoswap": 5,
+	"opportunist": 2, "autocapper": 4, "pofo": 3, "auto": 7,
+}
+
 // strangers are the names of plans that are given, which every figure shows.
 func strangers(points []Point) (names []string) {
 	for _, p := range points {

@@ -2,17 +2,6 @@ package validate
 
 import "fmt"
 
-// Duel compares two strategies wherever both ran: how often one is planned to be faster, by more than 1 %, and whether it was.
-type Duel struct {
-	A              string `json:"strategy"`
-	B              string `json:"beside"`
-	Points         int    `json:"points"`
-	PlannedFaster  int    `json:"predicted_faster"`
-	MeasuredFaster int    `json:"of_which_measured_faster"`
-	PlannedSlower  int    `json:"predicted_slower"`
-	MeasuredSlower int    `json:"of_which_measured_slower"`
-}
-
 // clearly is by how much a strategy must be faster to count.
 const clearly = 1.01
 

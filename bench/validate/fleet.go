@@ -105,7 +105,7 @@ func (f *Fleet) planOne(ctx context.Context, c *Case, s pipeline.Strategy, limit
 	row := &Row{
 		Strategy: s.Name, Devices: c.Job.Devices, Limit: limit.String(), LimitBytes: p.Limit, Draw: c.Draw,
 		Kind: "periodic", Versions: cmp.Or(p.Versions, pipeline.DoubleBuffered), Stages: len(p.Stages),
-		Minibatches: p.Repeats(), PredictedS: p.Period, pipe: p, from: c,
+		Minibatches: p.Repeats(), RowTimes: RowTimes{PredictedS: p.Period}, pipe: p, from: c,
 	}
 	if p.IsFlush() {
 		row.Kind, row.PredictedS = "flush", p.Predicted.Makespan

@@ -43,22 +43,17 @@ type Fleet struct {
 
 // Row is one plan: predicted beside measured. Times are seconds.
 type Row struct {
-	Strategy       string            `json:"strategy"`
-	Devices        string            `json:"devices"`
-	Limit          string            `json:"limit"`
-	LimitBytes     int64             `json:"limit_bytes"`
-	Draw           uint64            `json:"draw,omitempty"`
-	Kind           string            `json:"kind"` // periodic or flush
-	Versions       pipeline.Versions `json:"weight_versions"`
-	Stages         int               `json:"stages"`
-	Minibatches    int               `json:"minibatches"` // of a period; microbatches of a step
-	PredictedS     float64           `json:"predicted_s"` // a period, or the makespan of a step
-	MeasuredS      float64           `json:"measured_s"`
-	Ratio          float64           `json:"measured_to_predicted"`
-	Samples        int               `json:"samples"` // periods of which MeasuredS is the median; steps of which it is the one in the middle
-	PlannedBubble  float64           `json:"predicted_bubble"`
-	MeasuredBubble float64           `json:"measured_bubble"`
-	PerDevice      []Device          `json:"per_device"`
+	Strategy    string            `json:"strategy"`
+	Devices     string            `json:"devices"`
+	Limit       string            `json:"limit"`
+	LimitBytes  int64             `json:"limit_bytes"`
+	Draw        uint64            `json:"draw,omitempty"`
+	Kind        string            `json:"kind"` // periodic or flush
+	Versions    pipeline.Versions `json:"weight_versions"`
+	Stages      int               `json:"stages"`
+	Minibatches int               `json:"minibatches"` // of a period; microbatches of a step
+	RowTimes
+	PerDevice []Device `json:"per_device"`
 	// Shared says that the devices compete for processors, which no prediction has; nil where each has its own, and in simulated time.
 	Shared *train.SharedProcessors `json:"shared_processors,omitempty"`
 	// Identical says whether the weights, buffers and optimizer states are those of the same schedule on one device, byte for
@@ -69,6 +64,16 @@ type Row struct {
 	pipe *train.JobPlan
 	line *timeline.Pipeline
 	from *Case
+}
+
+// RowTimes are the times of a row, and the shares in which its devices did nothing.
+type RowTimes struct {
+	PredictedS     float64 `json:"predicted_s"` // a period, or the makespan of a step
+	MeasuredS      float64 `json:"measured_s"`
+	Ratio          float64 `json:"measured_to_predicted"`
+	Samples        int     `json:"samples"` // periods of which MeasuredS is the median; steps of which it is the one in the middle
+	PlannedBubble  float64 `json:"predicted_bubble"`
+	MeasuredBubble float64 `json:"measured_bubble"`
 }
 
 // Device is one device of a row. Idle shares are those of the steady state, or of a step.
@@ -93,6 +98,17 @@ type Skip struct {
 	Draw     uint64 `json:"draw,omitempty"`
 	Reason   string `json:"reason"`
 	err      error
+}
+
+// Duel compares two strategies wherever both ran: how often one is planned to be faster, by more than 1 %, and whether it was.
+type Duel struct {
+	A              string `json:"strategy"`
+	B              string `json:"beside"`
+	Points         int    `json:"points"`
+	PlannedFaster  int    `json:"predicted_faster"`
+	MeasuredFaster int    `json:"of_which_measured_faster"`
+	PlannedSlower  int    `json:"predicted_slower"`
+	MeasuredSlower int    `json:"of_which_measured_slower"`
 }
 
 // Report is a measured fleet.

@@ -21,6 +21,7 @@ import (
 	"plimsoll/internal/folder"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
+	"plimsoll/kernels/library"
 	"plimsoll/models"
 	"plimsoll/models/data"
 	"plimsoll/planner"
@@ -39,7 +40,7 @@ func must(t testing.TB, err error) {
 func testCase(t testing.TB, devices, microbatches int, bandwidth float64, names ...string) Case {
 	t.Helper()
 	s := train.Spec{
-		Model: "tiny", Config: models.Config{Batch: 2 * microbatches, Image: 16}, Data: "digits", Seed: 3, Threads: 1,
+		Model: "tiny", Config: models.Config{Batch: 2 * microbatches, Image: 16}, Data: "digits", Seed: 3, Kernels: library.Options{Threads: 1},
 		Devices: fmt.Sprintf("cpu*%d", devices), Microbatches: microbatches, Update: kernels.SGD{Momentum: 0.9},
 	}
 	s.Open.PeerBandwidth = bandwidth
@@ -542,7 +543,7 @@ func TestDuels(t *testing.T) {
 		return &Case{Job: &train.Job{Spec: train.Spec{Config: models.Config{Batch: batch}}}}
 	}
 	row := func(name, devices string, batch, minibatches int, planned, measured float64) Row {
-		return Row{Strategy: name, Devices: devices, Minibatches: minibatches, PredictedS: planned, MeasuredS: measured, from: job(batch)}
+		return Row{Strategy: name, Devices: devices, Minibatches: minibatches, RowTimes: RowTimes{PredictedS: planned, MeasuredS: measured}, from: job(batch)}
 	}
 	got := duels([]Row{
 		row("a", "cpu*2", 8, 1, 1, 1), row("b", "cpu*2", 2, 4, 2, 1.5), row("c", "cpu*2", 8, 2, 1.9, 3),

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"io"
+
 	"plimsoll/bench/report"
 	"plimsoll/bench/timeline"
 	"plimsoll/internal/atomicfile"
@@ -106,3 +107,14 @@ func (p *anyPlan) noteEstimate() {
 	}
 	p.plan.Extra["estimated"] = json.RawMessage("true")
 }
+
+// planFiles are the files that a plan can be written to; "" is none.
+type planFiles struct{ plan, svg, trace string }
+
+// writable refuses what allWritable does.
+func (f planFiles) writable(chain string) error {
+	return allWritable(chain, output{"--output", f.plan}, output{"--svg", f.svg}, output{"--trace", f.trace})
+}
+
+// shownPeriods is how many periods of a periodic plan its timeline shows.
+const shownPeriods = 4

@@ -4,21 +4,25 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"sync"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
+	"plimsoll/bench/report"
 	"plimsoll/internal/fields"
 	"plimsoll/internal/names"
+	"plimsoll/internal/version"
 	"plimsoll/internal/visible"
 )
 
 // app is what all commands share: where they read and write, and the flags that every command takes.
 type app struct {
-	in      io.Reader
-	out     io.Writer // results alone, without control characters
-	err     *stream   // progress, notes and errors
+	stdin   io.Reader
+	stdout  io.Writer // results alone, without control characters
+	stderr  *stream   // progress, notes and errors
 	args    []string  // the command line
 	json    bool
 	quiet   bool
@@ -27,7 +31,7 @@ type app struct {
 
 	causes *causePipe // to the launch that has started this process; nil where none has
 
-	mu    sync.Mutex // of err, and of
+	mu    sync.Mutex // of stderr, and of
 	drawn bool       // the last line of the terminal is a live one
 }
 
@@ -66,14 +70,14 @@ func command(use, short, long string, run func(context.Context) error) *cobra.Co
 // print writes the result: the object as JSON, or the text for people.
 func (a *app) print(object any, text func(io.Writer)) error {
 	if !a.json {
-		text(a.out)
+		text(a.stdout)
 		return nil
 	}
 	b, err := fields.MarshalIndent(object)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, "%s\n", b)
+	fmt.Fprintf(a.stdout, "%s\n", b)
 	return nil
 }
 
@@ -82,10 +86,10 @@ func (a *app) draw(line string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	line = visible.Text(line)
-	if width := a.err.width(); width > 1 { // some say 0
+	if width := a.stderr.width(); width > 1 { // some say 0
 		line = string([]rune(line)[:min(len([]rune(line)), width-1)])
 	}
-	fmt.Fprint(a.err, erase+line)
+	fmt.Fprint(a.stderr, erase+line)
 	a.drawn = true
 }
 
@@ -119,8 +123,44 @@ func (a *app) warn(format string, args ...any) {
 	if a.drawn {
 		line, a.drawn = erase+line, false
 	}
-	fmt.Fprintln(a.err, strings.TrimRight(line, "\n"))
+	fmt.Fprintln(a.stderr, strings.TrimRight(line, "\n"))
 }
 
 // erase is what a terminal takes to begin its line anew.
 const erase = "\r\x1b[K"
+
+// progress returns a function that shows how far something is: a bar on a terminal, nothing elsewhere.
+func (a *app) progress(what string) func(done, total int) {
+	if a.quiet || !a.stderr.terminal() {
+		return nil
+	}
+	var bar *progressbar.ProgressBar
+	return func(done, total int) {
+		if bar == nil {
+			bar = progressbar.NewOptions(total,
+				progressbar.OptionSetWriter(a.stderr), progressbar.OptionSetDescription(visible.Text(what)),
+				progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
+		}
+		_ = bar.Set(done) // a bar that cannot be drawn is no reason to fail
+	}
+}
+
+// facts are what only the command line knows of a page's environment.
+func (a *app) facts() []report.Fact {
+	return []report.Fact{
+		{Name: "command", Value: commandLine(a.args)},
+		{Name: "version", Value: fmt.Sprintf("plimsoll %s, %s, %s/%s", version.String(), runtime.Version(), runtime.GOOS, runtime.GOARCH)},
+	}
+}
+
+// commandLine is what a shell would be given.
+func commandLine(args []string) string {
+	all := []string{"plimsoll"}
+	for _, arg := range args {
+		if arg == "" || strings.ContainsAny(arg, " \t\n\"'`$\\*?[]{}()<>|&;~#!") {
+			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+		all = append(all, arg)
+	}
+	return strings.Join(all, " ")
+}

@@ -20,8 +20,9 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// benchFlags are the flags of plimsoll bench.
-type benchFlags struct {
+// benchCommand is plimsoll bench.
+type benchCommand struct {
+	*app
 	grid       validateFlags
 	chains     []string
 	bandwidths bandwidths
@@ -30,8 +31,8 @@ type benchFlags struct {
 	given      []sweep.Given
 }
 
-func (a *app) bench() *cobra.Command {
-	f := &benchFlags{grid: validateFlags{memory: sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}}}}
+func newBenchCommand(a *app) *cobra.Command {
+	c := &benchCommand{app: a, grid: validateFlags{memory: sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}}}}
 	cmd := command("bench", "Sweep limits, strategies and bandwidths, and draw the pictures", `Compare strategies over memory limits and bandwidths of the link, and draw throughput, makespan and offloaded data.
 
 A model (-m) is measured: its steps run on the device, whose link is slowed down to each bandwidth. Chain files (-c) are
@@ -45,26 +46,21 @@ points.jsonl is not done again. Points of a chain that has changed since stay th
 	cmd.Example = `  plimsoll bench -c resnet50.json,vgg16.json --bandwidths 6GB/s,12GB/s --out out/bench
   plimsoll bench -c c.json --plan mine.json,theirs.json --bandwidths 12GB/s
   plimsoll bench -m densenet121 --batch 16 --memory 100%,90%,80% --bandwidths 250MB/s,1GB/s --strategy rotor,pofo`
-	f.grid.job.register(a, cmd)
-	f.grid.rate.register(cmd)
-	f.grid.how.register(cmd)
-	f.grid.options.register(cmd)
-	f.grid.options.registerTolerance(cmd)
-	f.grid.link.registerHalf(cmd)
-	f.grid.cache.register(cmd)
+	c.grid.register(a, cmd)
+	c.grid.link.makeHalf(cmd)
 	s := cmd.Flags()
-	s.StringSliceVarP(&f.chains, "chain", "c", nil, "chain files to simulate, separated by commas")
-	s.StringSliceVarP(&f.plans, "plan", "p", nil, "plan files to compare with the strategies, separated by commas: each runs as it is, on the chain that it names")
-	s.Var(&f.bandwidths, "bandwidths", "bandwidths of the link, separated by commas (default: that of the chain or of --bandwidth)")
-	s.IntVar(&f.points, "points", 11, "limits of a simulated chain")
-	s.Var(&f.grid.memory, "memory", "limits of a measured model, separated by commas")
-	s.StringVar(&f.grid.strategies, "strategy", "all", "strategies, separated by commas; all is every one")
-	s.IntVar(&f.grid.steps, "steps", 3, "training steps of each measured point")
-	f.grid.out.register(cmd, "out/bench", "folder for the results")
-	cmd.AddCommand(a.benchPipelines())
+	s.StringSliceVarP(&c.chains, "chain", "c", nil, "chain files to simulate, separated by commas")
+	s.StringSliceVarP(&c.plans, "plan", "p", nil, "plan files to compare with the strategies, separated by commas: each runs as it is, on the chain that it names")
+	s.Var(&c.bandwidths, "bandwidths", "bandwidths of the link, separated by commas (default: that of the chain or of --bandwidth)")
+	s.IntVar(&c.points, "points", 11, "limits of a simulated chain")
+	s.Var(&c.grid.memory, "memory", "limits of a measured model, separated by commas")
+	s.StringVar(&c.grid.strategies, "strategy", "all", "strategies, separated by commas; all is every one")
+	s.IntVar(&c.grid.steps, "steps", 3, "training steps of each measured point")
+	c.grid.out.register(cmd, "out/bench", "folder for the results")
+	cmd.AddCommand(newBenchPipelinesCommand(a))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		f.grid.job.until = cmd.Context()
-		return a.runBench(cmd.Context(), f)
+		c.grid.job.until = cmd.Context()
+		return c.run(cmd.Context())
 	}
 	return cmd
 }
@@ -73,50 +69,24 @@ points.jsonl is not done again. Points of a chain that has changed since stay th
 const mostPoints = 10_000
 
 // check refuses what cannot be swept.
-func (f *benchFlags) check() error {
+func (c *benchCommand) check() error {
 	switch {
-	case f.grid.job.model == "" && len(f.chains) == 0:
+	case c.grid.job.model == "" && len(c.chains) == 0:
 		return usage(errors.New("nothing to sweep: give chain files to simulate, as in -c resnet50.json, or a model to measure, as in -m densenet121"))
-	case f.points < 2 || f.points > mostPoints:
-		return usage(fmt.Errorf("--points is %d: give a number from 2 to %d", f.points, mostPoints))
+	case c.points < 2 || c.points > mostPoints:
+		return usage(fmt.Errorf("--points is %d: give a number from 2 to %d", c.points, mostPoints))
 	}
-	return f.grid.link.check()
-}
-
-// readGiven reads plans to compare with strategies, for one device or for several. Rows are named after their files.
-func readGiven(paths []string, several bool) (all []sweep.Given, err error) {
-	for _, path := range paths {
-		p, err := pipeline.Read(path)
-		switch {
-		case err != nil:
-		case several && p.IsSequence():
-			err = fmt.Errorf("%s: a plan for one device: give it to plimsoll bench", path)
-		case !several && !p.IsSequence():
-			err = fmt.Errorf("%s: a pipeline plan, not a plan for one device: give it to plimsoll bench pipelines", path)
-		}
-		if err != nil {
-			return nil, usage(fmt.Errorf("--plan: %w", err))
-		}
-		name := filepath.Base(path)
-		if slices.ContainsFunc(planner.Strategies(), func(s pipeline.Strategy) bool { return s.Name == name }) {
-			return nil, usage(fmt.Errorf("--plan %s: rows are named after the files, and %s is a strategy: rename the file", path, name))
-		}
-		if slices.ContainsFunc(all, func(g sweep.Given) bool { return g.Name == name }) {
-			return nil, usage(fmt.Errorf("--plan: two files are named %s, and rows are named after the files: rename one", name))
-		}
-		all = append(all, sweep.Given{Name: name, Plan: p})
-	}
-	return all, nil
+	return c.grid.link.check()
 }
 
 // givenFor returns the plans for a chain.
-func (f *benchFlags) givenFor(c *chain.Chain) (plans []sweep.Given, err error) {
-	for i, g := range f.given {
-		if g.Plan.Chain != c.Name {
+func (c *benchCommand) givenFor(swept *chain.Chain) (plans []sweep.Given, err error) {
+	for i, g := range c.given {
+		if g.Plan.Chain != swept.Name {
 			continue
 		}
-		if err := g.Plan.For(c); err != nil {
-			return nil, usage(fmt.Errorf("--plan %s: %w", f.plans[i], err))
+		if err := g.Plan.For(swept); err != nil {
+			return nil, usage(fmt.Errorf("--plan %s: %w", c.plans[i], err))
 		}
 		plans = append(plans, g)
 	}
@@ -124,47 +94,47 @@ func (f *benchFlags) givenFor(c *chain.Chain) (plans []sweep.Given, err error) {
 }
 
 // sequences are what the plans that are given run, for a digest.
-func (f *benchFlags) sequences() (all []string) {
-	for _, g := range f.given {
+func (c *benchCommand) sequences() (all []string) {
+	for _, g := range c.given {
 		all = append(all, g.Plan.Sequence().String())
 	}
 	return all
 }
 
 // readChains reads what is simulated, and refuses plans for other chains.
-func (f *benchFlags) readChains() (chains []*chain.Chain, err error) {
-	names := []string{f.grid.job.model}
-	for _, path := range f.chains {
-		c, err := readPlainChain(path, "a sweep")
+func (c *benchCommand) readChains() (chains []*chain.Chain, err error) {
+	names := []string{c.grid.job.model}
+	for _, path := range c.chains {
+		swept, err := readPlainChain(path, "a sweep")
 		if err != nil {
 			return nil, err
 		}
-		chains, names = append(chains, c), append(names, c.Name)
+		chains, names = append(chains, swept), append(names, swept.Name)
 	}
-	for i, g := range f.given {
+	for i, g := range c.given {
 		if !slices.Contains(names, g.Plan.Chain) {
-			return nil, usage(fmt.Errorf("--plan %s is for the chain %q, which is not swept: give its chain file, as in -c c.json", f.plans[i], g.Plan.Chain))
+			return nil, usage(fmt.Errorf("--plan %s is for the chain %q, which is not swept: give its chain file, as in -c c.json", c.plans[i], g.Plan.Chain))
 		}
 	}
 	return chains, nil
 }
 
-func (a *app) runBench(ctx context.Context, f *benchFlags) (err error) {
-	if err := f.check(); err != nil {
+func (c *benchCommand) run(ctx context.Context) (err error) {
+	if err := c.check(); err != nil {
 		return err
 	}
-	if f.given, err = readGiven(f.plans, false); err != nil {
+	if c.given, err = readGiven(c.plans, false); err != nil {
 		return err
 	}
-	chains, err := f.readChains()
+	chains, err := c.readChains()
 	if err != nil {
 		return err
 	}
-	strategies, err := namedStrategies(f.grid.strategies)
+	strategies, err := namedStrategies(c.grid.strategies)
 	if err != nil {
 		return err
 	}
-	out, err := f.grid.out.open(ctx, a, "")
+	out, err := c.grid.out.open(ctx, c.app, "")
 	if err != nil {
 		return err
 	}
@@ -175,44 +145,44 @@ func (a *app) runBench(ctx context.Context, f *benchFlags) (err error) {
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	var found []sweep.Claim
-	for _, c := range chains {
-		claims, err := a.simulate(ctx, f, c, strategies, store)
+	for _, swept := range chains {
+		claims, err := c.simulate(ctx, swept, strategies, store)
 		if err != nil {
 			return err
 		}
 		found = append(found, claims...)
 	}
-	if f.grid.job.model != "" {
-		if err := a.measure(ctx, f, store); err != nil {
+	if c.grid.job.model != "" {
+		if err := c.measure(ctx, store); err != nil {
 			return err
 		}
 	}
 	points := store.Current()
 	found = append(found, sweep.Claims(points)...)
-	figures, err := sweep.WriteFolder(out.Dir, points, found, a.facts()...)
+	figures, err := sweep.WriteFolder(out.Dir, points, found, c.facts()...)
 	if err != nil {
 		return err
 	}
-	return a.printBench(f.grid.out.path, points, found, figures)
+	return c.printPoints(points, found, figures)
 }
 
 // simulate sweeps a chain.
-func (a *app) simulate(ctx context.Context, f *benchFlags, c *chain.Chain, strategies []pipeline.Strategy, store *sweep.Store) ([]sweep.Claim, error) {
-	given, err := f.givenFor(c)
+func (c *benchCommand) simulate(ctx context.Context, swept *chain.Chain, strategies []pipeline.Strategy, store *sweep.Store) ([]sweep.Claim, error) {
+	given, err := c.givenFor(swept)
 	if err != nil {
 		return nil, err
 	}
 	if strategies == nil {
 		strategies = planner.Sequences()
 	}
-	s := &sweep.Simulation{Chain: c, Links: f.links(executor.LinkOf(c)), Strategies: strategies, Given: given, Options: f.grid.options.Options}
-	for i := range f.points {
-		s.Alphas = append(s.Alphas, float64(i)/float64(f.points-1))
+	s := &sweep.Simulation{Chain: swept, Links: c.links(executor.LinkOf(swept)), Strategies: strategies, Given: given, Options: c.grid.options.Options}
+	for i := range c.points {
+		s.Alphas = append(s.Alphas, float64(i)/float64(c.points-1))
 	}
-	if err := s.Run(ctx, store, a.progress(c.Name)); err != nil {
+	if err := s.Run(ctx, store, c.progress(swept.Name)); err != nil {
 		return nil, err
 	}
-	p, err := sweep.ComparePeriodic(ctx, c)
+	p, err := sweep.ComparePeriodic(ctx, swept)
 	if p == nil || err != nil {
 		return nil, err
 	}
@@ -220,26 +190,26 @@ func (a *app) simulate(ctx context.Context, f *benchFlags, c *chain.Chain, strat
 }
 
 // links are those of the flags, or else the one that the chain was measured with.
-func (f *benchFlags) links(own schedule.Link) (all []schedule.Link) {
-	for _, b := range f.bandwidths {
-		all = append(all, schedule.Link{Bandwidth: float64(b), Duplex: f.grid.link.duplex})
+func (c *benchCommand) links(own schedule.Link) (all []schedule.Link) {
+	for _, b := range c.bandwidths {
+		all = append(all, schedule.Link{Bandwidth: float64(b), Duplex: c.grid.link.duplex})
 	}
 	if len(all) == 0 && own.Bandwidth > 0 {
-		own.Duplex = own.Duplex || f.grid.link.duplex
+		own.Duplex = own.Duplex || c.grid.link.duplex
 		all = append(all, own)
 	}
 	return all
 }
 
 // measure sweeps a model on the device, a bandwidth after the other.
-func (a *app) measure(ctx context.Context, f *benchFlags, store *sweep.Store) error {
-	list := f.bandwidths
+func (c *benchCommand) measure(ctx context.Context, store *sweep.Store) error {
+	list := c.bandwidths
 	if len(list) == 0 {
-		list = bandwidths{f.grid.job.bandwidth}
+		list = bandwidths{c.grid.job.bandwidth}
 	}
 	for _, b := range list {
-		f.grid.job.bandwidth = b
-		if err := a.measureAt(ctx, f, store); err != nil {
+		c.grid.job.bandwidth = b
+		if err := c.measureAt(ctx, store); err != nil {
 			return err
 		}
 	}
@@ -247,24 +217,24 @@ func (a *app) measure(ctx context.Context, f *benchFlags, store *sweep.Store) er
 }
 
 // measureAt measures the grid of one bandwidth, unless the store has all of it.
-func (a *app) measureAt(ctx context.Context, f *benchFlags, store *sweep.Store) error {
-	g, err := a.grid(&f.grid)
+func (c *benchCommand) measureAt(ctx context.Context, store *sweep.Store) error {
+	g, err := c.grid.openGrid(c.app)
 	if err != nil {
 		return err
 	}
-	digest, err := sweep.Digest(g.Job.Config, g.Job.Data, g.Job.Seed, g.Job.Device.Model, f.grid.job.bandwidth, f.grid.job.optimizer, f.grid.steps, f.sequences())
+	digest, err := sweep.Digest(g.Job.Config, g.Job.Data, g.Job.Seed, g.Job.Device.Model, c.grid.job.bandwidth, c.grid.job.optimizer, c.grid.steps, c.sequences())
 	if err != nil {
 		return err
 	}
-	link, err := a.fill(ctx, f, g)
+	link, err := c.fill(ctx, g)
 	if err != nil {
 		return err
 	}
 	if complete(g, store, g.Job.Model, digest, link) {
-		a.note("%s with %s was measured before", g.Job.Model, units.Rate(link.Bandwidth, "B"))
+		c.note("%s with %s was measured before", g.Job.Model, units.Rate(link.Bandwidth, "B"))
 		return nil
 	}
-	g.Progress = a.progress(g.Job.Model + " " + units.Rate(link.Bandwidth, "B"))
+	g.Progress = c.progress(g.Job.Model + " " + units.Rate(link.Bandwidth, "B"))
 	r, err := g.Run(ctx)
 	if err != nil {
 		return err
@@ -282,23 +252,23 @@ func (a *app) measureAt(ctx context.Context, f *benchFlags, store *sweep.Store) 
 }
 
 // fill measures the grid's chain and finds its strategies; it returns the link that points are named after.
-func (a *app) fill(ctx context.Context, f *benchFlags, g *bench.Grid) (link schedule.Link, err error) {
-	measure, err := f.grid.how.measure(a.progress("profile"))
+func (c *benchCommand) fill(ctx context.Context, g *bench.Grid) (link schedule.Link, err error) {
+	measure, err := c.grid.how.measure(c.progress("profile"))
 	if err != nil {
 		return link, err
 	}
-	if g.Chain, err = a.chain(ctx, g.Job, f.grid.cache, f.grid.link, measure); err != nil {
+	if g.Chain, err = c.grid.chain(ctx, c.app, g.Job, measure); err != nil {
 		return link, err
 	}
 	// What was measured of the link differs from time to time: points are named after what was asked for.
 	link = executor.LinkOf(g.Chain)
-	if f.grid.job.bandwidth > 0 {
-		link.Bandwidth = float64(f.grid.job.bandwidth)
+	if c.grid.job.bandwidth > 0 {
+		link.Bandwidth = float64(c.grid.job.bandwidth)
 	}
 	if g.Strategies == nil {
 		g.Strategies = planner.For(link)
 	}
-	given, err := f.givenFor(g.Chain)
+	given, err := c.givenFor(g.Chain)
 	for _, p := range given {
 		g.Strategies = append(g.Strategies, pipeline.Given(p.Name, p.Plan))
 	}
@@ -324,13 +294,13 @@ type benchFigures struct {
 	Figures []string      `json:"figures"`
 }
 
-func (a *app) printBench(out string, points []sweep.Point, found []sweep.Claim, figures []sweep.Figure) error {
+func (c *benchCommand) printPoints(points []sweep.Point, found []sweep.Claim, figures []sweep.Figure) error {
 	b := benchFigures{Points: points, Claims: found}
 	for _, f := range figures {
 		b.Figures = append(b.Figures, f.Name)
 	}
-	return a.print(b, func(w io.Writer) {
+	return c.print(b, func(w io.Writer) {
 		_ = sweep.ClaimTable(found).Text(w) // as all that is printed, it is not worth failing for
-		fmt.Fprintf(w, "\n%d points and %d figures: %s\n", len(points), len(figures), filepath.Join(out, "index.html"))
+		fmt.Fprintf(w, "\n%d points and %d figures: %s\n", len(points), len(figures), filepath.Join(c.grid.out.path, "index.html"))
 	})
 }

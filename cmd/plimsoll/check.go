@@ -4,26 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
-	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/interop"
 	"plimsoll/planner/profiles"
 	"plimsoll/planner/schedule"
 )
 
-// checkFlags are the flags of plimsoll check.
-type checkFlags struct {
+// checkCommand is plimsoll check.
+type checkCommand struct {
+	*app
 	planFor
 	plan  planInput
 	noise noiseFlags
 }
 
-func (a *app) check() *cobra.Command {
-	f := &checkFlags{}
+func newCheckCommand(a *app) *cobra.Command {
+	c := &checkCommand{app: a}
 	cmd := command("check", "Verify and simulate a plan, ours or not", `Verify a plan against the rules of a chain, and simulate its time and memory.
 
 The plan is a plan file, or the text form of a sequence (Fck1 F2 Fall3 B3 ...) in a file or given with --text; -p -
@@ -39,47 +38,47 @@ duration multiplied by a factor of its own, drawn evenly from 1 minus to 1 plus 
   plimsoll check -c c.json -p pipeline.json --platform platform.json
   plimsoll check -c c.json -p pipeline.json --noise 10% --runs 1000
   plimsoll check -p schedule.csv`
-	f.register(cmd)
-	f.plan.register(cmd)
-	cmd.Flags().Var(&f.memory, "memory", "memory limit (default: the plan's)")
-	f.noise.register(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runCheck(cmd.Context(), f) }
+	c.register(cmd)
+	c.plan.register(cmd)
+	cmd.Flags().Var(&c.memory, "memory", "memory limit (default: the plan's)")
+	c.noise.register(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) }
 	return cmd
 }
 
-func (a *app) runCheck(ctx context.Context, f *checkFlags) error {
-	if err := f.noise.check(); err != nil {
+func (c *checkCommand) run(ctx context.Context) error {
+	if err := c.noise.check(); err != nil {
 		return err
 	}
-	text, err := f.plan.read(a.in)
+	text, err := c.plan.read(c.stdin)
 	switch {
-	case err == nil && f.plan.isTable(text):
-		return a.checkTable(ctx, f, text)
-	case f.chain == "" && !interop.IsTable(f.plan.path):
-		return required("--chain", f.chain, "-c c.json")
+	case err == nil && c.plan.isTable(text):
+		return c.checkTable(ctx, text)
+	case c.chain == "" && !interop.IsTable(c.plan.path):
+		return required("--chain", c.chain, "-c c.json")
 	case err != nil:
 		return err
 	}
-	source, err := profiles.ReadSource(f.chain)
+	source, err := profiles.ReadSource(c.chain)
 	if err != nil {
 		return usage(err)
 	}
-	p, err := f.plan.known(text, source, f.platform)
+	p, err := c.plan.known(text, source, c.platform)
 	if err != nil {
 		return err
 	}
-	if err := f.apply(p); err != nil {
+	if err := c.apply(p); err != nil {
 		return err
 	}
-	return a.judge(ctx, f, p, nil)
+	return c.judge(ctx, p, nil)
 }
 
 // judge checks a plan, prints what was found, with what the run of its table found, and returns the first violation.
-func (a *app) judge(ctx context.Context, f *checkFlags, p *anyPlan, table *ranTable) error {
+func (c *checkCommand) judge(ctx context.Context, p *anyPlan, table *ranTable) error {
 	report, err := pipeline.Check(p.chain, p.platform, p.plan)
 	invalid, broken := errors.AsType[*pipeline.InvalidError](err)
 	if err != nil && !broken {
-		return usage(fmt.Errorf("%s: %w", &f.plan, enough(p, err)))
+		return usage(fmt.Errorf("%s: %w", &c.plan, enough(p, err)))
 	}
 	figures, failure := p.figures(report)
 	if failure != nil {
@@ -87,7 +86,7 @@ func (a *app) judge(ctx context.Context, f *checkFlags, p *anyPlan, table *ranTa
 	}
 	table.addTo(figures)
 	if figures.Valid = !broken; figures.Valid {
-		if figures.Noise, err = f.noisy(ctx, p, report); err != nil {
+		if figures.Noise, err = c.noisy(ctx, p, report); err != nil {
 			return err
 		}
 	} else {
@@ -96,8 +95,8 @@ func (a *app) judge(ctx context.Context, f *checkFlags, p *anyPlan, table *ranTa
 		}
 	}
 	if report != nil {
-		a.noteReport(p.plan, report)
-		if printed := a.print(figures, figures.write); printed != nil {
+		c.noteReport(p.plan, report)
+		if printed := c.print(figures, figures.write); printed != nil {
 			return printed
 		}
 	}
@@ -105,126 +104,60 @@ func (a *app) judge(ctx context.Context, f *checkFlags, p *anyPlan, table *ranTa
 	case figures.Valid:
 		return nil
 	case invalid.OnlyMemory():
-		return noFit{fmt.Errorf("%s: %w", &f.plan, err)}
+		return noFit{fmt.Errorf("%s: %w", &c.plan, err)}
 	}
-	return usage(fmt.Errorf("%s: %w", &f.plan, err))
+	return usage(fmt.Errorf("%s: %w", &c.plan, err))
 }
 
 // noisy runs a valid plan with noise; nil where that is not asked for.
-func (f *checkFlags) noisy(ctx context.Context, p *anyPlan, r *pipeline.Report) (*noiseFigures, error) {
-	if !f.noise.wanted() {
+func (c *checkCommand) noisy(ctx context.Context, p *anyPlan, r *pipeline.Report) (*noiseFigures, error) {
+	if !c.noise.wanted() {
 		return nil, nil
 	}
-	n, err := f.noise.run(ctx, p.chain, p.platform, p.plan, r)
+	n, err := c.noise.run(ctx, p.chain, p.platform, p.plan, r)
 	if err != nil {
-		return nil, fmt.Errorf("%s: --noise %v: %w", &f.plan, &f.noise.fraction, err)
+		return nil, fmt.Errorf("%s: --noise %v: %w", &c.plan, &c.noise.fraction, err)
 	}
 	return n, nil
 }
 
 // noteReport notes where a plan promises something else than was found, and offloads that do nothing.
-func (a *app) noteReport(p *pipeline.Plan, r *pipeline.Report) {
+func (c *checkCommand) noteReport(p *pipeline.Plan, r *pipeline.Report) {
 	for _, w := range r.Warnings {
-		a.note("note: %s", w)
+		c.note("note: %s", w)
 	}
 	if p.IsSequence() {
-		a.noteUnfetched(p.Sequence())
+		c.noteUnfetched(p.Sequence())
 	}
-}
-
-// sequenceError is that of a sequence over its limit, with the limit at which it works.
-type sequenceError struct {
-	error
-	limit, peak int64 // bytes
-	index       int
-	op          schedule.Op
-	layer       string
-}
-
-func (e *sequenceError) Error() string {
-	return fmt.Sprintf("%v; without waiting it needs %s, at op %d, %v (%s)", e.error, units.Precise(e.peak), e.index, e.op, e.layer)
-}
-
-func (e *sequenceError) Unwrap() error { return e.error }
-
-// enough adds to the error of a plan for one device over its limit which limit it works at, and which op needs it, and to that of a missing
-// link what to give. A sequence that never waits for memory runs at its peak without a limit.
-func enough(p *anyPlan, err error) error {
-	if !p.plan.IsSequence() {
-		return err
-	}
-	if errors.Is(err, schedule.ErrNoLink) {
-		return fmt.Errorf("%w: give that of the link, as in --bandwidth 12GB/s", err)
-	}
-	if !is[*schedule.MemoryError](err) {
-		return err
-	}
-	r, failed := pipeline.Check(p.chain, p.platform.WithMemory(pipeline.NoLimit), p.plan)
-	if failed != nil || r.Sequence.PeakOp < 0 {
-		return err
-	}
-	at := r.Sequence.PeakOp
-	op := p.plan.Sequence()[at]
-	return &sequenceError{err, p.platform.Memory[0], r.Sequence.Peak, at, op, p.chain.Layer(op.Layer).Name}
-}
-
-// missingPrefetch says what to add when an op lacks what an offload before it took away; "" for other errors.
-func missingPrefetch(seq schedule.Sequence, err error) string {
-	var broken *schedule.RuleError
-	if !errors.As(err, &broken) || broken.Op.Kind.Transfer() || broken.Index == len(seq) {
-		return ""
-	}
-	layers := []int{broken.Op.Layer} // whose inputs the op reads
-	if broken.Op.Kind == schedule.Backward {
-		layers = append(layers, broken.Op.Layer+1)
-	}
-	for _, layer := range layers {
-		at, op := lastTransfer(seq[:broken.Index], layer)
-		if op.Kind == schedule.Offload && at >= 0 {
-			return fmt.Sprintf("; %v at op %d took it away and nothing brings it back: add %v before op %d",
-				op, at, schedule.Op{Kind: schedule.Prefetch, Layer: layer}, broken.Index)
-		}
-	}
-	return ""
-}
-
-// lastTransfer returns the last transfer of the input of a layer and its position, -1 when there is none.
-func lastTransfer(seq schedule.Sequence, layer int) (int, schedule.Op) {
-	for at, op := range slices.Backward(seq) {
-		if op.Layer == layer && op.Kind.Transfer() {
-			return at, op
-		}
-	}
-	return -1, schedule.Op{}
 }
 
 // noteUnfetched notes the offloads of a valid plan whose data nothing needs any more.
-func (a *app) noteUnfetched(seq schedule.Sequence) {
+func (c *checkCommand) noteUnfetched(seq schedule.Sequence) {
 	for at, op := range seq {
 		if op.Kind != schedule.Offload {
 			continue
 		}
 		if last, _ := lastTransfer(seq, op.Layer); last == at {
-			a.note("note: %v at op %d is never prefetched: nothing reads what it moves, and a forward_discard frees it without a transfer", op, at)
+			c.note("note: %v at op %d is never prefetched: nothing reads what it moves, and a forward_discard frees it without a transfer", op, at)
 		}
 	}
 }
 
 // checkTable judges PyTorch's table of pipeline ops.
-func (a *app) checkTable(ctx context.Context, f *checkFlags, text string) error {
-	t, err := f.plan.place(text, &f.planFor)
+func (c *checkCommand) checkTable(ctx context.Context, text string) error {
+	t, err := c.plan.place(text, &c.planFor)
 	if err != nil {
 		return err
 	}
 	plan, err := t.Plan(t.Run)
 	if err != nil {
-		return a.refuseTable(f, t)
+		return c.refuseTable(t)
 	}
-	return a.judge(ctx, f, &anyPlan{t.Chain, plan, t.Platform}, t)
+	return c.judge(ctx, &anyPlan{t.Chain, plan, t.Platform}, t)
 }
 
 // refuseTable prints how far a table that is no plan runs, and returns why it is none: the op that cannot run first.
-func (a *app) refuseTable(f *checkFlags, t *ranTable) error {
+func (c *checkCommand) refuseTable(t *ranTable) error {
 	figures := &planFigures{}
 	for _, v := range t.Schedule.Violations() {
 		figures.Violations = append(figures.Violations, v.String())
@@ -237,8 +170,8 @@ func (a *app) refuseTable(f *checkFlags, t *ranTable) error {
 		why = t.Stuck[0].String()
 	}
 	t.addTo(figures)
-	if err := a.print(figures, figures.write); err != nil {
+	if err := c.print(figures, figures.write); err != nil {
 		return err
 	}
-	return usage(fmt.Errorf("%s: %w: %s", &f.plan, interop.ErrIllegal, why))
+	return usage(fmt.Errorf("%s: %w: %s", &c.plan, interop.ErrIllegal, why))
 }

@@ -61,7 +61,7 @@ func (c combination) everywhere() bool {
 }
 
 // mostNoes is how many cells of combinations are a no. It may only fall.
-const mostNoes = 60
+const mostNoes = 51
 
 // Refusals that several rows share.
 const (
@@ -104,9 +104,9 @@ func combinations(t *testing.T, p map[string][]string) []combination {
 		{feature: "`--clip-norm`", args: []string{"--clip-norm", "1"}, answers: [planKinds]answer{yes(), yes(), no("--clip-norm 1" + needsFlush), no("--clip-norm 1" + needsFlush)}},
 		{feature: "`--on-nan skip`", args: []string{"--on-nan", "skip"}, answers: [planKinds]answer{yes(), yes(), no("--on-nan skip" + needsFlush), no("--on-nan skip" + needsFlush)}},
 		{feature: "audit of a step's memory", field: "measured_peak_bytes", answers: [planKinds]answer{yes(), yes(), absent(), absent()}},
-		{feature: "receipt of the time gap", field: "receipt", answers: [planKinds]answer{yes(), absent(), absent(), absent()}},
-		{feature: "drift", field: "drift", answers: [planKinds]answer{yes(), absent(), absent(), absent()}},
-		{feature: "idle times", field: "idle", answers: [planKinds]answer{yes(), absent(), absent(), absent()}},
+		{feature: "receipt of the time gap", field: "receipt", answers: all(yes())},
+		{feature: "drift", field: "drift", answers: all(yes())},
+		{feature: "idle times", field: "idle", answers: all(yes())},
 		{feature: "next batch staged", args: []string{"--memory", "4MiB", "--data", "folder:" + pictures(t)}, field: "staged_bytes", answers: [planKinds]answer{yes(), absent(), absent(), absent()}},
 		{feature: "split backward", args: []string{"--profile", p["halves"][0]}, answers: [planKinds]answer{
 			unasked, yes(p["flush, split"]...), yes(p["split"]...), no("stage 1 has ops and W tasks: its backward cannot be split", p["split, offloading"]...)}},

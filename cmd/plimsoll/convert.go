@@ -11,25 +11,26 @@ import (
 	"plimsoll/internal/atomicfile"
 )
 
-// convertFlags are the flags of plimsoll convert.
-type convertFlags struct {
+// convertCommand is plimsoll convert.
+type convertCommand struct {
+	*app
 	plan planInput
 	of   planFor
 	out  string
 }
 
-func (a *app) convert() *cobra.Command {
-	f := &convertFlags{}
+func newConvertCommand(a *app) *cobra.Command {
+	c := &convertCommand{app: a}
 	cmd := command("convert", "Turn a sequence into a plan file, and back", `Read a plan in whatever form plimsoll check reads, and write it as a plan file (-o with the ending .json) or as the text form of its
 sequence, one token an op (any other ending, or standard output). What a plan file says beside the sequence, its time and its peak,
 is simulated. A table of PyTorch's pipeline schedules becomes a plan file for several devices, which has no text form.`, nil)
 	cmd.Example = `  plimsoll convert -c c.json --text "Fall1 Fall2 B2 B1" -o p.json
   plimsoll convert -c c.json -p p.json
   plimsoll convert -p schedule.csv -o p.json`
-	f.plan.register(cmd)
-	f.of.register(cmd)
-	cmd.Flags().StringVarP(&f.out, "output", "o", "", "write it here: a plan file with the ending .json, else the text form (default: the text form, on standard output)")
-	cmd.RunE = func(*cobra.Command, []string) error { return a.runConvert(f) }
+	c.plan.register(cmd)
+	c.of.register(cmd)
+	cmd.Flags().StringVarP(&c.out, "output", "o", "", "write it here: a plan file with the ending .json, else the text form (default: the text form, on standard output)")
+	cmd.RunE = func(*cobra.Command, []string) error { return c.run() }
 	return cmd
 }
 
@@ -43,23 +44,23 @@ type convertFigures struct {
 	Sequence string `json:"sequence,omitempty"`
 }
 
-func (a *app) runConvert(f *convertFlags) error {
-	if err := writable("--output", f.out); err != nil {
+func (c *convertCommand) run() error {
+	if err := writable("--output", c.out); err != nil {
 		return err
 	}
-	p, err := f.plan.plan(a.in, &f.of)
+	p, err := c.plan.plan(c.stdin, &c.of)
 	if err != nil {
 		return err
 	}
-	figures := convertFigures{File: f.out}
+	figures := convertFigures{File: c.out}
 	figures.Ops, _ = p.size()
 	switch text := p.plan.IsSequence(); {
-	case strings.HasSuffix(f.out, ".json"):
-		err = p.write(planFiles{plan: f.out})
+	case strings.HasSuffix(c.out, ".json"):
+		err = p.write(planFiles{plan: c.out})
 	case !text:
-		return usage(fmt.Errorf("%s: %w", &f.plan, errNoText))
-	case f.out != "":
-		err = atomicfile.WriteFile(f.out, func(w io.Writer) error {
+		return usage(fmt.Errorf("%s: %w", &c.plan, errNoText))
+	case c.out != "":
+		err = atomicfile.WriteFile(c.out, func(w io.Writer) error {
 			_, err := fmt.Fprintln(w, p.plan.Sequence())
 			return err
 		})
@@ -70,11 +71,11 @@ func (a *app) runConvert(f *convertFlags) error {
 	if p.plan.IsSequence() {
 		figures.Sequence = p.plan.Sequence().String()
 	}
-	return a.print(figures, func(w io.Writer) {
-		if f.out == "" {
+	return c.print(figures, func(w io.Writer) {
+		if c.out == "" {
 			fmt.Fprintln(w, p.plan.Sequence())
 			return
 		}
-		fmt.Fprintf(w, "%s: %d ops\n", f.out, figures.Ops)
+		fmt.Fprintf(w, "%s: %d ops\n", c.out, figures.Ops)
 	})
 }

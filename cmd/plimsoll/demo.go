@@ -14,11 +14,17 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-func (a *app) demo() *cobra.Command {
-	job := &jobFlags{}
-	var out outFlags
-	var steps int
-	var text string
+// demoCommand is plimsoll demo.
+type demoCommand struct {
+	*app
+	job   jobFlags
+	text  string // the language model; "": none
+	steps int    // of each row
+	out   outFlags
+}
+
+func newDemoCommand(a *app) *cobra.Command {
+	d := &demoCommand{app: a}
 	cmd := command("demo", "Show the main job: a ResNet under five limits, and GPTs", `Measure a ResNet on handwritten digits and train it along plans for 100, 75, 50, 35 and 25 % of the memory that it takes.
 
 Every row compares predicted with measured time and peak, and every bit of the result. The last rows are on a device that has less than
@@ -26,7 +32,7 @@ half of the memory that the step takes without a plan. There the model is measur
 follows, under two limits, and then one on a device that is smaller than its weights.
 
 The folder of --out gets demo.json, index.html and trace.json; its folder text gets the files of the GPT.`, nil)
-	job.register(a, cmd)
+	d.job.register(a, cmd)
 	s := cmd.Flags()
 	for name, value := range map[string]string{"model": "resnet56", "batch": "16"} {
 		// The flags exist and their defaults parse: an error would be our own bug, and shows in every test.
@@ -36,14 +42,14 @@ The folder of --out gets demo.json, index.html and trace.json; its folder text g
 		s.Lookup(name).DefValue = value
 	}
 	a.registerVerbose(cmd)
-	out.register(cmd, "out/demo", "folder for demo.json, index.html and trace.json")
-	s.IntVar(&steps, "steps", 8, "training steps of each row")
-	s.StringVar(&text, "language", "", "language model of the second table (default: gpt2-4-64, and none with another --model)")
+	d.out.register(cmd, "out/demo", "folder for demo.json, index.html and trace.json")
+	s.IntVar(&d.steps, "steps", 8, "training steps of each row")
+	s.StringVar(&d.text, "language", "", "language model of the second table (default: gpt2-4-64, and none with another --model)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !s.Changed("model") && !s.Changed("language") {
-			text = "gpt2-4-64"
+			d.text = "gpt2-4-64"
 		}
-		return a.runDemo(cmd.Context(), job, text, steps, out)
+		return d.run(cmd.Context())
 	}
 	return cmd
 }
@@ -77,21 +83,20 @@ var (
 	textStrategies = []string{"store-all", "rotor-exact", "auto"}
 )
 
-// runDemo runs the grids; a text of "" is no language model.
-func (a *app) runDemo(ctx context.Context, flags *jobFlags, text string, steps int, out outFlags) (err error) {
-	rate, err := (&rateFlags{lr: 0.01, schedule: "constant"}).rate(flags.optimizer, steps)
+func (d *demoCommand) run(ctx context.Context) (err error) {
+	rate, err := (&rateFlags{lr: 0.01, schedule: "constant"}).rate(d.job.optimizer, d.steps)
 	if err != nil {
 		return err
 	}
-	place, err := out.open(ctx, a, "")
+	place, err := d.out.open(ctx, d.app, "")
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstOf(err, place.Close()) }()
-	flags.until = ctx
-	words := *flags // before another job's flags are filled in
+	d.job.until = ctx
+	words := d.job // before another job's flags are filled in
 	shares := sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}, {Share: 0.35}, {Share: 0.25}}
-	g, err := a.demoGrid(ctx, flags, shares, demoStrategies)
+	g, err := d.grid(ctx, &d.job, shares, demoStrategies)
 	if err != nil {
 		return err
 	}
@@ -99,40 +104,40 @@ func (a *app) runDemo(ctx context.Context, flags *jobFlags, text string, steps i
 	if err != nil {
 		return err
 	}
-	flags.deviceMemory = units.Size{Bytes: device}
-	small, err := a.demoGrid(ctx, flags, sizes{flags.deviceMemory}, smallStrategies)
+	d.job.deviceMemory = units.Size{Bytes: device}
+	small, err := d.grid(ctx, &d.job, sizes{d.job.deviceMemory}, smallStrategies)
 	if err != nil {
 		return err
 	}
 	small.Limits[0].Name = "device"
 	all := []*bench.Grid{g, small, nil}
-	if text != "" {
-		words.model, words.data = text, ""
-		if all[2], err = a.demoGrid(ctx, &words, textShares, textStrategies); err != nil {
+	if d.text != "" {
+		words.model, words.data = d.text, ""
+		if all[2], err = d.grid(ctx, &words, textShares, textStrategies); err != nil {
 			return err
 		}
 	}
 	for _, grid := range all {
 		if grid != nil {
-			grid.Steps, grid.Rate = steps, rate
+			grid.Steps, grid.Rate = d.steps, rate
 		}
 	}
 	r, err := measureAll(ctx, all)
 	if err != nil {
 		return err
 	}
-	if text != "" {
-		moved, err := a.trainMoved(ctx, words, steps, rate)
+	if d.text != "" {
+		moved, err := trainMoved(ctx, d.app, words, d.steps, rate)
 		if err != nil {
 			return err
 		}
 		r.AddMoved(moved)
 	}
-	if err := a.show(r, place); err != nil {
+	if err := showComparison(d.app, r, place); err != nil {
 		return err
 	}
-	if !a.json {
-		fmt.Fprintf(a.out, "written: %s/index.html, %s/trace.json (open it in https://ui.perfetto.dev), %s/demo.json\n", out.path, out.path, out.path)
+	if !d.json {
+		fmt.Fprintf(d.stdout, "written: %s/index.html, %s/trace.json (open it in https://ui.perfetto.dev), %s/demo.json\n", d.out.path, d.out.path, d.out.path)
 	}
 	return nil
 }
@@ -156,9 +161,9 @@ func measureAll(ctx context.Context, grids []*bench.Grid) (*bench.Result, error)
 	return r, nil
 }
 
-// demoGrid measures the model of the flags, on their device, for a grid of strategies.
-func (a *app) demoGrid(ctx context.Context, flags *jobFlags, memory sizes, strategies []string) (*bench.Grid, error) {
-	job, err := flags.open()
+// grid measures the model of the flags, on their device, for a grid of strategies.
+func (d *demoCommand) grid(ctx context.Context, flags *jobFlags, memory sizes, strategies []string) (*bench.Grid, error) {
+	job, c, err := profileForDemo(ctx, d.app, flags)
 	if err != nil {
 		return nil, err
 	}
@@ -166,14 +171,9 @@ func (a *app) demoGrid(ctx context.Context, flags *jobFlags, memory sizes, strat
 	if err != nil {
 		return nil, err
 	}
-	a.note("measuring %s on %s with %s", job.Model, job.Device.Model, units.Bytes(job.Device.Memory))
-	c, err := job.Profile(ctx, train.Measure{Warmup: 1, Repeats: 3, Progress: a.progress("profile")})
-	if err != nil {
-		return nil, err
-	}
 	host := job.HostLimit(0)
 	g := &bench.Grid{
-		Job: job, Chain: c, Limits: limits, HostLimit: host, Progress: a.progress("demo"),
+		Job: job, Chain: c, Limits: limits, HostLimit: host, Progress: d.progress("demo"),
 		Options: strategy.Options{Tolerance: auto.DefaultTolerance, HostMemory: job.Work.HostRoom(host)},
 	}
 	g.Strategies, err = lookupAll(strategies, planner.LookupSequence)

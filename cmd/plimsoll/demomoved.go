@@ -7,6 +7,7 @@ import (
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
 	"plimsoll/planner"
+	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/residency"
 )
@@ -19,15 +20,10 @@ const (
 
 // trainMoved trains a language model along plans that move weights and state: with all memory that it needs, and on a device that is
 // smaller than the weights.
-func (a *app) trainMoved(ctx context.Context, flags jobFlags, steps int, rate train.Rate) (*bench.Moved, error) {
+func trainMoved(ctx context.Context, a *app, flags jobFlags, steps int, rate train.Rate) (*bench.Moved, error) {
 	flags.model, flags.data, flags.deviceMemory = movedModel, "", units.Size{}
 	flags.config.Batch, flags.microbatches = movedBatch, 1
-	job, err := flags.open()
-	if err != nil {
-		return nil, err
-	}
-	a.note("measuring %s on %s with %s", job.Model, job.Device.Model, units.Bytes(job.Device.Memory))
-	c, err := job.Profile(ctx, train.Measure{Warmup: 1, Repeats: 3, Progress: a.progress("profile")})
+	job, c, err := profileForDemo(ctx, a, &flags)
 	if err != nil {
 		return nil, err
 	}
@@ -60,4 +56,15 @@ func (a *app) trainMoved(ctx context.Context, flags jobFlags, steps int, rate tr
 		m.Add(&out.Summary)
 	}
 	return m, nil
+}
+
+// profileForDemo opens the job of some flags and measures it.
+func profileForDemo(ctx context.Context, a *app, flags *jobFlags) (*train.Job, *chain.Chain, error) {
+	job, err := flags.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	a.note("measuring %s on %s with %s", job.Model, job.Device.Model, units.Bytes(job.Device.Memory))
+	c, err := job.Profile(ctx, train.Measure{Warmup: 1, Repeats: 3, Progress: a.progress("profile")})
+	return job, c, err
 }

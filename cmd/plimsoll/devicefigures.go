@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+
 	"plimsoll/internal/units"
 )
 
@@ -50,8 +51,9 @@ type nvlinkFigure struct {
 	Links int    `json:"links"`
 }
 
-// devicesFlags are the flags of plimsoll devices.
-type devicesFlags struct {
+// devicesCommand is plimsoll devices.
+type devicesCommand struct {
+	*app
 	spec          string
 	bandwidth     units.Bandwidth
 	peerBandwidth units.Bandwidth

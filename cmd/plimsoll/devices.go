@@ -15,8 +15,8 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-func (a *app) devices() *cobra.Command {
-	f := &devicesFlags{}
+func newDevicesCommand(a *app) *cobra.Command {
+	c := &devicesCommand{app: a}
 	cmd := command("devices", "Show the devices, their memory and their copy bandwidths", `Show the devices of this machine: the memory that an arena can have, the kernels' instruction set, and the measured
 bandwidth of copies between the arena and host memory, and between devices. For GPUs also clocks, power and links, or why
 there is none. cpu*4 is four virtual devices that share the processor and its memory.
@@ -30,22 +30,22 @@ class, with its median, and else every link by itself, as with --pairs.`, nil)
   plimsoll launch -n 4 -- devices --world auto -o platform.json
   plimsoll plan -c c.json --platform platform.json --strategy loadline -o p.json`
 	s := cmd.Flags()
-	s.StringVar(&f.spec, "devices", "cpu", `devices to measure, as in "cpu*4" or cuda:0,cuda:1`)
-	s.Var(&f.bandwidth, "bandwidth", "slow the cpu's link to host memory down to this, as in 1GB/s (default: as fast as memory)")
-	s.Var(&f.peerBandwidth, "peer-bandwidth", "likewise the links between the parts of the cpu")
-	s.Var(&f.memory, "memory", "memory of each device in the platform file, as in 512MiB, or a share of what it can have (default: all of that)")
-	s.StringVarP(&f.out, "output", "o", "", "write the platform file here")
-	s.BoolVar(&f.pairs, "pairs", false, "show each link between processes by itself, and write each into the platform file")
-	f.world.register(cmd)
+	s.StringVar(&c.spec, "devices", "cpu", `devices to measure, as in "cpu*4" or cuda:0,cuda:1`)
+	s.Var(&c.bandwidth, "bandwidth", "slow the cpu's link to host memory down to this, as in 1GB/s (default: as fast as memory)")
+	s.Var(&c.peerBandwidth, "peer-bandwidth", "likewise the links between the parts of the cpu")
+	s.Var(&c.memory, "memory", "memory of each device in the platform file, as in 512MiB, or a share of what it can have (default: all of that)")
+	s.StringVarP(&c.out, "output", "o", "", "write the platform file here")
+	s.BoolVar(&c.pairs, "pairs", false, "show each link between processes by itself, and write each into the platform file")
+	c.world.register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		f.memoryGiven = cmd.Flags().Changed("memory")
-		if err := f.world.check(cmd); err != nil {
+		c.memoryGiven = cmd.Flags().Changed("memory")
+		if err := c.world.check(cmd); err != nil {
 			return err
 		}
-		if f.pairs && f.world.size == "" {
+		if c.pairs && c.world.size == "" {
 			return usage(errors.New("--pairs is for several processes: give their number, as in --world 4, or --world auto"))
 		}
-		return f.world.within(cmd.Context(), a, f.spec, func(w *train.World) error { return a.runDevices(cmd.Context(), f, w) })
+		return c.world.within(cmd.Context(), a, c.spec, func(w *train.World) error { return c.run(cmd.Context(), w) })
 	}
 	return cmd
 }
@@ -67,38 +67,38 @@ func answers(flag string, b units.Bandwidth) error {
 	return nil
 }
 
-func (a *app) runDevices(ctx context.Context, f *devicesFlags, w *train.World) error {
+func (c *devicesCommand) run(ctx context.Context, w *train.World) error {
 	switch {
-	case f.memoryGiven && f.out == "":
+	case c.memoryGiven && c.out == "":
 		return usage(errors.New("--memory is for the platform file: give --output too, as in -o platform.json"))
-	case f.memoryGiven && f.memory.IsZero():
+	case c.memoryGiven && c.memory.IsZero():
 		return usage(errors.New("--memory is 0: give what each device has, as in --memory 512MiB, or leave it out"))
 	}
-	err := firstOf(writable("--output", f.out), answers("--bandwidth", f.bandwidth), answers("--peer-bandwidth", f.peerBandwidth))
+	err := firstOf(writable("--output", c.out), answers("--bandwidth", c.bandwidth), answers("--peer-bandwidth", c.peerBandwidth))
 	if err != nil {
 		return err
 	}
-	inspect := f.inspect
+	inspect := c.inspect
 	if w != nil {
-		inspect = f.inspectAll
+		inspect = c.inspectAll
 	}
 	found, err := inspect(ctx, w)
-	if err != nil || a.rank > 0 {
+	if err != nil || c.rank > 0 {
 		return err
 	}
 	list := deviceList{Devices: found.figures, Peers: found.peers, Classes: found.classes(), gpuList: gpuFigures()}
-	if f.out != "" {
-		if err := a.writePlatform(f, found); err != nil {
+	if c.out != "" {
+		if err := c.writePlatform(found); err != nil {
 			return err
 		}
 	}
-	return a.print(list, func(out io.Writer) {
+	return c.print(list, func(out io.Writer) {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		for i := range list.Devices {
 			list.Devices[i].write(w)
 		}
 		for _, p := range list.Peers {
-			if f.pairs || len(list.Classes) == 0 {
+			if c.pairs || len(list.Classes) == 0 {
 				fmt.Fprintf(w, "%s - %s\tcopies\t%v\n", p.Between[0], p.Between[1], p.Rate)
 			}
 		}
@@ -111,19 +111,19 @@ func (a *app) runDevices(ctx context.Context, f *devicesFlags, w *train.World) e
 }
 
 // writePlatform writes the platform file, with levels where the links of several processes have some.
-func (a *app) writePlatform(f *devicesFlags, found *inventory) error {
+func (c *devicesCommand) writePlatform(found *inventory) error {
 	var levels []pipeline.Level
-	if len(found.places) > 1 && !f.pairs {
+	if len(found.places) > 1 && !c.pairs {
 		var why string
 		if levels, why = found.levels(); levels == nil {
-			a.note("%s has every link by itself: %s", f.out, why)
+			c.note("%s has every link by itself: %s", c.out, why)
 		}
 	}
-	p, err := found.platform(f.memory, levels)
+	p, err := found.platform(c.memory, levels)
 	if err != nil {
-		return usage(fmt.Errorf("--devices %s: %w", f.spec, err))
+		return usage(fmt.Errorf("--devices %s: %w", c.spec, err))
 	}
-	return p.Write(f.out)
+	return p.Write(c.out)
 }
 
 func (d *deviceFigures) write(w io.Writer) {

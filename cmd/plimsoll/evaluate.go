@@ -41,7 +41,7 @@ func (f *weightsFlags) open(ctx context.Context) (*train.Job, *train.Runner, err
 	if _, err := os.Stat(f.weights); err != nil {
 		return nil, nil, usage(fmt.Errorf("--weights: %w", err))
 	}
-	if n, err := f.job.count(); err == nil && n > 1 {
+	if n, err := countDevices(f.job.devices); err == nil && n > 1 {
 		return nil, nil, usage(fmt.Errorf("--devices %s: one device runs the model forward", f.job.devices))
 	}
 	f.job.forward, f.job.start = true, f.weights
@@ -67,7 +67,7 @@ type evaluateFigures struct {
 	Perplexity *float64 `json:"perplexity,omitempty"` // of text
 }
 
-func (a *app) evaluate() *cobra.Command {
+func newEvaluateCommand(a *app) *cobra.Command {
 	f := &weightsFlags{}
 	cmd := command("evaluate", "Judge trained weights by held-out samples", `Run a model with trained weights over the held-out samples of a data set, and print the mean loss (cross entropy), of text its
 perplexity, of masks the mean IoU, and the share that is predicted right. --weights is a safetensors file with the names that train and PyTorch write, a
@@ -104,61 +104,62 @@ type generateFigures struct {
 	Tokens []int32 `json:"tokens"`
 }
 
-// generateFlags are those of generate.
-type generateFlags struct {
+// generateCommand is plimsoll generate.
+type generateCommand struct {
+	*app
 	weightsFlags
 	prompt string
 	tokens int
 	train.Sampling
 }
 
-func (a *app) generate() *cobra.Command {
-	f := &generateFlags{}
+func newGenerateCommand(a *app) *cobra.Command {
+	c := &generateCommand{app: a}
 	cmd := command("generate", "Continue a text with a trained language model", `Continue a text, token by token, with a language model and trained weights. The likeliest token is taken, or with
 --temperature one is drawn, the same ones for a --seed. The model sees as much of what comes before as --length says, the
 length that it was trained with; every token takes a forward over all of it.`, nil)
 	cmd.Example = `  plimsoll train -m gpt2-2-64 --length 64 --steps 500 --optimizer adamw --lr 0.003 --out runs/text
   plimsoll generate -m gpt2-2-64 --length 64 --weights runs/text --prompt "The Rays of Light" --tokens 200 --temperature 0.8`
-	f.register(a, cmd)
+	c.register(a, cmd)
 	for _, name := range []string{"image", "batch", "data"} {
 		_ = cmd.Flags().MarkHidden(name) // that are for data
 	}
 	optionsOf(cmd).hide("data.channels", "data.skip-bad")
 	s := cmd.Flags()
-	s.StringVar(&f.prompt, "prompt", "", "text to continue")
-	s.IntVar(&f.tokens, "tokens", 100, "tokens to add")
-	s.Float64Var(&f.Temperature, "temperature", 0, "draw tokens: 1 as the model says, below 1 likelier ones (default: take the likeliest)")
-	s.IntVar(&f.Top, "top-k", 0, "draw among so many likeliest tokens (default: all)")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.runGenerate(cmd.Context(), f) }
+	s.StringVar(&c.prompt, "prompt", "", "text to continue")
+	s.IntVar(&c.tokens, "tokens", 100, "tokens to add")
+	s.Float64Var(&c.Temperature, "temperature", 0, "draw tokens: 1 as the model says, below 1 likelier ones (default: take the likeliest)")
+	s.IntVar(&c.Top, "top-k", 0, "draw among so many likeliest tokens (default: all)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) }
 	return cmd
 }
 
-func (f *generateFlags) check() error {
+func (c *generateCommand) check() error {
 	switch {
-	case f.job.model != "" && !models.OfText(f.job.model):
-		return usage(fmt.Errorf("--model %s reads images: give a language model, as in -m gpt2-2-64", f.job.model))
-	case f.prompt == "":
+	case c.job.model != "" && !models.OfText(c.job.model):
+		return usage(fmt.Errorf("--model %s reads images: give a language model, as in -m gpt2-2-64", c.job.model))
+	case c.prompt == "":
 		return required("--prompt", "", `--prompt "The "`)
-	case f.tokens < 1:
-		return usage(fmt.Errorf("--tokens is %d: give a number from 1", f.tokens))
-	case !(f.Temperature >= 0) || math.IsInf(f.Temperature, 1):
-		return usage(fmt.Errorf("--temperature is %v: give 0 or a positive number", f.Temperature))
-	case f.Top < 0:
-		return usage(fmt.Errorf("--top-k is %d: give a number from 1, or 0 for all tokens", f.Top))
+	case c.tokens < 1:
+		return usage(fmt.Errorf("--tokens is %d: give a number from 1", c.tokens))
+	case !(c.Temperature >= 0) || math.IsInf(c.Temperature, 1):
+		return usage(fmt.Errorf("--temperature is %v: give 0 or a positive number", c.Temperature))
+	case c.Top < 0:
+		return usage(fmt.Errorf("--top-k is %d: give a number from 1, or 0 for all tokens", c.Top))
 	}
 	return nil
 }
 
-func (a *app) runGenerate(ctx context.Context, f *generateFlags) (err error) {
-	if err := f.check(); err != nil {
+func (c *generateCommand) run(ctx context.Context) (err error) {
+	if err := c.check(); err != nil {
 		return err
 	}
-	words, err := tokenizer.Open(f.job.tokenizer)
+	words, err := tokenizer.Open(c.job.tokenizer)
 	if err != nil {
 		return usage(fmt.Errorf("--tokenizer: %w", err))
 	}
-	f.job.config.Batch, f.job.data, f.Seed = 1, "opticks", f.job.seed // of which the vocabulary alone is used
-	job, r, err := f.open(ctx)
+	c.job.config.Batch, c.job.data, c.Seed = 1, "opticks", c.job.seed // of which the vocabulary alone is used
+	job, r, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -166,15 +167,15 @@ func (a *app) runGenerate(ctx context.Context, f *generateFlags) (err error) {
 	if have := job.Config.Classes; have != words.Size() {
 		return usage(fmt.Errorf("the model has %d tokens, and the tokenizer %d: give the --tokenizer that it was trained with", have, words.Size()))
 	}
-	out := generateFigures{Prompt: f.prompt}
+	out := generateFigures{Prompt: c.prompt}
 	shown := io.Discard
-	if !a.json {
-		shown = visible.Writer{W: a.out}
+	if !c.json {
+		shown = visible.Writer{W: c.stdout}
 	}
-	fmt.Fprint(shown, f.prompt)
+	fmt.Fprint(shown, c.prompt)
 	var text []byte // of which so much was shown:
 	from := 0
-	err = r.Generate(ctx, words.Encode(nil, []byte(f.prompt)), f.tokens, f.Sampling, func(token int32) (err error) {
+	err = r.Generate(ctx, words.Encode(nil, []byte(c.prompt)), c.tokens, c.Sampling, func(token int32) (err error) {
 		out.Tokens = append(out.Tokens, token)
 		if text, err = words.Decode(text, []int32{token}); err != nil {
 			return err
@@ -185,12 +186,12 @@ func (a *app) runGenerate(ctx context.Context, f *generateFlags) (err error) {
 		return nil
 	})
 	if errors.Is(err, train.ErrNotFinite) {
-		err = fmt.Errorf("--weights %s: %w", f.weights, err)
+		err = fmt.Errorf("--weights %s: %w", c.weights, err)
 	}
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(shown, "%s\n", text[from:])
 	out.Text = string(text)
-	return a.print(out, func(io.Writer) {}) // it was shown
+	return c.print(out, func(io.Writer) {}) // it was shown
 }

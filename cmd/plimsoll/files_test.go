@@ -14,7 +14,7 @@ func TestOutFolders(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var errs bytes.Buffer
-	a := &app{err: &stream{Writer: &errs}}
+	a := &app{stderr: &stream{Writer: &errs}}
 	path := filepath.Join(dir, "a")
 	f, err := (&outFlags{path: path}).open(t.Context(), a, "")
 	if err != nil {

@@ -22,8 +22,9 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// fitFlags are the flags of plimsoll fit.
-type fitFlags struct {
+// fitCommand is plimsoll fit.
+type fitCommand struct {
+	*app
 	job    jobFlags
 	memory units.Size
 	link   linkFlags
@@ -31,8 +32,8 @@ type fitFlags struct {
 	file   string // --profile
 }
 
-func (a *app) fit() *cobra.Command {
-	f := &fitFlags{}
+func newFitCommand(a *app) *cobra.Command {
+	c := &fitCommand{app: a}
 	cmd := command("fit", "Say from a model's graph what memory it needs, and what fits", `Say what memory a model's training step needs with each kind of plan, and how large a batch and a sample fit in a limit.
 
 The model's graph says so alone: nothing is measured, and no step runs. Where the model was measured before, the price of the limit in
@@ -51,48 +52,48 @@ touch, so another cut can need less.`)
   plimsoll fit -m densenet121 --image 224 --batch 64 --json
   plimsoll fit -m gpt2-xl --length 1024 --batch 8 --dtype bf16 --optimizer adamw --device rtx4090
   plimsoll fit -m resnet101 --image 224 --batch 256 --devices "cpu*4" --memory 4GiB`
-	f.job.register(a, cmd)
-	f.job.registerDevice(cmd)
-	f.link.register(cmd)
-	f.how.register(cmd)
-	cmd.Flags().Var(&f.memory, "memory", "memory limit of the arena: 4GiB, 512MB, 123, or a share as 40% (default: what the device has)")
-	cmd.Flags().IntVar(&f.job.microbatches, "microbatches", 0, microbatchesUsage)
+	c.job.register(a, cmd)
+	c.job.registerDevice(cmd)
+	c.link.register(cmd)
+	c.how.register(cmd)
+	cmd.Flags().Var(&c.memory, "memory", "memory limit of the arena: 4GiB, 512MB, 123, or a share as 40% (default: what the device has)")
+	cmd.Flags().IntVar(&c.job.microbatches, "microbatches", 0, microbatchesUsage)
 	cmd.Flags().Lookup("devices").Usage = `device, or several for a pipeline: cpu, "cpu*4", cuda:0,cuda:1`
-	cmd.Flags().StringVar(&f.file, "profile", "", "chain file of this model, for the price in time (default: one that is kept from a measurement)")
+	cmd.Flags().StringVar(&c.file, "profile", "", "chain file of this model, for the price in time (default: one that is kept from a measurement)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if cmd.Flags().Changed("memory") && f.memory.IsZero() {
+		if cmd.Flags().Changed("memory") && c.memory.IsZero() {
 			return usage(errors.New("--memory is 0: give it, as in --memory 4GiB or --memory 40%"))
 		}
-		n, err := f.job.count()
-		if err = firstOf(err, f.job.checkDevice(cmd)); err != nil {
+		n, err := countDevices(c.job.devices)
+		if err = firstOf(err, c.job.checkDevice(cmd)); err != nil {
 			return err
 		}
 		if n > 1 {
-			err = firstOf(refuse(cmd, "is for one device", "profile", "host-memory", "bandwidth", "duplex"), f.divide(n))
+			err = firstOf(refuse(cmd, "is for one device", "profile", "host-memory", "bandwidth", "duplex"), c.divide(n))
 		} else {
 			err = refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, "microbatches")
 		}
 		if err != nil {
 			return err
 		}
-		return a.runFit(cmd.Context(), f, n)
+		return c.run(cmd.Context(), n)
 	}
 	return cmd
 }
 
 // divide divides a step on several devices into microbatches.
-func (f *fitFlags) divide(devices int) error {
-	err := firstOf(checkMicrobatches(f.job.microbatches), noShare("--memory", f.memory))
-	f.job.microbatches = cmp.Or(f.job.microbatches, 2*devices)
+func (c *fitCommand) divide(devices int) error {
+	err := firstOf(checkMicrobatches(c.job.microbatches), noShare("--memory", c.memory))
+	c.job.microbatches = cmp.Or(c.job.microbatches, 2*devices)
 	return err
 }
 
-func (a *app) runFit(ctx context.Context, f *fitFlags, devices int) error {
-	if err := f.link.check(); err != nil {
+func (c *fitCommand) run(ctx context.Context, devices int) error {
+	if err := c.link.check(); err != nil {
 		return err
 	}
-	f.job.hostMemory = f.link.memory
-	job, err := f.job.open()
+	c.job.hostMemory = c.link.memory
+	job, err := c.job.open()
 	if err != nil {
 		return err
 	}
@@ -101,18 +102,18 @@ func (a *app) runFit(ctx context.Context, f *fitFlags, devices int) error {
 		return err
 	}
 	if devices == 1 {
-		q.Host = job.HostLimit(f.link.memory.Bytes)
+		q.Host = job.HostLimit(c.link.memory.Bytes)
 		q.Options.HostMemory = job.Work.HostRoom(q.Host)
-		if q.Chain, err = f.chain(job); err != nil {
+		if q.Chain, err = c.chain(job); err != nil {
 			return err
 		}
 	}
-	if !f.memory.IsZero() {
+	if !c.memory.IsZero() {
 		all, err := job.StoreAllBytes()
 		if err != nil {
 			return err
 		}
-		q.Limit = f.memory.Of(all)
+		q.Limit = c.memory.Of(all)
 	}
 	fit, err := await.Do(ctx, func() (*train.Fit, error) { return job.Fit(ctx, q) })
 	if err != nil {
@@ -121,7 +122,7 @@ func (a *app) runFit(ctx context.Context, f *fitFlags, devices int) error {
 	if q.Chain != nil && q.Chain.Estimated {
 		fit.Estimated, fit.Device = true, q.Chain.Device
 	}
-	return a.print(fit, func(w io.Writer) { writeFit(w, fit, q.Chain != nil) })
+	return c.print(fit, func(w io.Writer) { writeFit(w, fit, q.Chain != nil) })
 }
 
 // fitSchedules are the schedules that fit asks of several devices: those that most people mean, by what they keep in memory.
@@ -143,21 +144,21 @@ func fitKinds(devices int, w *executor.Workload) (kinds []strategy.Kind, err err
 }
 
 // chain returns the chain that the flags name, or one that is kept; nil when there is none.
-func (f *fitFlags) chain(job *train.Job) (c *chain.Chain, err error) {
+func (c *fitCommand) chain(job *train.Job) (known *chain.Chain, err error) {
 	if job.Described != nil {
-		c, err = job.Profile(context.Background(), train.Measure{})
-	} else if f.file != "" {
-		c, err = job.ReadChain(f.file)
+		known, err = job.Profile(context.Background(), train.Measure{})
+	} else if c.file != "" {
+		known, err = job.ReadChain(c.file)
 		err = usage(err)
-	} else if measure, failure := f.how.measure(nil); failure != nil {
+	} else if measure, failure := c.how.measure(nil); failure != nil {
 		return nil, failure
 	} else if folder, failure := profilesFolder(); failure == nil { // a user without a home keeps none
-		c, _ = job.Kept(folder, measure) // where there is none, or a damaged one, the graph says the rest
+		known, _ = train.ChainCache{Folder: folder}.Kept(job, measure) // where there is none, or a damaged one, the graph says the rest
 	}
-	if c == nil || err != nil {
+	if known == nil || err != nil {
 		return nil, err
 	}
-	return f.link.chain(c)
+	return c.link.chain(known)
 }
 
 func writeFit(out io.Writer, f *train.Fit, measured bool) {

@@ -1,281 +1,21 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"plimsoll/executor/estimate"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
-	"plimsoll/kernels"
-	"plimsoll/models"
-	"plimsoll/models/data"
 	"plimsoll/planner"
 	"plimsoll/planner/auto"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/strategy"
-	"plimsoll/runtime/devices"
 )
-
-// jobFlags are the flags that say what is trained and where.
-type jobFlags struct {
-	set          *pflag.FlagSet // that they are in
-	model        string
-	config       models.Config
-	length       int  // of samples of text
-	largest      bool // --batch max
-	data         string
-	seed         uint64
-	devices      string
-	described    string // --device
-	deviceMemory units.Size
-	hostMemory   units.Size // --host-memory: the device gives it, where it would give less by itself
-	dtype        string
-	threads      int
-	bandwidth    units.Bandwidth
-	chaos        uint64
-	reference    bool
-	vendor       string
-	vendorPath   string
-	noGraph      bool
-	optimizerFlags
-	forward       bool // nothing is trained: an optimizer without state takes no memory
-	tokenizer     string
-	skipBad       bool
-	microbatches  int               // of a pipeline's step; 0: the job is for one device
-	processes     int               // that have such devices; 0: this one alone
-	local         int               // number of this one among those of its machine
-	parts         int               // of a step on one device; 0: it has one batch
-	peerBandwidth units.Bandwidth   // of its links
-	onSkip        func(error)       // is told of every bad sample that is passed over
-	note          func(text string) // is told of kernels that are not used
-	until         context.Context   // whose end gives up what runs on the devices; nil: it is finished
-	told          bool              // the model's file has been described
-	start         string            // weights that the model begins with; "": those of the seed
-}
-
-func (f *jobFlags) register(a *app, cmd *cobra.Command) {
-	f.registerModel(a, cmd)
-	s, debug := cmd.Flags(), debugOf(cmd)
-	s.Var(&batchFlag{images: &f.config.Batch, max: &f.largest}, "batch", "samples of a step, or max (train): as many as fit")
-	s.StringVar(&f.devices, "devices", "cpu", "device: cpu")
-	s.Var(&f.bandwidth, "bandwidth", "slow the cpu's link to host memory to this, as in 1GB/s (default: off)")
-	debug.IntVar(&f.threads, "threads", 0, "")
-	debug.Var(&f.deviceMemory, "device-memory", "")
-	debug.Var(newOneOf(&f.vendor, "prefer", "refuse", "require"), "vendor", "")
-	debug.StringVar(&f.vendorPath, "vendor-path", "", "")
-	debug.BoolVar(&f.noGraph, "no-graph", false, "")
-	debug.BoolVar(&f.reference, "reference", false, "")
-	debug.Uint64Var(&f.chaos, "chaos", 0, "")
-}
-
-// registerModel registers the flags that say what is trained, wherever that is.
-func (f *jobFlags) registerModel(a *app, cmd *cobra.Command) {
-	f.note = func(text string) { a.note("%s", text) }
-	s, o := cmd.Flags(), optionsOf(cmd)
-	f.set, f.config.Batch = s, 32
-	s.StringVarP(&f.model, "model", "m", "", "model of the zoo (plimsoll models lists them), or a file that PyTorch exported, NAME.pt2 or NAME.onnx")
-	s.IntVar(&f.config.Image, "image", 32, "height and width of the images, pixels")
-	s.StringVar(&f.tokenizer, "tokenizer", "", "bytes, or a folder with encoder.json and vocab.bpe (default: bytes)")
-	s.IntVar(&f.length, "length", 64, "tokens of a sample, of language models")
-	o.IntVar(&f.config.Channels, "data.channels", 3, "")
-	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")
-	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "activations: float32, tf32 (rounded products) or bf16")
-	s.StringVar(&f.data, "data", "", "data set: "+strings.Join(data.Names(), ", ")+" (default: digits; shapes for segmentation; opticks for text)")
-	o.BoolVar(&f.skipBad, "data.skip-bad", false, "")
-	s.Uint64Var(&f.seed, "seed", 1, "seed of weights, dropout and data")
-	f.optimizerFlags.register(cmd)
-}
-
-// batchFlag is a number of samples, or max, or several numbers.
-type batchFlag struct {
-	images *int
-	max    *bool
-	more   *[]int // behind the first one; nil: there is one
-}
-
-func (f *batchFlag) String() string {
-	if f.images == nil {
-		return ""
-	}
-	return strconv.Itoa(*f.images)
-}
-
-// Set implements pflag.Value.
-func (f *batchFlag) Set(text string) (err error) {
-	if *f.max = text == "max"; *f.max { // the search begins at the default
-		return nil
-	}
-	first, more, several := strings.Cut(text, ",")
-	if *f.images, err = strconv.Atoi(first); err != nil || several && f.more == nil {
-		return fmt.Errorf("give a number of samples, max with train, or several with profile")
-	}
-	if f.more == nil {
-		return nil
-	}
-	for *f.more = nil; several; {
-		first, more, several = strings.Cut(more, ",")
-		n, err := strconv.Atoi(first)
-		if err != nil || n == *f.images || slices.Contains(*f.more, n) {
-			return fmt.Errorf("%q is no other number of samples", first)
-		}
-		*f.more = append(*f.more, n)
-	}
-	return nil
-}
-
-// Type implements pflag.Value.
-func (f *batchFlag) Type() string { return "samples" }
-
-// registerDevice registers the flag of commands that can ask about a device that is not here.
-func (f *jobFlags) registerDevice(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.described, "device", "", "estimate for a device that is not here: a device file, or "+strings.Join(estimate.Names(), ", "))
-}
-
-// checkDevice refuses flags of a device that is here beside --device.
-func (f *jobFlags) checkDevice(cmd *cobra.Command) error {
-	if f.described == "" {
-		return nil
-	}
-	return refuse(cmd, "is for a device that is here, and --device names one that is not: leave one of them out",
-		"devices", "bandwidth", "profile", "threads", "device-memory", "vendor", "vendor-path", "no-graph", "reference", "chaos")
-}
-
-// describe opens the device that --device names; nil where it is not given.
-func (f *jobFlags) describe() (*estimate.Device, error) {
-	if f.described == "" {
-		return nil, nil
-	}
-	d, err := estimate.Open(f.described)
-	if err != nil {
-		err = usage(fmt.Errorf("--device: %w", err))
-	}
-	return d, err
-}
-
-// mostClasses bounds a slip of the finger: ImageNet has 21,841 classes.
-const mostClasses = 1 << 20
-
-// count returns how many devices --devices names.
-func (f *jobFlags) count() (int, error) { return countDevices(f.devices) }
-
-// countDevices returns how many devices a text names.
-func countDevices(spec string) (n int, err error) {
-	items, err := devices.Parse(spec)
-	for _, item := range items {
-		n += max(item.Parts, 1)
-	}
-	return n, err
-}
-
-// open checks the flags and opens the job.
-func (f *jobFlags) open() (*train.Job, error) {
-	s, err := f.spec()
-	if err != nil {
-		return nil, err
-	}
-	return train.Open(s)
-}
-
-// spec checks the flags and returns the job that they say.
-func (f *jobFlags) spec() (s train.Spec, err error) {
-	if err := f.checkJob(); err != nil {
-		return s, err
-	}
-	if err := firstOf(f.ofFile(), f.takeConstants()); err != nil {
-		return s, err
-	}
-	if models.OfText(f.model) {
-		f.config.Image, f.data = f.length, cmp.Or(f.data, "opticks")
-	} else if f.tokenizer != "" {
-		return s, usage(fmt.Errorf("--tokenizer %s: --model %s reads images: leave it out", f.tokenizer, f.model))
-	}
-	if models.Segments(f.model) {
-		f.data = cmp.Or(f.data, "shapes")
-	}
-	f.data = cmp.Or(f.data, "digits")
-	update, err := f.rule()
-	if err != nil {
-		return s, usage(err)
-	}
-	if f.config.DType, err = kernels.ParseFloat(f.dtype); err != nil {
-		return s, usage(fmt.Errorf("--dtype: %w", err))
-	}
-	described, err := f.describe()
-	if err != nil {
-		return s, err
-	}
-	return train.Spec{
-		Model: f.model, Config: f.config, Data: f.data, Tokenizer: f.tokenizer, Seed: f.seed, Devices: f.devices, Described: described, Threads: f.threads, Update: update,
-		Reference: f.reference, NoGraph: f.noGraph, Vendor: f.vendor, VendorPath: f.vendorPath, Note: f.note,
-		Microbatches: f.microbatches, Parts: f.parts, Processes: f.processes,
-		Open: devices.Options{
-			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos, Until: f.until, Local: f.local,
-		},
-		HostMemory: f.hostMemory.Bytes, SkipBad: f.skipBad, OnSkip: f.onSkip,
-	}, nil
-}
-
-// rule returns the optimizer.
-func (f *jobFlags) rule() (kernels.Update, error) {
-	if f.forward {
-		return kernels.SGD{}, nil
-	}
-	return f.update(f.set)
-}
-
-// checkJob refuses flags that mean nothing, whatever the others say.
-func (f *jobFlags) checkJob() error {
-	if err := required("--model", f.model, "-m resnet20"); err != nil {
-		return err
-	}
-	if f.largest {
-		return usage(errors.New("--batch max is for train: give a number of samples"))
-	}
-	if f.config.Classes < 0 || f.config.Classes > mostClasses {
-		return usage(fmt.Errorf("--classes is %d: give a number from 1 to %d", f.config.Classes, mostClasses))
-	}
-	if err := noShare("--debug device-memory", f.deviceMemory); err != nil {
-		return err
-	}
-	if f.length < 1 {
-		return usage(fmt.Errorf("--length is %d: a sample of text has at least 1 token", f.length))
-	}
-	return nil
-}
-
-// ofFile takes what the model's file says for flags that are not given.
-func (f *jobFlags) ofFile() error {
-	file, is, err := models.Open(f.model)
-	if !is || err != nil {
-		return usage(err)
-	}
-	for _, sentence := range file.About {
-		if !f.told {
-			f.note(f.model + ": " + sentence)
-		}
-	}
-	f.told = true
-	for _, v := range []struct {
-		flag string
-		to   *int
-		has  int
-	}{{"image", &f.config.Image, file.Image}, {"length", &f.length, file.Image}, {"data.channels", &f.config.Channels, file.Channels}, {"classes", &f.config.Classes, file.Classes}} {
-		if spelling(f.set, v.flag) == "" {
-			*v.to = v.has
-		}
-	}
-	return nil
-}
 
 // rateFlags are the flags of the learning rate.
 type rateFlags struct {
@@ -452,3 +192,14 @@ func setList[T any, V value[T]](into *[]T, text string) error {
 	*into = list
 	return nil
 }
+
+// bandwidths is a flag with a comma-separated list of bandwidths.
+type bandwidths []units.Bandwidth
+
+func (b *bandwidths) String() string { return listText[units.Bandwidth](*b) }
+
+// Set implements pflag.Value.
+func (b *bandwidths) Set(text string) error { return setList((*[]units.Bandwidth)(b), text) }
+
+// Type implements pflag.Value.
+func (b *bandwidths) Type() string { return "bandwidths" }

@@ -23,8 +23,9 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// frontierFlags are the flags of plimsoll frontier.
-type frontierFlags struct {
+// frontierCommand is plimsoll frontier.
+type frontierCommand struct {
+	*app
 	chain    string
 	link     planLink
 	strategy string
@@ -33,8 +34,8 @@ type frontierFlags struct {
 	out      string
 }
 
-func (a *app) frontier() *cobra.Command {
-	f := &frontierFlags{}
+func newFrontierCommand(a *app) *cobra.Command {
+	c := &frontierCommand{app: a}
 	cmd := command("frontier", "Show how fast a chain can be at every memory limit", `Show how the makespan falls as memory grows: at each limit the fastest plan, how far it can be from the best of all (gap), what
 each further byte saves, and what the next one of a larger unit saves altogether.
 
@@ -43,14 +44,14 @@ says are planned, more of them where the curve is steep; what they give is made 
 	cmd.Example = `  plimsoll frontier -c c.json --bandwidth 12GB/s
   plimsoll frontier -c c.json --strategy rotor-exact -o frontier.csv`
 	s := cmd.Flags()
-	s.StringVarP(&f.chain, "chain", "c", "", "chain file")
-	f.link.register(cmd)
-	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy; plimsoll plan --list shows them")
-	s.IntVar(&f.points, "points", 16, "limits to plan for, where the strategy does not know them all")
-	f.options.register(cmd)
-	s.StringVarP(&f.out, "output", "o", "", "write the points as CSV, in SI base units, here")
+	s.StringVarP(&c.chain, "chain", "c", "", "chain file")
+	c.link.register(cmd)
+	s.StringVar(&c.strategy, "strategy", auto.Name, "strategy; plimsoll plan --list shows them")
+	s.IntVar(&c.points, "points", 16, "limits to plan for, where the strategy does not know them all")
+	c.options.register(cmd)
+	s.StringVarP(&c.out, "output", "o", "", "write the points as CSV, in SI base units, here")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return a.runFrontier(cmd.Context(), f)
+		return c.run(cmd.Context())
 	}
 	return cmd
 }
@@ -80,7 +81,7 @@ type pointFigure struct {
 	By          string       `json:"by"`
 }
 
-func (a *app) runFrontier(ctx context.Context, f *frontierFlags) error {
+func (f *frontierCommand) run(ctx context.Context) error {
 	s, c, err := f.read()
 	if err != nil {
 		return err
@@ -94,7 +95,7 @@ func (a *app) runFrontier(ctx context.Context, f *frontierFlags) error {
 	if err != nil {
 		return err
 	}
-	asked, progress := 0, a.progress("frontier")
+	asked, progress := 0, f.progress("frontier")
 	curve, exact, err := planner.Curve(ctx, s, strategy.Problem{Chain: c, Link: link, Options: f.options.Options}.Request(), f.points, func() {
 		if asked++; progress != nil {
 			progress(min(asked, f.points), f.points)
@@ -115,11 +116,11 @@ func (a *app) runFrontier(ctx context.Context, f *frontierFlags) error {
 			return err
 		}
 	}
-	return a.print(figures, figures.write)
+	return f.print(figures, figures.write)
 }
 
 // read checks the flags and reads the chain.
-func (f *frontierFlags) read() (s pipeline.Strategy, c *chain.Chain, err error) {
+func (f *frontierCommand) read() (s pipeline.Strategy, c *chain.Chain, err error) {
 	if s, err = planner.LookupSequence(f.strategy); err != nil {
 		return s, nil, err
 	}

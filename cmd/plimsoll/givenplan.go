@@ -7,11 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"plimsoll/bench/sweep"
 	"plimsoll/internal/units"
+	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/interop"
@@ -219,7 +222,7 @@ func (f *platformFlags) platform(devices int, host units.Bandwidth, duplex bool,
 
 // examine refuses a plan that is given and breaks a rule on a chain and a platform, as check does: it says every violation. Measured
 // means that the chain is not from a file; anyMemory, that the platform's memory does not count.
-func (a *app) examine(f *givenFlags, c *chain.Chain, p *pipeline.Platform, measured, anyMemory bool) error {
+func (f *givenFlags) examine(a *app, c *chain.Chain, p *pipeline.Platform, measured, anyMemory bool) error {
 	if f.plan == nil {
 		return nil
 	}
@@ -254,4 +257,30 @@ func (a *app) examine(f *givenFlags, c *chain.Chain, p *pipeline.Platform, measu
 		return usage(fmt.Errorf("%w; the times are those that were measured here: give the chain that the plan was made with, as in --profile c.json", err))
 	}
 	return usage(err)
+}
+
+// readGiven reads plans to compare with strategies, for one device or for several. Rows are named after their files.
+func readGiven(paths []string, several bool) (all []sweep.Given, err error) {
+	for _, path := range paths {
+		p, err := pipeline.Read(path)
+		switch {
+		case err != nil:
+		case several && p.IsSequence():
+			err = fmt.Errorf("%s: a plan for one device: give it to plimsoll bench", path)
+		case !several && !p.IsSequence():
+			err = fmt.Errorf("%s: a pipeline plan, not a plan for one device: give it to plimsoll bench pipelines", path)
+		}
+		if err != nil {
+			return nil, usage(fmt.Errorf("--plan: %w", err))
+		}
+		name := filepath.Base(path)
+		if slices.ContainsFunc(planner.Strategies(), func(s pipeline.Strategy) bool { return s.Name == name }) {
+			return nil, usage(fmt.Errorf("--plan %s: rows are named after the files, and %s is a strategy: rename the file", path, name))
+		}
+		if slices.ContainsFunc(all, func(g sweep.Given) bool { return g.Name == name }) {
+			return nil, usage(fmt.Errorf("--plan: two files are named %s, and rows are named after the files: rename one", name))
+		}
+		all = append(all, sweep.Given{Name: name, Plan: p})
+	}
+	return all, nil
 }

@@ -31,8 +31,9 @@ func readPlainChain(path, what string) (*chain.Chain, error) {
 	return c, err
 }
 
-// importFlags are the flags of plimsoll import.
-type importFlags struct {
+// importCommand is plimsoll import.
+type importCommand struct {
+	*app
 	name      string
 	bandwidth units.Bandwidth
 	batch     int
@@ -40,8 +41,8 @@ type importFlags struct {
 	layers    bool
 }
 
-func (a *app) importing() *cobra.Command {
-	f := &importFlags{}
+func newImportCommand(a *app) *cobra.Command {
+	c := &importCommand{app: a}
 	cmd := command("import FILE", "Turn measurements of other programs into a chain file", `Read a chain in any form that is known, and write it as a chain file. Every command that takes a chain (-c) reads these forms by
 itself; import shows what becomes of them, and adds what they do not say.
 
@@ -52,18 +53,18 @@ loss is the loss; else one that costs nothing is added.`, nil)
 	cmd.Example = `  plimsoll import graph.txt -o c.json
   plimsoll import layers.csv --bandwidth 12GB/s --layers`
 	s := cmd.Flags()
-	s.StringVar(&f.name, "name", "", "name of the chain (default: that in the file, or the file's)")
-	s.Var(&f.bandwidth, "bandwidth", "bandwidth of the link to host memory, as in 12GB/s (default: that in the file)")
-	s.IntVar(&f.batch, "batch", 0, "images of a step (default: as in the file)")
-	s.StringVarP(&f.out, "output", "o", "", "write the chain file here")
-	s.BoolVar(&f.layers, "layers", false, "print a table of the layers")
+	s.StringVar(&c.name, "name", "", "name of the chain (default: that in the file, or the file's)")
+	s.Var(&c.bandwidth, "bandwidth", "bandwidth of the link to host memory, as in 12GB/s (default: that in the file)")
+	s.IntVar(&c.batch, "batch", 0, "images of a step (default: as in the file)")
+	s.StringVarP(&c.out, "output", "o", "", "write the chain file here")
+	s.BoolVar(&c.layers, "layers", false, "print a table of the layers")
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
 			return usage(errors.New("give one file, as in plimsoll import graph.txt -o c.json"))
 		}
 		return nil
 	}
-	cmd.RunE = func(_ *cobra.Command, args []string) error { return a.runImport(f, args[0]) }
+	cmd.RunE = func(_ *cobra.Command, args []string) error { return c.run(args[0]) }
 	return cmd
 }
 
@@ -80,53 +81,53 @@ type chainFigures struct {
 	Bandwidth     float64 `json:"bandwidth_bytes_per_s,omitempty"`
 }
 
-func (a *app) runImport(f *importFlags, path string) error {
-	if f.batch < 0 {
-		return usage(fmt.Errorf("--batch is %d: give a number from 1", f.batch))
+func (c *importCommand) run(path string) error {
+	if c.batch < 0 {
+		return usage(fmt.Errorf("--batch is %d: give a number from 1", c.batch))
 	}
-	if err := writable("--output", f.out); err != nil {
+	if err := writable("--output", c.out); err != nil {
 		return err
 	}
-	c, err := readChain(path)
+	read, err := readChain(path)
 	if err != nil {
 		return err
 	}
-	f.complete(c)
-	figures := &chainFigures{Chain: c.Name, Estimated: c.Estimated, Layers: c.Len(), InputBytes: c.InputBytes, Bandwidth: c.Bandwidth}
-	for i := range c.Layers {
-		l := &c.Layers[i]
+	c.complete(read)
+	figures := &chainFigures{Chain: read.Name, Estimated: read.Estimated, Layers: read.Len(), InputBytes: read.InputBytes, Bandwidth: read.Bandwidth}
+	for i := range read.Layers {
+		l := &read.Layers[i]
 		figures.ForwardS, figures.BackwardS, figures.WeightBytes = figures.ForwardS+l.ForwardS, figures.BackwardS+l.BackwardS, figures.WeightBytes+l.WeightBytes
 	}
-	if len(c.Branches) == 0 {
-		all, err := storeAll(c)
+	if len(read.Branches) == 0 {
+		all, err := storeAll(read)
 		if err != nil {
 			return err
 		}
 		figures.StoreAllBytes = all.Peak
 	}
-	if f.out != "" {
-		if err := c.Write(f.out); err != nil {
+	if c.out != "" {
+		if err := read.Write(c.out); err != nil {
 			return err
 		}
 	}
-	return a.print(figures, func(w io.Writer) {
-		if f.layers {
-			writeLayers(w, c)
+	return c.print(figures, func(w io.Writer) {
+		if c.layers {
+			writeLayers(w, read)
 		}
 		figures.write(w)
 	})
 }
 
 // complete adds what the flags say.
-func (f *importFlags) complete(c *chain.Chain) {
-	if f.name != "" {
-		c.Name = f.name
+func (c *importCommand) complete(read *chain.Chain) {
+	if c.name != "" {
+		read.Name = c.name
 	}
-	if f.bandwidth > 0 {
-		c.Bandwidth = float64(f.bandwidth)
+	if c.bandwidth > 0 {
+		read.Bandwidth = float64(c.bandwidth)
 	}
-	if f.batch > 0 {
-		c.Batch = f.batch
+	if c.batch > 0 {
+		read.Batch = c.batch
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // fits refuses weights to begin with that are not the model's, before anything is measured, and says what of them is left out.
-func (a *app) fits(r *train.Run) error {
+func fits(a *app, r *train.Run) error {
 	if r.Init == "" {
 		return nil
 	}

@@ -32,16 +32,17 @@ const (
 	longestLine = 64 << 10
 )
 
-// launchFlags say how processes are started and ended.
-type launchFlags struct {
+// launchCommand is plimsoll launch.
+type launchCommand struct {
+	*app
 	n        int
 	grace    time.Duration
 	restarts int
 }
 
-func (a *app) launch() *cobra.Command {
-	f := &launchFlags{}
-	c := &cobra.Command{
+func newLaunchCommand(a *app) *cobra.Command {
+	c := &launchCommand{app: a}
+	launch := &cobra.Command{
 		Use:   "launch -n N [flags] -- command ...",
 		Short: "Run a command in several processes on this machine",
 		Long: `Run a command of plimsoll in several processes on this machine, as torchrun, srun and mpiexec do on many.
@@ -60,9 +61,9 @@ to launch. The exit code is that of the last start. Rank 0 prints its summary on
 		Example: `  plimsoll launch -n 4 -- train --world auto -m resnet20 --data glyphs --batch 64 --strategy 1f1b-flush --steps 100
   plimsoll launch -n 4 --max-restarts 3 -- train --world auto -m resnet20 --data glyphs --batch 64 --strategy 1f1b-flush --steps 1000 --out runs/a --checkpoint-every 100`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			return firstOf(f.check(), launchable(cmd, args), a.restartable(f.restarts, args))
+			return firstOf(c.check(), launchable(cmd, args), c.restartable(args))
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.launchAll(cmd.Context(), f, args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveDefault
@@ -70,21 +71,21 @@ to launch. The exit code is that of the last start. Rank 0 prints its summary on
 			return commandNames(cmd.Root()), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	c.Flags().SetInterspersed(false) // what follows the command's name is its own
-	c.Flags().IntVarP(&f.n, "processes", "n", 0, "processes")
-	c.Flags().DurationVar(&f.grace, "grace", 30*time.Second, "how long processes may take to end when they are told to, before they are killed")
-	c.Flags().IntVar(&f.restarts, "max-restarts", 0, "start all processes again with --resume when one has failed, at most so often")
-	return c
+	launch.Flags().SetInterspersed(false) // what follows the command's name is its own
+	launch.Flags().IntVarP(&c.n, "processes", "n", 0, "processes")
+	launch.Flags().DurationVar(&c.grace, "grace", 30*time.Second, "how long processes may take to end when they are told to, before they are killed")
+	launch.Flags().IntVar(&c.restarts, "max-restarts", 0, "start all processes again with --resume when one has failed, at most so often")
+	return launch
 }
 
-func (f *launchFlags) check() error {
+func (c *launchCommand) check() error {
 	switch {
-	case f.n < 1 || f.n > mostProcesses:
-		return usage(fmt.Errorf("-n %d: give a number of processes from 1 to %d", f.n, mostProcesses))
-	case f.grace < 0:
-		return usage(fmt.Errorf("--grace is %v: give a time, as in 30s", f.grace))
-	case f.restarts < 0:
-		return usage(fmt.Errorf("--max-restarts is %d: give how often processes may be started again, or 0 for never", f.restarts))
+	case c.n < 1 || c.n > mostProcesses:
+		return usage(fmt.Errorf("-n %d: give a number of processes from 1 to %d", c.n, mostProcesses))
+	case c.grace < 0:
+		return usage(fmt.Errorf("--grace is %v: give a time, as in 30s", c.grace))
+	case c.restarts < 0:
+		return usage(fmt.Errorf("--max-restarts is %d: give how often processes may be started again, or 0 for never", c.restarts))
 	}
 	return nil
 }
@@ -108,11 +109,11 @@ func launchable(cmd *cobra.Command, args []string) error {
 }
 
 // restartable refuses a command that cannot go on with a run. Flags that are wrong are for the processes to refuse.
-func (a *app) restartable(restarts int, args []string) error {
-	if restarts == 0 {
+func (c *launchCommand) restartable(args []string) error {
+	if c.restarts == 0 {
 		return nil
 	}
-	apart := &app{in: a.in, out: a.out, err: a.err} // its flags are not those of launch
+	apart := &app{stdin: c.stdin, stdout: c.stdout, stderr: c.stderr} // its flags are not those of launch
 	found, flags, err := apart.root().Find(args)
 	if err != nil || found.ParseFlags(flags) != nil {
 		return nil //nolint:nilerr // the processes refuse them
@@ -130,7 +131,7 @@ func resumed(args []string) []string {
 }
 
 // launchAll starts the processes and waits for all, again and again when they fail and may be started again.
-func (a *app) launchAll(ctx context.Context, f *launchFlags, args []string) error {
+func (c *launchCommand) run(ctx context.Context, args []string) error {
 	runtime.LockOSThread() // processes end with the thread that started them, where the system can do that
 	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 8)
@@ -140,12 +141,12 @@ func (a *app) launchAll(ctx context.Context, f *launchFlags, args []string) erro
 	}
 	defer signal.Stop(signals)
 	for restart := 1; ; restart++ {
-		told, err := a.launchOnce(ctx, signals, f, args)
+		told, err := c.launchOnce(ctx, signals, args)
 		failure, ok := errors.AsType[*launchedError](err)
-		if !ok || failure.final() || told || ctx.Err() != nil || restart > f.restarts {
+		if !ok || failure.final() || told || ctx.Err() != nil || restart > c.restarts {
 			return err
 		}
-		a.warn("%v: all processes are started again with --resume (restart %d of %d)", failure, restart, f.restarts)
+		c.warn("%v: all processes are started again with --resume (restart %d of %d)", failure, restart, c.restarts)
 		if restart == 1 {
 			args = resumed(args)
 		}
@@ -153,14 +154,14 @@ func (a *app) launchAll(ctx context.Context, f *launchFlags, args []string) erro
 }
 
 // launchOnce starts the processes and waits for all. told reports that launch has got a signal.
-func (a *app) launchOnce(ctx context.Context, signals <-chan os.Signal, f *launchFlags, args []string) (told bool, err error) {
+func (c *launchCommand) launchOnce(ctx context.Context, signals <-chan os.Signal, args []string) (told bool, err error) {
 	port, release, err := freeport.Reserve()
 	if err != nil {
 		return false, err
 	}
 	defer release()
-	l := &launched{over: make(chan ending), grace: f.grace}
-	err = a.startAll(l, meeting(f.n, port), f.n, args)
+	l := &launched{over: make(chan ending), grace: c.grace}
+	err = c.startAll(l, meeting(c.n, port), args)
 	if err != nil {
 		l.signal(os.Kill)
 	}
@@ -169,27 +170,27 @@ func (a *app) launchOnce(ctx context.Context, signals <-chan os.Signal, f *launc
 }
 
 // startAll starts the processes; those that have started when one cannot be are in l.
-func (a *app) startAll(l *launched, variables []string, n int, args []string) error {
+func (c *launchCommand) startAll(l *launched, variables []string, args []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	for rank := range n {
-		c := exec.Command(self, args...)
-		c.Env = append(append(os.Environ(), variables...), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("LOCAL_RANK=%d", rank))
-		c.SysProcAttr, c.WaitDelay = ofParent(), l.grace
-		said := []*lines{{to: a.err, prefix: fmt.Sprintf("[%d] ", rank)}, {to: a.err, prefix: fmt.Sprintf("[%d] ", rank)}}
+	for rank := range c.n {
+		process := exec.Command(self, args...)
+		process.Env = append(append(os.Environ(), variables...), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("LOCAL_RANK=%d", rank))
+		process.SysProcAttr, process.WaitDelay = ofParent(), l.grace
+		said := []*lines{{to: c.stderr, prefix: fmt.Sprintf("[%d] ", rank)}, {to: c.stderr, prefix: fmt.Sprintf("[%d] ", rank)}}
 		if rank == 0 {
-			said[0] = &lines{to: a.out}
+			said[0] = &lines{to: c.stdout}
 		}
-		c.Stdout, c.Stderr = said[0], said[1]
-		m := &member{Cmd: c, rank: rank, running: true}
+		process.Stdout, process.Stderr = said[0], said[1]
+		m := &member{Cmd: process, rank: rank, running: true}
 		if err := m.start(); err != nil {
-			return fmt.Errorf("rank %d of %d does not start: %w", rank, n, err)
+			return fmt.Errorf("rank %d of %d does not start: %w", rank, c.n, err)
 		}
 		l.all = append(l.all, m)
 		go func() {
-			err := c.Wait()
+			err := process.Wait()
 			for _, s := range said {
 				s.flush()
 			}

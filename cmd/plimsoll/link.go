@@ -26,9 +26,8 @@ func (f *linkFlags) register(cmd *cobra.Command) {
 	s.Var(&f.memory, "host-memory", "limit of page-locked host memory, as 4GiB (default: a part of all)")
 }
 
-// registerHalf registers the flags of a command whose results are named after what was asked for, and not after what was measured.
-func (f *linkFlags) registerHalf(cmd *cobra.Command) {
-	f.register(cmd)
+// makeHalf changes the flags to those of a command whose results are named after what was asked for, and not after what was measured.
+func (f *linkFlags) makeHalf(cmd *cobra.Command) {
 	f.half = true
 	cmd.Flags().Lookup("duplex").Usage = "plans may copy to host memory and back at the same time"
 }

@@ -9,9 +9,6 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// place is where a device is: its machine and, of a GPU, which of that machine's it is a part of.
-type place struct{ Host, GPU string }
-
 // linkClass is what two devices have in common, the closest first.
 type linkClass int
 

@@ -16,18 +16,18 @@ type metrics struct {
 	registry *prometheus.Registry
 	job      *train.Job
 
-	step, steps, loss, accuracy, rate, norm, stepSeconds  prometheus.Gauge
-	peak, limit, predictedSeconds, testLoss, testAccuracy prometheus.Gauge
-	testMeanIoU                                           prometheus.Gauge // nil where images have no masks
-	samples, dataWait, skipped, checkpoints, failed       prometheus.Counter
-	images, tokens                                        prometheus.Counter // one is nil: of a model of images or of a language model
+	step, loss, accuracy, rate, norm, stepSeconds, peak prometheus.Gauge
+	testLoss, testAccuracy                              prometheus.Gauge
+	testMeanIoU                                         prometheus.Gauge // nil where images have no masks
+	samples, dataWait, skipped, checkpoints, failed     prometheus.Counter
+	images, tokens                                      prometheus.Counter // one is nil: of a model of images or of a language model
 }
 
 // newMetrics makes the metrics of a run that has not begun.
 func newMetrics(r *train.Run) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry(), job: r.Job}
 	m.step = m.gauge("step", "Steps done.")
-	m.steps = m.gauge("steps", "Steps of the whole run.")
+	m.gauge("steps", "Steps of the whole run.").Set(float64(r.Steps))
 	m.loss = m.gauge("loss", "Loss of the latest step.")
 	m.accuracy = m.gauge("accuracy", "Accuracy in the batch of the latest step, 0 to 1.")
 	m.testLoss = m.gauge("test_loss", "Loss on the held-out samples at the latest evaluation.")
@@ -38,9 +38,9 @@ func newMetrics(r *train.Run) *metrics {
 	m.rate = m.gauge("lr", "Learning rate of the latest step.")
 	m.norm = m.gauge("gradient_norm", "Norm of all gradients together, before clipping.")
 	m.stepSeconds = m.gauge("step_seconds", "Wall time of the latest step.")
-	m.predictedSeconds = m.gauge("predicted_step_seconds", "Predicted time of a step.")
+	m.gauge("predicted_step_seconds", "Predicted time of a step.").Set(r.Plan.PredictedSeconds())
 	m.peak = m.gauge("peak_bytes", "Peak memory of the latest step, weights included.")
-	m.limit = m.gauge("limit_bytes", "Memory limit of the arena.")
+	m.gauge("limit_bytes", "Memory limit of the arena.").Set(float64(r.Plan.Limit))
 	m.samples = m.counter("samples_total", "Training samples since this process started.")
 	if r.Job.Tokens() > 0 {
 		m.tokens = m.counter("tokens_total", "Training tokens since this process started.")
@@ -51,9 +51,6 @@ func newMetrics(r *train.Run) *metrics {
 	m.skipped = m.counter("skipped_total", "Steps that were skipped because their gradients were not finite.")
 	m.checkpoints = m.counter("checkpoints_total", "Checkpoints saved.")
 	m.failed = m.counter("checkpoints_failed_total", "Checkpoints that could not be saved.")
-	m.steps.Set(float64(r.Steps))
-	m.limit.Set(float64(r.Plan.Limit))
-	m.predictedSeconds.Set(r.Plan.PredictedSeconds())
 	if r.Plan.IsPipeline() {
 		if shares := m.gauge("shared_processors", "1: devices share processors, and steps take longer than predicted; 0: each has its own."); r.SharedProcessors() != nil {
 			shares.Set(1)

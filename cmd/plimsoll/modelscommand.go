@@ -28,7 +28,7 @@ type modelList struct {
 	Models []modelFigure `json:"models"`
 }
 
-func (a *app) models() *cobra.Command {
+func newModelsCommand(a *app) *cobra.Command {
 	cmd := command("models", "List the models", `List the models that -m knows, with layers of the chain, the loss included, and parameters for the shown samples and classes.
 
 A model is meant for these; --image, --length, --classes and --option data.channels give others. A sample of a language model has --length tokens,
@@ -43,11 +43,11 @@ heads, K heads of keys and values, and F channels in its MLP. With -tied behind 
 gpt2-B-C,layer_norm_epsilon=1e-6.`, nil)
 	cmd.Example = `  plimsoll models
   plimsoll train -m resnet50 --image 224 --batch 8 --data folder:PATH`
-	cmd.RunE = func(*cobra.Command, []string) error { return a.listModels() }
+	cmd.RunE = func(*cobra.Command, []string) error { return listModels(a) }
 	return cmd
 }
 
-func (a *app) listModels() error {
+func listModels(a *app) error {
 	list := modelList{}
 	for _, k := range models.All() {
 		m, err := models.New(k.Name, k.Config())

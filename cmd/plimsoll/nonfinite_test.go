@@ -81,13 +81,13 @@ func TestNoFloatStopsJSON(t *testing.T) {
 	nulls := 0
 	for name, of := range types {
 		var want bytes.Buffer
-		if err := (&app{out: &want, json: true}).print(filled(of, finite), nil); err != nil {
+		if err := (&app{stdout: &want, json: true}).print(filled(of, finite), nil); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		text := strings.ReplaceAll(want.String(), "12345.5", "null")
 		for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 			var got bytes.Buffer
-			if err := (&app{out: &got, json: true}).print(filled(of, x), nil); err != nil {
+			if err := (&app{stdout: &got, json: true}).print(filled(of, x), nil); err != nil {
 				t.Errorf("%s with %v: %v", name, x, err)
 			} else if got.String() != text {
 				t.Errorf("%s with %v prints %s, want %s", name, x, got.String(), text)

@@ -49,8 +49,8 @@ func (s oneStep) lines(more ...string) (alone, flush []string) {
 
 // Fields of a summary, and lines of the text for people, that only one of the two plans has today.
 var (
-	aloneFields, flushFields = []string{"drift", "idle", "receipt"}, []string{"pipeline"}
-	aloneLines, flushLines   = []string{"drift", "idle", "limit", "peak", "strategy"}, []string{"cpu", "schedule"}
+	aloneFields, flushFields = []string{}, []string{"pipeline"}
+	aloneLines, flushLines   = []string{"limit", "peak", "strategy"}, []string{"cpu", "schedule"}
 )
 
 // A schedule with a flush on one device trains the bits of store-all, and of its accumulated gradients, at the same peak and under the

@@ -24,7 +24,7 @@ type settingList struct {
 	Debug   []settingFigure `json:"debug"`
 }
 
-func (a *app) options() *cobra.Command {
+func newOptionsCommand(a *app) *cobra.Command {
 	cmd := command("options", "List the settings that --option and --debug take", `List the settings that --option and --debug take, with their defaults.
 
 --option NAME.KEY=VALUE is a setting of a strategy, an optimizer, a schedule of the learning rate or another part of a run. A setting of
@@ -34,11 +34,11 @@ that it has; --json names the commands of each setting.`, nil)
 	cmd.Example = `  plimsoll options
   plimsoll plan -c c.json --memory 40% --strategy rotor --option rotor.slots=1000
   plimsoll train -m resnet20 --optimizer adamw --option adamw.beta2=0.95 --debug threads=1`
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.listSettings(cmd.Root()) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return listSettings(a, cmd.Root()) }
 	return cmd
 }
 
-func (a *app) listSettings(root *cobra.Command) error {
+func listSettings(a *app, root *cobra.Command) error {
 	list := settingList{figuresOfTable(root, "option", optionTable), figuresOfTable(root, "debug", debugTable)}
 	return a.print(list, func(out io.Writer) {
 		for i, f := range settingFlags {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -21,8 +20,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-func (a *app) plan() *cobra.Command {
-	f := &planFlags{}
+func newPlanCommand(a *app) *cobra.Command {
+	c := &planCommand{app: a}
 	cmd := command("plan", "Plan a measured chain under a memory limit", `Plan the step of a chain file under a memory limit, and print what it costs.
 
 The limit counts activations and gradients of activations, the input included; weights are counted by train, which
@@ -40,79 +39,58 @@ gradients and optimizer state, as train takes it (default: what the device has).
   plimsoll plan -m gpt2-xl --length 1024 --batch 8 --dtype bf16 --device h100 --memory 20GiB --optimizer adamw
   plimsoll plan --list`
 	s := cmd.Flags()
-	s.StringVarP(&f.chain, "chain", "c", "", "chain file")
-	f.job.registerModel(a, cmd)
-	f.job.registerDevice(cmd)
-	s.Var(&f.memory, "memory", "memory limit: 4GiB, 512MB, 123, or a share as 40%")
-	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy; --list shows them (default of a pipeline: "+defaultPipeline+", with --microbatches or --versions flush "+defaultFlush+")")
-	f.link.register(cmd)
-	f.options.register(cmd)
-	f.options.registerTolerance(cmd)
-	f.pipe.register(cmd)
-	optionsOf(cmd).DurationVar(&f.budget, "auto.budget", 0, "")
-	s.StringVarP(&f.out, "output", "o", "", "write the plan file here")
-	s.BoolVar(&f.text, "text", false, "print the sequence in its text form, one token an op")
-	s.BoolVar(&f.list, "list", false, "list the strategies with their papers")
+	s.StringVarP(&c.chain, "chain", "c", "", "chain file")
+	c.job.registerModel(a, cmd)
+	c.job.registerDevice(cmd)
+	s.Var(&c.memory, "memory", "memory limit: 4GiB, 512MB, 123, or a share as 40%")
+	s.StringVar(&c.strategy, "strategy", auto.Name, "strategy; --list shows them (default of a pipeline: "+defaultPipeline+", with --microbatches or --versions flush "+defaultFlush+")")
+	c.link.register(cmd)
+	c.options.register(cmd)
+	c.options.registerTolerance(cmd)
+	c.pipe.register(cmd)
+	optionsOf(cmd).DurationVar(&c.budget, "auto.budget", 0, "")
+	s.StringVarP(&c.out, "output", "o", "", "write the plan file here")
+	s.BoolVar(&c.text, "text", false, "print the sequence in its text form, one token an op")
+	s.BoolVar(&c.list, "list", false, "list the strategies with their papers")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if f.list {
-			return a.listStrategies()
+		if c.list {
+			return c.listStrategies()
 		}
-		f.memoryGiven = cmd.Flags().Changed("memory")
-		if err := f.checkModel(cmd); err != nil {
+		c.memoryGiven = cmd.Flags().Changed("memory")
+		if err := c.checkModel(cmd); err != nil {
 			return err
 		}
-		if f.job.model != "" {
-			return a.runPlanModel(cmd.Context(), f)
+		if c.job.model != "" {
+			return c.runModel(cmd.Context())
 		}
-		if err := f.pipe.check(cmd, cyclic(f.strategy)); err != nil {
+		if err := c.pipe.check(cmd, cyclic(c.strategy)); err != nil {
 			return err
 		}
-		if f.pipe.wanted() && !cmd.Flags().Changed("strategy") {
-			if f.strategy = defaultPipeline; asksFlush(max(f.pipe.microbatches, f.pipe.batch), f.pipe.versions) {
-				f.strategy = defaultFlush
+		if c.pipe.wanted() && !cmd.Flags().Changed("strategy") {
+			if c.strategy = defaultPipeline; asksFlush(max(c.pipe.microbatches, c.pipe.batch), c.pipe.versions) {
+				c.strategy = defaultFlush
 			}
 		}
-		return a.runPlan(cmd.Context(), f)
+		return c.run(cmd.Context())
 	}
 	return cmd
 }
 
-func (a *app) runPlan(ctx context.Context, f *planFlags) error {
-	source, choice, err := f.read()
+func (c *planCommand) run(ctx context.Context) error {
+	source, choice, err := c.read()
 	if err != nil {
 		return err
 	}
-	r, err := f.request(source, choice.Name)
+	r, err := c.request(source, choice.Name)
 	if err != nil {
 		return err
 	}
-	p, err := a.planned(ctx, f, choice, r)
+	p, err := c.planned(ctx, choice, r)
 	if err != nil {
 		return err
 	}
-	report, err := pipeline.Check(p.chain, p.platform, p.plan)
-	if err != nil {
-		return fmt.Errorf("BUG: %s made a plan that breaks a rule: %w", choice.Name, err)
-	}
-	if err := p.write(f.files()); err != nil {
-		return err
-	}
-	figures, err := p.figures(report)
-	if err != nil {
-		return err
-	}
-	figures.Valid, figures.Auto = true, choice.figures()
-	return a.print(figures, func(w io.Writer) {
-		if f.text {
-			fmt.Fprintln(w, figures.text())
-			return
-		}
-		figures.write(w)
-	})
+	return c.writePlan(p, choice, nil)
 }
-
-// files are those that the flags name.
-func (f *planFlags) files() planFiles { return planFiles{f.out, f.pipe.svg, f.pipe.trace} }
 
 // read checks the flags and reads what they name.
 func (f *planFlags) read() (*profiles.Source, *choice, error) {
@@ -125,25 +103,6 @@ func (f *planFlags) read() (*profiles.Source, *choice, error) {
 	}
 	source, err := profiles.ReadSource(f.chain)
 	return source, s, usage(err)
-}
-
-// choose looks the strategy up, among those for one device or for several.
-func (f *planFlags) choose() (*choice, error) {
-	if f.pipe.wanted() || cyclic(f.strategy) {
-		s, err := planner.LookupPipeline(f.strategy)
-		return &choice{Strategy: s}, err
-	}
-	opt := auto.Options{}
-	if f.budget > 0 {
-		opt.Steps = math.MaxInt
-	}
-	return choose(f.strategy, opt)
-}
-
-// cyclic reports whether a strategy says where weights and state of one device are.
-func cyclic(name string) bool {
-	s, err := planner.LookupPipeline(name)
-	return err == nil && s.Type == pipeline.Cyclic
 }
 
 // fit refuses flags that the strategy would pass over, and one device without a limit.
@@ -190,24 +149,24 @@ func (f *planFlags) limits(c *chain.Chain) (l schedule.Limits, err error) {
 }
 
 // planned plans, within the budget where there is one. A search that has not ended gives its best plan.
-func (a *app) planned(ctx context.Context, f *planFlags, s *choice, r pipeline.Request) (*anyPlan, error) {
-	if f.budget > 0 {
+func (c *planCommand) planned(ctx context.Context, s *choice, r pipeline.Request) (*anyPlan, error) {
+	if c.budget > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, f.budget)
+		ctx, cancel = context.WithTimeout(ctx, c.budget)
 		defer cancel()
 	}
-	p, c, err := f.pipe.solve(ctx, s.Strategy, r)
+	p, sized, err := c.pipe.solve(ctx, s.Strategy, r)
 	if late, ok := errors.AsType[*pipeline.UnfinishedError](err); ok && late.Best != nil {
-		a.note("%v", err)
+		c.note("%v", err)
 		p, err = cmp.Or(p, late.Best), nil
 	}
 	switch refusal, ok := errors.AsType[*pipeline.InfeasibleError](err); {
 	case err == nil:
-		return &anyPlan{c, p, r.Platform}, nil
-	case f.budget > 0 && errors.Is(err, context.DeadlineExceeded):
-		err = usage(fmt.Errorf("--option auto.budget=%v is too little for a first plan: give more, or --strategy rotor", f.budget))
-	case f.budget > 0 && ok && refusal.Tried > 0:
-		err = fmt.Errorf("%w in %v", err, f.budget)
+		return &anyPlan{sized, p, r.Platform}, nil
+	case c.budget > 0 && errors.Is(err, context.DeadlineExceeded):
+		err = usage(fmt.Errorf("--option auto.budget=%v is too little for a first plan: give more, or --strategy rotor", c.budget))
+	case c.budget > 0 && ok && refusal.Tried > 0:
+		err = fmt.Errorf("%w in %v", err, c.budget)
 	}
 	return nil, err
 }
@@ -248,7 +207,7 @@ type strategyList struct {
 	Pipelines  []listed `json:"pipelines"` // for several devices
 }
 
-func (a *app) listStrategies() error {
+func (c *planCommand) listStrategies() error {
 	list := strategyList{}
 	for _, s := range slices.Concat(planner.Sequences(), planner.Joins()) {
 		list.Strategies = append(list.Strategies, listed{s.Name, s.Summary, s.Paper, s.Section, planner.NeedsLink(s.Name), "", optionsNamed(s.Name)})
@@ -262,7 +221,7 @@ func (a *app) listStrategies() error {
 	for _, s := range planner.Pipelines() {
 		list.Pipelines = append(list.Pipelines, listed{Name: s.Name, Summary: s.Summary, Paper: s.Paper, Section: s.Section, Options: optionsNamed(s.Name)})
 	}
-	return a.print(list, func(w io.Writer) {
+	return c.print(list, func(w io.Writer) {
 		for _, s := range list.Strategies {
 			s.write(w)
 		}

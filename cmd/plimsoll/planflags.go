@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +13,8 @@ import (
 
 	"plimsoll/executor"
 	"plimsoll/internal/units"
+	"plimsoll/planner"
+	"plimsoll/planner/auto"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
@@ -103,16 +107,6 @@ func (f *pipelineFlags) check(cmd *cobra.Command, cyclic bool) error {
 		return refuseChoices(cmd, "auto.budget", "text", "host-memory")
 	}
 	return refuse(cmd, "is for pipelines: give --devices 4 or --platform platform.json too", ofStages...)
-}
-
-// refuse returns an error for the first of the flags or settings that was given.
-func refuse(cmd *cobra.Command, why string, flags ...string) error {
-	for _, name := range flags {
-		if given := spelling(cmd.Flags(), name); given != "" {
-			return usage(fmt.Errorf("%s %s", given, why))
-		}
-	}
-	return nil
 }
 
 // refuseChoices refuses, for several devices, settings of strategies for one device, and more.
@@ -232,4 +226,55 @@ type planFlags struct {
 	out         string
 	text        bool
 	list        bool
+}
+
+// planCommand is plimsoll plan.
+type planCommand struct {
+	*app
+	planFlags
+}
+
+// files are those that the flags name.
+func (f *planFlags) files() planFiles { return planFiles{f.out, f.pipe.svg, f.pipe.trace} }
+
+// choose looks the strategy up, among those for one device or for several.
+func (f *planFlags) choose() (*choice, error) {
+	if f.pipe.wanted() || cyclic(f.strategy) {
+		s, err := planner.LookupPipeline(f.strategy)
+		return &choice{Strategy: s}, err
+	}
+	opt := auto.Options{}
+	if f.budget > 0 {
+		opt.Steps = math.MaxInt
+	}
+	return choose(f.strategy, opt)
+}
+
+// cyclic reports whether a strategy says where weights and state of one device are.
+func cyclic(name string) bool {
+	s, err := planner.LookupPipeline(name)
+	return err == nil && s.Type == pipeline.Cyclic
+}
+
+// writePlan checks a plan, writes its files and prints its figures, with those of its model if it has one.
+func (c *planCommand) writePlan(p *anyPlan, s *choice, model *modelFigures) error {
+	report, err := pipeline.Check(p.chain, p.platform, p.plan)
+	if err != nil {
+		return fmt.Errorf("BUG: %s made a plan that breaks a rule: %w", s.Name, err)
+	}
+	if err := p.write(c.files()); err != nil {
+		return err
+	}
+	figures, err := p.figures(report)
+	if err != nil {
+		return err
+	}
+	figures.Valid, figures.Auto, figures.modelFigures = true, s.figures(), model
+	return c.print(figures, func(w io.Writer) {
+		if c.text {
+			fmt.Fprintln(w, figures.text())
+			return
+		}
+		figures.write(w)
+	})
 }

@@ -283,14 +283,3 @@ func (f *planInput) tablePlan(text string, of *planFor) (*anyPlan, error) {
 	}
 	return &anyPlan{t.Chain, plan, t.Platform}, nil
 }
-
-// planFiles are the files that a plan can be written to; "" is none.
-type planFiles struct{ plan, svg, trace string }
-
-// writable refuses what allWritable does.
-func (f planFiles) writable(chain string) error {
-	return allWritable(chain, output{"--output", f.plan}, output{"--svg", f.svg}, output{"--trace", f.trace})
-}
-
-// shownPeriods is how many periods of a periodic plan its timeline shows.
-const shownPeriods = 4

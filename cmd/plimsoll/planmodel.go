@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -19,13 +17,13 @@ import (
 	"plimsoll/planner/residency"
 )
 
-// modelFlags are the flags of plan that describe a model.
-var modelFlags = []string{"device", "image", "length", "classes", "tokenizer", "data", "dtype", "seed", "optimizer", "weight-decay"}
+// ofModel are flags that describe a model alone.
+var ofModel = []string{"device", "image", "length", "classes", "tokenizer", "data", "dtype", "seed", "optimizer", "weight-decay"}
 
 // checkModel refuses flags that do not go with a model, or describe one that is not given.
 func (f *planFlags) checkModel(cmd *cobra.Command) error {
 	if f.job.model == "" {
-		return refuse(cmd, "describes a model, and there is none: give it, as in -m gpt2-xl --device h100", modelFlags...)
+		return refuse(cmd, "describes a model, and there is none: give it, as in -m gpt2-xl --device h100", ofModel...)
 	}
 	stages := slices.DeleteFunc(slices.Clone(ofStages), func(name string) bool { return name == "batch" || name == "microbatches" && cyclic(f.strategy) })
 	return firstOf(
@@ -35,74 +33,26 @@ func (f *planFlags) checkModel(cmd *cobra.Command) error {
 	)
 }
 
-// modelFigures are those of a plan whose chain was estimated from a model. The arena counts weights, gradients and optimizer state.
-type modelFigures struct {
-	Model       string  `json:"model"`
-	Parameters  int64   `json:"parameters"`
-	Device      string  `json:"device"`
-	LimitBytes  int64   `json:"arena_limit_bytes"`
-	ArenaBytes  int64   `json:"arena_peak_bytes"`
-	StaticBytes int64   `json:"static_bytes,omitempty"` // of a plan that moves no weights and no state
-	HostBytes   int64   `json:"host_bytes,omitempty"`   // page-locked, of one that does
-	StepS       float64 `json:"step_s"`                 // with the update
-	TokensPerS  float64 `json:"tokens_per_s,omitempty"`
-	SamplesPerS float64 `json:"samples_per_s"`
-
-	step, speed string // for people
-}
-
-func modelFiguresOf(job *train.Job, p *train.JobPlan) *modelFigures {
-	f := &modelFigures{
-		Model: job.Model, Parameters: job.Work.Model.ParamCount(), Device: job.Described.Name, LimitBytes: p.Limit, ArenaBytes: p.PredictedPeak(),
-		StepS: p.PredictedSeconds(), step: job.Samples(job.Images()),
-	}
-	f.SamplesPerS = float64(job.Images()) / f.StepS
-	f.TokensPerS, f.speed = f.SamplesPerS*float64(job.Tokens()), job.Rate(f.SamplesPerS)
-	if p.IsPipeline() {
-		f.HostBytes = p.Needs[0].Host
-	} else {
-		f.StaticBytes = p.Work.StaticBytes()
-	}
-	return f
-}
-
-// write prints the figures for people.
-func (f *modelFigures) write(out io.Writer) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "model\t%s, %d parameters\n", f.Model, f.Parameters)
-	fmt.Fprintf(w, "device\t%s, from its description: times are estimated\n", f.Device)
-	fmt.Fprintf(w, "speed, estimated\t%s: %s in %s\n", f.speed, f.step, units.Seconds(f.StepS))
-	static := ""
-	if f.StaticBytes > 0 {
-		static = fmt.Sprintf(", %s of them weights, gradients and optimizer state", units.Bytes(f.StaticBytes))
-	}
-	fmt.Fprintf(w, "arena\t%s of %s%s\n", units.Precise(f.ArenaBytes), units.Bytes(f.LimitBytes), static)
-	if f.HostBytes > 0 {
-		fmt.Fprintf(w, "host memory\t%s\n", units.Precise(f.HostBytes))
-	}
-	_ = w.Flush() // of a buffer
-}
-
-// runPlanModel plans a model on a device that is only described, with the memory that train counts.
-func (a *app) runPlanModel(ctx context.Context, f *planFlags) error {
-	f.job.config.Batch, f.pipe.batch = cmp.Or(f.pipe.batch, f.job.config.Batch), 0
-	s, err := f.choose()
-	if err := firstOf(err, noShare("--host-memory", f.link.host), f.files().writable("")); err != nil {
+// runModel plans a model on a device that is only described, with the memory that train counts.
+func (c *planCommand) runModel(ctx context.Context) error {
+	c.job.config.Batch, c.pipe.batch = cmp.Or(c.pipe.batch, c.job.config.Batch), 0
+	s, err := c.choose()
+	if err := firstOf(err, noShare("--host-memory", c.link.host), c.files().writable("")); err != nil {
 		return err
 	}
-	job, p, err := f.planJob(ctx, s)
+	job, p, err := c.planJob(ctx, s)
 	small, ok := errors.AsType[*executor.TooSmallError](err)
 	if ok && s.report != nil && !job.Work.Model.Wiring().Joins() {
-		a.note("auto: activations alone need %s: weights, gradients and optimizer state move too (--strategy %s)", units.Bytes(small.Smallest), residency.Search)
-		f.strategy = residency.Search
-		if s, err = f.choose(); err == nil {
-			job, p, err = f.planJob(ctx, s)
+		c.note("auto: activations alone need %s: weights, gradients and optimizer state move too (--strategy %s)", units.Bytes(small.Smallest), residency.Search)
+		c.strategy = residency.Search
+		if s, err = c.choose(); err == nil {
+			job, p, err = c.planJob(ctx, s)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return a.printModelPlan(f, s, job, p)
+	return c.writePlan(&anyPlan{p.Costs.Chain, p.Plan, p.Costs.Platform}, s, modelFiguresOf(job, p))
 }
 
 // planJob opens the job and plans it with a strategy. The job comes with a *executor.TooSmallError, too.
@@ -154,28 +104,4 @@ func (f *planFlags) estimate(ctx context.Context, job *train.Job) (c *chain.Chai
 			&f.memory, units.Bytes(limit), job.Described.Name, units.Bytes(job.Device.Memory))}
 	}
 	return c, limit, err
-}
-
-// printModelPlan checks a plan, writes its files and prints its figures.
-func (a *app) printModelPlan(f *planFlags, s *choice, job *train.Job, p *train.JobPlan) error {
-	out := &anyPlan{p.Costs.Chain, p.Plan, p.Costs.Platform}
-	report, err := pipeline.Check(out.chain, out.platform, out.plan)
-	if err != nil {
-		return fmt.Errorf("BUG: %s made a plan that breaks a rule: %w", s.Name, err)
-	}
-	if err := out.write(f.files()); err != nil {
-		return err
-	}
-	figures, err := out.figures(report)
-	if err != nil {
-		return err
-	}
-	figures.Valid, figures.Auto, figures.modelFigures = true, s.figures(), modelFiguresOf(job, p)
-	return a.print(figures, func(w io.Writer) {
-		if f.text {
-			fmt.Fprintln(w, figures.text())
-			return
-		}
-		figures.write(w)
-	})
 }

@@ -16,6 +16,9 @@ import (
 	"plimsoll/runtime/devices"
 )
 
+// place is where a device is: its machine and, of a GPU, which of that machine's it is a part of.
+type place struct{ Host, GPU string }
+
 // inventory is devices that are open, and what was measured on them. The parts of one device are alike: what is measured on
 // the first of them, or between the first two, holds for all.
 type inventory struct {
@@ -30,12 +33,12 @@ type inventory struct {
 }
 
 // inspect opens and measures the devices.
-func (f *devicesFlags) inspect(ctx context.Context, w *train.World) (v *inventory, err error) {
+func (c *devicesCommand) inspect(ctx context.Context, w *train.World) (v *inventory, err error) {
 	v = &inventory{links: map[[2]int]float64{}}
-	if v.items, err = devices.Parse(f.spec); err != nil {
+	if v.items, err = devices.Parse(c.spec); err != nil {
 		return nil, err
 	}
-	v.devices, err = devices.Open(f.spec, devices.Options{Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Until: ctx, Local: w.Local()})
+	v.devices, err = devices.Open(c.spec, devices.Options{Bandwidth: float64(c.bandwidth), PeerBandwidth: float64(c.peerBandwidth), Until: ctx, Local: w.Local()})
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +53,7 @@ func (f *devicesFlags) inspect(ctx context.Context, w *train.World) (v *inventor
 		}
 	}
 	if len(v.of) != len(v.devices) {
-		return v, fmt.Errorf("BUG: %s opens %d devices, expected %d", f.spec, len(v.devices), len(v.of))
+		return v, fmt.Errorf("BUG: %s opens %d devices, expected %d", c.spec, len(v.devices), len(v.of))
 	}
 	if err := v.measure(ctx); err != nil {
 		return v, err

@@ -24,8 +24,8 @@ type linkOf struct {
 }
 
 // inspectAll is inspect for the devices of all processes, and measures what goes between these.
-func (f *devicesFlags) inspectAll(ctx context.Context, w *train.World) (*inventory, error) {
-	own, err := f.inspect(ctx, w)
+func (c *devicesCommand) inspectAll(ctx context.Context, w *train.World) (*inventory, error) {
+	own, err := c.inspect(ctx, w)
 	if err != nil {
 		return nil, err
 	}
@@ -43,14 +43,14 @@ func (f *devicesFlags) inspectAll(ctx context.Context, w *train.World) (*invento
 	}
 	all, hosts := &inventory{links: map[[2]int]float64{}}, w.Hosts()
 	for rank, text := range texts {
-		var c counted
-		if err := json.Unmarshal(text, &c); err != nil {
+		var told counted
+		if err := json.Unmarshal(text, &told); err != nil {
 			return nil, fmt.Errorf("the devices of rank %d: %w", rank, err)
 		}
-		if len(c.GPUs) != len(c.Figures) {
-			return nil, fmt.Errorf("rank %d has %d devices and %d places of them", rank, len(c.Figures), len(c.GPUs))
+		if len(told.GPUs) != len(told.Figures) {
+			return nil, fmt.Errorf("rank %d has %d devices and %d places of them", rank, len(told.Figures), len(told.GPUs))
 		}
-		all.add(rank, hosts[rank], &c, links)
+		all.add(rank, hosts[rank], &told, links)
 	}
 	for y := range w.Size() {
 		for x := range y {

@@ -43,9 +43,19 @@ func (f *measureFlags) measure(progress func(done, total int)) (train.Measure, e
 	return train.Measure{Warmup: f.warmup, Repeats: f.repeats, Enough: enough, Halves: f.halves, Progress: progress}, nil
 }
 
-func (a *app) profile() *cobra.Command {
-	f := &profileFlags{}
-	job := &f.job
+// profileCommand is plimsoll profile.
+type profileCommand struct {
+	*app
+	job    jobFlags
+	more   []int // batch sizes behind the first one
+	how    measureFlags
+	out    string
+	layers bool
+}
+
+func newProfileCommand(a *app) *cobra.Command {
+	c := &profileCommand{app: a}
+	job := &c.job
 	cmd := command("profile", "Measure a model on a device, as a chain file", `Measure a model on a device: a few training steps, of which every op's median time counts. Byte counts come from the
 model's graph and are exact. The chain file is what plan takes.
 
@@ -55,28 +65,19 @@ With --device nothing is measured: times are estimated from the model's graph an
   plimsoll profile -m gpt2-xl --length 1024 --batch 8 --dtype bf16 --optimizer adamw --device h100 -o c.json`
 	job.register(a, cmd)
 	batch := cmd.Flags().Lookup("batch")
-	batch.Value.(*batchFlag).more, batch.Usage = &f.more, "samples of a step: images or texts; several numbers, as in 8,16,32, make one chain file"
+	batch.Value.(*batchFlag).more, batch.Usage = &c.more, "samples of a step: images or texts; several numbers, as in 8,16,32, make one chain file"
 	job.registerDevice(cmd)
-	f.how.register(cmd)
-	cmd.Flags().StringVarP(&f.out, "output", "o", "", "write the chain file here")
-	cmd.Flags().BoolVar(&f.how.halves, "halves", false, "measure the two halves of every backward as well, for schedules that split it")
-	cmd.Flags().BoolVar(&f.layers, "layers", false, "print a table of the layers")
+	c.how.register(cmd)
+	cmd.Flags().StringVarP(&c.out, "output", "o", "", "write the chain file here")
+	cmd.Flags().BoolVar(&c.how.halves, "halves", false, "measure the two halves of every backward as well, for schedules that split it")
+	cmd.Flags().BoolVar(&c.layers, "layers", false, "print a table of the layers")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := job.checkDevice(cmd); err != nil {
 			return err
 		}
-		return a.runProfile(cmd.Context(), f)
+		return c.run(cmd.Context())
 	}
 	return cmd
-}
-
-// profileFlags are the flags of plimsoll profile.
-type profileFlags struct {
-	job    jobFlags
-	more   []int // batch sizes behind the first one
-	how    measureFlags
-	out    string
-	layers bool
 }
 
 // profileFigures is what profile prints: seconds and bytes.
@@ -100,38 +101,38 @@ type profileFigures struct {
 	chain *chain.Chain
 }
 
-func (a *app) runProfile(ctx context.Context, f *profileFlags) error {
-	measure, err := f.how.measure(a.progress("profile"))
+func (c *profileCommand) run(ctx context.Context) error {
+	measure, err := c.how.measure(c.progress("profile"))
 	if err != nil {
 		return err
 	}
-	if err := writable("--output", f.out); err != nil {
+	if err := writable("--output", c.out); err != nil {
 		return err
 	}
-	f.job.until = ctx
-	figures, err := profileAt(ctx, f.job, measure)
+	c.job.until = ctx
+	figures, err := profileAt(ctx, c.job, measure)
 	if err != nil {
 		return err
 	}
-	for _, images := range f.more {
-		job := f.job
+	for _, images := range c.more {
+		job := c.job
 		job.config.Batch = images
 		other, err := profileAt(ctx, job, measure)
 		if err != nil {
 			return err
 		}
-		figures.Batch, other.Batch = f.job.config.Batch, images
+		figures.Batch, other.Batch = c.job.config.Batch, images
 		figures.Others = append(figures.Others, other)
 		figures.chain.Others = append(figures.chain.Others, other.chain)
 	}
-	if f.out != "" {
-		if err := figures.chain.Write(f.out); err != nil {
+	if c.out != "" {
+		if err := figures.chain.Write(c.out); err != nil {
 			return err
 		}
 	}
-	return a.print(figures, func(w io.Writer) {
+	return c.print(figures, func(w io.Writer) {
 		for _, x := range append([]*profileFigures{figures}, figures.Others...) {
-			if f.layers {
+			if c.layers {
 				writeLayers(w, x.chain)
 			}
 			x.write(w)

@@ -13,13 +13,14 @@ import (
 	"plimsoll/internal/atomicfile"
 )
 
-// reportFlags are the flags of plimsoll report.
-type reportFlags struct {
+// reportCommand is plimsoll report.
+type reportCommand struct {
+	*app
 	out, svg string
 }
 
-func (a *app) report() *cobra.Command {
-	f := &reportFlags{}
+func newReportCommand(a *app) *cobra.Command {
+	c := &reportCommand{app: a}
 	cmd := &cobra.Command{
 		Use:   "report FOLDER...",
 		Short: "Draw the page of a run again, or compare several in one",
@@ -36,16 +37,16 @@ Differences are to the first one. Curves of the same title lie over each other, 
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error { return a.runReport(f, args) },
+		RunE: func(_ *cobra.Command, args []string) error { return c.run(args) },
 	}
 	s := cmd.Flags()
-	s.StringVarP(&f.out, "out", "o", "", "write the page here")
-	s.StringVar(&f.svg, "svg", "", "draw the memory over a step here: of the plan, as it ran, and of the step without a plan")
+	s.StringVarP(&c.out, "out", "o", "", "write the page here")
+	s.StringVar(&c.svg, "svg", "", "draw the memory over a step here: of the plan, as it ran, and of the step without a plan")
 	return cmd
 }
 
-func (a *app) runReport(f *reportFlags, paths []string) error {
-	if err := allWritable("", output{"--out", f.out}, output{"--svg", f.svg}); err != nil {
+func (c *reportCommand) run(paths []string) error {
+	if err := allWritable("", output{"--out", c.out}, output{"--svg", c.svg}); err != nil {
 		return err
 	}
 	names, pages, err := readPages(paths)
@@ -56,14 +57,14 @@ func (a *app) runReport(f *reportFlags, paths []string) error {
 	if len(pages) > 1 {
 		page = report.Compare(names, pages)
 	}
-	if err := f.write(page); err != nil {
+	if err := c.write(page); err != nil {
 		return err
 	}
 	object := reportList{}
 	for i, p := range pages {
 		object.Reports = append(object.Reports, reportFigures{names[i], p.Title, p.Environment, p.Figures})
 	}
-	return a.print(object, func(w io.Writer) {
+	return c.print(object, func(w io.Writer) {
 		for i, p := range pages {
 			fmt.Fprintf(w, "%s: %s\n", names[i], p.Title)
 			for _, f := range p.Environment {
@@ -111,17 +112,17 @@ func readPages(paths []string) (names []string, pages []*report.Page, err error)
 }
 
 // write writes the page and the picture that the flags name.
-func (f *reportFlags) write(page *report.Page) error {
+func (c *reportCommand) write(page *report.Page) error {
 	var all []atomicfile.Output
-	if f.out != "" {
-		all = append(all, atomicfile.Output{Path: f.out, Write: page.Write})
+	if c.out != "" {
+		all = append(all, atomicfile.Output{Path: c.out, Write: page.Write})
 	}
-	if f.svg != "" {
+	if c.svg != "" {
 		memory := page.MemoryPicture()
 		if memory == nil {
 			return usage(errors.New("--svg draws the memory over a step, and there is none in this report"))
 		}
-		all = append(all, atomicfile.Output{Path: f.svg, Write: memory})
+		all = append(all, atomicfile.Output{Path: c.svg, Write: memory})
 	}
 	return atomicfile.WriteAll(atomicfile.OS{}, all...)
 }

@@ -88,7 +88,7 @@ type runFolder struct {
 }
 
 // openFolder opens the folder of a run, and refuses one with another run in it.
-func (a *app) openFolder(ctx context.Context, flags *keepFlags, steps int, run string) (f *runFolder, err error) {
+func openFolder(ctx context.Context, a *app, flags *keepFlags, steps int, run string) (f *runFolder, err error) {
 	out, err := flags.out.open(ctx, a, run)
 	if out == nil {
 		return nil, err

@@ -77,7 +77,7 @@ func everywhere(a net.Addr) bool {
 }
 
 // noteMetrics says where the metrics are.
-func (a *app) noteMetrics(at net.Addr) {
+func noteMetrics(a *app, at net.Addr) {
 	a.note("metrics at http://%s/metrics", at)
 	if everywhere(at) {
 		a.note("whoever reaches this machine, on any of its interfaces, can read them: --metrics 127.0.0.1:%d is for this machine alone", at.(*net.TCPAddr).Port)

@@ -13,34 +13,6 @@ import (
 	"plimsoll/planner"
 )
 
-// setting is a row of --option's table or of --debug's: a value that few command lines give.
-type setting struct {
-	of    string // those whose setting it is, separated by blanks: "rotor offload-dynprog"; "" in the table of --debug
-	key   string
-	takes form
-	unset string // the default, in words; "" is none
-	line  string // what the value says
-	old   string // the flag that it was, which this version still takes; "" where there was none
-}
-
-// form is what a setting takes.
-type form struct {
-	name string                 // help texts show it
-	give string                 // errors ask for it; "": the value's own error says what is wrong
-	fits func(text string) bool // whether a value, as it prints itself, can be meant; nil: every one that can be read
-}
-
-// names returns how a row is written: NAME.KEY for each name, or KEY.
-func (r *setting) names() (all []string) {
-	if r.of == "" {
-		return []string{r.key}
-	}
-	for name := range strings.FieldsSeq(r.of) {
-		all = append(all, name+"."+r.key)
-	}
-	return all
-}
-
 // settings is the flag --option or --debug of a command, which takes one value of a table at a time. Its flag set holds a flag, called by
 // the first of its row's names, for every value that the command has.
 type settings struct {
@@ -108,12 +80,8 @@ func allSettings(set *pflag.FlagSet) (all []*settings) {
 
 // row returns the row of a name, and the flag with its value; nil where the command has none.
 func (s *settings) row(name string) (*setting, *pflag.Flag) {
-	for i := range s.table {
-		if r := &s.table[i]; slices.Contains(r.names(), name) {
-			f := s.Lookup(r.names()[0])
-			if f == nil {
-				return nil, nil
-			}
+	for _, r := range allRows(s.table) {
+		if f := s.Lookup(r.names()[0]); f != nil && slices.Contains(r.names(), name) {
 			return r, f
 		}
 	}
@@ -122,9 +90,9 @@ func (s *settings) row(name string) (*setting, *pflag.Flag) {
 
 // shown returns the rows that help texts list, in the order of the table.
 func (s *settings) shown() (rows []*setting) {
-	for i := range s.table {
-		if f := s.Lookup(s.table[i].names()[0]); f != nil && !f.Hidden {
-			rows = append(rows, &s.table[i])
+	for _, r := range allRows(s.table) {
+		if f := s.Lookup(r.names()[0]); f != nil && !f.Hidden {
+			rows = append(rows, r)
 		}
 	}
 	return rows
@@ -178,14 +146,6 @@ func (s *settings) Set(text string) error {
 		}
 	}
 	return s.take(row, f, said{spelling: "--" + s.flag + " " + name, name: name, text: value})
-}
-
-// asked says what to give, for errors.
-func (k form) asked() string {
-	if k.give == "" {
-		return "a " + k.name
-	}
-	return k.give
 }
 
 // unknown is the error of a name that the command does not have: it names those that it has.
@@ -263,7 +223,7 @@ func linkSettings(a *app, cmd *cobra.Command) {
 			}
 		})
 		cmd.Flags().Lookup(s.flag).Hidden = len(s.shown()) == 0
-		cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return a.checkSettings(cmd) }
+		cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return checkSettings(a, cmd) }
 	}
 	for _, c := range cmd.Commands() {
 		linkSettings(a, c)
@@ -272,11 +232,10 @@ func linkSettings(a *app, cmd *cobra.Command) {
 
 // checkSettings refuses settings that contradict each other, or are those of nothing that the command line asks for, and notes the new
 // spelling of old flags.
-func (a *app) checkSettings(cmd *cobra.Command) error {
+func checkSettings(a *app, cmd *cobra.Command) error {
 	var old, now []string
 	for _, s := range allSettings(cmd.Flags()) {
-		for i := range s.table {
-			row := &s.table[i]
+		for _, row := range allRows(s.table) {
 			for _, v := range s.said[row] {
 				if first := s.said[row][0]; v.value != first.value {
 					return usage(fmt.Errorf("%s is %s and %s is %s: they are one setting, give one of them", first.spelling, first.text, v.spelling, v.text))
@@ -401,4 +360,14 @@ func allRows(table []setting) (rows []*setting) {
 		rows = append(rows, &table[i])
 	}
 	return rows
+}
+
+// refuse returns an error for the first of the flags or settings that was given.
+func refuse(cmd *cobra.Command, why string, flags ...string) error {
+	for _, name := range flags {
+		if given := spelling(cmd.Flags(), name); given != "" {
+			return usage(fmt.Errorf("%s %s", given, why))
+		}
+	}
+	return nil
 }

@@ -7,6 +7,42 @@ import (
 	"time"
 )
 
+// setting is a row of --option's table or of --debug's: a value that few command lines give.
+type setting struct {
+	of    string // those whose setting it is, separated by blanks: "rotor offload-dynprog"; "" in the table of --debug
+	key   string
+	takes form
+	unset string // the default, in words; "" is none
+	line  string // what the value says
+	old   string // the flag that it was, which this version still takes; "" where there was none
+}
+
+// form is what a setting takes.
+type form struct {
+	name string                 // help texts show it
+	give string                 // errors ask for it; "": the value's own error says what is wrong
+	fits func(text string) bool // whether a value, as it prints itself, can be meant; nil: every one that can be read
+}
+
+// names returns how a row is written: NAME.KEY for each name, or KEY.
+func (r *setting) names() (all []string) {
+	if r.of == "" {
+		return []string{r.key}
+	}
+	for name := range strings.FieldsSeq(r.of) {
+		all = append(all, name+"."+r.key)
+	}
+	return all
+}
+
+// asked says what to give, for errors.
+func (k form) asked() string {
+	if k.give == "" {
+		return "a " + k.name
+	}
+	return k.give
+}
+
 // optionTable has every setting of a strategy, an optimizer, a schedule of the learning rate or another part of a run. Help texts, plimsoll
 // options, completion and errors print it; commands bind its rows to their values.
 var optionTable = []setting{

@@ -24,9 +24,9 @@ type status struct {
 // refresh is the time between two drawings of a live line.
 const refresh = 100 * time.Millisecond
 
-func (a *app) newStatus(r *train.Run) *status {
+func newStatus(a *app, r *train.Run) *status {
 	return &status{
-		app: a, steps: r.Steps, job: r.Job, limit: r.Plan.Limit, live: a.err.terminal() && !a.quiet,
+		app: a, steps: r.Steps, job: r.Job, limit: r.Plan.Limit, live: a.stderr.terminal() && !a.quiet,
 		every: max(r.Steps/10, 1), seen: -1,
 	}
 }

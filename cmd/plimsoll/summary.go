@@ -98,7 +98,19 @@ func (s *summary) times() {
 	}
 	s.drift()
 	s.statistic("data\t%s of the time steps waited for data", share(s.DataWaitShare, 1))
-	if i := s.Idle; i != nil {
+	s.idle()
+}
+
+// idle prints how long the devices computed nothing, and why.
+func (s *summary) idle() {
+	i := s.Idle
+	switch {
+	case i == nil:
+		return
+	case i.Bubble > 0:
+		s.statistic("idle\t%s of the time the devices computed nothing:", share(i.Share, 1))
+		s.statistic("\t%s by the plan, %s for data, %s for messages and the host", share(i.Bubble, 1), share(i.Data, 1), share(i.Host, 1))
+	default:
 		s.statistic("idle\t%s of the time the device computed nothing:", share(i.Share, 1))
 		s.statistic("\t%s for data, %s for copies of batches,", share(i.Data, 1), share(i.Batch, 1))
 		s.statistic("\t%s for copies of offloaded bytes, %s for the host", share(i.Copies, 1), share(i.Host, 1))
@@ -197,5 +209,5 @@ func (s *summary) incidents() {
 // trainFigures is what train prints as JSON.
 type trainFigures struct {
 	train.Summary
-	Receipt *receipt.Receipt `json:"receipt,omitempty"` // of the step in the middle, on one device
+	Receipt *receipt.Receipt `json:"receipt,omitempty"` // of the step in the middle
 }

@@ -650,7 +650,7 @@ func TestALogThatCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	var errs bytes.Buffer
-	l := &runLog{app: &app{err: &stream{Writer: &errs}, quiet: true}, at: folder.At(filepath.Dir(path)), file: closed}
+	l := &runLog{app: &app{stderr: &stream{Writer: &errs}, quiet: true}, at: folder.At(filepath.Dir(path)), file: closed}
 	for step := range 3 {
 		if err := l.add(train.Record{Step: step}, false); err != nil {
 			t.Fatal(err)

@@ -10,15 +10,16 @@ import (
 	"plimsoll/internal/units"
 )
 
-// traceFlags are the flags of plimsoll trace.
-type traceFlags struct {
+// traceCommand is plimsoll trace.
+type traceCommand struct {
+	*app
 	plan     planInput
 	of       planFor
 	out, svg string
 }
 
-func (a *app) trace() *cobra.Command {
-	f := &traceFlags{}
+func newTraceCommand(a *app) *cobra.Command {
+	c := &traceCommand{app: a}
 	cmd := command("trace", "Write and draw the timeline of a plan", `Write the step of a plan, as predicted, as a timeline: a track for each stream, and the memory over time, of a pipeline a process for
 each device and link. It opens in Perfetto (https://ui.perfetto.dev). With --svg the plan is drawn, too: the memory over time, of a
 pipeline the timeline, of a plan that moves weights and state both.
@@ -27,12 +28,12 @@ The plan is whatever plimsoll check reads. The timelines of steps that ran, meas
 validate --out.`, nil)
 	cmd.Example = `  plimsoll trace -c c.json -p p.json -o trace.json
   plimsoll trace -c c.json --text "Fall1 Fall2 B2 B1" --svg memory.svg`
-	f.plan.register(cmd)
-	f.of.register(cmd)
+	c.plan.register(cmd)
+	c.of.register(cmd)
 	s := cmd.Flags()
-	s.StringVarP(&f.out, "output", "o", "", "write the timeline here (default: trace.json, without --svg)")
-	s.StringVar(&f.svg, "svg", "", "draw the plan here")
-	cmd.RunE = func(*cobra.Command, []string) error { return a.runTrace(f) }
+	s.StringVarP(&c.out, "output", "o", "", "write the timeline here (default: trace.json, without --svg)")
+	s.StringVar(&c.svg, "svg", "", "draw the plan here")
+	cmd.RunE = func(*cobra.Command, []string) error { return c.run() }
 	return cmd
 }
 
@@ -44,27 +45,27 @@ type traceFigures struct {
 	MakespanS float64 `json:"makespan_s"` // of a plan that repeats a period, that
 }
 
-func (a *app) runTrace(f *traceFlags) error {
-	if f.svg == "" {
-		f.out = cmp.Or(f.out, "trace.json")
+func (c *traceCommand) run() error {
+	if c.svg == "" {
+		c.out = cmp.Or(c.out, "trace.json")
 	}
-	if err := allWritable(f.of.chain, output{"--output", f.out}, output{"--svg", f.svg}); err != nil {
+	if err := allWritable(c.of.chain, output{"--output", c.out}, output{"--svg", c.svg}); err != nil {
 		return err
 	}
-	p, err := f.plan.plan(a.in, &f.of)
+	p, err := c.plan.plan(c.stdin, &c.of)
 	if err != nil {
 		return err
 	}
-	if err := p.write(planFiles{svg: f.svg, trace: f.out}); err != nil {
+	if err := p.write(planFiles{svg: c.svg, trace: c.out}); err != nil {
 		if isInput(err) {
-			err = fmt.Errorf("%s: %w", &f.plan, err)
+			err = fmt.Errorf("%s: %w", &c.plan, err)
 		}
 		return err
 	}
-	figures := traceFigures{File: f.out, Picture: f.svg}
+	figures := traceFigures{File: c.out, Picture: c.svg}
 	figures.Ops, figures.MakespanS = p.size()
-	return a.print(figures, func(w io.Writer) {
-		for _, file := range []string{f.out, f.svg} {
+	return c.print(figures, func(w io.Writer) {
+		for _, file := range []string{c.out, c.svg} {
 			if file != "" {
 				fmt.Fprintf(w, "%s: %d ops, %s\n", file, figures.Ops, units.Seconds(figures.MakespanS))
 			}

@@ -3,17 +3,25 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"plimsoll/bench"
+	"plimsoll/bench/report"
+	"plimsoll/executor"
+	"plimsoll/executor/commands"
 	"plimsoll/executor/train"
+	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/units"
+	"plimsoll/planner/residency"
 )
 
-func (a *app) train() *cobra.Command {
-	f := &trainFlags{}
+func newTrainCommand(a *app) *cobra.Command {
+	c := &trainCommand{app: a}
 	cmd := command("train", "Measure, plan and train under a memory limit", `Measure a model, plan its training step under a memory limit, train along the plan, and evaluate.
 
 --memory limits the device's arena: weights, gradients, optimizer state and activations together. Whatever the limit, the
@@ -22,20 +30,20 @@ trained weights are the same bits.`, nil)
   plimsoll train -m gpt2-4-64 --memory 35% --batch 16 --steps 200 --optimizer adamw
   plimsoll train -m resnet20 --data glyphs --batch 64 --devices "cpu*4" --strategy 1f1b-flush`
 	setDetails(cmd, trainDetails)
-	f.register(a, cmd)
+	c.register(a, cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := f.world.check(cmd); err != nil {
+		if err := c.world.check(cmd); err != nil {
 			return err
 		}
-		if err := firstOf(f.checkSums(), f.checkDivided()); err != nil {
+		if err := firstOf(c.checkSums(), c.checkDivided()); err != nil {
 			return err
 		}
-		return f.world.within(cmd.Context(), a, f.job.devices, func(w *train.World) error {
-			f.processes = w
-			if err := f.prepare(cmd); err != nil {
+		return c.world.within(cmd.Context(), a, c.job.devices, func(w *train.World) error {
+			c.processes = w
+			if err := c.prepare(cmd); err != nil {
 				return err
 			}
-			return a.runTrain(cmd.Context(), f)
+			return c.run(cmd.Context())
 		})
 	}
 	return cmd
@@ -66,34 +74,34 @@ devices. --out is on shared storage or on a disk of each machine: each process w
 
 More: docs/training.md, docs/pipelines.md, docs/machines.md`
 
-func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
-	if err := f.bring(ctx, a); err != nil {
+func (c *trainCommand) run(ctx context.Context) (err error) {
+	if err := c.bringRun(ctx); err != nil {
 		return err
 	}
-	if a.rank > 0 {
-		return a.runFollower(ctx, f)
+	if c.rank > 0 {
+		return c.runFollower(ctx)
 	}
-	listener, err := listen(f.metrics)
+	listener, err := listen(c.metrics)
 	if err != nil {
 		return err
 	}
 	if listener != nil {
 		defer func() { _ = listener.Close() }() // once more, when it served
 	}
-	p, err := f.begin(a)
+	p, err := c.begin()
 	if err != nil {
 		return err
 	}
-	run := f.processes.Name()
-	place, err := a.openFolder(ctx, &f.keep, f.steps, run)
+	run := c.processes.Name()
+	place, err := openFolder(ctx, c.app, &c.keep, c.steps, run)
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstOf(err, place.Close()) }()
-	if err := f.tellFolder(ctx, run); err != nil {
+	if err := c.tellFolder(ctx, run); err != nil {
 		return err
 	}
-	r, err := f.open(ctx, a, place, p)
+	r, err := c.open(ctx, place, p)
 	if err != nil {
 		return err
 	}
@@ -102,45 +110,45 @@ func (a *app) runTrain(ctx context.Context, f *trainFlags) (err error) {
 		return err
 	}
 	if was != nil {
-		if err := a.tell(ctx, r); err != nil {
+		if err := tell(ctx, r); err != nil {
 			return err
 		}
-		return a.print(was.Summary, func(w io.Writer) { fmt.Fprint(w, was.Text) })
+		return c.print(was.Summary, func(w io.Writer) { fmt.Fprint(w, was.Text) })
 	}
-	if r, err = a.planOpened(ctx, f, place, r, p); err != nil {
+	if r, err = c.planOpened(ctx, place, r, p); err != nil {
 		return err
 	}
 	defer func() { _ = closeFrom(r) }() // of a file that was read
-	if err := writeTables(f.table, r); err != nil {
+	if err := writeTables(c.table, r); err != nil {
 		return err
 	}
 	m := newMetrics(r)
 	if listener != nil {
 		defer m.serve(listener, patience)()
-		a.noteMetrics(listener.Addr())
+		noteMetrics(c.app, listener.Addr())
 	}
-	return a.trainAndWrite(ctx, place, r, m)
+	return c.trainAndWrite(ctx, place, r, m)
 }
 
-// runFollower is runTrain of a process other than rank 0, which plans and writes what is not a shard.
-func (a *app) runFollower(ctx context.Context, f *trainFlags) (err error) {
-	p, err := f.begin(a)
+// runFollower is run in a process other than rank 0, which plans and writes what is not a shard.
+func (c *trainCommand) runFollower(ctx context.Context) (err error) {
+	p, err := c.begin()
 	if err != nil {
 		return err
 	}
-	place, err := f.followFolder(ctx, a)
+	place, err := c.followFolder(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstOf(err, place.Close()) }()
-	r, err := f.open(ctx, a, nil, p)
+	r, err := c.open(ctx, nil, p)
 	if err != nil {
 		return err
 	}
-	if r.Saves, err = f.keep.follow(place); err != nil {
+	if r.Saves, err = c.keep.follow(place); err != nil {
 		return err
 	}
-	done, err := a.told(ctx, f, r)
+	done, err := c.told(ctx, r)
 	defer func() { _ = closeFrom(r) }() // of a file that was read
 	if done || err != nil {
 		return err
@@ -150,12 +158,12 @@ func (a *app) runFollower(ctx context.Context, f *trainFlags) (err error) {
 }
 
 // trainAndWrite trains, writes the run's folder and prints the summary.
-func (a *app) trainAndWrite(ctx context.Context, place *runFolder, r *train.Run, m *metrics) error {
+func (c *trainCommand) trainAndWrite(ctx context.Context, place *runFolder, r *train.Run, m *metrics) error {
 	log, err := place.begin(r)
 	if err != nil {
 		return place.unusable(err)
 	}
-	s := a.newStatus(r)
+	s := newStatus(c.app, r)
 	r.Record = func(rec train.Record) error {
 		m.record(rec)
 		s.step(rec)
@@ -170,7 +178,7 @@ func (a *app) trainAndWrite(ctx context.Context, place *runFolder, r *train.Run,
 		m.saved(step, err)
 		s.saved(step, err)
 	}
-	noted := a.noteWhenEnded(ctx, "interrupted: what has begun is finished first; a second signal ends the run at once")
+	noted := c.noteWhenEnded(ctx, "interrupted: what has begun is finished first; a second signal ends the run at once")
 	out, err := r.Do(ctx)
 	noted()
 	lost := log.close()
@@ -183,45 +191,71 @@ func (a *app) trainAndWrite(ctx context.Context, place *runFolder, r *train.Run,
 	}
 	// What could not be written does not keep what was trained from being shown.
 	failure := firstOf(lost, place.end(r, out, figures))
-	return firstOf(out.Unsaved, failure, a.print(figures, func(w io.Writer) { figures.write(w, r, a.verbose) }))
+	return firstOf(out.Unsaved, failure, c.print(figures, func(w io.Writer) { figures.write(w, r, c.verbose) }))
+}
+
+// planOpened plans what open has opened. Where auto finds no plan of activations alone, it plans what moves weights, gradients and state,
+// too: a run of its own. Errors close the run.
+func (c *trainCommand) planOpened(ctx context.Context, place *runFolder, r *train.Run, p *planning) (*train.Run, error) {
+	err := c.planRun(ctx, place, r, p)
+	small, ok := errors.AsType[*executor.TooSmallError](err)
+	if !ok || !c.mayMoveState(r.Job) {
+		return r, whenFailed(err, r)
+	}
+	c.note("auto: activations alone need %s: weights, gradients and optimizer state move too (--strategy %s)", units.Bytes(small.Smallest), residency.Search)
+	if err := cmp.Or(closeFrom(r), c.moveState()); err != nil {
+		return nil, err
+	}
+	if r, err = c.open(ctx, place, p); err != nil {
+		return nil, err
+	}
+	return r, whenFailed(c.planRun(ctx, place, r, p), r)
+}
+
+// whenFailed closes the run of an error.
+func whenFailed(err error, r *train.Run) error {
+	if err == nil {
+		return nil
+	}
+	return firstOf(err, closeFrom(r))
 }
 
 // open opens what is trained.
-func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *planning) (*train.Run, error) {
-	if f.processes != nil {
-		f.job.processes = f.processes.Size()
-		f.job.threads, f.job.local = cmp.Or(f.job.threads, f.processes.Threads()), f.processes.Local()
+func (c *trainCommand) open(ctx context.Context, place *runFolder, p *planning) (*train.Run, error) {
+	if c.processes != nil {
+		c.job.processes = c.processes.Size()
+		c.job.kernels.Threads, c.job.local = cmp.Or(c.job.kernels.Threads, c.processes.Threads()), c.processes.Local()
 	}
-	f.job.microbatches, f.job.peerBandwidth = f.pipe.stepParts(), f.pipe.links.peerBandwidth
-	f.job.hostMemory = f.link.memory
-	f.job.onSkip = func(err error) { a.note("passed over: %v", err) }
-	f.job.start = f.init
-	if err := f.findBatch(ctx, a, p); err != nil {
+	c.job.microbatches, c.job.peerBandwidth = c.pipe.stepParts(), c.pipe.links.peerBandwidth
+	c.job.hostMemory = c.link.memory
+	c.job.onSkip = func(err error) { c.note("passed over: %v", err) }
+	c.job.start = c.init
+	if err := c.findBatch(ctx, p); err != nil {
 		return nil, err
 	}
-	spec, err := f.job.spec()
+	spec, err := c.job.spec()
 	if err != nil {
 		return nil, err
 	}
-	spec.Choices = place.choices()
-	job, err := f.processes.OpenJob(ctx, spec)
+	spec.Kernels.Choices = place.choices()
+	job, err := c.processes.OpenJob(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
 	r := &train.Run{
-		Job: job, Steps: f.steps, Rate: p.rate, MaxNorm: float32(f.clip), SkipNotFinite: f.onNaN == "skip", EvalEvery: f.eval,
-		Init: f.init, Saves: place.keep(), HostLimit: f.link.memory.Bytes,
+		Job: job, Steps: c.steps, Rate: p.rate, MaxNorm: float32(c.clip), SkipNotFinite: c.onNaN == "skip", EvalEvery: c.eval,
+		Init: c.init, Saves: place.keep(), HostLimit: c.link.memory.Bytes,
 	}
-	cyclic := f.pipe.movesState()
+	cyclic := c.pipe.movesState()
 	if cyclic {
 		r.HostLimit = 0 // Check takes it for a pipeline's as long as there is no plan
 	}
-	if f.pipe.devices == 0 {
+	if c.pipe.devices == 0 {
 		r.HostLimit = job.HostLimit(r.HostLimit)
-		f.options.HostMemory = job.Work.HostRoom(r.HostLimit)
+		c.options.HostMemory = job.Work.HostRoom(r.HostLimit)
 	}
-	if r.World = f.processes; r.World != nil {
-		if err := f.agree(ctx, r); err != nil {
+	if r.World = c.processes; r.World != nil {
+		if err := c.agree(ctx, r); err != nil {
 			return nil, err
 		}
 	}
@@ -229,7 +263,25 @@ func (f *trainFlags) open(ctx context.Context, a *app, place *runFolder, p *plan
 		return nil, err
 	}
 	if cyclic {
-		r.HostLimit = job.HostLimit(f.link.memory.Bytes)
+		r.HostLimit = job.HostLimit(c.link.memory.Bytes)
 	}
-	return r, a.fits(r)
+	return r, fits(c.app, r)
+}
+
+// writeTables writes the tables of commands of a planned run to a file: a picture where its name ends with .svg, else text. No path, no
+// file.
+func writeTables(path string, r *train.Run) error {
+	if path == "" {
+		return nil
+	}
+	tables, err := r.Tables()
+	if err != nil {
+		return fmt.Errorf("--debug table=%s: %w", path, err)
+	}
+	return atomicfile.WriteFile(path, func(w io.Writer) error {
+		if filepath.Ext(path) != ".svg" {
+			return commands.Write(w, tables)
+		}
+		return report.WriteCommands(w, "Commands of "+r.Plan.Strategy, tables)
+	})
 }

@@ -19,16 +19,11 @@ import (
 
 // trainFlags are the flags of plimsoll train.
 type trainFlags struct {
-	job      jobFlags
-	rate     rateFlags
-	how      measureFlags
-	options  strategyFlags
-	link     linkFlags
+	trainingFlags
 	memory   units.Size
 	strategy string
 	offload  string // what --offload-state keeps in host memory
 	steps    int
-	cache    cacheFlags
 	keep     keepFlags
 	clip     float64
 	eval     int
@@ -38,30 +33,18 @@ type trainFlags struct {
 	table    string // file for the tables of commands
 	pipe     trainPipeFlags
 	world    worldFlags
+}
 
+// trainCommand is plimsoll train: its flags, and what is known before a run is opened.
+type trainCommand struct {
+	*app
+	trainFlags
 	processes   *train.World // nil: this one alone
 	memoryGiven bool         // --memory is not the default
 }
 
-// cacheFlags say where the measured chain is from.
-type cacheFlags struct {
-	file string
-	none bool
-}
-
-func (f *cacheFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.file, "profile", "", "chain file of this model (default: measured once, and kept)")
-	optionsOf(cmd).BoolVar(&f.none, "profile.no-cache", false, "")
-}
-
 func (f *trainFlags) register(a *app, cmd *cobra.Command) {
-	f.job.register(a, cmd)
-	f.rate.register(cmd)
-	f.how.register(cmd)
-	f.options.register(cmd)
-	f.options.registerTolerance(cmd)
-	f.link.register(cmd)
-	f.cache.register(cmd)
+	f.trainingFlags.register(a, cmd)
 	s := cmd.Flags()
 	f.memory = units.Size{Share: 1}
 	s.Var(&f.memory, "memory", "memory limit of the arena: 4GiB, or a share as 40%")
@@ -147,53 +130,53 @@ func (f *trainFlags) checkDivided() error {
 }
 
 // prepare decides whether the run is a pipeline, and checks what that means for the flags.
-func (f *trainFlags) prepare(cmd *cobra.Command) error {
-	n, err := f.job.count()
+func (c *trainCommand) prepare(cmd *cobra.Command) error {
+	n, err := countDevices(c.job.devices)
 	if err != nil {
 		return err
 	}
-	if f.processes != nil {
-		n = f.processes.Devices()
+	if c.processes != nil {
+		n = c.processes.Devices()
 	}
-	f.memoryGiven = cmd.Flags().Changed("memory")
-	if err := f.pipe.given.read(cmd); err != nil {
+	c.memoryGiven = cmd.Flags().Changed("memory")
+	if err := c.pipe.given.read(cmd); err != nil {
 		return err
 	}
 	strategy := ""
 	if cmd.Flags().Changed("strategy") {
-		strategy = f.strategy
+		strategy = c.strategy
 	}
-	if f.offload != offloadsNothing {
-		if strategy, err = f.offloadState(cmd, n); err != nil {
+	if c.offload != offloadsNothing {
+		if strategy, err = c.offloadState(cmd, n); err != nil {
 			return err
 		}
-		f.strategy = strategy
+		c.strategy = strategy
 	}
 	if cmd.Flags().Changed("accumulate") {
-		if err := f.add(cmd, n, strategy); err != nil {
+		if err := c.add(cmd, n, strategy); err != nil {
 			return err
 		}
 	}
-	if n == 1 && f.pipe.microbatches == 0 && f.pipe.given.plan == nil && !onlyPipeline(strategy) {
+	if n == 1 && c.pipe.microbatches == 0 && c.pipe.given.plan == nil && !onlyPipeline(strategy) {
 		return refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, pipelineOnly...)
 	}
-	if f.pipe.devices = n; f.pipe.allreduce == "nccl" {
-		f.pipe.Sums = f.processes
+	if c.pipe.devices = n; c.pipe.allreduce == "nccl" {
+		c.pipe.Sums = c.processes
 	}
 	if err := refuseChoices(cmd); err != nil {
 		return err
 	}
-	if err := f.pipe.check(strategy); err != nil {
+	if err := c.pipe.check(strategy); err != nil {
 		return err
 	}
-	first := f.pipe.strategies[0]
-	if plan := f.pipe.given.plan; plan != nil && plan.IsCycle() {
-		plan.UpdatesLast = plan.UpdatesLast || f.updatesLast()
+	first := c.pipe.strategies[0]
+	if plan := c.pipe.given.plan; plan != nil && plan.IsCycle() {
+		plan.UpdatesLast = plan.UpdatesLast || c.updatesLast()
 	}
-	if err := train.CheckGuard(first.Name, first.Divides(), f.clip, f.onNaN == "skip"); err != nil {
+	if err := train.CheckGuard(first.Name, first.Divides(), c.clip, c.onNaN == "skip"); err != nil {
 		return err
 	}
-	f.pipe.correct(cmd, cmp.Or(f.rate.every, f.steps))
+	c.pipe.correct(cmd, cmp.Or(c.rate.every, c.steps))
 	return nil
 }
 
@@ -325,3 +308,6 @@ func (f *trainPipeFlags) stepParts() int {
 	}
 	return f.parts(f.strategies[0], f.devices)
 }
+
+// updatesLast reports whether no layer may be updated before all gradients of its step are there.
+func (f *trainFlags) updatesLast() bool { return f.clip > 0 || f.onNaN == "skip" }

@@ -1,18 +1,14 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
-	"plimsoll/executor"
 	"plimsoll/executor/measure"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
@@ -34,56 +30,27 @@ type planning struct {
 }
 
 // begin checks the flags.
-func (f *trainFlags) begin(a *app) (p *planning, err error) {
+func (c *trainCommand) begin() (p *planning, err error) {
 	p = &planning{}
-	if f.pipe.devices == 0 {
-		if p.choice, err = choose(f.strategy, auto.Options{}); err != nil {
+	if c.pipe.devices == 0 {
+		if p.choice, err = choose(c.strategy, auto.Options{}); err != nil {
 			return nil, err
 		}
 	}
-	if p.rate, err = f.rate.rate(f.job.optimizer, f.steps); err != nil {
+	if p.rate, err = c.rate.rate(c.job.optimizer, c.steps); err != nil {
 		return nil, err
 	}
-	if p.measure, err = f.how.measure(a.progress("profile")); err != nil {
+	if p.measure, err = c.how.measure(c.progress("profile")); err != nil {
 		return nil, err
 	}
-	p.measure.Halves = f.pipe.devices > 0 && anyFlushes(f.pipe.strategies)
-	return p, f.check()
-}
-
-// planOpened plans what open has opened. Where auto finds no plan of activations alone, it plans what moves weights, gradients and state,
-// too: a run of its own. Errors close the run.
-func (a *app) planOpened(ctx context.Context, f *trainFlags, place *runFolder, r *train.Run, p *planning) (*train.Run, error) {
-	err := a.planRun(ctx, f, place, r, p)
-	small, ok := errors.AsType[*executor.TooSmallError](err)
-	if !ok || !f.mayMoveState(r.Job) {
-		return r, whenFailed(err, r)
-	}
-	a.note("auto: activations alone need %s: weights, gradients and optimizer state move too (--strategy %s)", units.Bytes(small.Smallest), residency.Search)
-	if err := cmp.Or(closeFrom(r), f.moveState()); err != nil {
-		return nil, err
-	}
-	if r, err = f.open(ctx, a, place, p); err != nil {
-		return nil, err
-	}
-	return r, whenFailed(a.planRun(ctx, f, place, r, p), r)
-}
-
-// whenFailed closes the run of an error.
-func whenFailed(err error, r *train.Run) error {
-	if err == nil {
-		return nil
-	}
-	return firstOf(err, closeFrom(r))
+	p.measure.Halves = c.pipe.devices > 0 && anyFlushes(c.pipe.strategies)
+	return p, c.check()
 }
 
 // mayMoveState reports whether auto may plan where weights and state are.
-func (f *trainFlags) mayMoveState(job *train.Job) bool {
-	return !job.Work.Model.Wiring().Joins() && f.pipe.devices == 0 && f.strategy == auto.Name && f.processes == nil
+func (c *trainCommand) mayMoveState(job *train.Job) bool {
+	return !job.Work.Model.Wiring().Joins() && c.pipe.devices == 0 && c.strategy == auto.Name && c.processes == nil
 }
-
-// updatesLast reports whether no layer may be updated before all gradients of its step are there.
-func (f *trainFlags) updatesLast() bool { return f.clip > 0 || f.onNaN == "skip" }
 
 // moveState makes the strategy one that plans where weights and state are, on the one device.
 func (f *trainFlags) moveState() error {
@@ -92,68 +59,72 @@ func (f *trainFlags) moveState() error {
 	return f.pipe.check(f.strategy)
 }
 
-// planRun measures and plans what open has opened. A run that goes on does so from its checkpoint then.
-func (a *app) planRun(ctx context.Context, f *trainFlags, place *runFolder, r *train.Run, p *planning) (err error) {
-	if f.pipe.devices > 0 {
-		err = a.planStages(ctx, f, place, r, p.measure)
+// planRun measures and plans what open has opened. A run that goes on does so from its checkpoint then. It ends with an update, and a note says
+// so where that takes more steps than were asked for.
+func (c *trainCommand) planRun(ctx context.Context, place *runFolder, r *train.Run, p *planning) (err error) {
+	if c.pipe.devices > 0 {
+		err = c.planStages(ctx, place, r, p.measure)
 	} else {
-		err = a.planStep(ctx, f, r, p)
+		err = c.planStep(ctx, r, p)
 	}
 	if err != nil {
 		return err
 	}
-	if err := a.tell(ctx, r); err != nil {
+	if err := tell(ctx, r); err != nil {
 		return err
 	}
 	if err := place.resume(r); err != nil {
 		return err
 	}
-	a.whole(r)
+	steps := r.Steps
+	if r.Whole(); r.Steps > steps {
+		c.note("%d steps in place of %d: an update takes %d minibatches (double buffered weights)", r.Steps, steps, r.Plan.Group)
+	}
 	return nil
 }
 
 // planStep plans a run on one device, and notes what auto chose.
-func (a *app) planStep(ctx context.Context, f *trainFlags, r *train.Run, p *planning) (err error) {
-	limit, err := a.limit(f, r.Job)
+func (c *trainCommand) planStep(ctx context.Context, r *train.Run, p *planning) (err error) {
+	limit, err := c.limit(r.Job)
 	if err != nil {
 		return err
 	}
 	m, s := p.measure, p.choice
-	m.Limit, m.Check = limit, func() error { return r.Job.Feasible(ctx, s.Strategy, limit, f.options.Options) }
-	if r.Chain, err = a.chain(ctx, r.Job, f.cache, f.link, m); err != nil {
+	m.Limit, m.Check = limit, func() error { return r.Job.Feasible(ctx, s.Strategy, limit, c.options.Options) }
+	if r.Chain, err = c.chain(ctx, c.app, r.Job, m); err != nil {
 		return err
 	}
-	if r.Plan, err = r.Job.Plan(ctx, r.Chain, s.Strategy, limit, f.options.Options); err == nil && s.report != nil {
-		a.note("auto: %s", strings.ReplaceAll(s.report.Why(), "\n", "\nauto: "))
+	if r.Plan, err = r.Job.Plan(ctx, r.Chain, s.Strategy, limit, c.options.Options); err == nil && s.report != nil {
+		c.note("auto: %s", strings.ReplaceAll(s.report.Why(), "\n", "\nauto: "))
 	}
 	return err
 }
 
 // findBatch replaces --batch max by a number.
-func (f *trainFlags) findBatch(ctx context.Context, a *app, p *planning) error {
-	if !f.job.largest {
+func (c *trainCommand) findBatch(ctx context.Context, p *planning) error {
+	if !c.job.largest {
 		return nil
 	}
 	switch {
-	case f.pipe.devices > 0 || f.job.parts > 0:
+	case c.pipe.devices > 0 || c.job.parts > 0:
 		return usage(errors.New("--batch max is for one device and whole batches: give a number of samples"))
-	case f.memoryGiven && f.memory.Share > 0:
-		return usage(fmt.Errorf("--batch max with --memory %v: what is it a share of? give bytes, as in 8GiB, or leave it out to use what the device has", &f.memory))
+	case c.memoryGiven && c.memory.Share > 0:
+		return usage(fmt.Errorf("--batch max with --memory %v: what is it a share of? give bytes, as in 8GiB, or leave it out to use what the device has", &c.memory))
 	}
-	f.job.largest = false
-	job, err := f.job.open()
+	c.job.largest = false
+	job, err := c.job.open()
 	if err != nil {
 		return err
 	}
-	if !f.memoryGiven {
-		f.memory, f.memoryGiven = units.Size{Bytes: job.Device.Memory}, true
+	if !c.memoryGiven {
+		c.memory, c.memoryGiven = units.Size{Bytes: job.Device.Memory}, true
 	}
-	limit, err := a.limit(f, job)
+	limit, err := c.limit(job)
 	if err != nil {
 		return err
 	}
-	q := train.FitRequest{Limit: limit, Options: f.options.Options}
-	q.Options.HostMemory = job.Work.HostRoom(job.HostLimit(f.link.memory.Bytes))
+	q := train.FitRequest{Limit: limit, Options: c.options.Options}
+	q.Options.HostMemory = job.Work.HostRoom(job.HostLimit(c.link.memory.Bytes))
 	n, err := job.LargestBatch(ctx, q, planner.KindOf(p.choice.Strategy))
 	if err != nil {
 		return err
@@ -165,78 +136,39 @@ func (f *trainFlags) findBatch(ctx context.Context, a *app, p *planning) error {
 		}
 		return noFit{fmt.Errorf("--batch max: not one %s fits in %s", sample, units.Bytes(limit))}
 	}
-	a.note("--batch max: %s fit in %s (give --batch %d to train the same elsewhere)", job.Samples(n), units.Bytes(limit), n)
+	c.note("--batch max: %s fit in %s (give --batch %d to train the same elsewhere)", job.Samples(n), units.Bytes(limit), n)
 	if all := job.Set.TrainLen(); all > 0 && int64(n) > all { // 0: they never end
-		a.note("--batch max: all %s of %s", job.Samples(int(all)), job.Data)
+		c.note("--batch max: all %s of %s", job.Samples(int(all)), job.Data)
 		n = int(all)
 	}
-	f.job.config.Batch = n
+	c.job.config.Batch = n
 	return nil
 }
 
 // limit returns the bytes of the arena: --memory, or without it what store-all and the next batch take, as far as the device has that.
-func (a *app) limit(f *trainFlags, job *train.Job) (int64, error) {
+func (c *trainCommand) limit(job *train.Job) (int64, error) {
 	all, err := job.StoreAllBytes()
 	if err != nil {
 		return 0, err
 	}
-	limit, has := f.memory.Of(all), job.Device.Memory
+	limit, has := c.memory.Of(all), job.Device.Memory
 	switch {
-	case !f.memoryGiven && limit <= has:
+	case !c.memoryGiven && limit <= has:
 		return min(limit+job.StagedBytes(), has), nil
 	case limit <= has:
 		return limit, nil
-	case f.memoryGiven:
-		return 0, noFit{fmt.Errorf("--memory %v is %s, and %s has %s: give at most that, or leave it out to use all", &f.memory, units.Bytes(limit), job.Device.Name, units.Bytes(has))}
+	case c.memoryGiven:
+		return 0, noFit{fmt.Errorf("--memory %v is %s, and %s has %s: give at most that, or leave it out to use all", &c.memory, units.Bytes(limit), job.Device.Name, units.Bytes(has))}
 	}
-	a.note("store-all takes %s and %s has %s: that is the limit", units.Bytes(all), job.Device.Name, units.Bytes(has))
+	c.note("store-all takes %s and %s has %s: that is the limit", units.Bytes(all), job.Device.Name, units.Bytes(has))
 	return has, nil
-}
-
-// chain returns the measured chain of a job, with the link that plans may use.
-func (a *app) chain(ctx context.Context, job *train.Job, f cacheFlags, link linkFlags, m train.Measure) (*chain.Chain, error) {
-	c, err := a.measured(ctx, job, f, m)
-	if err != nil {
-		return nil, err
-	}
-	return link.chain(c)
-}
-
-func (a *app) measured(ctx context.Context, job *train.Job, f cacheFlags, m train.Measure) (*chain.Chain, error) {
-	if f.file != "" {
-		c, err := job.ReadChain(f.file)
-		if errors.Is(err, train.ErrOtherModel) && job.Images() > job.Config.Batch {
-			err = fmt.Errorf("%w; --batch %d is divided into %d parts: the chain is that of %s", err, job.Images(), job.Images()/job.Config.Batch, job.Samples(job.Config.Batch))
-		}
-		return c, usage(err)
-	}
-	folder, err := profilesFolder()
-	if f.none || err != nil { // a user without a home has no cache
-		a.note("measuring %s", job.Model)
-		return job.Profile(ctx, m)
-	}
-	c, hit, err := job.Cached(ctx, folder, m)
-	if hit {
-		a.note("measured before: %s (--option profile.no-cache measures again)", job.Model)
-	}
-	if errors.Is(err, train.ErrNotKept) {
-		a.note("%v", err)
-		err = nil
-	}
-	return c, err
-}
-
-// profilesFolder is where measured chains are kept.
-func profilesFolder() (string, error) {
-	cache, err := os.UserCacheDir()
-	return filepath.Join(cache, "plimsoll", "profiles"), err
 }
 
 // requestField is the extra field of a run's plan with the flags that it was made for.
 const requestField = "request"
 
 // request is everything that a run's plan depends on besides the measured chain.
-func (f *trainFlags) request(platform *pipeline.Platform) (json.RawMessage, error) {
+func (c *trainCommand) request(platform *pipeline.Platform) (json.RawMessage, error) {
 	return fields.Marshal(struct {
 		Strategy     string             `json:"strategy"`
 		Devices      string             `json:"devices"`
@@ -251,43 +183,43 @@ func (f *trainFlags) request(platform *pipeline.Platform) (json.RawMessage, erro
 		Carried      bool               `json:"carried,omitempty"`
 		train.Corrections
 	}{
-		f.strategy, f.devices(), f.memory.String(), f.job.config.Batch, f.pipe.stepParts(), f.pipe.versions, f.pipe.zero, platform, f.pipe.given.hash(), f.updatesLast() && f.pipe.movesState(), !f.pipe.portals, f.pipe.Corrections,
+		c.strategy, c.devices(), c.memory.String(), c.job.config.Batch, c.pipe.stepParts(), c.pipe.versions, c.pipe.zero, platform, c.pipe.given.hash(), c.updatesLast() && c.pipe.movesState(), !c.pipe.portals, c.pipe.Corrections,
 	})
 }
 
 // devices names the devices of all processes.
-func (f *trainFlags) devices() string {
-	if f.processes == nil {
-		return f.job.devices
+func (c *trainCommand) devices() string {
+	if c.processes == nil {
+		return c.job.devices
 	}
-	return fmt.Sprintf("%s in each of %d processes", f.job.devices, f.processes.Size())
+	return fmt.Sprintf("%s in each of %d processes", c.job.devices, c.processes.Size())
 }
 
 // planStages plans a run on several devices. One that goes on has the plan and the chain in its folder if they were made for
 // the same flags: with asynchronous weights another plan would train something else.
-func (a *app) planStages(ctx context.Context, f *trainFlags, place *runFolder, r *train.Run, m train.Measure) error {
-	platform, err := f.pipe.links.platform(f.pipe.devices, f.job.bandwidth, f.link.duplex, &f.pipe.given)
+func (c *trainCommand) planStages(ctx context.Context, place *runFolder, r *train.Run, m train.Measure) error {
+	platform, err := c.pipe.links.platform(c.pipe.devices, c.job.bandwidth, c.link.duplex, &c.pipe.given)
 	if err != nil {
 		return err
 	}
-	request, err := f.request(platform)
+	request, err := c.request(platform)
 	if err != nil {
 		return err
 	}
-	if f.keep.resume {
-		a.savedPipe(r, f, place, request)
+	if c.keep.resume {
+		c.savedPipe(r, place, request)
 	}
 	if r.Plan == nil {
-		if r.Chain, err = a.measuredWithin(ctx, r.Job, f, m); err != nil {
+		if r.Chain, err = c.measuredWithin(ctx, r.Job, m); err != nil {
 			return err
 		}
-		if f.pipe.movesState() {
-			platform = f.cyclicPlatform(platform, r)
+		if c.pipe.movesState() {
+			platform = c.cyclicPlatform(platform, r)
 		}
-		if err := a.examine(&f.pipe.given, r.Chain, platform, f.cache.file == "", f.memoryGiven); err != nil {
+		if err := c.pipe.given.examine(c.app, r.Chain, platform, c.cache.file == "", c.memoryGiven); err != nil {
 			return err
 		}
-		if r.Plan, err = a.newPipe(ctx, r, f, platform); err != nil {
+		if r.Plan, err = c.newPipe(ctx, r, platform); err != nil {
 			return err
 		}
 		r.Plan.Extra[requestField] = request
@@ -295,38 +227,38 @@ func (a *app) planStages(ctx context.Context, f *trainFlags, place *runFolder, r
 	if err := machineHas(r); err != nil {
 		return err
 	}
-	r.Plan.Patience = f.pipe.patience
+	r.Plan.Patience = c.pipe.patience
 	return nil
 }
 
 // measuredWithin is measured within the limit of a plan that moves weights and state. Where a layer alone takes more to be measured, and the
 // device has it, that is taken: such plans can need less than a layer with a loss behind it.
-func (a *app) measuredWithin(ctx context.Context, job *train.Job, f *trainFlags, m train.Measure) (*chain.Chain, error) {
-	if !f.pipe.movesState() || !f.memoryGiven {
-		return a.measured(ctx, job, f.cache, m)
+func (c *trainCommand) measuredWithin(ctx context.Context, job *train.Job, m train.Measure) (*chain.Chain, error) {
+	if !c.pipe.movesState() || !c.memoryGiven {
+		return c.cache.measured(ctx, c.app, job, m)
 	}
-	limit, err := f.arena(job)
+	limit, err := c.arena(job)
 	if err != nil {
 		return nil, err
 	}
 	m.Limit = limit(0)
-	c, err := a.measured(ctx, job, f.cache, m)
+	measured, err := c.cache.measured(ctx, c.app, job, m)
 	large, ok := errors.AsType[*measure.WindowError](err)
 	if !ok || large.Needed > job.Device.Memory {
-		return c, err
+		return measured, err
 	}
-	a.note("%v: measuring takes what it needs", large)
+	c.note("%v: measuring takes what it needs", large)
 	m.Limit = large.Needed
-	return a.measured(ctx, job, f.cache, m)
+	return c.cache.measured(ctx, c.app, job, m)
 }
 
 // cyclicPlatform returns the device of a plan that moves weights and state, with the link and the host memory that it has.
-func (f *trainFlags) cyclicPlatform(p *pipeline.Platform, r *train.Run) *pipeline.Platform {
+func (c *trainCommand) cyclicPlatform(p *pipeline.Platform, r *train.Run) *pipeline.Platform {
 	out := *p
 	if out.Host == 0 {
 		out.Host = r.Chain.Bandwidth
 	}
-	out.Duplex, out.HostMemory = f.link.duplex, r.Job.HostLimit(f.link.memory.Bytes)
+	out.Duplex, out.HostMemory = c.link.duplex, r.Job.HostLimit(c.link.memory.Bytes)
 	return &out
 }
 
@@ -351,38 +283,30 @@ func machineHas(r *train.Run) error {
 		r.Plan.Strategy, units.Bytes(host), units.Bytes(arena), units.Bytes(2*half))}
 }
 
-// whole lets a run end with an update, and says so where that is not as it was asked for.
-func (a *app) whole(r *train.Run) {
-	steps := r.Steps
-	if r.Whole(); r.Steps > steps {
-		a.note("%d steps in place of %d: an update takes %d minibatches (double buffered weights)", r.Steps, steps, r.Plan.Group)
-	}
-}
-
 // savedPipe takes the plan in the run's folder if it is for the same flags.
-func (a *app) savedPipe(r *train.Run, f *trainFlags, place *runFolder, request json.RawMessage) {
+func (c *trainCommand) savedPipe(r *train.Run, place *runFolder, request json.RawMessage) {
 	path := place.Path("plan.json")
 	plan, err := fields.ReadIn[pipeline.Plan](place.Dir, "plan.json")
 	if err != nil || plan.IsSequence() {
 		return // there is none yet, or it is one for a single device
 	}
 	if other := otherwise(plan.Extra[requestField], request); other != "" {
-		a.note("planned anew, not as %s: %s", path, other)
+		c.note("planned anew, not as %s: %s", path, other)
 		return
 	}
-	c, err := fields.ReadIn[chain.Chain](place.Dir, "chain.json")
+	was, err := fields.ReadIn[chain.Chain](place.Dir, "chain.json")
 	if err == nil {
-		c, err = r.Job.ChainOf(place.Path("chain.json"), c)
+		was, err = r.Job.ChainOf(place.Path("chain.json"), was)
 	}
 	if err == nil {
-		r.Plan, err = r.Job.PipeOf(path, plan, c, f.pipe.Corrections)
+		r.Plan, err = r.Job.PipeOf(path, plan, was, c.pipe.Corrections)
 	}
 	if err != nil {
-		a.note("planned anew: %v", err)
+		c.note("planned anew: %v", err)
 		r.Plan = nil
 		return
 	}
-	r.Chain = c
+	r.Chain = was
 }
 
 // otherwise says in what two objects differ, whatever the blanks between their parts; "" when in nothing.
@@ -412,14 +336,14 @@ func otherwise(was, now json.RawMessage) string {
 
 // arena returns the limit of a device's arena, given what a plan without a limit takes: without --memory no more than the device has. For plans
 // that move weights and state a share is one of store-all's peak.
-func (f *trainFlags) arena(job *train.Job) (limit func(most int64) int64, err error) {
-	if f.pipe.movesState() && f.memoryGiven {
+func (c *trainCommand) arena(job *train.Job) (limit func(most int64) int64, err error) {
+	if c.pipe.movesState() && c.memoryGiven {
 		all, err := job.StoreAllBytes()
-		return func(int64) int64 { return f.memory.Of(all) }, err
+		return func(int64) int64 { return c.memory.Of(all) }, err
 	}
 	return func(most int64) int64 {
-		limit := f.memory.Of(most)
-		if has := job.Device.Memory; !f.memoryGiven && has > 0 {
+		limit := c.memory.Of(most)
+		if has := job.Device.Memory; !c.memoryGiven && has > 0 {
 			limit = min(limit, has)
 		}
 		return limit
@@ -427,24 +351,24 @@ func (f *trainFlags) arena(job *train.Job) (limit func(most int64) int64, err er
 }
 
 // newPipe plans with the first strategy whose plan can be run.
-func (a *app) newPipe(ctx context.Context, r *train.Run, f *trainFlags, platform *pipeline.Platform) (p *train.JobPlan, err error) {
-	limit, err := f.arena(r.Job)
+func (c *trainCommand) newPipe(ctx context.Context, r *train.Run, platform *pipeline.Platform) (p *train.JobPlan, err error) {
+	limit, err := c.arena(r.Job)
 	if err != nil {
 		return nil, err
 	}
-	for i, s := range f.pipe.strategies {
-		o := pipeline.Options{Versions: pipeline.Versions(f.pipe.versions), Accounting: pipeline.Saved, Zero: pipeline.Zero(f.pipe.zero)}
-		o.UpdatesLast = f.updatesLast()
+	for i, s := range c.pipe.strategies {
+		o := pipeline.Options{Versions: pipeline.Versions(c.pipe.versions), Accounting: pipeline.Saved, Zero: pipeline.Zero(c.pipe.zero)}
+		o.UpdatesLast = c.updatesLast()
 		if s.Divides() {
-			o.Microbatches = f.pipe.stepParts()
+			o.Microbatches = c.pipe.stepParts()
 		}
 		p, err = r.Job.PlanPipe(ctx, r.Chain, train.PipeRequest{
-			Strategy: s, Platform: platform, Options: o, Limit: limit, Portals: f.pipe.straight(), Corrections: f.pipe.Corrections,
+			Strategy: s, Platform: platform, Options: o, Limit: limit, Portals: c.pipe.straight(), Corrections: c.pipe.Corrections,
 		})
-		if !errors.Is(err, pipe.ErrPlan) || i == len(f.pipe.strategies)-1 {
+		if !errors.Is(err, pipe.ErrPlan) || i == len(c.pipe.strategies)-1 {
 			return p, err
 		}
-		a.note("%v: trying %s", err, f.pipe.strategies[i+1].Name)
+		c.note("%v: trying %s", err, c.pipe.strategies[i+1].Name)
 	}
 	return p, err
 }

@@ -21,8 +21,14 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-func (a *app) validate() *cobra.Command {
-	f := &validateFlags{memory: sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}}}
+// validateCommand is plimsoll validate.
+type validateCommand struct {
+	*app
+	validateFlags
+}
+
+func newValidateCommand(a *app) *cobra.Command {
+	c := &validateCommand{app: a, validateFlags: validateFlags{memory: sizes{{Share: 1}, {Share: 0.75}, {Share: 0.5}}}}
 	cmd := command("validate", "Compare predicted and measured time and memory over a grid", `Train a few steps along the plan of every strategy under every limit, and print predicted beside measured time and peak.
 
 Losses are compared with store-all's after every step; weights, buffers, gradients and optimizer states after the last one, byte for byte.
@@ -32,27 +38,21 @@ The exit code is 1 when a row differs, or its peak from the predicted one.`, nil
   plimsoll validate -m densenet121 --image 64 --batch 4 --memory 60% --audit
   plimsoll validate -m resnet20 --image 16 --batch 16 --devices "cpu*2;cpu*4" --strategy gpipe,1f1b-flush,zb-h1 --out out/validated
   plimsoll validate -m resnet20 --image 16 --batch 4 --devices "cpu*4" --strategy "1f1b*,madpipe,eager" --simulated --draws 3 --peer-bandwidth 10MB/s --svg run.svg`
-	f.job.register(a, cmd)
-	f.rate.register(cmd)
-	f.how.register(cmd)
-	f.options.register(cmd)
-	f.options.registerTolerance(cmd)
-	f.link.register(cmd)
-	f.cache.register(cmd)
+	c.register(a, cmd)
 	s := cmd.Flags()
-	s.Var(&f.memory, "memory", "memory limits of the arena, separated by commas; of pipelines 100%")
-	s.StringVar(&f.strategies, "strategy", "all", "strategies, separated by commas; all is every one")
-	s.IntVar(&f.steps, "steps", 3, "training steps of each row")
-	s.BoolVar(&f.audit, "audit", false, "compare what every op leaves, too; pipeline with a flush: measure the peak")
-	f.out.register(cmd, "", "folder for validate.json, index.html and trace.json, of pipelines also tables.md")
-	f.fleet.register(cmd)
+	s.Var(&c.memory, "memory", "memory limits of the arena, separated by commas; of pipelines 100%")
+	s.StringVar(&c.strategies, "strategy", "all", "strategies, separated by commas; all is every one")
+	s.IntVar(&c.steps, "steps", 3, "training steps of each row")
+	s.BoolVar(&c.audit, "audit", false, "compare what every op leaves, too; pipeline with a flush: measure the peak")
+	c.out.register(cmd, "", "folder for validate.json, index.html and trace.json, of pipelines also tables.md")
+	c.fleet.register(cmd)
 	a.registerVerbose(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := f.prepare(cmd); err != nil {
+		if err := c.prepare(cmd); err != nil {
 			return err
 		}
-		f.job.until = cmd.Context()
-		return a.runValidate(cmd.Context(), f)
+		c.job.until = cmd.Context()
+		return c.run(cmd.Context())
 	}
 	return cmd
 }
@@ -78,25 +78,25 @@ type comparison interface {
 	Size() int
 }
 
-func (a *app) runValidate(ctx context.Context, f *validateFlags) (err error) {
-	place, err := f.out.open(ctx, a, "")
+func (c *validateCommand) run(ctx context.Context) (err error) {
+	place, err := c.out.open(ctx, c.app, "")
 	if err != nil {
 		return err
 	}
 	defer func() { err = firstOf(err, place.Close()) }()
-	measure := a.measureSteps
-	if f.fleet.specs != nil {
-		measure = a.measurePipelines
+	measure := c.measureSteps
+	if c.fleet.specs != nil {
+		measure = c.measurePipelines
 	}
-	m, err := measure(ctx, f)
+	m, err := measure(ctx)
 	if err != nil {
 		return err
 	}
-	return a.show(m, place)
+	return showComparison(c.app, m, place)
 }
 
-// show writes what a grid found to a folder, which may be nil, and prints it. It fails when a row broke a promise.
-func (a *app) show(m comparison, place *folder.Folder) error {
+// showComparison writes what a grid found to a folder, which may be nil, and prints it. It fails when a row broke a promise.
+func showComparison(a *app, m comparison, place *folder.Folder) error {
 	if place != nil {
 		if err := place.Check(); err != nil {
 			return err
@@ -112,16 +112,16 @@ func (a *app) show(m comparison, place *folder.Folder) error {
 }
 
 // measureSteps measures plans for one device.
-func (a *app) measureSteps(ctx context.Context, f *validateFlags) (comparison, error) {
-	g, err := a.grid(f)
+func (c *validateCommand) measureSteps(ctx context.Context) (comparison, error) {
+	g, err := c.openGrid(c.app)
 	if err != nil {
 		return nil, err
 	}
-	measure, err := f.how.measure(a.progress("profile"))
+	measure, err := c.how.measure(c.progress("profile"))
 	if err != nil {
 		return nil, err
 	}
-	if g.Chain, err = a.chain(ctx, g.Job, f.cache, f.link, measure); err != nil {
+	if g.Chain, err = c.chain(ctx, c.app, g.Job, measure); err != nil {
 		return nil, err
 	}
 	if g.Strategies == nil {
@@ -130,8 +130,8 @@ func (a *app) measureSteps(ctx context.Context, f *validateFlags) (comparison, e
 	return g.Measure(ctx, "validate")
 }
 
-// grid checks the flags and opens the job.
-func (a *app) grid(f *validateFlags) (*bench.Grid, error) {
+// openGrid checks the flags and opens the job.
+func (f *validateFlags) openGrid(a *app) (*bench.Grid, error) {
 	rate, err := f.rate.rate(f.job.optimizer, f.steps)
 	if err != nil {
 		return nil, err
@@ -184,51 +184,50 @@ func broken(failures []string, of int, what string) error {
 }
 
 // measurePipelines measures plans for several devices, and draws the run of the first one.
-func (a *app) measurePipelines(ctx context.Context, f *validateFlags) (comparison, error) {
-	g, err := a.fleet(ctx, f)
+func (c *validateCommand) measurePipelines(ctx context.Context) (comparison, error) {
+	g, err := c.openFleet(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r, err := g.Run(ctx)
-	if err != nil || f.fleet.svg == "" {
+	if err != nil || c.fleet.svg == "" {
 		return r, err
 	}
 	t, err := r.Rows[0].Picture()
 	if err != nil {
 		return nil, err
 	}
-	return r, atomicfile.WriteFile(f.fleet.svg, t.WriteSVG)
+	return r, atomicfile.WriteFile(c.fleet.svg, t.WriteSVG)
 }
 
-// fleet checks the flags, opens the jobs and measures their chains.
-func (a *app) fleet(ctx context.Context, f *validateFlags) (*validate.Fleet, error) {
-	rate, err := f.rate.rate(f.job.optimizer, f.steps)
+// openFleet checks the flags, opens the jobs and measures their chains.
+func (c *validateCommand) openFleet(ctx context.Context) (*validate.Fleet, error) {
+	rate, err := c.rate.rate(c.job.optimizer, c.steps)
 	if err != nil {
 		return nil, err
 	}
-	measure, err := f.how.measure(a.progress("profile"))
+	measure, err := c.how.measure(c.progress("profile"))
 	if err != nil {
 		return nil, err
 	}
-	measure.Halves = anyFlushes(f.fleet.strategies)
-	k := &fleetChains{a: a, f: f, measure: measure, measured: map[string]*chain.Chain{}}
-	for i, spec := range f.fleet.specs {
-		for _, strategies := range f.fleet.split(f.fleet.counts[i]) {
-			if err := k.add(ctx, spec, f.fleet.counts[i], strategies); err != nil {
+	measure.Halves = anyFlushes(c.fleet.strategies)
+	k := &fleetChains{validateCommand: c, measure: measure, measured: map[string]*chain.Chain{}}
+	for i, spec := range c.fleet.specs {
+		for _, strategies := range c.fleet.split(c.fleet.counts[i]) {
+			if err := k.add(ctx, spec, c.fleet.counts[i], strategies); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return &validate.Fleet{
-		Cases: k.cases, Limits: f.memory, Versions: pipeline.Versions(f.fleet.versions), Zero: pipeline.Zero(f.fleet.zero), Simulated: f.fleet.simulated, Portals: f.fleet.straight(), Audit: f.audit,
-		Steps: f.steps, Minibatches: f.fleet.minibatches, Rate: rate, Progress: a.progress("validate"),
+		Cases: k.cases, Limits: c.memory, Versions: pipeline.Versions(c.fleet.versions), Zero: pipeline.Zero(c.fleet.zero), Simulated: c.fleet.simulated, Portals: c.fleet.straight(), Audit: c.audit,
+		Steps: c.steps, Minibatches: c.fleet.minibatches, Rate: rate, Progress: c.progress("validate"),
 	}, nil
 }
 
 // fleetChains makes the cases of a grid. Jobs of the same batch on the same kind of device share a measured chain.
 type fleetChains struct {
-	a        *app
-	f        *validateFlags
+	*validateCommand
 	measure  train.Measure
 	measured map[string]*chain.Chain
 	cases    []validate.Case
@@ -236,12 +235,12 @@ type fleetChains struct {
 
 // add opens a job for strategies whose steps have as many microbatches, and adds its cases: one, or one for each draw.
 func (k *fleetChains) add(ctx context.Context, spec string, devices int, strategies []pipeline.Strategy) error {
-	fleet := &k.f.fleet
-	platform, err := fleet.links.platform(devices, k.f.job.bandwidth, k.f.link.duplex, &fleet.given)
+	fleet := &k.fleet
+	platform, err := fleet.links.platform(devices, k.job.bandwidth, k.link.duplex, &fleet.given)
 	if err != nil {
 		return err
 	}
-	flags := k.f.job
+	flags := k.job
 	flags.devices, flags.microbatches = spec, fleet.parts(strategies[0], devices)
 	if flags.peerBandwidth, err = fleet.slowed(platform); err != nil {
 		return err
@@ -251,23 +250,23 @@ func (k *fleetChains) add(ctx context.Context, spec string, devices int, strateg
 		return err
 	}
 	c := validate.Case{Job: job, Platform: platform, Strategies: strategies}
-	for draw := range k.f.fleet.draws {
+	for draw := range k.fleet.draws {
 		c.Draw = uint64(draw + 1)
 		c.Chain = validate.Drawn(job.Work.Chain(), c.Draw)
 		k.cases = append(k.cases, c)
 	}
-	if k.f.fleet.draws > 0 {
+	if k.fleet.draws > 0 {
 		return nil
 	}
 	key := fmt.Sprint(job.Device.Model, job.Config.Batch)
 	if k.measured[key] == nil {
-		if k.measured[key], err = k.a.measured(ctx, job, k.f.cache, k.measure); err != nil {
+		if k.measured[key], err = k.cache.measured(ctx, k.app, job, k.measure); err != nil {
 			return err
 		}
 	}
 	c.Chain = k.measured[key]
 	k.cases = append(k.cases, c)
-	return k.a.examine(&fleet.given, c.Chain, platform, k.f.cache.file == "", k.f.memoryGiven)
+	return fleet.given.examine(k.app, c.Chain, platform, k.cache.file == "", k.memoryGiven)
 }
 
 // slowed returns the bandwidth to which the links of the cpu are slowed down, 0 where they are not: to what --peer-bandwidth says and,

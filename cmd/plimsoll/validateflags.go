@@ -16,12 +16,7 @@ import (
 
 // validateFlags are the flags of plimsoll validate.
 type validateFlags struct {
-	job        jobFlags
-	rate       rateFlags
-	how        measureFlags
-	options    strategyFlags
-	link       linkFlags
-	cache      cacheFlags
+	trainingFlags
 	memory     sizes
 	strategies string
 	steps      int

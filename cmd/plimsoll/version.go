@@ -14,8 +14,8 @@ import (
 	"plimsoll/planner/milp"
 )
 
-func (a *app) version() *cobra.Command {
-	return command("version", "Print the version, and what is built in", "", func(context.Context) error { return a.printVersion() })
+func newVersionCommand(a *app) *cobra.Command {
+	return command("version", "Print the version, and what is built in", "", func(context.Context) error { return printVersion(a) })
 }
 
 // versionFigures is what version prints.
@@ -29,7 +29,7 @@ type versionFigures struct {
 	HiGHS    bool   `json:"highs"` // which checkmate, milp and ilp need
 }
 
-func (a *app) printVersion() error {
+func printVersion(a *app) error {
 	v := versionFigures{
 		version.Release, version.Commit(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, library.Compiled, withCUDA, milp.Built,
 	}

@@ -25,7 +25,7 @@ func (e *notFiniteError) Error() string { return ErrDiverged.Error() }
 // that of the steps before, which is saved.
 func (c *pipelineEngine) trainStep(ctx context.Context) error {
 	start, before := time.Now(), c.feed.from.Waited()
-	if err := c.feed.prepare(c.next); err != nil {
+	if err := c.feed.prepare(c.current.next); err != nil {
 		return errors.Join(fmt.Errorf("batch of step %d: %w", c.step, err), c.keep())
 	}
 	begun, waited := time.Now(), c.feed.from.Waited()-before
@@ -80,7 +80,7 @@ func (c *pipelineEngine) countTimed(took, waited, late time.Duration) error {
 // alone is not finite.
 func (c *pipelineEngine) diverged(r pipe.Result) error {
 	batch, layer := c.Job.newHeld(c.Job.Work), ""
-	err := loadInto(batch, &c.Job.feeds, room.Images, r.Minibatch, c.Job.Config.Batch)
+	err := c.Job.load(batch, r.Minibatch)
 	if err == nil {
 		layer, err = c.x.FirstNotFinite(r.Minibatch, batch.values, batch.labels)
 	}

@@ -28,7 +28,7 @@ func TestRunsAlongSequencesTrainAsStoreAll(t *testing.T) {
 		{"multi-empty", 0, "siamese", false}, {"multi-empty", 0, "siamese", true}, {"rotor-exact", 3, "tiny", true}, {"offload-greedy", 1, "tiny", true},
 	} {
 		s := tiny(2)
-		s.Model, s.Threads = x.model, 1 // how far scratch is written depends on which thread of several takes what
+		s.Model, s.Kernels.Threads = x.model, 1 // how far scratch is written depends on which thread of several takes what
 		if x.staged {
 			s.Data = pictures(t)
 		}

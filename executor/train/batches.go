@@ -5,38 +5,52 @@ import (
 	"time"
 
 	"plimsoll/executor"
-	"plimsoll/models"
 	"plimsoll/models/data"
 )
 
-// feeds are the batches of a job, of values or of bytes.
+// feeds are the batches of a data set, of values or of bytes.
 type feeds[T data.Element] struct {
 	train, test *data.Batcher[T]
 	pairs       []T // room for the images of a batch of pairs; nil for models of one branch
 }
 
-// openBatches cuts the data set into batches: of values, and of bytes where its images are such.
-func (j *Job) openBatches() (err error) {
-	if j.train, err = data.NewBatcher(j.Set, data.Train, j.Config.Batch, j.Seed); err != nil {
-		return err
-	}
-	if j.test, err = data.NewBatcher(j.Set, data.Test, j.Config.Batch, j.Seed); err != nil || data.Palette(j.Set) == nil {
-		return err
-	}
-	if j.raw.train, err = data.NewByteBatcher(j.Set.(data.Pictures), data.Train, j.Config.Batch, j.Seed); err != nil {
-		return err
-	}
-	j.raw.test, err = data.NewByteBatcher(j.Set.(data.Pictures), data.Test, j.Config.Batch, j.Seed)
-	return err
+// batches are those of a job: of the values of its data set and, where the images have a palette, of their bytes.
+type batches struct {
+	Set            data.Dataset
+	size           int // samples
+	feeds[float32]     // of values
+	raw            feeds[uint8]
 }
 
-// makeRoom allocates what pairs are read into, for a batch that the model has accepted.
-func (j *Job) makeRoom() error {
-	if s := j.Set.Shape(); models.OfPairs(j.Model) {
-		n := j.Config.Batch * s[0] * s[1] * s[2]
-		j.pairs, j.raw.pairs = make([]float32, n), make([]uint8, n)
+// newBatches cuts a data set into batches of a size.
+func newBatches(set data.Dataset, size int, seed uint64) (b batches, err error) {
+	b.Set, b.size = set, size
+	b.feeds, err = newFeeds(set, size, seed, data.NewBatcher)
+	if err == nil && data.Palette(set) != nil {
+		b.raw, err = newFeeds(set.(data.Pictures), size, seed, data.NewByteBatcher)
 	}
-	return nil
+	return b, err
+}
+
+func newFeeds[T data.Element, S any](set S, size int, seed uint64, of func(S, data.Split, int, uint64) (*data.Batcher[T], error)) (f feeds[T], err error) {
+	if f.train, err = of(set, data.Train, size, seed); err == nil {
+		f.test, err = of(set, data.Test, size, seed)
+	}
+	return f, err
+}
+
+// labels returns how many labels a batch has.
+func (b *batches) labels() int { return b.size * data.Labels(b.Set) }
+
+// pixels returns the values of a batch's images.
+func (b *batches) pixels() int {
+	s := b.Set.Shape()
+	return s[0] * s[1] * s[2] * b.size
+}
+
+// makeRoom allocates what pairs are read into, for batches that the model has accepted.
+func (b *batches) makeRoom() {
+	b.pairs, b.raw.pairs = make([]float32, b.pixels()), make([]uint8, b.pixels())
 }
 
 // separate turns a batch of pairs, each one image below the other, into the images of one branch and then those of the
@@ -56,8 +70,9 @@ type room interface {
 	Labels() ([]int32, error)
 }
 
-func loadInto[T data.Element](to room, from *feeds[T], imagesOf func(room) ([]T, error), step, batch int) error {
-	images, err := imagesOf(to)
+// load puts the training batch of a step, as values, where there is room.
+func (b *batches) load(to room, step int) error {
+	images, err := to.Images()
 	if err != nil {
 		return err
 	}
@@ -65,8 +80,8 @@ func loadInto[T data.Element](to room, from *feeds[T], imagesOf func(room) ([]T,
 	if err != nil {
 		return err
 	}
-	_, err = from.train.Fill(int64(step), images, labels)
-	from.separate(images, batch)
+	_, err = b.train.Fill(int64(step), images, labels)
+	b.separate(images, b.size)
 	return err
 }
 
@@ -88,14 +103,14 @@ type loading[T data.Element] struct {
 }
 
 // loader starts making the batches of a split from batch number first on, as a workload takes them. The caller closes it.
-func (j *Job) loader(ctx context.Context, w *executor.Workload, split data.Split, first int) (loader, error) {
+func (b *batches) loader(ctx context.Context, w *executor.Workload, split data.Split, first int) (loader, error) {
 	if w.StagedBytes() > 0 {
-		return newLoading(ctx, j, &j.raw, room.Pixels, split, first)
+		return newLoading(ctx, b.size, &b.raw, room.Pixels, split, first)
 	}
-	return newLoading(ctx, j, &j.feeds, room.Images, split, first)
+	return newLoading(ctx, b.size, &b.feeds, room.Images, split, first)
 }
 
-func newLoading[T data.Element](ctx context.Context, j *Job, from *feeds[T], imagesOf func(room) ([]T, error), split data.Split, first int) (loader, error) {
+func newLoading[T data.Element](ctx context.Context, size int, from *feeds[T], imagesOf func(room) ([]T, error), split data.Split, first int) (loader, error) {
 	batches := from.train
 	if split == data.Test {
 		batches = from.test
@@ -104,7 +119,7 @@ func newLoading[T data.Element](ctx context.Context, j *Job, from *feeds[T], ima
 	if err != nil {
 		return nil, err
 	}
-	return &loading[T]{l, from, j.Config.Batch, imagesOf}, nil
+	return &loading[T]{l, from, size, imagesOf}, nil
 }
 
 func (l *loading[T]) next(to room) (fresh int, labels []int32, err error) {

@@ -10,10 +10,7 @@ import (
 	"slices"
 	"strconv"
 
-	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
-	"plimsoll/executor/checkpoint/safetensors"
-	pipe "plimsoll/executor/pipeline"
 )
 
 // Latest is checkpoint.Dir.Latest of all processes together, whose folders may be one, or on disks of their own: the newest checkpoint
@@ -120,54 +117,6 @@ func (w *World) part(dir *checkpoint.Dir, p *checkpoint.Published) (c *checkpoin
 		c.HeldBy(w.name(i))
 	}
 	return c, nil, json.Unmarshal(all[i].Meta, &c.Meta)
-}
-
-// forget removes the checkpoints on this process's disk that nothing goes on from.
-func (r *Run) forget() error {
-	switch {
-	case r.Saves.Dir == nil:
-		return nil
-	case r.From == nil:
-		return r.Saves.Dir.Clear()
-	}
-	return r.Saves.Dir.Forget(r.From.Step)
-}
-
-// restore loads a checkpoint of which each process has a part. It returns how many batches BatchNorms had seen.
-func (m *members) restore(c *checkpoint.Checkpoint, into *pipe.Executor) (batches map[string]int64, err error) {
-	type part struct {
-		Contents []safetensors.Info
-		Batches  map[string]int64
-	}
-	var own part
-	if own.Contents, err = c.Contents(); err == nil {
-		own.Batches, err = c.Batches()
-	}
-	if err != nil {
-		return nil, err
-	}
-	all, err := gather(m.Context(), m.World, own)
-	if err != nil {
-		return nil, err
-	}
-	with := &checkpoint.Together{Share: m.share(into)}
-	batches = map[string]int64{}
-	for _, x := range all {
-		with.Parts = append(with.Parts, x.Contents)
-		maps.Copy(batches, x.Batches)
-	}
-	return batches, c.RestoreTogether(into, with)
-}
-
-// share returns what brings a tensor from the first process that has it to those that need it, if one of them has not: in pieces, to
-// all.
-func (m *members) share(into *pipe.Executor) func(t executor.Tensor, have []int, values []float32) error {
-	return func(t executor.Tensor, have []int, values []float32) error {
-		if !slices.ContainsFunc(into.Processes(t), func(p int) bool { return !slices.Contains(have, p) }) {
-			return nil
-		}
-		return m.spread(m.Context(), have[0], Bytes(values))
-	}
 }
 
 // pieceBytes is how much goes to all processes at once.

@@ -28,10 +28,10 @@ func (s Score) Accuracy() float64 { return float64(s.Correct) / float64(max(s.Sa
 // MeanLoss returns the cross entropy of a sample.
 func (s Score) MeanLoss() float64 { return s.Loss / float64(max(s.Samples, 1)) }
 
-// newScore counts nothing yet.
-func (j *Job) newScore() (s Score) {
-	if data.Masked(j.Set) {
-		s.Both, s.Either = make([]int, j.Config.Classes), make([]int, j.Config.Classes)
+// newScore counts nothing yet, of a data set of so many classes.
+func newScore(set data.Dataset, classes int) (s Score) {
+	if data.Masked(set) {
+		s.Both, s.Either = make([]int, classes), make([]int, classes)
 	}
 	return s
 }
@@ -55,7 +55,7 @@ func (s Score) MeanIoU() *float64 {
 
 // score lets an executor of a workload predict every test sample once; the last batch is filled up, and what fills it does not count.
 func (j *Job) score(ctx context.Context, by *pipe.Executor, w *executor.Workload) (Score, error) {
-	s := j.newScore()
+	s := newScore(j.Set, j.Config.Classes)
 	batches, err := j.loader(ctx, w, data.Test, 0)
 	if err != nil {
 		return s, err

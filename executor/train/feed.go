@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"plimsoll/executor"
+	"plimsoll/executor/measure"
 	"plimsoll/models/data"
 )
 
@@ -29,12 +30,6 @@ type feed struct {
 	early func(batch int) bool                  // see pipeline.EarlyFeed; nil: none
 }
 
-// pixels returns the values of a batch's images.
-func (j *Job) pixels() int {
-	s := j.Set.Shape()
-	return s[0] * s[1] * s[2] * j.Config.Batch
-}
-
 // held is a batch that waits to be asked for. Its images are values, or bytes.
 type held struct {
 	values      []float32
@@ -53,24 +48,29 @@ func (h *held) Pixels() ([]uint8, error) { return h.pixels, nil }
 func (h *held) Labels() ([]int32, error) { return h.labels, nil }
 
 // newHeld returns room for a batch as a workload takes it.
-func (j *Job) newHeld(w *executor.Workload) *held {
-	h := &held{labels: make([]int32, j.labels())}
+func (b *batches) newHeld(w *executor.Workload) *held {
+	h := &held{labels: make([]int32, b.labels())}
 	if w.StagedBytes() > 0 {
-		h.pixels = make([]uint8, j.pixels())
+		h.pixels = make([]uint8, b.pixels())
 	} else {
-		h.values = make([]float32, j.pixels())
+		h.values = make([]float32, b.pixels())
 	}
 	return h
 }
 
-// newFeed serves the training batches of a job from batch number first on, as a workload takes them.
-func (j *Job) newFeed(ctx context.Context, w *executor.Workload, first int) (*feed, error) {
-	l, err := j.loader(ctx, w, data.Train, first)
+// LoadFirst fills the first training batch.
+func (b *batches) LoadFirst(to measure.Batch) error {
+	return b.load(&held{values: to.Images, labels: to.Labels}, 0)
+}
+
+// newFeed serves the training batches from batch number first on, as a workload takes them.
+func (b *batches) newFeed(ctx context.Context, w *executor.Workload, first int) (*feed, error) {
+	l, err := b.loader(ctx, w, data.Train, first)
 	if err != nil {
 		return nil, err
 	}
 	wants := func(int) (bool, bool) { return true, true }
-	return &feed{wants: wants, from: l, next: first, held: map[int]*held{}, fresh: func() *held { return j.newHeld(w) }}, nil
+	return &feed{wants: wants, from: l, next: first, held: map[int]*held{}, fresh: func() *held { return b.newHeld(w) }}, nil
 }
 
 // Early implements pipeline.EarlyFeed.

@@ -70,11 +70,7 @@ func (f *fitter) findHosts() error {
 
 // largestCycle returns the largest n at whose size the plan with the least memory is within the limits, 0 if there is none.
 func (f *fitter) largestCycle(ctx context.Context, s pipeline.Strategy, d dimension) (int, error) {
-	return largestWithin(ctx, f.Limit, d.start, d.power, func(n int) (int64, error) {
-		j := f.at(d.at(n))
-		if j == nil { // too small for the model's layers, or too large for any memory
-			return map[bool]int64{true: 0, false: math.MaxInt64}[n < d.start], nil
-		}
+	return f.largestJob(ctx, d, func(j *Job) (int64, error) {
 		least, err := f.least(ctx, j, s, f.Host)
 		if least == nil || err != nil {
 			return math.MaxInt64, err

@@ -29,7 +29,7 @@ func (b badStep) Fill(split data.Split, index int64, dst []float32) (int, error)
 // guardedSpec is a model without BatchNorm, trained by Adam, which counts updates, in microbatches of 2.
 func guardedSpec(devices string) Spec {
 	s := tiny(2)
-	s.Model, s.Devices, s.Threads, s.Update = "mlp", devices, 1, kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
+	s.Model, s.Devices, s.Kernels.Threads, s.Update = "mlp", devices, 1, kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
 	return s
 }
 

@@ -6,13 +6,14 @@ import (
 	"plimsoll/executor"
 )
 
-// Idle is the share of the steps' time in which the device computed nothing, and of what that is the sum.
+// Idle is the share of the steps' time in which the device, or the mean of several, computed nothing, and of what that is the sum.
 type Idle struct {
 	Share  float64 `json:"share"`
-	Data   float64 `json:"data"`   // the batch was not made yet
-	Batch  float64 `json:"batch"`  // it was brought to where the step reads it: copied to the device, or normalized there
-	Copies float64 `json:"copies"` // ops or updates waited for what is offloaded
-	Host   float64 `json:"host"`   // everything else: launches, the result's way back, what is logged
+	Data   float64 `json:"data"`             // the batch was not made yet
+	Batch  float64 `json:"batch"`            // it was brought to where the step reads it: copied to the device, or normalized there
+	Copies float64 `json:"copies"`           // ops or updates waited for what is offloaded
+	Host   float64 `json:"host"`             // everything else: launches, the result's way back, what is logged; messages between devices
+	Bubble float64 `json:"bubble,omitempty"` // the plan itself lets devices wait for each other
 	// Streams are shares of the steps' time in which each stream of a cyclic plan, updates on the host among them, did nothing.
 	Streams []StreamIdle `json:"streams,omitempty"`
 }

@@ -7,115 +7,44 @@ package train
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"time"
 
 	"plimsoll/executor"
-	"plimsoll/executor/estimate"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/models/data"
 	"plimsoll/runtime"
-	"plimsoll/runtime/devices"
 )
-
-// Spec says what is trained and where.
-type Spec struct {
-	Model   string
-	Config  models.Config // Classes 0 means those of the data set
-	Data    string        // name of a data set: "digits", "folder:/data/flowers"
-	Seed    uint64        // of weights, dropout, order and augmentation of the samples
-	Devices string        // as the user writes it: "cpu"
-	// Tokenizer is what makes tokens of text, as tokenizer.Open takes it.
-	Tokenizer string
-	// Microbatches, when not 0, makes the job one for a pipeline, on all of the devices: so many make a step. The Config's
-	// Batch is a step's images when the job is opened and a microbatch's from then on.
-	Microbatches int
-	// Parts, on one device, are those of a step whose gradients are added up; 0 is 1. The Config's Batch becomes a part's, as above.
-	Parts int
-	// Processes is how many have devices like these for one pipeline; 0 is 1.
-	Processes int
-	// Described is a device that is not here, in the place of Devices: the job can be estimated and planned, not run.
-	Described *estimate.Device
-	Open      devices.Options
-	// HostMemory is how much one device is to page-lock, where it would give less by itself.
-	HostMemory int64
-	Threads    int // of the kernels; 0 for every core
-	// Reference computes with the reference kernels, slow and in every element type, in place of the device's own.
-	Reference bool
-	// NoGraph issues every step call by call, also on a device that could repeat it as one graph.
-	NoGraph bool
-	// Vendor and VendorPath are those of the kernels' library; see kernels/library.
-	Vendor, VendorPath string
-	Note               func(text string) // is told of kernels that are not used; may be nil
-	// Choices are the algorithms of another process, which the kernels' library repeats; a Job adds those that its own library chose.
-	Choices json.RawMessage
-	Update  kernels.Update
-	// SkipBad passes over samples whose bytes are bad; OnSkip, which may be nil, is told of each, on any goroutine.
-	SkipBad bool
-	OnSkip  func(error)
-}
 
 // Job is an opened spec: everything that is known before a plan is chosen.
 type Job struct {
 	Spec
-	Work           *executor.Workload
-	Set            data.Dataset
-	Device         runtime.Info
-	library        string
-	unsplit        bool         // for sizes alone
-	feeds[float32]              // of the data set's values
-	raw            feeds[uint8] // and of its bytes, where it has a palette
+	batches
+	Work    *executor.Workload
+	Device  runtime.Info
+	library string
+	unsplit bool // for sizes alone
 	// straights are the workloads for plans with portals, by the last layers of their stages.
 	straights map[string]*executor.Workload
 }
 
-// ErrSpec says that the parts of a spec do not go together; the message names them.
-var ErrSpec = errors.New("bad job")
-
 // Open builds the model and opens the data set. Errors name the field and list what is known.
 func Open(s Spec) (*Job, error) {
 	j := &Job{Spec: s}
-	for _, part := range []func() error{j.divide, j.openData, j.compile, j.checkLink, j.makeRoom} {
+	for _, part := range []func() error{j.divide, j.openData, j.compile, j.checkLink} {
 		if err := part(); err != nil {
 			return nil, err
 		}
 	}
+	if models.OfPairs(j.Model) {
+		j.makeRoom()
+	}
 	return j, nil
-}
-
-// divide makes the batch that of a microbatch.
-func (j *Job) divide() error {
-	m, batch := j.parts(), j.Config.Batch
-	if batch%m != 0 {
-		parts := "microbatches"
-		if j.alone() {
-			parts = "parts (--accumulate)"
-		}
-		return fmt.Errorf("%w: --batch is %d, of %d %s: a step's batch is divided into equal ones, give a multiple", ErrSpec, batch, m, parts)
-	}
-	if max(j.Microbatches, j.Parts) > 0 && models.OfPairs(j.Model) {
-		if j.alone() {
-			return fmt.Errorf("%w: %s has branches, and parts of a step, and plans that move weights and state, are for single chains: leave --accumulate and --offload-state out, and give --memory", ErrSpec, j.Model)
-		}
-		return fmt.Errorf("%w: --devices %s: %s has branches, and pipelines are for single chains: train it on one device", ErrSpec, j.Devices, j.Model)
-	}
-	j.Config.Batch = batch / m
-	return nil
-}
-
-// alone reports whether the job is for one device.
-func (j *Job) alone() bool {
-	if j.Described != nil {
-		return true
-	}
-	items, err := devices.Parse(j.Devices)
-	return j.Processes < 2 && err == nil && len(items) == 1 && items[0].Parts <= 1
 }
 
 // Images returns how many images, or samples of text, a step has.
@@ -159,37 +88,33 @@ func (j *Job) Held(loss, accuracy float64, iou *float64, samples int) string {
 	return fmt.Sprintf("%.2f%% of %d held-out samples", 100*accuracy, samples)
 }
 
-// labels returns how many labels a batch has.
-func (j *Job) labels() int { return j.Config.Batch * data.Labels(j.Set) }
-
-// parts returns how many batches make a step.
-func (j *Job) parts() int { return max(j.Microbatches, j.Parts, 1) }
-
+// openData opens the data set and cuts it into batches.
 func (j *Job) openData() (err error) {
 	c := &j.Config
 	o := data.Options{Seed: j.Seed, Image: c.Image, Channels: c.Channels, Classes: c.Classes, SkipBad: j.SkipBad, OnSkip: j.OnSkip}
 	if models.OfText(j.Model) {
 		o.Image, o.Length, o.Tokenizer = 0, c.Image, j.Tokenizer
 	}
-	j.Set, err = data.Open(j.Data, o)
+	set, err := data.Open(j.Data, o)
 	if err != nil {
 		return err
 	}
 	if models.OfPairs(j.Model) {
-		j.Set = data.Pairs(j.Set, j.Seed)
+		set = data.Pairs(set, j.Seed)
 	}
-	if c.Classes = cmp.Or(c.Classes, j.Set.Classes()); c.Classes < j.Set.Classes() {
+	if c.Classes = cmp.Or(c.Classes, set.Classes()); c.Classes < set.Classes() {
 		if f, is, _ := models.Open(j.Model); is && f.Classes == c.Classes {
 			format := "%w: --model %s has %d classes, and data set %s has %d: give data with at most as many, or export the model with %d"
 			if f.Text {
 				format = "%w: --model %s has a vocabulary of %d tokens, and data set %s one of %d: " +
 					"give data whose tokenizer has at most as many tokens, or export the model with %d"
 			}
-			return fmt.Errorf(format, ErrSpec, j.Model, c.Classes, j.Set.Name(), j.Set.Classes(), j.Set.Classes())
+			return fmt.Errorf(format, ErrSpec, j.Model, c.Classes, set.Name(), set.Classes(), set.Classes())
 		}
-		return fmt.Errorf("%w: --classes is %d, but data set %s has %d: give no fewer, or leave it out", ErrSpec, c.Classes, j.Set.Name(), j.Set.Classes())
+		return fmt.Errorf("%w: --classes is %d, but data set %s has %d: give no fewer, or leave it out", ErrSpec, c.Classes, set.Name(), set.Classes())
 	}
-	return j.openBatches()
+	j.batches, err = newBatches(set, c.Batch, j.Seed)
+	return err
 }
 
 // compile builds the model and compiles it for the device's library, which a device that is never used tells.
@@ -224,11 +149,7 @@ func (j *Job) compile() error {
 		err = fmt.Errorf("%w: --devices %s: %w: train it on one device%s", ErrSpec, j.Devices, pipe.Tied(m, tied[0]), untied(j.Model))
 	}
 	if errors.Is(err, kernels.ErrType) {
-		why := ""
-		if lacks := (*kernels.TypeError)(nil); errors.As(err, &lacks) {
-			why = ": it needs " + lacks.Needs
-		}
-		err = fmt.Errorf("%w: --dtype %v: %s, do not compute in it%s; use --dtype float32%s", ErrSpec, j.Config.DType, j.kernels(), why, j.otherwise())
+		err = j.typeError(err)
 	}
 	return err
 }
@@ -242,20 +163,16 @@ func (j *Job) keepLimits() {
 	j.Open.Memory, j.Open.HostMemory = j.Device.Memory, j.Device.HostMemory
 }
 
-// kernels names the kernels of the job's device.
-func (j *Job) kernels() string {
+// typeError says which kernels do not compute in the job's type, and what does.
+func (j *Job) typeError(err error) error {
+	of, why, otherwise := "--devices "+j.Devices, "", ", or --debug reference, which is slow"
 	if j.Described != nil {
-		return "the kernels of --device, " + j.library
+		of, otherwise = "--device", ""
 	}
-	return fmt.Sprintf("the kernels of --devices %s, %s", j.Devices, j.library)
-}
-
-// otherwise names what computes in every type; "" on a device that is only described.
-func (j *Job) otherwise() string {
-	if j.Described != nil {
-		return ""
+	if lacks, ok := errors.AsType[*kernels.TypeError](err); ok {
+		why = ": it needs " + lacks.Needs
 	}
-	return ", or --debug reference, which is slow"
+	return fmt.Errorf("%w: --dtype %v: the kernels of %s, %s, do not compute in it%s; use --dtype float32%s", ErrSpec, j.Config.DType, of, j.library, why, otherwise)
 }
 
 // ask lets do use the library of a fresh device, and keeps the choices that the library has made.
@@ -266,7 +183,7 @@ func (j *Job) ask(do func(executor.Target) error) error {
 	}
 	err = do(target)
 	if lib, chooses := target.Library.(kernels.Chooser); chooses && err == nil {
-		j.Choices, err = lib.ExportChoices()
+		j.Kernels.Choices, err = lib.ExportChoices()
 	}
 	return errors.Join(err, target.Device.Close())
 }
@@ -318,4 +235,16 @@ func (j *Job) HostLimit(asked int64) int64 {
 		return has
 	}
 	return asked
+}
+
+// Unbounded returns the job on a device as large as the machine has it, whatever size the spec gives the device.
+func (j *Job) Unbounded() (*Job, error) {
+	large := *j
+	large.Open.Memory = 0
+	target, err := large.Target()
+	if err != nil {
+		return nil, err
+	}
+	large.Device = target.Device.Info()
+	return &large, target.Device.Close()
 }

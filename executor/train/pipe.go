@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
@@ -13,20 +14,6 @@ import (
 	"plimsoll/planner/pipeline/periodic"
 	"plimsoll/planner/residency"
 )
-
-// PipeRequest says how a job is planned for its devices.
-type PipeRequest struct {
-	Strategy pipeline.Strategy
-	Platform *pipeline.Platform // its memory is not looked at
-	Options  pipeline.Options
-	// Portals lets skips go straight from the stage that makes them to the one that reads them, where that makes the plan no
-	// slower and no device's arena larger than the largest is without.
-	Portals bool
-	Corrections
-	// Limit returns the bytes that the arena of each device may have, given what the device that needs most needs of a plan
-	// without limit.
-	Limit func(most int64) int64
-}
 
 // PlanPipe plans a pipeline of a measured chain such that what the executor lays out fits in each device's arena, to the
 // byte. Planners count memory by rules of their own: where a device needs more than its limit, the strategy is asked again
@@ -182,13 +169,6 @@ func smaller(a, b error) error {
 	return a
 }
 
-// pipePlanner plans one pipeline.
-type pipePlanner struct {
-	job   *Job
-	chain *chain.Chain
-	q     PipeRequest
-}
-
 // plan returns the strategy's plan for so much memory of each device, by its own account.
 func (p *pipePlanner) plan(ctx context.Context, memory int64) (*JobPlan, error) {
 	platform := p.q.Platform.WithMemory(memory)
@@ -201,20 +181,6 @@ func (p *pipePlanner) plan(ctx context.Context, memory int64) (*JobPlan, error) 
 		return out, err
 	}
 	return p.straight(ctx, platform, out)
-}
-
-// solve asks the strategy; a search that has not ended gives its best plan.
-func (p *pipePlanner) solve(ctx context.Context, c *chain.Chain, platform *pipeline.Platform, o pipeline.Options) (*pipeline.Plan, error) {
-	plan, err := p.q.Strategy.Solve(ctx, pipeline.Request{Chain: c, Platform: platform, Options: o})
-	if late := (*pipeline.UnfinishedError)(nil); errors.As(err, &late) && late.Best != nil {
-		plan, err = late.Best, nil
-	}
-	return plan, err
-}
-
-// measured returns a plan with what it takes.
-func (p *pipePlanner) measured(platform *pipeline.Platform, plan *pipeline.Plan) (*JobPlan, error) {
-	return pipelineOf(p.job, pipe.Costs{Chain: p.chain, Platform: platform}, plan, p.q.Corrections)
 }
 
 // replans bounds how often a strategy is asked for less memory before it is asked for the smallest, refinements how often for what is
@@ -330,11 +296,7 @@ func mostOf(peaks []int64) int64 {
 	if len(peaks) == 0 {
 		return pipeline.NoLimit
 	}
-	most := peaks[0]
-	for _, b := range peaks {
-		most = max(most, b)
-	}
-	return most
+	return slices.Max(peaks)
 }
 
 // smallest tries the smallest memory at which the strategy has a plan; 0: it is not known, and the latest plan counts.

@@ -24,7 +24,7 @@ import (
 func piped(t testing.TB, devices, microbatches, batch int) *Job {
 	t.Helper()
 	s := tiny(batch)
-	s.Devices, s.Microbatches, s.Threads = fmt.Sprintf("cpu*%d", devices), microbatches, 1
+	s.Devices, s.Microbatches, s.Kernels.Threads = fmt.Sprintf("cpu*%d", devices), microbatches, 1
 	return opened(t, s)
 }
 
@@ -310,7 +310,7 @@ func TestResumeOnOtherDevices(t *testing.T) {
 		c, _, err := first.Saves.Dir.Latest()
 		must(t, err)
 		r.Rate = first.Rate
-		r.Job.Threads = 1
+		r.Job.Kernels.Threads = 1
 		notes, err := r.Resume(c)
 		must(t, err)
 		if !slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, name) }) {

@@ -34,26 +34,26 @@ type pipelineEngine struct {
 	given  int      // steps behind which a state was last given to be saved
 	passed []int    // steps of each segment of a cyclic plan that went through
 
-	// Of the pass that runs, under counting: results of other processes come by messages, whenever they do.
-	counting sync.Mutex
-	stop     context.CancelCauseFunc
-	early    map[int]pipe.Result // results of microbatches that follow one still to come
-	next     int                 // the microbatch whose result is next
-	sum      pipe.Result         // of the step that is next
-	since    time.Time
-	idle     time.Duration // that the feed had waited for data then
-	failed   bool
-
+	current currentPass
 	timings [][]pipe.Timing // of the latest steps with a flush
 	origins []time.Time     // from which their times count, or from which a pass without a flush does
 }
 
-// timedSteps is of how many steps with a flush it is kept when their tasks ran, the latest.
-const timedSteps = 15
+// currentPass is the pass that runs, under its lock: results of other processes come by messages, whenever they do.
+type currentPass struct {
+	sync.Mutex
+	stop   context.CancelCauseFunc
+	early  map[int]pipe.Result // results of microbatches that follow one still to come
+	next   int                 // the microbatch whose result is next
+	sum    pipe.Result         // of the step that is next
+	since  time.Time
+	idle   time.Duration // that the feed had waited for data then
+	failed bool
+}
 
 // openPipeline binds the plan to the devices, on which it measures a step with a flush.
 func openPipeline(ctx context.Context, l *loop) (*pipelineEngine, error) {
-	c := &pipelineEngine{loop: l, parts: l.Job.parts(), early: map[int]pipe.Result{}}
+	c := &pipelineEngine{loop: l, parts: l.Job.parts(), current: currentPass{early: map[int]pipe.Result{}}}
 	if !l.Plan.IsPipeline() {
 		c.along = &alongSequence{}
 	}
@@ -68,10 +68,10 @@ func (c *pipelineEngine) bind(ctx context.Context) (err error) {
 	if c.on, err = r.Job.Targets(); err != nil {
 		return err
 	}
-	c.next = c.step * c.parts
+	c.current.next = c.step * c.parts
 	c.states = newStates(r, c.parts, c.step)
 	// What is on its way when ctx ends is finished, and needs its data.
-	if c.feed, err = r.Job.newFeed(context.WithoutCancel(ctx), r.Plan.Work, c.next); err != nil {
+	if c.feed, err = r.Job.newFeed(context.WithoutCancel(ctx), r.Plan.Work, c.current.next); err != nil {
 		return err
 	}
 	c.feed.end = r.Steps * c.parts
@@ -173,7 +173,7 @@ func (c *pipelineEngine) options(r *Run) pipe.Options {
 	if o.Done = c.result; c.others != nil {
 		o.Done, o.World = c.others.tell, c.others.describe()
 	}
-	o.Past = pipe.Past{Minibatches: c.next, Updates: r.updates()}
+	o.Past = pipe.Past{Minibatches: c.current.next, Updates: r.updates()}
 	o.Patience, o.MaxNorm = r.Plan.Patience, r.MaxNorm
 	o.Audit = r.Plan.IsFlush()
 	o.Timed = &pipe.Timed{Periods: r.Plan.timedPeriods(), Ops: c.along != nil}
@@ -264,13 +264,12 @@ func (c *pipelineEngine) measure() (err error) {
 	}
 	if !c.Plan.stepwise() {
 		c.out.Tasks = c.timings[0]
-		c.out.Pipe.Slowest = c.slowest(c.timings[0])
-		return nil
+	} else {
+		c.out.Tasks = c.timings[stats.Middle(c.timings, lastEnd)]
+		c.out.MeasuredS = lastEnd(c.out.Tasks)
 	}
-	c.out.Tasks = c.timings[stats.Middle(c.timings, lastEnd)]
-	c.out.MeasuredS = lastEnd(c.out.Tasks)
 	c.out.Pipe.Slowest = c.slowest(slices.Concat(c.timings...))
-	return nil
+	return c.measureTasks()
 }
 
 // slowest returns the task that makes others wait, if one does.
@@ -380,26 +379,28 @@ func (c *pipelineEngine) send(ctx context.Context, segments []pipe.Segment) erro
 
 // start begins to count what comes of a pass, from this time and step on.
 func (c *pipelineEngine) start(stop context.CancelCauseFunc) (start time.Time, first int) {
-	c.counting.Lock()
-	defer c.counting.Unlock()
-	c.stop, c.since, c.idle = stop, time.Now(), c.feed.from.Waited()
-	return c.since, c.step
+	p := &c.current
+	p.Lock()
+	defer p.Unlock()
+	p.stop, p.since, p.idle = stop, time.Now(), c.feed.from.Waited()
+	return p.since, c.step
 }
 
 // result takes the result of a microbatch; those of several devices may come in another order than they count.
 func (c *pipelineEngine) result(r pipe.Result) {
-	c.counting.Lock()
-	defer c.counting.Unlock()
-	if c.failed {
+	p := &c.current
+	p.Lock()
+	defer p.Unlock()
+	if p.failed {
 		return
 	}
 	c.told()
-	c.early[r.Minibatch] = r
-	for r, ok := c.early[c.next]; ok; r, ok = c.early[c.next] {
-		delete(c.early, c.next)
+	p.early[r.Minibatch] = r
+	for r, ok := p.early[p.next]; ok; r, ok = p.early[p.next] {
+		delete(p.early, p.next)
 		if err := c.count(r); err != nil {
-			c.failed = true
-			c.stop(err)
+			p.failed = true
+			p.stop(err)
 			return
 		}
 	}
@@ -410,16 +411,17 @@ func (c *pipelineEngine) count(r pipe.Result) error {
 	if bad := r.Skipped || !finite(r.Loss); bad && !c.SkipNotFinite {
 		return c.notFinite(r)
 	}
-	c.next++
-	c.sum.Norm, c.sum.Skipped = r.Norm, r.Skipped
-	c.sum.Loss += r.Loss
-	c.sum.Correct += r.Correct
-	c.sum.Counted += r.Counted
-	if c.next%c.parts != 0 {
+	p := &c.current
+	p.next++
+	p.sum.Norm, p.sum.Skipped = r.Norm, r.Skipped
+	p.sum.Loss += r.Loss
+	p.sum.Correct += r.Correct
+	p.sum.Counted += r.Counted
+	if p.next%c.parts != 0 {
 		return nil
 	}
-	sum := c.sum
-	if c.sum = (pipe.Result{}); c.along != nil {
+	sum := p.sum
+	if p.sum = (pipe.Result{}); c.along != nil {
 		c.along.sum = &sum
 		return nil
 	}
@@ -437,10 +439,10 @@ func (c *pipelineEngine) record(sum pipe.Result) Record {
 // add adds what a step gave and took.
 func (c *pipelineEngine) add(sum pipe.Result) error {
 	now, idle := time.Now(), c.feed.from.Waited()
-	seconds, waited := now.Sub(c.since).Seconds(), idle-c.idle
+	seconds, waited := now.Sub(c.current.since).Seconds(), idle-c.current.idle
 	rec := c.record(sum)
 	rec.Seconds, rec.DataWaitS = seconds, waited.Seconds()
-	c.since, c.idle = now, idle
+	c.current.since, c.current.idle = now, idle
 	c.waited += waited
 	c.recent.Add(&executor.Times{Sequence: seconds}, 0)
 	if err := c.loop.add(rec); err != nil {
@@ -514,9 +516,9 @@ func (c *pipelineEngine) Write(t executor.Tensor, src []float32) error { return 
 // Evaluate scores every test sample once.
 func (c *pipelineEngine) Evaluate(ctx context.Context) (Score, error) {
 	if c.others == nil {
-		return c.score(ctx)
+		return c.Job.score(ctx, c.x, c.Plan.Work)
 	}
-	s, err := c.score(c.others.Context())
+	s, err := c.Job.score(c.others.Context(), c.x, c.Plan.Work) // nothing in a process without the last stage
 	if cause := context.Cause(c.others.Context()); err != nil && cause != nil {
 		return s, c.broken(cause)
 	}
@@ -530,9 +532,4 @@ func (c *pipelineEngine) Evaluate(ctx context.Context) (Score, error) {
 		}
 	}
 	return s, err
-}
-
-// score evaluates. In a process without the last stage it is nothing.
-func (c *pipelineEngine) score(ctx context.Context) (Score, error) {
-	return c.Job.score(ctx, c.x, c.Plan.Work)
 }

@@ -14,7 +14,7 @@ import (
 func skippingJob(t testing.TB, microbatches, batch int) *Job {
 	t.Helper()
 	s := tiny(batch)
-	s.Model, s.Config.Image, s.Devices, s.Microbatches, s.Threads = "unet-1-4", 32, "cpu*4", microbatches, 1
+	s.Model, s.Config.Image, s.Devices, s.Microbatches, s.Kernels.Threads = "unet-1-4", 32, "cpu*4", microbatches, 1
 	return opened(t, s)
 }
 

@@ -48,7 +48,7 @@ func (r *Run) settings() checkpoint.Meta {
 // meta is what the job adds to it.
 func (j *Job) meta() checkpoint.Meta {
 	kind, path, _ := strings.Cut(j.Data, ":")
-	threads := j.Threads
+	threads := j.Kernels.Threads
 	if threads == 0 {
 		threads = cores.Count()
 	}
@@ -159,14 +159,6 @@ func differences(path string, saved, want *checkpoint.Meta) (notes []string, err
 		return nil, fmt.Errorf("%w: %s: %s%s", ErrOtherRun, path, strings.Join(refused, ", "), remedy)
 	}
 	return notes, nil
-}
-
-// begun returns how many steps were done before the run.
-func (r *Run) begun() int {
-	if r.From == nil {
-		return 0
-	}
-	return int(r.From.Step)
 }
 
 // seen returns how many batches BatchNorms have seen after some steps: each microbatch is one, unless statistics are deferred.

@@ -7,6 +7,7 @@ import (
 	"plimsoll/executor/checkpoint"
 	"plimsoll/internal/folder"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 )
 
 // Run is a planned job.
@@ -115,6 +116,37 @@ func (r *Run) SavesAfter(steps int) bool {
 // crossed reports whether the last steps that were run together reached a multiple of every; 0 has none.
 func (r *Run) crossed(steps, every int) bool {
 	return every > 0 && steps > 0 && steps/every > max(steps-r.Plan.unit(), 0)/every
+}
+
+// begun returns how many steps were done before the run.
+func (r *Run) begun() int {
+	if r.From == nil {
+		return 0
+	}
+	return int(r.From.Step)
+}
+
+// wants reports what of a batch this process asks for: images where it has its first stage, labels where it has its last one.
+func (r *Run) wants(batch int) (images, labels bool) {
+	plan := r.Plan
+	for _, t := range plan.Tasks {
+		if t.Kind != pipeline.F || (t.Shift-batch)%plan.Repeats() != 0 || r.World.ranks[t.Device] != r.World.Rank() {
+			continue
+		}
+		images, labels = images || t.Stage == 0, labels || t.Stage == len(plan.Stages)-1
+	}
+	return images, labels
+}
+
+// forget removes the checkpoints on this process's disk that nothing goes on from.
+func (r *Run) forget() error {
+	switch {
+	case r.Saves.Dir == nil:
+		return nil
+	case r.From == nil:
+		return r.Saves.Dir.Clear()
+	}
+	return r.Saves.Dir.Forget(r.From.Step)
 }
 
 // begin puts the weights to start from in place.

@@ -28,7 +28,7 @@ type RunFile struct {
 
 // File returns what is known of a run before it begins.
 func (r *Run) File() *RunFile {
-	return &RunFile{Settings: r.settings(), Steps: r.Steps, Choices: r.Job.Choices}
+	return &RunFile{Settings: r.settings(), Steps: r.Steps, Choices: r.Job.Kernels.Choices}
 }
 
 // ReadRunFile reads the run.json of a folder. Errors: ErrRunFile, folder.ErrForeign, those of the operating system.

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"plimsoll/executor"
-	"plimsoll/executor/measure"
 	pipe "plimsoll/executor/pipeline"
 )
 
@@ -32,7 +31,7 @@ func (j *Job) Start(p *JobPlan, opt pipe.Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Runner{job: j, on: target, batches: &trainingBatches{job: j, held: j.newHeld(p.Work), number: -1}}
+	r := &Runner{job: j, on: target, batches: &trainingBatches{of: &j.batches, held: j.newHeld(p.Work), number: -1}}
 	opt.Seed, opt.NoGraph, opt.Feed, opt.Limits = j.Seed, j.NoGraph, r.batches, []int64{p.Limit}
 	if r.Stepper, err = pipe.NewStepper(p.Work, target, p.Costs, p.steps(), opt); err != nil {
 		return nil, errors.Join(err, target.Device.Close())
@@ -63,14 +62,9 @@ func (r *Runner) Evaluate(ctx context.Context) (Score, error) {
 	return r.job.score(ctx, r.Executor, r.Workload)
 }
 
-// LoadFirst fills the first training batch.
-func (j *Job) LoadFirst(to measure.Batch) error {
-	return loadInto(&held{values: to.Images, labels: to.Labels}, &j.feeds, room.Images, 0, j.Config.Batch)
-}
-
 // trainingBatches is a feed of a job's training batches, for one device, which asks for one after the other.
 type trainingBatches struct {
-	job    *Job
+	of     *batches
 	held   *held
 	number int // of the batch that is held
 }
@@ -81,7 +75,7 @@ func (b *trainingBatches) load(batch int) error {
 		return nil
 	}
 	b.number = batch
-	return loadInto(b.held, &b.job.feeds, room.Images, batch, b.job.Config.Batch)
+	return b.of.load(b.held, batch)
 }
 
 // Images implements pipeline.Feed.

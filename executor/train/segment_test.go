@@ -77,7 +77,7 @@ func TestAUNetLearnsToSegment(t *testing.T) {
 func segmentingPipe(t *testing.T, name string, devices int) *Run {
 	t.Helper()
 	s := segmenting(8)
-	s.Devices, s.Microbatches, s.Threads = fmt.Sprintf("cpu*%d", devices), 4, 1
+	s.Devices, s.Microbatches, s.Kernels.Threads = fmt.Sprintf("cpu*%d", devices), 4, 1
 	j := opened(t, s)
 	q := request(t, name, devices)
 	q.Platform, q.Portals = pipeline.NewPlatform(devices, pipeline.NoLimit, 1e7), true
@@ -96,7 +96,7 @@ func segmentingPipe(t *testing.T, name string, devices int) *Run {
 func TestSegmentingPipelines(t *testing.T) {
 	t.Parallel()
 	alone := segmenting(2)
-	alone.Threads = 1
+	alone.Kernels.Threads = 1
 	r := parted(t, alone, 4, "rotor-exact", true)
 	r.Steps, r.EvalEvery, r.Rate = 3, 2, Rate{Peak: 0.01}
 	want := done(t, r)

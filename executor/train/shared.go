@@ -33,17 +33,17 @@ func (s *SharedProcessors) On(devices string) string {
 	return devices + " on " + s.processors()
 }
 
-// SharedProcessors returns how the job's devices share processors where so many processes with such devices run on this machine; nil
+// SharedProcessors returns how the spec's devices share processors where so many processes with such devices run on this machine; nil
 // where each device has its own.
-func (j *Job) SharedProcessors(processes int) *SharedProcessors {
-	threads := cmp.Or(j.Threads, cores.Count())
-	if j.Reference {
+func (s *Spec) SharedProcessors(processes int) *SharedProcessors {
+	threads := cmp.Or(s.Kernels.Threads, cores.Count())
+	if s.Kernels.Reference {
 		threads = 1
 	}
-	items, _ := devices.Parse(j.Devices) // the job was opened with it
+	items, _ := devices.Parse(s.Devices) // jobs are opened with it
 	for _, item := range items {
-		if s := shared(item, threads, processes, cores.Count()); s != nil {
-			return s
+		if x := shared(item, threads, processes, cores.Count()); x != nil {
+			return x
 		}
 	}
 	return nil

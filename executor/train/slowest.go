@@ -28,25 +28,9 @@ const slow = 1.5
 // slowest returns the task that costs most time beyond what it would if it were as slow, against the plan, as the one in the middle; nil
 // when none is slow. Communications are none: they end when their receiver is ready.
 func slowest(p *JobPlan, ran []pipe.Timing) *SlowTask {
-	spans, err := pipeline.Planned(p.Costs.Chain, p.Costs.Platform, p.Plan, 1)
-	if err != nil {
-		return nil // it would not have run
-	}
-	type task struct {
-		device, stage int
-		kind          pipeline.Kind
-	}
-	planned, measured := map[task]float64{}, map[task][]float64{}
-	for _, s := range spans {
-		if s.Task >= len(p.Tasks) {
-			continue // a message between replicas
-		}
-		if t := p.Tasks[s.Task]; !t.Kind.Communication() {
-			planned[task{t.Device, t.Stage, t.Kind}] = s.End - s.Start
-		}
-	}
+	planned, measured := p.taskCosts(), map[taskOf][]float64{}
 	for _, t := range ran {
-		if x := (task{t.Device, t.Stage, t.Kind}); planned[x] > 0 {
+		if x := (taskOf{t.Device, t.Stage, t.Kind}); planned[x] > 0 {
 			measured[x] = append(measured[x], t.End-t.Start)
 		}
 	}
@@ -59,9 +43,13 @@ func slowest(p *JobPlan, ran []pipe.Timing) *SlowTask {
 	if len(all) < 2 {
 		return nil
 	}
-	usual := stats.Median(factors(all))
+	var factors []float64 // by which tasks are slower than the plan says
 	for _, t := range all {
-		t.Factor = t.Measured / t.Planned / usual
+		factors = append(factors, t.Measured/t.Planned)
+	}
+	usual := stats.Median(factors)
+	for i, t := range all {
+		t.Factor = factors[i] / usual
 	}
 	worst := slices.MaxFunc(all, func(a, b *SlowTask) int {
 		return cmp.Or(cmp.Compare(a.Measured-usual*a.Planned, b.Measured-usual*b.Planned), -cmp.Compare(a.Device, b.Device), -cmp.Compare(a.Task, b.Task))
@@ -72,10 +60,26 @@ func slowest(p *JobPlan, ran []pipe.Timing) *SlowTask {
 	return worst
 }
 
-// factors are by how much tasks are slower than the plan says.
-func factors(all []*SlowTask) (list []float64) {
-	for _, t := range all {
-		list = append(list, t.Measured/t.Planned)
+// taskOf is a task that computes, of all microbatches of a device.
+type taskOf struct {
+	device, stage int
+	kind          pipeline.Kind
+}
+
+// taskCosts returns what the tasks of a plan take by their costs, in seconds.
+func (p *JobPlan) taskCosts() map[taskOf]float64 {
+	all := map[taskOf]float64{}
+	spans, err := pipeline.Planned(p.Costs.Chain, p.Costs.Platform, p.Plan, 1)
+	if err != nil {
+		return nil // it would not have run
 	}
-	return list
+	for _, s := range spans {
+		if s.Task >= len(p.Tasks) {
+			continue // a message between replicas
+		}
+		if t := p.Tasks[s.Task]; !t.Kind.Communication() {
+			all[taskOf{t.Device, t.Stage, t.Kind}] = s.End - s.Start
+		}
+	}
+	return all
 }

@@ -11,42 +11,62 @@ import (
 
 // Summary is what a run gave and took, beside what was predicted. Times are of one step, in seconds.
 type Summary struct {
-	Steps       int      `json:"steps"`              // of the whole run
-	ResumedFrom int      `json:"resumed_from"`       // steps that were done before
+	Steps       int `json:"steps"`        // of the whole run
+	ResumedFrom int `json:"resumed_from"` // steps that were done before
+	Quality
+	Strategy   string `json:"strategy"`
+	Winner     string `json:"winner,omitempty"` // as in pipeline.Plan
+	LimitBytes int64  `json:"limit_bytes"`
+	StepTimes
+	ArenaSummary
+	// Pipe is how a pipeline used its devices. Peak and extent above are then those of the device that needs most.
+	Pipe        *PipeSummary `json:"pipeline,omitempty"`
+	HostBytes   int64        `json:"host_bytes"`        // of page-locked memory
+	CopiesBytes int64        `json:"host_copies_bytes"` // of which for what is offloaded
+	Speed
+	Skipped           int    `json:"skipped"`     // steps whose gradients were not finite
+	BadSamples        int64  `json:"bad_samples"` // that were passed over
+	Checkpoints       int    `json:"checkpoints"` // saved
+	CheckpointsFailed int    `json:"checkpoints_failed"`
+	WeightsSHA256     string `json:"weights_sha256"`
+}
+
+// Quality is how well the model does at the end of a run.
+type Quality struct {
 	Loss        Number   `json:"loss"`               // the last one that is finite
 	Accuracy    float64  `json:"accuracy"`           // on the test samples
 	MeanIoU     *float64 `json:"mean_iou,omitempty"` // likewise, as in Score, where images have masks
 	TestLoss    Number   `json:"test_loss"`
 	TestCorrect int      `json:"test_correct"`
 	TestSamples int      `json:"test_samples"`
-	Strategy    string   `json:"strategy"`
-	Winner      string   `json:"winner,omitempty"` // as in pipeline.Plan
-	LimitBytes  int64    `json:"limit_bytes"`
-	PredictedS  float64  `json:"predicted_s_per_step"`
-	MeasuredS   float64  `json:"measured_s_per_step"`
+}
+
+// StepTimes are the times of a step and of a run.
+type StepTimes struct {
+	PredictedS float64 `json:"predicted_s_per_step"`
+	MeasuredS  float64 `json:"measured_s_per_step"`
 	// All steps of a run of a cyclic plan, whose first and last step take other times: from their beginning to the end of the last one.
-	PredictedRunS      float64 `json:"predicted_s_of_run,omitempty"`
-	MeasuredRunS       float64 `json:"measured_s_of_run,omitempty"` // data, that steps waited for, included
-	Drift              *Drift  `json:"drift,omitempty"`             // on one device
-	PredictedPeakBytes int64   `json:"predicted_peak_bytes"`
-	MeasuredPeakBytes  int64   `json:"measured_peak_bytes,omitempty"` // not of pipelines without a flush
-	ExtentBytes        int64   `json:"extent_bytes"`
-	StagedBytes        int64   `json:"staged_bytes,omitempty"` // of the arena, in which the next batch waits beside a step
-	// Pipe is how a pipeline used its devices. Peak and extent above are then those of the device that needs most.
-	Pipe          *PipeSummary `json:"pipeline,omitempty"`
-	HostBytes     int64        `json:"host_bytes"`             // of page-locked memory
-	CopiesBytes   int64        `json:"host_copies_bytes"`      // of which for what is offloaded
-	SamplesPerS   float64      `json:"samples_per_s"`          // without evaluations and checkpoints
-	ImagesPerS    float64      `json:"images_per_s,omitempty"` // the same, of models of images
-	TokensPerS    float64      `json:"tokens_per_s,omitempty"` // of language models
-	DataWaitShare float64      `json:"data_wait_share"`        // of the time of the steps, that they waited for data
-	// Idle is how long the device computed nothing; not of several devices, which wait for each other, too.
-	Idle              *Idle  `json:"idle,omitempty"`
-	Skipped           int    `json:"skipped"`     // steps whose gradients were not finite
-	BadSamples        int64  `json:"bad_samples"` // that were passed over
-	Checkpoints       int    `json:"checkpoints"` // saved
-	CheckpointsFailed int    `json:"checkpoints_failed"`
-	WeightsSHA256     string `json:"weights_sha256"`
+	PredictedRunS float64 `json:"predicted_s_of_run,omitempty"`
+	MeasuredRunS  float64 `json:"measured_s_of_run,omitempty"` // data, that steps waited for, included
+	Drift         *Drift  `json:"drift,omitempty"`
+}
+
+// ArenaSummary is the memory of the arena, in bytes.
+type ArenaSummary struct {
+	PredictedPeakBytes int64 `json:"predicted_peak_bytes"`
+	MeasuredPeakBytes  int64 `json:"measured_peak_bytes,omitempty"` // not of pipelines without a flush
+	ExtentBytes        int64 `json:"extent_bytes"`
+	StagedBytes        int64 `json:"staged_bytes,omitempty"` // in which the next batch waits beside a step
+}
+
+// Speed is how much a run trained in its time, and how its devices spent that.
+type Speed struct {
+	SamplesPerS   float64 `json:"samples_per_s"`          // without evaluations and checkpoints
+	ImagesPerS    float64 `json:"images_per_s,omitempty"` // the same, of models of images
+	TokensPerS    float64 `json:"tokens_per_s,omitempty"` // of language models
+	DataWaitShare float64 `json:"data_wait_share"`        // of the time of the steps, that they waited for data
+	// Idle is how long the devices computed nothing.
+	Idle *Idle `json:"idle,omitempty"`
 }
 
 // Drift is how far a machine went from its profile while a run lasted, and what the prediction is worth apart from that. The reference are
@@ -122,10 +142,8 @@ type DeviceSummary struct {
 // summary is what is known of a run before it begins.
 func (r *Run) summary() Summary {
 	p := r.Plan
-	s := Summary{
-		Steps: r.Steps, ResumedFrom: r.begun(), Strategy: p.Strategy, Winner: p.Winner, LimitBytes: p.Limit,
-		PredictedS: p.PredictedSeconds(), PredictedPeakBytes: p.PredictedPeak(),
-	}
+	s := Summary{Steps: r.Steps, ResumedFrom: r.begun(), Strategy: p.Strategy, Winner: p.Winner, LimitBytes: p.Limit}
+	s.PredictedS, s.PredictedPeakBytes = p.PredictedSeconds(), p.PredictedPeak()
 	if p.IsPipeline() {
 		r.summarizeDevices(&s)
 	}

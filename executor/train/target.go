@@ -22,18 +22,6 @@ func (s *Spec) Target() (executor.Target, error) {
 	return all[0], closeTargets(all[1:])
 }
 
-// Unbounded returns the job on a device as large as the machine has it, whatever size the spec gives the device.
-func (j *Job) Unbounded() (*Job, error) {
-	large := *j
-	large.Open.Memory = 0
-	target, err := large.Target()
-	if err != nil {
-		return nil, err
-	}
-	large.Device = target.Device.Info()
-	return &large, target.Device.Close()
-}
-
 // Targets opens all devices afresh, each with its kernel library.
 func (s *Spec) Targets() (all []executor.Target, err error) {
 	if s.Described != nil {
@@ -45,9 +33,7 @@ func (s *Spec) Targets() (all []executor.Target, err error) {
 		return nil, err
 	}
 	for _, dev := range opened {
-		lib, failure := library.Open(dev, library.Options{
-			Threads: s.Threads, Reference: s.Reference, Vendor: s.Vendor, VendorPath: s.VendorPath, Note: s.Note, Choices: s.Choices,
-		})
+		lib, failure := library.Open(dev, s.Kernels)
 		if failure != nil && err == nil {
 			err = fmt.Errorf("%w: --devices %s: %w", ErrSpec, s.Devices, failure)
 		}
@@ -64,7 +50,7 @@ func (s *Spec) HostUpdater(target executor.Target) (kernels.Updater, error) {
 	if target.Host != nil {
 		return target.Host, nil
 	}
-	return library.OpenHost(target.Device, library.Options{Reference: s.Reference})
+	return library.OpenHost(target.Device, library.Options{Reference: s.Kernels.Reference})
 }
 
 func closeTargets(all []executor.Target) (err error) {

@@ -221,7 +221,7 @@ func TestCache(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "cache")
 	ask := func(s Spec, m Measure) (*chain.Chain, bool) {
 		t.Helper()
-		c, hit, err := opened(t, s).Cached(t.Context(), folder, m)
+		c, hit, err := ChainCache{folder}.Measure(t.Context(), opened(t, s), m)
 		must(t, err)
 		return c, hit
 	}
@@ -238,7 +238,7 @@ func TestCache(t *testing.T) {
 		"image":     func(s *Spec, _ *Measure) { s.Config.Image = 20 },
 		"model":     func(s *Spec, _ *Measure) { s.Model = "mlp" },
 		"optimizer": func(s *Spec, _ *Measure) { s.Update = kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8} },
-		"threads":   func(s *Spec, _ *Measure) { s.Threads = 1 },
+		"threads":   func(s *Spec, _ *Measure) { s.Kernels.Threads = 1 },
 		"repeats":   func(_ *Spec, m *Measure) { m.Repeats = 2 },
 		"end":       func(_ *Spec, m *Measure) { m.Enough = time.Minute },
 	} {
@@ -274,9 +274,9 @@ func TestCacheOfWindows(t *testing.T) {
 		t.Helper()
 		s.Open.Memory = memory
 		j := opened(t, s)
-		_, hit, err := j.Cached(t.Context(), folder, Measure{Repeats: 1})
+		_, hit, err := ChainCache{folder}.Measure(t.Context(), j, Measure{Repeats: 1})
 		must(t, err)
-		if _, err := j.Kept(folder, Measure{Repeats: 1}); err != nil {
+		if _, err := (ChainCache{folder}).Kept(j, Measure{Repeats: 1}); err != nil {
 			t.Errorf("with %d bytes: %v", memory, err)
 		}
 		return hit

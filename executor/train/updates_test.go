@@ -78,7 +78,7 @@ func TestAdamCountsUpdatesAcrossGroups(t *testing.T) {
 	step, updates, groups := 0, 0, map[int]bool{}
 	for _, devices := range []int{1, 4, 2, 1} {
 		s := tiny(8)
-		s.Update, s.Threads = adam, 1
+		s.Update, s.Kernels.Threads = adam, 1
 		if devices > 1 {
 			s.Devices, s.Microbatches = fmt.Sprintf("cpu*%d", devices), 1
 		}
@@ -120,7 +120,7 @@ func TestAdamCountsUpdatesAcrossGroups(t *testing.T) {
 func TestCheckpointsWithoutCounts(t *testing.T) {
 	t.Parallel()
 	s := tiny(8)
-	s.Update, s.Threads = kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, 1
+	s.Update, s.Kernels.Threads = kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, 1
 	open := func(devices int) *Run {
 		if devices == 1 {
 			return planned(t, opened(t, s), 4)

@@ -89,7 +89,7 @@ func BenchmarkProcesses(b *testing.B) {
 			spec := tiny(256)
 			spec.Model, spec.Config.Image = "resnet20", 32
 			spec.Config = models.Config{Batch: 256, Image: 32, Channels: 3, Classes: 62}
-			spec.Data, spec.Devices, spec.Microbatches, spec.Threads = "glyphs", "cpu*4", 16, 1
+			spec.Data, spec.Devices, spec.Microbatches, spec.Kernels.Threads = "glyphs", "cpu*4", 16, 1
 			p := pipeRun(b, opened(b, spec), strategy, 4, 1).Plan
 			for b.Loop() {
 				one, four := simulatedStep(b, p, spec, 1), simulatedStep(b, p, spec, 4)

@@ -65,10 +65,10 @@ func TestJobsOfOneWorldRepeatChoices(t *testing.T) {
 	t.Parallel()
 	open := func(w *World) error {
 		s := tiny(8)
-		s.Choices = fmt.Appendf(nil, `["of rank %d"]`, w.Rank())
+		s.Kernels.Choices = fmt.Appendf(nil, `["of rank %d"]`, w.Rank())
 		j, err := w.OpenJob(t.Context(), s)
-		if err == nil && string(j.Choices) != `["of rank 0"]` {
-			t.Errorf("rank %d repeats %s", w.Rank(), j.Choices)
+		if err == nil && string(j.Kernels.Choices) != `["of rank 0"]` {
+			t.Errorf("rank %d repeats %s", w.Rank(), j.Kernels.Choices)
 		}
 		return err
 	}
@@ -81,7 +81,7 @@ func TestJobsOfOneWorldRepeatChoices(t *testing.T) {
 func TestResultsThatComeEarly(t *testing.T) {
 	t.Parallel()
 	for _, err := range inWorld(t, func(w *World) error {
-		c := &pipelineEngine{parts: 2, early: map[int]pipe.Result{}, states: &states{}}
+		c := &pipelineEngine{parts: 2, current: currentPass{early: map[int]pipe.Result{}}, states: &states{}}
 		m := newMembers(c, w)
 		stop := m.listen(t.Context())
 		defer stop()
@@ -90,13 +90,13 @@ func TestResultsThatComeEarly(t *testing.T) {
 		m.tell(pipe.Result{Loss: 3})
 		w.post("later", 0)
 		<-later
-		if c.next != 0 {
-			t.Errorf("%d results are counted before any pass", c.next)
+		if c.current.next != 0 {
+			t.Errorf("%d results are counted before any pass", c.current.next)
 		}
 		m.results()
 		m.await(1)
-		if c.next != 1 || c.sum.Loss != 3 {
-			t.Errorf("%d results are counted, loss %v", c.next, c.sum.Loss)
+		if c.current.next != 1 || c.current.sum.Loss != 3 {
+			t.Errorf("%d results are counted, loss %v", c.current.next, c.current.sum.Loss)
 		}
 		return nil
 	}) {

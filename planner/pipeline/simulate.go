@@ -29,11 +29,26 @@ func Simulate(c *chain.Chain, p *Platform, plan *Plan, n Noise) (*Outcome, error
 	case plan.RunsSequence():
 		return simulateSequence(c, p, plan, n)
 	}
+	return simulateTasks(c, p, plan, n, nil)
+}
+
+// Replay simulates a plan of tasks with the times that they took: seconds by the position of a task in the plan, of tasks and of the messages
+// between replicas behind them. Others take their costs. Between Simulate and Replay lies what slow tasks cost, between Replay and the run
+// what waits did. Errors: those of Simulate; ErrPlan for a plan without tasks.
+func Replay(c *chain.Chain, p *Platform, plan *Plan, took map[int]float64) (*Outcome, error) {
+	if plan.IsCycle() || plan.RunsSequence() {
+		return nil, fmt.Errorf("%w: %s has no tasks to replay: its ops run one by one on one device", ErrPlan, plan.Strategy)
+	}
+	return simulateTasks(c, p, plan, Noise{}, took)
+}
+
+// simulateTasks simulates a plan of tasks. took is as in Replay.
+func simulateTasks(c *chain.Chain, p *Platform, plan *Plan, n Noise, took map[int]float64) (*Outcome, error) {
 	l, err := arrange(c, p, plan)
 	if err != nil {
 		return nil, err
 	}
-	s := &simulation{layout: l, noise: n, depth: 1, periods: 1, by: make([][]*run, len(plan.Tasks)+len(plan.Synchronization))}
+	s := &simulation{layout: l, noise: n, took: took, depth: 1, periods: 1, by: make([][]*run, len(plan.Tasks)+len(plan.Synchronization))}
 	if l.period != nil {
 		if err := s.length(); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrPlan, err)
@@ -50,8 +65,9 @@ func Simulate(c *chain.Chain, p *Platform, plan *Plan, n Noise) (*Outcome, error
 type simulation struct {
 	*layout
 	noise   Noise
-	depth   int // periods from the first task of a minibatch to its last
-	periods int // how many times the pattern's tasks run
+	took    map[int]float64 // as in Replay
+	depth   int             // periods from the first task of a minibatch to its last
+	periods int             // how many times the pattern's tasks run
 	runs    []*run
 	by      [][]*run // by position of the task, then by period
 	hub     *run     // that updates wait for; nil: nothing does
@@ -179,8 +195,13 @@ func wait(x, y *run, lead float64) {
 	y.waits++
 }
 
-// factor draws the noise of a run. It depends on the task, the run and the seed alone.
+// factor returns how many times its cost a run takes. Noise depends on the task, the run and the seed alone.
 func (s *simulation) factor(j *job, turn int) float64 {
+	if took, ok := s.took[j.task]; ok {
+		if cost := s.seconds(j.length); cost > 0 {
+			return took / cost
+		}
+	}
 	return s.noise.factor(j.task, turn)
 }
 

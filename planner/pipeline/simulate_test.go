@@ -290,3 +290,30 @@ func TestNoise(t *testing.T) {
 		t.Errorf("a billion minibatches in flight: %v", err)
 	}
 }
+
+// A plan replayed with the times of a noisy simulation runs as that did, and with those of its costs as without noise.
+func TestReplayIsTheRunOfTheseTimes(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(8, 8))
+	flush := 0
+	for range 200 {
+		k := random(rnd)
+		if !k.Plan.IsFlush() { // whose tasks run more than once, with another noise each time
+			continue
+		}
+		flush++
+		for _, n := range []pipeline.Noise{{}, {Fraction: 0.5, Seed: rnd.Uint64()}} {
+			o, took := simulate(t, k, n), map[int]float64{}
+			for _, s := range o.Spans {
+				took[s.Task] = s.End - s.Start
+			}
+			again, err := pipeline.Replay(k.Chain, k.Platform, k.Plan, took)
+			if err != nil || !near(again.Makespan, o.Makespan) || !near(again.Bubble, o.Bubble) {
+				t.Fatalf("replayed: %v s, idle %v, %v; the run took %v s, idle %v: %+v", again.Makespan, again.Bubble, err, o.Makespan, o.Bubble, k.Plan)
+			}
+		}
+	}
+	if flush < 20 {
+		t.Errorf("%d plans with a flush, too few to tell", flush)
+	}
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+
+	"plimsoll/executor/train"
+	"plimsoll/kernels"
+	"plimsoll/models"
+	"plimsoll/runtime/devices"
+)
+
+// open checks the flags and opens the job.
+func (f *jobFlags) open() (*train.Job, error) {
+	s, err := f.spec()
+	if err != nil {
+		return nil, err
+	}
+	return train.Open(s)
+}
+
+// spec checks the flags and returns the job that they say.
+func (f *jobFlags) spec() (s train.Spec, err error) {
+	if err := f.checkJob(); err != nil {
+		return s, err
+	}
+	if err := firstOf(f.ofFile(), f.takeConstants()); err != nil {
+		return s, err
+	}
+	if models.OfText(f.model) {
+		f.config.Image, f.data = f.length, cmp.Or(f.data, "opticks")
+	} else if f.tokenizer != "" {
+		return s, usage(fmt.Errorf("--tokenizer %s: --model %s reads images: leave it out", f.tokenizer, f.model))
+	}
+	if models.Segments(f.model) {
+		f.data = cmp.Or(f.data, "shapes")
+	}
+	f.data = cmp.Or(f.data, "digits")
+	update := kernels.Update(kernels.SGD{})
+	if !f.forward {
+		if update, err = f.update(f.set); err != nil {
+			return s, usage(err)
+		}
+	}
+	if f.config.DType, err = kernels.ParseFloat(f.dtype); err != nil {
+		return s, usage(fmt.Errorf("--dtype: %w", err))
+	}
+	described, err := f.describe()
+	if err != nil {
+		return s, err
+	}
+	return train.Spec{
+		Model: f.model, Config: f.config, Data: f.data, Tokenizer: f.tokenizer, Seed: f.seed, Devices: f.devices, Described: described, Update: update, NoGraph: f.noGraph, Kernels: f.kernels,
+		Microbatches: f.microbatches, Parts: f.parts, Processes: f.processes,
+		Open: devices.Options{
+			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos, Until: f.until, Local: f.local,
+		},
+		HostMemory: f.hostMemory.Bytes, SkipBad: f.skipBad, OnSkip: f.onSkip,
+	}, nil
+}
+
+// checkJob refuses flags that mean nothing, whatever the others say.
+func (f *jobFlags) checkJob() error {
+	if err := required("--model", f.model, "-m resnet20"); err != nil {
+		return err
+	}
+	if f.largest {
+		return usage(errors.New("--batch max is for train: give a number of samples"))
+	}
+	if f.config.Classes < 0 || f.config.Classes > mostClasses {
+		return usage(fmt.Errorf("--classes is %d: give a number from 1 to %d", f.config.Classes, mostClasses))
+	}
+	if err := noShare("--debug device-memory", f.deviceMemory); err != nil {
+		return err
+	}
+	if f.length < 1 {
+		return usage(fmt.Errorf("--length is %d: a sample of text has at least 1 token", f.length))
+	}
+	return nil
+}
+
+// ofFile takes what the model's file says for flags that are not given.
+func (f *jobFlags) ofFile() error {
+	file, is, err := models.Open(f.model)
+	if !is || err != nil {
+		return usage(err)
+	}
+	for _, sentence := range file.About {
+		if !f.told {
+			f.note(f.model + ": " + sentence)
+		}
+	}
+	f.told = true
+	for _, v := range []struct {
+		flag string
+		to   *int
+		has  int
+	}{{"image", &f.config.Image, file.Image}, {"length", &f.length, file.Image}, {"data.channels", &f.config.Channels, file.Channels}, {"classes", &f.config.Classes, file.Classes}} {
+		if spelling(f.set, v.flag) == "" {
+			*v.to = v.has
+		}
+	}
+	return nil
+}
+
+// takeConstants gives a language model the constants of the file that it begins with, unless its name gives them. It notes constants that
+// are assumed or differ from the file's, and writes the model's name in one form.
+func (f *jobFlags) takeConstants() error {
+	constants, err := models.Constants(f.model)
+	if err != nil {
+		return err
+	}
+	for _, c := range constants {
+		if c.Given {
+			f.model = models.WithConstant(f.model, c)
+		}
+	}
+	if f.start == "" || constants == nil {
+		return nil
+	}
+	saved, err := train.SavedConstants(f.start)
+	if err != nil {
+		return nil //nolint:nilerr // the error comes again when the weights are loaded
+	}
+	var assumed []string
+	for _, c := range constants {
+		was := models.Constant{Name: c.Name, Value: saved[c.Name]}
+		switch {
+		case was.Value == 0 && !c.Given:
+			assumed = append(assumed, c.Name+"="+c.Text())
+		case was.Value == 0 || was.Text() == c.Text():
+		case c.Given:
+			f.note(fmt.Sprintf("%s is %s here, and was %s when %s was trained", c.Name, c.Text(), was.Text(), f.start))
+		default:
+			f.model = models.WithConstant(f.model, was)
+			f.note(fmt.Sprintf("%s is %s, as %s says", c.Name, was.Text(), f.start))
+		}
+	}
+	if assumed != nil {
+		f.note(fmt.Sprintf("%s does not tell every constant of its model: %s are assumed. Its config.json has them, and the model's name gives others, as in -m %s,%s",
+			f.start, strings.Join(assumed, ", "), f.model, strings.Join(assumed, ",")))
+	}
+	return nil
+}
