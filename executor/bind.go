@@ -40,9 +40,6 @@ func (w *Workload) Bind(seq schedule.Sequence, limit int64, lib kernels.Library)
 	return b, nil
 }
 
-// Extent returns the end of the highest block, static memory included.
-func (b *Bound) Extent() int64 { return b.extent }
-
 // Input returns where a_0 lies, that of branch k.
 func (b *Bound) Input(k int) runtime.Span { return b.span(k) }
 

@@ -8,11 +8,9 @@ import (
 
 // packed is a sequence whose blocks have places.
 type packed struct {
+	Layout
 	layout *layout
 	base   int64 // where the blocks begin in the arena
-	peak   int64 // the most that is alive at one op, static memory included
-	extent int64 // the end of the highest block, static memory included
-	copies int64 // bytes of the copies in host memory
 }
 
 // record verifies a sequence and lays out the life of its blocks in an arena of limit bytes.
@@ -38,10 +36,8 @@ func (w *Workload) pack(seq schedule.Sequence, limit int64, sim Sim) (*packed, e
 
 // newPacked lays out the blocks of a layout from base on.
 func newPacked(t *layout, base int64) *packed {
-	return &packed{
-		layout: t, base: base, copies: pack.Pack(t.host, len(t.seq)),
-		peak: base + pack.Live(t.items, len(t.seq)), extent: base + pack.Pack(t.items, len(t.seq)),
-	}
+	n := len(t.seq)
+	return &packed{Layout{base + pack.Live(t.items, n), base + pack.Pack(t.items, n), pack.Pack(t.host, n)}, t, base}
 }
 
 // Layout says where a sequence's memory would end.
@@ -58,7 +54,7 @@ func (w *Workload) Layout(seq schedule.Sequence, limit int64, sim Sim) (Layout, 
 	if err != nil {
 		return Layout{}, err
 	}
-	return Layout{Peak: b.peak, Extent: b.extent, Copies: b.copies}, nil
+	return b.Layout, nil
 }
 
 // Extent returns the arena that a sequence without transfers needs, with fragmentation, when the limit is that large.

@@ -41,5 +41,5 @@ func (w *Workload) evaluationExtent() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return newPacked(t, w.StaticBytes()).extent, nil
+	return newPacked(t, w.StaticBytes()).Extent, nil
 }

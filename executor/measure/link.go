@@ -25,7 +25,7 @@ func (s *session) link(ctx context.Context, exercises []*Exercise, c *chain.Chai
 		if link, err = m.measure(ctx); err != nil {
 			return err
 		}
-		if t.step.Extent()+2*probe.device > t.limit { // copies would write over what the step computes with
+		if t.step.Extent+2*probe.device > t.limit { // copies would write over what the step computes with
 			for range linkSteps + hostUpdateSteps {
 				s.step()
 			}

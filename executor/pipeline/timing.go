@@ -8,7 +8,9 @@ import (
 
 	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/table"
+	"plimsoll/planner/cycle"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
 )
@@ -252,6 +254,22 @@ func pausesOf(stages []*localStage, p Pace) map[order.TaskKey]runtime.Launch {
 				t.ring.pauses(all, kind, p(kind, s))
 			}
 		}
+	}
+	return all
+}
+
+// CycleSpans returns when the ops of a cyclic plan ran, by the step that issues them: an op with a prime in the one behind its own.
+func CycleSpans(plan *pipeline.Plan, ran []Timing) (all []cycle.Span) {
+	for _, t := range ran {
+		if t.Kind != pipeline.CycleOp {
+			continue
+		}
+		x := cycle.Span{Step: t.Minibatch / plan.Microbatches, Position: t.Op - 1}
+		if plan.Cycle[x.Position].Prime {
+			x.Step++
+		}
+		x.Span = schedule.Span{Start: schedule.Duration(t.Start), End: schedule.Duration(t.End)}
+		all = append(all, x)
 	}
 	return all
 }
