@@ -144,3 +144,11 @@ func (d Desc) Equal(e Desc) bool {
 }
 
 func (d Desc) String() string { return fmt.Sprintf("%v%v", d.DType, []int(d.Shape)) }
+
+// head returns all axes but the last.
+func head(d Desc) Shape { return d.Shape[:len(d.Shape)-1] }
+
+func channels(d Desc) int { return d.Shape[len(d.Shape)-1] }
+
+// sample returns the elements of one sample.
+func sample(d Desc) int64 { return d.Elements() / int64(d.Shape[0]) }

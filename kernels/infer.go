@@ -105,9 +105,6 @@ func (c Concat) Infer(in []Desc) (Desc, error) {
 	return output(c.Kind(), in[0].DType, append(slices.Clone(head(in[0])), depth)...)
 }
 
-// head returns all axes but the last.
-func head(d Desc) Shape { return d.Shape[:len(d.Shape)-1] }
-
 // Infer implements Op.
 func (m MaxPool) Infer(in []Desc) (Desc, error) {
 	y, err := pool(m.Kind(), in, AvgPool(m))
@@ -327,4 +324,13 @@ func (c Conv2D) Params(in []Desc) []Param {
 		ps = append(ps, Param{Name: "bias", Desc: F32(d.Out), Trained: true, FanIn: fanIn, FanOut: fanOut})
 	}
 	return ps
+}
+
+// Saved implements Op: the position of each maximum.
+func (m MaxPool) Saved(in []Desc) []Desc {
+	y, err := m.Infer(in)
+	if err != nil {
+		return nil
+	}
+	return []Desc{{Shape: y.Shape, DType: Int32}}
 }

@@ -156,6 +156,3 @@ type Operands struct {
 	Workspace runtime.Span
 	Scalars   runtime.Span // ScalarsBytes that hold the step's Scalars
 }
-
-// sample returns the elements of one sample.
-func sample(d Desc) int64 { return d.Elements() / int64(d.Shape[0]) }

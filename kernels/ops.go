@@ -98,17 +98,6 @@ const Ignored = -100
 // Cast is X[0] in the other of Float32 and BFloat16, rounded to the nearest, ties to even; its gradient is cast back.
 type Cast struct{ To DType }
 
-// Kinds returns the kinds of all ops.
-func Kinds() (all []string) {
-	for _, op := range []Op{
-		Conv2D{}, BatchNorm{}, ReLU{}, Add{}, Concat{}, MaxPool{}, AvgPool{}, GlobalAvgPool{}, AdaptiveAvgPool{}, Linear{}, Dropout{},
-		SoftmaxCrossEntropy{}, Cast{}, Embedding{}, LayerNorm{}, RMSNorm{}, GELU{}, SiLU{}, Multiply{}, Rotary{}, Attention{}, Pack{}, Slice{}, Upsample{},
-	} {
-		all = append(all, op.Kind())
-	}
-	return all
-}
-
 func (Conv2D) Kind() string              { return "conv2d" }
 func (BatchNorm) Kind() string           { return "batchnorm" }
 func (ReLU) Kind() string                { return "relu" }
@@ -244,15 +233,6 @@ func (BatchNorm) Saved(in []Desc) []Desc {
 	return []Desc{c, c}
 }
 
-// Saved implements Op: the position of each maximum.
-func (m MaxPool) Saved(in []Desc) []Desc {
-	y, err := m.Infer(in)
-	if err != nil {
-		return nil
-	}
-	return []Desc{{Shape: y.Shape, DType: Int32}}
-}
-
 // Saved implements Op: the largest logit of each row, and a sum.
 func (SoftmaxCrossEntropy) Saved(in []Desc) []Desc {
 	return []Desc{F32(append(slices.Clone(head(in[0])), 3)...)}
@@ -268,5 +248,3 @@ func (AdaptiveAvgPool) Saved([]Desc) []Desc { return nil }
 func (Linear) Saved([]Desc) []Desc          { return nil }
 func (Dropout) Saved([]Desc) []Desc         { return nil }
 func (Cast) Saved([]Desc) []Desc            { return nil }
-
-func channels(d Desc) int { return d.Shape[len(d.Shape)-1] }

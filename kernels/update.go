@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+	"strconv"
 
 	"plimsoll/runtime"
 )
@@ -137,6 +138,15 @@ func (o UpdateOperands) Rows(m Matrix, at int64) UpdateOperands {
 		o.States[i] = s.Part(at, bytes)
 	}
 	return o
+}
+
+// Decimal returns the number that the user wrote: as a float32 0.999 is 0.99900001, and 1-0.999 would be off by 5e-5.
+func Decimal(f float32) float64 {
+	d, err := strconv.ParseFloat(strconv.FormatFloat(float64(f), 'g', -1, 32), 64)
+	if err != nil {
+		panic("BUG: a formatted number does not parse: " + err.Error())
+	}
+	return d
 }
 
 // ScalarsBytes is the size of the memory that holds a step's Scalars.

@@ -35,6 +35,15 @@ func Count(n int, of string) string {
 	return fmt.Sprintf("%d %s", n, of)
 }
 
+// List joins the first names, at most so many, and counts the others: "a, b and 3 more".
+func List(names []string, most int) string {
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
 // Precise prints a size with four digits and to the byte: "1.500 GiB (1,610,612,736 B)", "512 B".
 func Precise(n int64) string {
 	if n > -1<<10 && n < 1<<10 {

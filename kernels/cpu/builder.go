@@ -4,7 +4,6 @@ package cpu
 import "C"
 
 import (
-	"strconv"
 	"unsafe"
 
 	"plimsoll/kernels"
@@ -86,11 +85,5 @@ func flag(b bool) C.int64_t {
 	return 0
 }
 
-// decimal returns the number that was written: 0.999 as a float32 is 0.99900001, and 1-0.999 would be off by 5e-5.
-func decimal(f float32) C.double {
-	d, err := strconv.ParseFloat(strconv.FormatFloat(float64(f), 'g', -1, 32), 64)
-	if err != nil {
-		panic("BUG: " + err.Error())
-	}
-	return C.double(d)
-}
+// decimal is the number that the user wrote.
+func decimal(f float32) C.double { return C.double(kernels.Decimal(f)) }

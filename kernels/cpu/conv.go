@@ -72,25 +72,32 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
+// multiplication builds the products of a convolution.
+type multiplication struct {
+	*builder
+	convolution
+}
+
 func (b *builder) conv(c convolution) {
+	m := multiplication{b, c}
 	switch b.call.Pass {
 	case kernels.Forward:
-		b.convForward(c)
+		m.forward()
 	case kernels.BackwardInput:
 		if !b.call.Skips(0) {
-			b.convInput(c)
+			m.backward()
 		}
 	case kernels.BackwardParams:
-		b.convParams(c)
+		m.params()
 	}
 }
 
 // forwardGrid enumerates output pixels and looks at the input.
-func (b *builder) forwardGrid(c convolution) C.struct_grid {
+func (m *multiplication) forwardGrid() C.struct_grid {
 	g := C.struct_grid{
-		n: C.int64_t(c.n), h: C.int64_t(c.h.out), w: C.int64_t(c.w.out),
-		image: b.at(kernels.X, 0), height: C.int64_t(c.h.in), width: C.int64_t(c.w.in), pixel: C.int64_t(c.channels),
-		depth: C.int64_t(c.depth()), th: c.h.forwardTaps(), tw: c.w.forwardTaps(),
+		n: C.int64_t(m.n), h: C.int64_t(m.h.out), w: C.int64_t(m.w.out),
+		image: m.at(kernels.X, 0), height: C.int64_t(m.h.in), width: C.int64_t(m.w.in), pixel: C.int64_t(m.channels),
+		depth: C.int64_t(m.depth()), th: m.h.forwardTaps(), tw: m.w.forwardTaps(),
 	}
 	g.joined = joined(g)
 	return g
@@ -99,46 +106,46 @@ func (b *builder) forwardGrid(c convolution) C.struct_grid {
 // joined: the taps of w follow one another in the image, so that they are copied as one.
 func joined(g C.struct_grid) C.int64_t { return flag(g.tw.step == 1 && g.depth == g.pixel) }
 
-func (b *builder) convForward(c convolution) {
+func (m *multiplication) forward() {
 	p := product{
-		grid: b.forwardGrid(c), windowStep: c.depth(),
-		groups: c.groups, columns: c.width(), inner: c.depth(),
-		bias:   b.at(kernels.ParamRole, 1),
-		result: b.at(kernels.Y, 0), rows: c.h.out, cols: c.w.out, pixel: c.out,
+		grid: m.forwardGrid(), windowStep: m.depth(),
+		groups: m.groups, columns: m.width(), inner: m.depth(),
+		bias:   m.at(kernels.ParamRole, 1),
+		result: m.at(kernels.Y, 0), rows: m.h.out, cols: m.w.out, pixel: m.out,
 		mulH: 1, mulW: 1,
 	}
-	b.products(c, []product{p})
+	m.products([]product{p})
 }
 
-// convInput: each class of input positions modulo the strides is a product of its own, with the taps that reach it. Where
+// backward: each class of input positions modulo the strides is a product of its own, with the taps that reach it. Where
 // positions have few channels, those of w are columns of one product.
-func (b *builder) convInput(c convolution) {
+func (m *multiplication) backward() {
 	var all []product
-	for h := range min(c.h.stride, c.h.in) {
-		th, okH := c.h.backwardTaps(h)
-		if tw, ok := c.mergedTaps(); ok && (okH || !b.call.Adds(0)) {
-			all = append(all, b.inputProduct(c, h, 0, c.w.stride, th, tw))
+	for h := range min(m.h.stride, m.h.in) {
+		th, okH := m.h.backwardTaps(h)
+		if tw, ok := m.mergedTaps(); ok && (okH || !m.call.Adds(0)) {
+			all = append(all, m.inputProduct(h, 0, m.w.stride, th, tw))
 			continue
 		}
-		for w := range min(c.w.stride, c.w.in) {
-			tw, okW := c.w.backwardTaps(w)
-			if b.call.Adds(0) && !(okH && okW) {
+		for w := range min(m.w.stride, m.w.in) {
+			tw, okW := m.w.backwardTaps(w)
+			if m.call.Adds(0) && !(okH && okW) {
 				continue
 			}
-			all = append(all, b.inputProduct(c, h, w, 1, th, tw))
+			all = append(all, m.inputProduct(h, w, 1, th, tw))
 		}
 	}
-	b.products(c, all)
+	m.products(all)
 }
 
 // inputProduct gives the input positions (h, w) modulo the strides, and in the same row of the result the merged-1 behind them.
-func (b *builder) inputProduct(c convolution, h, w, merged int64, th, tw C.struct_taps) product {
+func (m *multiplication) inputProduct(h, w, merged int64, th, tw C.struct_taps) product {
 	return product{
-		grid:       b.backwardGrid(c, h, w, th, tw),
-		windowStep: c.width(), groups: c.groups, columns: merged * c.depth(), inner: c.width(), transposed: true,
-		result: b.at(kernels.DX, 0), rows: c.h.in, cols: c.w.in / merged, pixel: merged * c.channels,
-		mulH: c.h.stride, mulW: c.w.stride / merged, offH: h, offW: w,
-		accumulate: b.call.Adds(0),
+		grid:       m.backwardGrid(h, w, th, tw),
+		windowStep: m.width(), groups: m.groups, columns: merged * m.depth(), inner: m.width(), transposed: true,
+		result: m.at(kernels.DX, 0), rows: m.h.in, cols: m.w.in / merged, pixel: merged * m.channels,
+		mulH: m.h.stride, mulW: m.w.stride / merged, offH: h, offW: w,
+		accumulate: m.call.Adds(0),
 	}
 }
 
@@ -163,11 +170,11 @@ func (c convolution) mergedTaps() (t C.struct_taps, ok bool) {
 }
 
 // backwardGrid enumerates the input pixels (h, w) modulo the strides and looks at the output's gradient.
-func (b *builder) backwardGrid(c convolution, h, w int64, th, tw C.struct_taps) C.struct_grid {
+func (m *multiplication) backwardGrid(h, w int64, th, tw C.struct_taps) C.struct_grid {
 	g := C.struct_grid{
-		n: C.int64_t(c.n), h: C.int64_t(ceil(c.h.in-h, c.h.stride)), w: C.int64_t(ceil(c.w.in-w, c.w.stride)),
-		image: b.at(kernels.DY, 0), height: C.int64_t(c.h.out), width: C.int64_t(c.w.out),
-		pixel: C.int64_t(c.out), depth: C.int64_t(c.width()), th: th, tw: tw,
+		n: C.int64_t(m.n), h: C.int64_t(ceil(m.h.in-h, m.h.stride)), w: C.int64_t(ceil(m.w.in-w, m.w.stride)),
+		image: m.at(kernels.DY, 0), height: C.int64_t(m.h.out), width: C.int64_t(m.w.out),
+		pixel: C.int64_t(m.out), depth: C.int64_t(m.width()), th: th, tw: tw,
 	}
 	g.joined = joined(g)
 	return g
@@ -196,26 +203,26 @@ const packedFloats = 1 << 19
 const packedColumns = 512
 
 // products runs several products of one convolution in shared workspace: packs a block of columns, multiplies, and so on.
-func (b *builder) products(c convolution, all []product) {
-	panel := int64(C.plimsoll_panel(C.int32_t(b.lib.path)))
+func (m *multiplication) products(all []product) {
+	panel := int64(C.plimsoll_panel(C.int32_t(m.lib.path)))
 	var size int64
 	var wide int64 // columns of a task whose sums are scratch
 	for _, p := range all {
-		columns, depth := b.block(p, panel)
-		size = max(size, p.groups*b.groupSize(panel, columns, depth))
-		if b.half {
+		columns, depth := m.block(p, panel)
+		size = max(size, p.groups*m.groupSize(panel, columns, depth))
+		if m.half {
 			wide = max(wide, min(ceil(columns, panel)*panel, C.HALF_COLUMNS))
 		}
 	}
-	packed := b.reserve(size * 4)
-	s := b.reserveScratch(C.ROWS * (C.LEAD + wide) * 4)
+	packed := m.reserve(size * 4)
+	s := m.reserveScratch(C.ROWS * (C.LEAD + wide) * 4)
 	for _, p := range all {
-		columns, depth := b.block(p, panel)
+		columns, depth := m.block(p, panel)
 		for first := int64(0); first < p.columns; first += columns {
 			for k0 := int64(0); k0 == 0 || k0 < p.depth(); k0 += depth {
 				part := part{first, min(columns, p.columns-first), k0, min(depth, p.depth()-k0)}
-				b.pack(c, p, packed, panel, part)
-				b.multiply(c, p, packed, panel, s, part)
+				m.pack(p, packed, panel, part)
+				m.multiply(p, packed, panel, s, part)
 			}
 		}
 	}
@@ -227,12 +234,12 @@ type part struct{ first, columns, k0, depth int64 }
 // block returns how many columns, and how much of their depth, are packed at a time. Wide parts come first: the windows
 // are read again for every block of columns. The depth is whole blocks, so that no sum is cut anew; in bfloat16 it is all of it, so
 // that each result is rounded once.
-func (b *builder) block(p product, panel int64) (columns, depth int64) {
+func (m *multiplication) block(p product, panel int64) (columns, depth int64) {
 	if p.groups > 1 {
 		return p.columns, max(p.depth(), 1)
 	}
 	columns = min(p.columns, packedColumns)
-	if b.half {
+	if m.half {
 		most := max(packedFloats/max(ceil(p.depth(), 2), 1)/panel, 1) * panel
 		return min(columns, most), max(p.depth(), 1)
 	}
@@ -241,8 +248,8 @@ func (b *builder) block(p product, panel int64) (columns, depth int64) {
 }
 
 // groupSize returns the floats of a group's packed columns, or the pairs of bfloat16.
-func (b *builder) groupSize(panel, columns, depth int64) int64 {
-	if b.half {
+func (m *multiplication) groupSize(panel, columns, depth int64) int64 {
+	if m.half {
 		depth = ceil(depth, 2)
 	}
 	whole := columns / panel * panel
@@ -254,15 +261,15 @@ func (b *builder) groupSize(panel, columns, depth int64) int64 {
 	return whole * depth
 }
 
-func (b *builder) pack(c convolution, p product, packed C.uint64_t, panel int64, t part) {
+func (m *multiplication) pack(p product, packed C.uint64_t, panel int64, t part) {
 	panels := ceil(t.columns, panel)
-	addJob(b, C.PACK_WEIGHTS, p.groups*panels, scratch{}, C.struct_pack_args{
-		weight: b.at(kernels.ParamRole, 0), packed: packed,
-		groups: C.int64_t(p.groups), out: C.int64_t(c.width()), kh: C.int64_t(c.h.kernel), kw: C.int64_t(c.w.kernel),
-		depth: C.int64_t(c.depth()), th: p.grid.th, tw: p.grid.tw, transposed: flag(p.transposed),
+	addJob(m.builder, C.PACK_WEIGHTS, p.groups*panels, scratch{}, C.struct_pack_args{
+		weight: m.at(kernels.ParamRole, 0), packed: packed,
+		groups: C.int64_t(p.groups), out: C.int64_t(m.width()), kh: C.int64_t(m.h.kernel), kw: C.int64_t(m.w.kernel),
+		depth: C.int64_t(m.depth()), th: p.grid.th, tw: p.grid.tw, transposed: flag(p.transposed),
 		first: C.int64_t(t.first), columns: C.int64_t(t.columns), k0: C.int64_t(t.k0), k: C.int64_t(t.depth),
-		panels: C.int64_t(panels), group_size: C.int64_t(b.groupSize(panel, t.columns, t.depth)), tf32: flag(c.tf32),
-		narrow: flag(b.call.Weight == kernels.BFloat16),
+		panels: C.int64_t(panels), group_size: C.int64_t(m.groupSize(panel, t.columns, t.depth)), tf32: flag(m.tf32),
+		narrow: flag(m.call.Weight == kernels.BFloat16),
 	})
 }
 
@@ -273,21 +280,21 @@ const (
 	enoughTasks  = 8
 )
 
-func (b *builder) multiply(c convolution, p product, packed C.uint64_t, panel int64, s scratch, t part) {
+func (m *multiplication) multiply(p product, packed C.uint64_t, panel int64, s scratch, t part) {
 	rows := ceil(p.pixels(), C.ROWS)
 	most := int64(mostColumns)
-	if b.half {
+	if m.half {
 		most = C.HALF_COLUMNS
 	}
 	cols := max(ceil(t.columns, most), min(ceil(enoughTasks, rows*p.groups), ceil(t.columns, leastColumns)))
-	addJob(b, C.GEMM, p.groups*rows*cols, s, C.struct_gemm_args{
+	addJob(m.builder, C.GEMM, p.groups*rows*cols, s, C.struct_gemm_args{
 		grid: p.grid, window_step: C.int64_t(p.windowStep), k0: C.int64_t(t.k0), k: C.int64_t(t.depth),
-		packed: packed, bias: p.bias, group_size: C.int64_t(b.groupSize(panel, t.columns, t.depth)),
+		packed: packed, bias: p.bias, group_size: C.int64_t(m.groupSize(panel, t.columns, t.depth)),
 		groups: C.int64_t(p.groups), group_columns: C.int64_t(p.columns),
 		first: C.int64_t(t.first), columns: C.int64_t(t.columns),
 		result: p.result, rows: C.int64_t(p.rows), cols: C.int64_t(p.cols), pixel: C.int64_t(p.pixel),
 		mul_h: C.int64_t(p.mulH), off_h: C.int64_t(p.offH), mul_w: C.int64_t(p.mulW), off_w: C.int64_t(p.offW),
-		accumulate: flag(p.accumulate || t.k0 > 0), row_blocks: C.int64_t(rows), column_blocks: C.int64_t(cols), tf32: flag(c.tf32),
+		accumulate: flag(p.accumulate || t.k0 > 0), row_blocks: C.int64_t(rows), column_blocks: C.int64_t(cols), tf32: flag(m.tf32),
 	})
 }
 
@@ -300,42 +307,42 @@ const (
 
 // columnBlocks cuts the columns of a weight gradient, each of which is so many tasks, into blocks of about the same width, so many that
 // few tasks are as many for each thread. No sum depends on it.
-func (b *builder) columnBlocks(columns, tasks int64) int64 {
-	blocks, threads := ceil(columns, C.GRAD_COLS), int64(b.lib.pool.threads)
+func (m *multiplication) columnBlocks(columns, tasks int64) int64 {
+	blocks, threads := ceil(columns, C.GRAD_COLS), int64(m.lib.pool.threads)
 	for blocks > 1 && blocks*tasks < fewTasks*threads && blocks*tasks%threads != 0 {
 		blocks++
 	}
 	return blocks
 }
 
-func (b *builder) convParams(c convolution) {
-	columns := c.h.kernel * c.w.kernel * c.depth()
-	elements := c.out * columns
-	pixels := c.n * c.h.out * c.w.out
+func (m *multiplication) params() {
+	columns := m.h.kernel * m.w.kernel * m.depth()
+	elements := m.out * columns
+	pixels := m.n * m.h.out * m.w.out
 	chunks := max(min(gradientChunks, partFloats/elements, pixels/chunkPixels), 1)
-	rows := ceil(c.width(), C.GRAD_ROWS)
+	rows := ceil(m.width(), C.GRAD_ROWS)
 	args := C.struct_gradient_args{
-		grid: b.forwardGrid(c), window_step: C.int64_t(c.depth()), dy: b.at(kernels.DY, 0),
-		groups: C.int64_t(c.groups), out: C.int64_t(c.width()), columns: C.int64_t(columns),
-		part: b.at(kernels.DParam, 0), accumulate: flag(b.call.AddParams), tf32: flag(c.tf32),
-		chunks: C.int64_t(chunks), row_blocks: C.int64_t(rows), column_blocks: C.int64_t(b.columnBlocks(columns, chunks*c.groups*rows)),
+		grid: m.forwardGrid(), window_step: C.int64_t(m.depth()), dy: m.at(kernels.DY, 0),
+		groups: C.int64_t(m.groups), out: C.int64_t(m.width()), columns: C.int64_t(columns),
+		part: m.at(kernels.DParam, 0), accumulate: flag(m.call.AddParams), tf32: flag(m.tf32),
+		chunks: C.int64_t(chunks), row_blocks: C.int64_t(rows), column_blocks: C.int64_t(m.columnBlocks(columns, chunks*m.groups*rows)),
 	}
 	if chunks > 1 {
-		args.part, args.accumulate = b.reserve(chunks*elements*4), 0
+		args.part, args.accumulate = m.reserve(chunks*elements*4), 0
 	}
-	panel := int64(C.plimsoll_panel(C.int32_t(b.lib.path)))
-	s := b.reserveScratch(4 * max(C.GRAD_COPIED*(C.GRAD_LEAD_A+C.GRAD_LEAD_B), C.GRAD_DEPTH*(C.GRAD_LEAD_A+panel)))
-	addJob(b, C.WEIGHT_GRADIENT, chunks*c.groups*int64(args.row_blocks*args.column_blocks), s, args)
+	panel := int64(C.plimsoll_panel(C.int32_t(m.lib.path)))
+	s := m.reserveScratch(4 * max(C.GRAD_COPIED*(C.GRAD_LEAD_A+C.GRAD_LEAD_B), C.GRAD_DEPTH*(C.GRAD_LEAD_A+panel)))
+	addJob(m.builder, C.WEIGHT_GRADIENT, chunks*m.groups*int64(args.row_blocks*args.column_blocks), s, args)
 	if chunks > 1 {
-		addJob(b, C.SUM_PARTS, ceil(elements, grain), scratch{}, C.struct_sum_args{
-			part: args.part, out: b.at(kernels.DParam, 0), parts: C.int64_t(chunks), n: C.int64_t(elements),
-			accumulate: flag(b.call.AddParams), chunk: grain,
+		addJob(m.builder, C.SUM_PARTS, ceil(elements, grain), scratch{}, C.struct_sum_args{
+			part: args.part, out: m.at(kernels.DParam, 0), parts: C.int64_t(chunks), n: C.int64_t(elements),
+			accumulate: flag(m.call.AddParams), chunk: grain,
 		})
 	}
-	if db := b.at(kernels.DParam, 1); db != 0 {
-		addJob(b, C.BIAS_GRADIENT, ceil(c.out, 64), scratch{}, C.struct_bias_args{
-			dy: b.at(kernels.DY, 0), out: db, rows: C.int64_t(pixels), channels: C.int64_t(c.out),
-			accumulate: flag(b.call.AddParams),
+	if db := m.at(kernels.DParam, 1); db != 0 {
+		addJob(m.builder, C.BIAS_GRADIENT, ceil(m.out, 64), scratch{}, C.struct_bias_args{
+			dy: m.at(kernels.DY, 0), out: db, rows: C.int64_t(pixels), channels: C.int64_t(m.out),
+			accumulate: flag(m.call.AddParams),
 		})
 	}
 }

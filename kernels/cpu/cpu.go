@@ -76,6 +76,20 @@ func (l *Library) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands)
 	return l.launch(u.Kind(), whole, used), nil
 }
 
+// prepare binds what is no op, and was checked, to its operands.
+func (l *Library) prepare(name string, checked error, uses []kernels.Use, build func(b *builder)) (runtime.Launch, error) {
+	if checked != nil {
+		return nil, checked
+	}
+	found, err := l.resolve(uses)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	b := l.newBuilder(found)
+	build(b)
+	return l.launch(name, b, found), nil
+}
+
 func (l *Library) launch(name string, b *builder, uses []access) *launch {
 	return &launch{
 		name: name, pool: l.pool, jobs: b.jobs, uses: uses, shares: make([]C.struct_share, l.pool.threads),

@@ -4,24 +4,13 @@ package cpu
 import "C"
 
 import (
-	"fmt"
-
 	"plimsoll/kernels"
 	"plimsoll/runtime"
 )
 
 // PrepareGuard implements kernels.Library.
 func (l *Library) PrepareGuard(g kernels.Guard, o kernels.GuardOperands) (runtime.Launch, error) {
-	if err := o.Check(g); err != nil {
-		return nil, err
-	}
-	uses, err := l.resolve(o.Uses())
-	if err != nil {
-		return nil, fmt.Errorf("guard: %w", err)
-	}
-	b := l.newBuilder(uses)
-	b.guard(g, o)
-	return l.launch("guard", b, uses), nil
+	return l.prepare("guard", o.Check(g), o.Uses(), func(b *builder) { b.guard(g, o) })
 }
 
 // guard sums the squares of every gradient in chunks of GuardChunk, then judges the sum of all.

@@ -4,27 +4,20 @@ package cpu
 import "C"
 
 import (
-	"fmt"
-
 	"plimsoll/kernels"
 	"plimsoll/runtime"
 )
 
 // PrepareLookup implements kernels.Library.
 func (l *Library) PrepareLookup(k kernels.Lookup, o kernels.LookupOperands) (runtime.Launch, error) {
-	if err := o.Check(k); err != nil {
-		return nil, err
-	}
-	uses, err := l.resolve(o.Uses(k))
-	if err != nil {
-		return nil, fmt.Errorf("lookup: %w", err)
-	}
-	b := l.newBuilder(uses)
+	return l.prepare("lookup", o.Check(k), o.Uses(k), func(b *builder) { b.lookup(k) })
+}
+
+func (b *builder) lookup(k kernels.Lookup) {
 	channels := int64(k.Channels)
 	pixels, chunk := k.Elements/channels, rowsPerTask(channels)
 	addJob(b, C.LOOKUP, ceil(pixels, chunk), scratch{}, C.struct_lookup_args{
 		x: b.at(kernels.X, 0), table: b.at(kernels.ParamRole, 0), y: b.at(kernels.Y, 0),
 		pixels: C.int64_t(pixels), chunk: C.int64_t(chunk), channels: C.int64_t(channels),
 	})
-	return l.launch("lookup", b, uses), nil
 }

@@ -4,24 +4,13 @@ package cpu
 import "C"
 
 import (
-	"fmt"
-
 	"plimsoll/kernels"
 	"plimsoll/runtime"
 )
 
 // PrepareMoments implements kernels.Library.
 func (l *Library) PrepareMoments(m kernels.Moments, o kernels.MomentsOperands) (runtime.Launch, error) {
-	if err := o.Check(m); err != nil {
-		return nil, err
-	}
-	uses, err := l.resolve(o.Uses(m))
-	if err != nil {
-		return nil, fmt.Errorf("moments: %w", err)
-	}
-	b := l.newBuilder(uses)
-	b.moments(m.Defaults())
-	return l.launch("moments", b, uses), nil
+	return l.prepare("moments", o.Check(m), o.Uses(m), func(b *builder) { b.moments(m.Defaults()) })
 }
 
 // moments is one task: the channels of a model are few beside its activations.

@@ -2,9 +2,6 @@
 
 package cuda
 
-// #include "args.h"
-import "C"
-
 import (
 	"fmt"
 	"unsafe"
@@ -19,12 +16,12 @@ func (l *Library) build(c kernels.Call, a addresses) (*builder, error) {
 
 // buildAs builds a convolution or linear layer by an algorithm.
 func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder, error) {
-	b := &builder{lib: l, call: c, algorithm: how, address: a}
+	b := &builder{lib: l, call: c, address: a}
 	switch op := c.Op.(type) {
 	case kernels.Conv2D:
-		b.conv(newConvolution(op.Defaults(), c.In[0]))
+		b.conv(newConvolution(op.Defaults(), c.In[0]), how)
 	case kernels.Linear:
-		b.conv(newLinear(op, c.In[0]))
+		b.conv(newLinear(op, c.In[0]), how)
 	case kernels.BatchNorm:
 		b.norm(op.Defaults())
 	case kernels.ReLU:
@@ -100,4 +97,31 @@ func (l *Library) kernel(s step) (cuda.Launch, error) {
 		return nil, err
 	}
 	return l.device.NewKernel(s.function, f, s.grid, s.block, s.shared, unsafe.Pointer(unsafe.SliceData(s.args)), uintptr(len(s.args)))
+}
+
+// conv builds a convolution by an algorithm.
+func (b *builder) conv(c convolution, by algorithm) {
+	if err := c.check(); err != nil {
+		b.fail("%v", err)
+		return
+	}
+	if b.call.Pass == kernels.BackwardInput && b.call.Skips(0) {
+		return
+	}
+	if by == measured {
+		var err error
+		if by, err = b.lib.choose(b.call, c); err != nil {
+			b.fail("%v", err)
+			return
+		}
+	}
+	m := &multiplication{builder: b, convolution: c, algorithm: by}
+	switch by {
+	case naive:
+		m.naive()
+	case cublas, cublasParts, cublasBias, cublasRows, cudnn:
+		m.vendorConv()
+	default:
+		m.ours()
+	}
 }

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"unsafe"
 
-	"gorgonia.org/cu"
-
 	"plimsoll/kernels"
 	"plimsoll/runtime/cuda"
 )
@@ -26,14 +24,12 @@ type step struct {
 
 // builder turns a call into steps. Without operands it only counts the workspace.
 type builder struct {
-	lib       *Library
-	call      kernels.Call
-	algorithm algorithm // of a convolution or linear layer
-	address   addresses
-	steps     []step
-	used      int64 // bytes of workspace
-	products  space // of cuBLAS, in the workspace
-	err       error // the first one
+	lib     *Library
+	call    kernels.Call
+	address addresses
+	steps   []step
+	used    int64 // bytes of workspace
+	err     error // the first one
 }
 
 // addresses are those of a call's operands on the device.
@@ -61,11 +57,6 @@ func (b *builder) fail(format string, args ...any) {
 	}
 }
 
-type dim [3]int64
-
-// maxGrid is what CUDA allows along x, y and z.
-var maxGrid = dim{1<<31 - 1, 1<<16 - 1, 1<<16 - 1}
-
 // addStep appends a kernel with its argument.
 func addStep[T any](b *builder, module, function string, grid, block dim, shared int64, args T) {
 	s := step{module: module, function: function, shared: uint32(shared)}
@@ -80,53 +71,10 @@ func addStep[T any](b *builder, module, function string, grid, block dim, shared
 	b.steps = append(b.steps, s)
 }
 
-// suffix is the part of a kernel's name that says the type of activations, or of factors.
-func suffix(d kernels.DType) string {
-	switch d {
-	case kernels.BFloat16:
-		return "_bf16"
-	case kernels.TF32:
-		return "_tf32"
-	}
-	return "_f32"
-}
-
-// wide returns the elements of 16 bytes.
-func wide(d kernels.DType) int64 { return 16 / d.Size() }
-
-func ceil(a, b int64) int64 { return (a + b - 1) / b }
-
-func flag(b bool) C.int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// biased reports whether the op has a bias.
-func (b *builder) biased() bool { return len(b.call.Op.Params(b.call.In)) > 1 }
-
-// space is memory in the workspace that all products of a call use, one after the other.
-type space struct {
-	at    cu.DevicePtr
-	bytes int64
-}
-
 // adds reports whether the pass adds to what its result holds.
 func (b *builder) adds() bool {
 	return b.call.Pass == kernels.BackwardInput && b.call.Adds(0) || b.call.Pass == kernels.BackwardParams && b.call.AddParams
 }
 
-func (b *builder) issue(l cuda.Launch) { b.steps = append(b.steps, step{call: l}) }
-
-// reserveAligned takes bytes of the workspace, and what aligning them may cost.
-func (b *builder) reserveAligned(bytes int64) cu.DevicePtr {
-	if bytes == 0 {
-		return 0
-	}
-	at := b.reserve(bytes + vendorAlignment - kernels.Alignment)
-	return cu.DevicePtr((at + vendorAlignment - 1) / vendorAlignment * vendorAlignment)
-}
-
-// vendorAlignment is that of a vendor's workspace in bytes.
-const vendorAlignment = 256
+// updater builds the updates of optimizers.
+type updater struct{ *builder }

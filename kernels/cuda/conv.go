@@ -6,41 +6,10 @@ package cuda
 import "C"
 
 import (
+	"slices"
+
 	"plimsoll/kernels"
 )
-
-func (b *builder) conv(c convolution) {
-	if err := c.check(); err != nil {
-		b.fail("%v", err)
-		return
-	}
-	if b.call.Pass == kernels.BackwardInput && b.call.Skips(0) {
-		return
-	}
-	if b.algorithm == measured {
-		var err error
-		if b.algorithm, err = b.lib.choose(b.call, c); err != nil {
-			b.fail("%v", err)
-			return
-		}
-	}
-	switch b.algorithm {
-	case naive:
-		b.naive()
-		return
-	case cublas, cublasParts, cublasBias, cublasRows, cudnn:
-		b.vendorConv(c, b.algorithm)
-		return
-	}
-	switch b.call.Pass {
-	case kernels.Forward:
-		b.window(c, b.at(kernels.X, 0), b.at(kernels.Y, 0), b.at(kernels.ParamRole, 1), false)
-	case kernels.BackwardInput:
-		b.window(c, b.at(kernels.DY, 0), b.at(kernels.DX, 0), 0, b.call.Adds(0))
-	case kernels.BackwardParams:
-		b.convParams(c)
-	}
-}
 
 // product is a window product: what src/conv.cuh calls class, slab and columns, before a tile is chosen.
 type product struct {
@@ -79,31 +48,31 @@ func (p product) join(c convolution, taps int64) product {
 }
 
 // window is the product for Y or DX: pack the weights, multiply, add up the splits.
-func (b *builder) window(c convolution, image, out, bias C.u64, add bool) {
-	backward := b.call.Pass != kernels.Forward
-	p := c.forward()
+func (m *multiplication) window(image, out, bias C.u64, add bool) {
+	backward := m.call.Pass != kernels.Forward
+	p := m.forward()
 	if backward {
-		p = c.backward()
+		p = m.backward()
 	}
-	e := b.lib.engine(c.dtype, p.image|p.inner)
-	panels := p.classes * c.groups
-	g := c.geometry()
+	e := m.lib.engine(m.dtype, p.image|p.inner)
+	panels := p.classes * m.groups
+	g := m.geometry()
 	padded := ceil(p.inner, e.slab) * e.slab
 	slabs := p.taps * (padded / e.slab)
 	t, splits := e.cut(p.rows, p.columns, slabs*e.slab, panels, p.classes == 1)
 	g.backward, g.joined, g.inner, g.padded = flag(backward), flag(p.joined), C.int(p.inner), C.int(padded)
 	g.columns, g.rows, g.slabs = C.int(ceil(p.columns, t.n)*t.n), C.int(p.rows), C.int(slabs)
 	g.splits = C.int(splits)
-	size := p.rows * p.columns * c.groups
-	packed := b.pack(e, g, panels)
+	size := p.rows * p.columns * m.groups
+	packed := m.pack(e, g, panels)
 	args := C.struct_conv_args{image: image, other: packed, bias: bias, out: out, add: flag(add), g: g}
 	if g.splits > 1 {
-		args.out, args.bias, args.add = b.reserve(int64(g.splits)*size*4), 0, 0
+		args.out, args.bias, args.add = m.reserve(int64(g.splits)*size*4), 0, 0
 	}
-	addStep(b, e.module, e.name("window", t), t.grid(p.rows, p.columns, panels*int64(g.splits)), dim{convThreads, 1, 1}, e.windowShared(t), args)
+	addStep(m.builder, e.module, e.name("window", t), t.grid(p.rows, p.columns, panels*int64(g.splits)), dim{convThreads, 1, 1}, e.windowShared(t), args)
 	if g.splits > 1 {
-		b.sumParts(c.dtype, C.struct_sum_args{
-			partial: args.out, bias: bias, out: out, n: C.i64(size), splits: g.splits, columns: C.int(p.columns * c.groups), add: flag(add),
+		m.sumParts(m.dtype, C.struct_sum_args{
+			partial: args.out, bias: bias, out: out, n: C.i64(size), splits: g.splits, columns: C.int(p.columns * m.groups), add: flag(add),
 		})
 	}
 }
@@ -112,33 +81,67 @@ func (b *builder) window(c convolution, image, out, bias C.u64, add bool) {
 const maxSlabsAtOnce = 1 << 12
 
 // pack appends the kernel that packs the weights, and returns where.
-func (b *builder) pack(e engine, g C.struct_geometry, panels int64) C.u64 {
+func (m *multiplication) pack(e engine, g C.struct_geometry, panels int64) C.u64 {
 	slab := e.slab * int64(g.columns)
-	packed := b.reserve(panels * int64(g.slabs) * slab * e.packed.Size())
-	addStep(b, "pack", "pack"+suffix(e.packed), dim{ceil(slab, streamThreads), min(int64(g.slabs), maxSlabsAtOnce), panels}, dim{streamThreads, 1, 1}, 0,
-		C.struct_pack_args{weight: b.at(kernels.ParamRole, 0), packed: packed, g: g, depth: C.int(e.slab), round: rounding(e.dtype)})
+	packed := m.reserve(panels * int64(g.slabs) * slab * e.packed.Size())
+	addStep(m.builder, "pack", "pack"+suffix(e.packed), dim{ceil(slab, streamThreads), min(int64(g.slabs), maxSlabsAtOnce), panels}, dim{streamThreads, 1, 1}, 0,
+		C.struct_pack_args{weight: m.at(kernels.ParamRole, 0), packed: packed, g: g, depth: C.int(e.slab), round: rounding(e.dtype)})
 	return packed
 }
 
 // convParams is the product for the weight's gradient, and the bias's.
-func (b *builder) convParams(c convolution) {
-	rows, columns := c.width(), c.h.kernel*c.w.kernel*c.depth()
-	e := b.lib.engine(c.dtype, c.width()|c.depth())
-	pixels := c.outputPixels()
-	t, splits := e.cut(rows, columns, pixels, c.groups, true)
-	g := c.geometry()
+func (m *multiplication) convParams() {
+	rows, columns := m.width(), m.h.kernel*m.w.kernel*m.depth()
+	e := m.lib.engine(m.dtype, m.width()|m.depth())
+	pixels := m.outputPixels()
+	t, splits := e.cut(rows, columns, pixels, m.groups, true)
+	g := m.geometry()
 	g.rows, g.slabs = C.int(pixels), C.int(ceil(pixels, e.slab))
 	g.splits = C.int(splits)
-	gradient, add := b.at(kernels.DParam, 0), flag(b.call.AddParams)
-	args := C.struct_conv_args{image: b.at(kernels.X, 0), other: b.at(kernels.DY, 0), out: gradient, add: add, g: g}
+	gradient, add := m.at(kernels.DParam, 0), flag(m.call.AddParams)
+	args := C.struct_conv_args{image: m.at(kernels.X, 0), other: m.at(kernels.DY, 0), out: gradient, add: add, g: g}
 	if g.splits > 1 {
-		args.out, args.add = b.reserve(int64(g.splits)*c.weights()*4), 0
+		args.out, args.add = m.reserve(int64(g.splits)*m.weights()*4), 0
 	}
-	addStep(b, e.module, e.name("pixel", t), t.grid(rows, columns, c.groups*int64(g.splits)), dim{convThreads, 1, 1}, e.pixelShared(t), args)
+	addStep(m.builder, e.module, e.name("pixel", t), t.grid(rows, columns, m.groups*int64(g.splits)), dim{convThreads, 1, 1}, e.pixelShared(t), args)
 	if g.splits > 1 {
-		b.sumParts(kernels.Float32, C.struct_sum_args{
-			partial: args.out, out: gradient, n: C.i64(c.weights()), splits: g.splits, columns: 1, add: add,
+		m.sumParts(kernels.Float32, C.struct_sum_args{
+			partial: args.out, out: gradient, n: C.i64(m.weights()), splits: g.splits, columns: 1, add: add,
 		})
 	}
-	b.convBias(c)
+	m.convBias()
+}
+
+// ours computes the convolution with the kernels of this package.
+func (m *multiplication) ours() {
+	switch m.call.Pass {
+	case kernels.Forward:
+		m.window(m.at(kernels.X, 0), m.at(kernels.Y, 0), m.at(kernels.ParamRole, 1), false)
+	case kernels.BackwardInput:
+		m.window(m.at(kernels.DY, 0), m.at(kernels.DX, 0), 0, m.call.Adds(0))
+	case kernels.BackwardParams:
+		m.convParams()
+	}
+}
+
+// engine chooses the family for activations of a type. Wide loads need all that counts to be whole vectors: counts is the
+// bitwise or of those numbers.
+func (l *Library) engine(d kernels.DType, counts int64) engine {
+	e := registers
+	switch {
+	case d == kernels.BFloat16 && l.tensor:
+		e = tensors
+	case d == kernels.TF32 && l.tensor:
+		e = tensors32
+	case d != kernels.Float32: // for GPUs before tensor cores: one size will do
+		e.tiles = e.tiles[2:]
+	}
+	if slices.Contains(e.tiles, l.tile) {
+		e.tiles = []tile{l.tile}
+	}
+	e.dtype = d
+	if counts%e.vector != 0 {
+		e.vector = 1
+	}
+	return e
 }

@@ -7,9 +7,11 @@ package cuda
 import "C"
 
 import (
+	"cmp"
 	"fmt"
 
 	"plimsoll/kernels"
+	"plimsoll/kernels/cuda/nvidia"
 	"plimsoll/runtime"
 	"plimsoll/runtime/cuda"
 )
@@ -28,7 +30,8 @@ func New(device *cuda.Device, o Options) (*Library, error) {
 	if major < 7 || major == 7 && minor < 5 {
 		return nil, fmt.Errorf("%s: its compute capability is %d.%d, the kernels need 7.5 or newer (Turing)", device.Info().Name, major, minor)
 	}
-	v, err := newVendors(device, o)
+	o.Search.Emulated = emulated(device)
+	v, err := newVendors(device, cmp.Or(o.Vendor, nvidia.Refuse), o.Search)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", device.Info().Name, err)
 	}
@@ -76,6 +79,22 @@ func (l *Library) Prepare(c kernels.Call, o kernels.Operands) (runtime.Launch, e
 		return nil, err
 	}
 	return l.launch(c.Op.Kind()+" "+c.Pass.String(), b)
+}
+
+// prepare binds what is no op, and was checked, to its operands.
+func (l *Library) prepare(name string, checked error, uses []kernels.Use, build func(b *builder)) (runtime.Launch, error) {
+	if checked != nil {
+		return nil, checked
+	}
+	found, err := l.resolve(uses)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	b := &builder{lib: l, address: found}
+	if build(b); b.err != nil {
+		return nil, b.err
+	}
+	return l.launch(name, b)
 }
 
 // resolve finds the addresses of operands.

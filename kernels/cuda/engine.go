@@ -5,7 +5,6 @@ package cuda
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"plimsoll/kernels"
 )
@@ -48,28 +47,6 @@ var (
 	tensors   = engine{module: "mma", prefix: "mma_", packed: kernels.BFloat16, slab: 32, vector: 8, rate: 1024, tiles: registers.tiles}
 	tensors32 = engine{module: "mma", prefix: "mma_", packed: kernels.TF32, slab: 16, vector: 4, rate: 512, tiles: registers.tiles}
 )
-
-// engine chooses the family for activations of a type. Wide loads need all that counts to be whole vectors: counts is the
-// bitwise or of those numbers.
-func (l *Library) engine(d kernels.DType, counts int64) engine {
-	e := registers
-	switch {
-	case d == kernels.BFloat16 && l.tensor:
-		e = tensors
-	case d == kernels.TF32 && l.tensor:
-		e = tensors32
-	case d != kernels.Float32: // for GPUs before tensor cores: one size will do
-		e.tiles = e.tiles[2:]
-	}
-	if slices.Contains(e.tiles, l.tile) {
-		e.tiles = []tile{l.tile}
-	}
-	e.dtype = d
-	if counts%e.vector != 0 {
-		e.vector = 1
-	}
-	return e
-}
 
 // What cut takes a GPU to be, whatever GPU there is, so that any gives the same bits.
 const (

@@ -6,27 +6,13 @@ package cuda
 import "C"
 
 import (
-	"fmt"
-
 	"plimsoll/kernels"
 	"plimsoll/runtime"
 )
 
 // PrepareGuard implements kernels.Library.
 func (l *Library) PrepareGuard(g kernels.Guard, o kernels.GuardOperands) (runtime.Launch, error) {
-	if err := o.Check(g); err != nil {
-		return nil, err
-	}
-	found, err := l.resolve(o.Uses())
-	if err != nil {
-		return nil, fmt.Errorf("guard: %w", err)
-	}
-	b := &builder{lib: l, address: found}
-	b.guard(g, o)
-	if b.err != nil {
-		return nil, b.err
-	}
-	return l.launch("guard", b)
+	return l.prepare("guard", o.Check(g), o.Uses(), func(b *builder) { b.guard(g, o) })
 }
 
 // Threads of a block of a guard's kernels, and of a chunk: GUARD_THREADS and GUARD_LANES in src/update.cu.

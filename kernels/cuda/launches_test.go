@@ -77,13 +77,15 @@ func TestLaunchesFitTheirKernels(t *testing.T) {
 			t.Errorf("%s was not judged", function)
 		}
 	}
-	judge(built(l, func(b *builder) error { b.muon(muon, kernels.Matrix{Rows: 3, Columns: 4}); return b.err }))
+	judge(built(l, func(b *builder) error { updater{b}.muon(muon, kernels.Matrix{Rows: 3, Columns: 4}); return b.err }))
 	judge(built(l, func(b *builder) error {
 		b.moments(kernels.Moments{Channels: 3, Batches: 2, Rows: 4}.Defaults())
 		return b.err
 	}))
 	for _, u := range []kernels.Update{kernels.SGD{}, kernels.Adam{}} {
-		judge(built(l, func(b *builder) error { return b.update(u, []kernels.UpdateOperands{newOptimizer(u, 9, 1).operands}) }))
+		judge(built(l, func(b *builder) error {
+			return updater{b}.update(u, []kernels.UpdateOperands{newOptimizer(u, 9, 1).operands})
+		}))
 	}
 	if len(launched) < 130 {
 		t.Errorf("%d kernels were judged", len(launched))

@@ -2,9 +2,6 @@
 
 package cuda
 
-// #include "args.h"
-import "C"
-
 import (
 	"encoding/json"
 	"strings"
@@ -38,9 +35,6 @@ type Options struct {
 	tile    tile // of every product, for tests; the zero tile: each product chooses
 }
 
-// emulated reports whether the GPU is the emulated driver's.
-func emulated(device *cuda.Device) bool { return strings.Contains(device.Info().Model, "emulated") }
-
 // Name implements kernels.Library: "cuda/tensor" where bfloat16 and TF32 run on tensor cores, else "cuda", and behind that the
 // vendors' libraries.
 func (l *Library) Name() string {
@@ -50,3 +44,17 @@ func (l *Library) Name() string {
 	}
 	return name + l.vendors.name()
 }
+
+// Vendors lists the files of the vendors' libraries that are used, and why others are not.
+func (l *Library) Vendors() (files []string, missing []error) {
+	if l.vendors.multiplier != nil {
+		files = append(files, l.vendors.loaded.BLAS.Path)
+	}
+	if l.vendors.convolver != nil {
+		files = append(files, l.vendors.loaded.DNN.Path)
+	}
+	return files, l.vendors.loaded.Missing()
+}
+
+// emulated reports whether the GPU is the emulated driver's.
+func emulated(device *cuda.Device) bool { return strings.Contains(device.Info().Model, "emulated") }

@@ -6,27 +6,13 @@ package cuda
 import "C"
 
 import (
-	"fmt"
-
 	"plimsoll/kernels"
 	"plimsoll/runtime"
 )
 
 // PrepareMoments implements kernels.Library.
 func (l *Library) PrepareMoments(m kernels.Moments, o kernels.MomentsOperands) (runtime.Launch, error) {
-	if err := o.Check(m); err != nil {
-		return nil, err
-	}
-	found, err := l.resolve(o.Uses(m))
-	if err != nil {
-		return nil, fmt.Errorf("moments: %w", err)
-	}
-	b := &builder{lib: l, address: found}
-	b.moments(m.Defaults())
-	if b.err != nil {
-		return nil, b.err
-	}
-	return l.launch("moments", b)
+	return l.prepare("moments", o.Check(m), o.Uses(m), func(b *builder) { b.moments(m.Defaults()) })
 }
 
 var moveBlock = dim{128, 1, 1}

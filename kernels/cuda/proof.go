@@ -31,69 +31,6 @@ const (
 	proofSlice         = 1 << 12
 )
 
-// definition is a convolution or linear layer as its op defines it.
-func definition(call kernels.Call) convolution {
-	if op, ok := call.Op.(kernels.Linear); ok {
-		return dense(op, call.In[0])
-	}
-	return windowed(call.Op.(kernels.Conv2D).Defaults(), call.In[0])
-}
-
-// result is the operand that an algorithm writes, how many elements it has, and the terms of each.
-func (c convolution) result(p kernels.Pass) (o kernels.Operand, n, terms int64) {
-	taps := c.h.kernel * c.w.kernel
-	switch p {
-	case kernels.Forward:
-		return kernels.Operand{Role: kernels.Y}, c.outputPixels() * c.out, taps * c.depth()
-	case kernels.BackwardInput:
-		return kernels.Operand{Role: kernels.DX}, c.n * c.h.in * c.w.in * c.channels, taps * c.width()
-	}
-	return kernels.Operand{Role: kernels.DParam}, c.weights(), c.outputPixels()
-}
-
-// definitionArgs are those of the naive kernels of src/proof.cu.
-func (b *builder) definitionArgs() (args C.struct_proof_args, out kernels.Operand) {
-	c := definition(b.call)
-	out, n, terms := c.result(b.call.Pass)
-	args = C.struct_proof_args{
-		image: b.at(kernels.X, 0), weight: b.at(kernels.ParamRole, 0), gradient: b.at(kernels.DY, 0), out: b.address[out],
-		samples: C.i64(n), terms: C.i64(terms), add: flag(b.adds()), round: rounding(c.dtype), g: c.geometry(),
-	}
-	switch b.call.Pass {
-	case kernels.Forward:
-		args.bias = b.at(kernels.ParamRole, 1)
-	case kernels.BackwardInput:
-		args.pass = 1
-	case kernels.BackwardParams:
-		args.pass = 2
-	}
-	return args, out
-}
-
-// typeOf is that of an operand's elements.
-func typeOf(call kernels.Call, o kernels.Operand) kernels.DType {
-	switch o.Role {
-	case kernels.X, kernels.Y, kernels.DX, kernels.DY:
-		return call.In[0].DType
-	}
-	return kernels.Float32
-}
-
-// addEach appends a kernel with one thread for each of n elements, and y rows of them.
-func addEach[T any](b *builder, function string, n, y int64, args T) {
-	addStep(b, "proof", function, dim{ceil(n, streamThreads), y, 1}, dim{streamThreads, 1, 1}, 0, args)
-}
-
-// naive computes a convolution or linear layer by the naive kernel: slowly, and without a workspace.
-func (b *builder) naive() {
-	args, out := b.definitionArgs()
-	n := int64(args.samples)
-	addEach(b, "naive"+suffix(definition(b.call).dtype)+suffix(typeOf(b.call, out)), n, 1, args)
-	if b.call.Pass == kernels.BackwardParams {
-		b.convBias(definition(b.call))
-	}
-}
-
 // proof compares what an algorithm computes from random data with the naive sums: of all outputs, or, where that
 // would take more than the library's terms, of a sample from all over the result, its first and its last element included, and of edges.
 // Operands that the algorithm only reads, and what lies between operands, must be what they were. Errors: ErrWrong with
@@ -163,7 +100,7 @@ func (t *trial) expect() (*expectation, error) {
 	args, out := t.bound.definitionArgs()
 	terms := int64(args.terms)
 	e := &expectation{at: sampled(int64(args.samples), terms, t.lib.terms)}
-	if t.bound.algorithm == cublasRows {
+	if t.algorithm == cublasRows {
 		e.at = append(e.at, definition(t.call).edges(t.call.Pass)...)
 	}
 	n := int64(len(e.at))
@@ -200,7 +137,7 @@ func (t *trial) expect() (*expectation, error) {
 		}
 		e.want = append(e.want, sum)
 		far := allowed(sum, math.Sqrt(squares), float64(terms), in, typeOf(t.call, out))
-		if in == kernels.TF32 && t.bound.algorithm != ours {
+		if in == kernels.TF32 && t.algorithm != ours {
 			far += vague(sum, math.Sqrt(squares))
 		}
 		e.allowed = append(e.allowed, far)
@@ -314,13 +251,14 @@ func (p place) elements() int64 { return p.bytes / p.dtype.Size() }
 
 // trial is one algorithm on memory of its own, beside the arena, aligned as the driver aligns.
 type trial struct {
-	lib    *Library
-	call   kernels.Call
-	bound  *builder
-	launch cuda.Launch
-	stream cu.Stream
-	places []place
-	owned  []cu.DevicePtr
+	lib       *Library
+	call      kernels.Call
+	algorithm algorithm
+	bound     *builder
+	launch    cuda.Launch
+	stream    cu.Stream
+	places    []place
+	owned     []cu.DevicePtr
 }
 
 // try binds a call by an algorithm to memory full of random data, with NaNs where it writes without reading, and lets f run
@@ -331,7 +269,7 @@ func (l *Library) try(call kernels.Call, a algorithm, f func(*trial) error) erro
 		return err
 	}
 	return l.device.Run(func() (err error) {
-		t := &trial{lib: l, call: call}
+		t := &trial{lib: l, call: call, algorithm: a}
 		defer func() { err = errors.Join(err, t.free()) }()
 		if t.stream, err = cu.MakeStream(cu.NonBlocking); err != nil {
 			return err
@@ -442,3 +380,6 @@ func upload[T any](to deviceAddress, from []T) error {
 func download[T any](to []T, from deviceAddress) error {
 	return cu.MemcpyDtoH(unsafe.Pointer(unsafe.SliceData(to)), cu.DevicePtr(from), int64(len(to))*int64(unsafe.Sizeof(to[0])))
 }
+
+// deviceAddress is what kernels take as an address.
+type deviceAddress = C.u64

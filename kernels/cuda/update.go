@@ -8,7 +8,6 @@ import "C"
 import (
 	"fmt"
 	"slices"
-	"strconv"
 
 	"plimsoll/kernels"
 	"plimsoll/runtime"
@@ -19,19 +18,19 @@ func (l *Library) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands)
 	if err := kernels.CheckUpdates(u, all); err != nil {
 		return nil, err
 	}
-	b := &builder{lib: l}
+	b := updater{&builder{lib: l}}
 	if err := b.update(u, all); err != nil {
 		return nil, fmt.Errorf("%s: %w", u.Kind(), err)
 	}
 	if b.err != nil {
 		return nil, b.err
 	}
-	return l.launch(u.Kind(), b)
+	return l.launch(u.Kind(), b.builder)
 }
 
 // update updates as many parameters at a time as a kernel's argument has room for: most are too small for a launch of their own.
 // Matrices come one after the other, then parameters rule by rule: vectors may be without weight decay.
-func (b *builder) update(u kernels.Update, all []kernels.UpdateOperands) error {
+func (b updater) update(u kernels.Update, all []kernels.UpdateOperands) error {
 	var rules []kernels.Update
 	rest := map[kernels.Update][]kernels.UpdateOperands{}
 	for _, o := range all {
@@ -65,7 +64,7 @@ func (b *builder) update(u kernels.Update, all []kernels.UpdateOperands) error {
 }
 
 // updateBy updates parameters that are no matrices by one rule.
-func (b *builder) updateBy(r kernels.Update, all []kernels.UpdateOperands) error {
+func (b updater) updateBy(r kernels.Update, all []kernels.UpdateOperands) error {
 	for list := range slices.Chunk(all, C.UPDATE_TENSORS) {
 		function, args, err := rule(r)
 		if err != nil {
@@ -84,7 +83,7 @@ func (b *builder) updateBy(r kernels.Update, all []kernels.UpdateOperands) error
 			args.first[i+1] = args.first[i] + C.int(streamGrid(o.Elements, 4)[0])
 			args.count++
 		}
-		addStep(b, "update", function, dim{int64(args.first[args.count]), 1, 1}, dim{streamThreads, 1, 1}, 0, args)
+		addStep(b.builder, "update", function, dim{int64(args.first[args.count]), 1, 1}, dim{streamThreads, 1, 1}, 0, args)
 	}
 	return nil
 }
@@ -112,13 +111,4 @@ func adam(r kernels.Adam) C.struct_update_args {
 	return C.struct_update_args{
 		beta1: decimal(r.Beta1), beta2: decimal(r.Beta2), epsilon: decimal(r.Epsilon), weight_decay: decimal(r.WeightDecay),
 	}
-}
-
-// decimal is the float64 that the user wrote: 0.999 stays 0.999, so that 1-0.999 is 0.001 to float32's precision.
-func decimal(v float32) C.double {
-	d, err := strconv.ParseFloat(strconv.FormatFloat(float64(v), 'g', -1, 32), 64)
-	if err != nil {
-		panic("BUG: a formatted number does not parse: " + err.Error())
-	}
-	return C.double(d)
 }

@@ -55,9 +55,6 @@ func Open(dev runtime.Device, o Options) (kernels.Library, error) {
 		ErrNone, info.Name, info.Kind, strings.Join(kinds(), ", "))
 }
 
-// HostMemory is the host space of a device as memory of this process.
-type HostMemory struct{ device runtime.Device }
-
 // Bytes returns the bytes of a span of the host space: see runtime.Device.HostBytes.
 func (m HostMemory) Bytes(s runtime.Span) ([]byte, error) { return m.device.HostBytes(s) }
 

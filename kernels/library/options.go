@@ -1,6 +1,10 @@
 package library
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"plimsoll/runtime"
+)
 
 // Options are those of all libraries; each takes what concerns it. The zero value is every library's default.
 type Options struct {
@@ -19,3 +23,6 @@ type Options struct {
 
 // Vendors are what Options.Vendor can be.
 var Vendors = []string{"refuse", "prefer", "require"}
+
+// HostMemory is the host space of a device as memory of this process.
+type HostMemory struct{ device runtime.Device }

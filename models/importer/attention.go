@@ -8,40 +8,6 @@ import (
 	"plimsoll/kernels"
 )
 
-// heads are N,H,T,D, or N*H,T,D, of a sequence N,T,C: H heads of D channels from the first channel on.
-type heads struct {
-	step                        *step
-	from, number, channels, all int // all: channels of the step
-	lead                        int // axes that are N and H
-}
-
-// headsOf returns the heads that a view is.
-func headsOf(v view) (h heads, is bool) {
-	axes := len(v.axes)
-	if len(v.step.desc.Shape) != 3 || axes != 3 && axes != 4 {
-		return h, false
-	}
-	n, t, c := v.step.desc.Shape[0], v.step.desc.Shape[1], v.step.desc.Shape[2]
-	shape := v.shape()
-	d := shape[axes-1]
-	h = heads{step: v.step, from: v.from, number: extent(slices.Concat(v.axes[:axes-2]...)) / n, channels: d, all: c, lead: axes - 2}
-	want := view{step: v.step, from: v.from, axes: [][]loop{merged([]loop{{n, t * c}, {h.number, d}}), merged([]loop{{t, c}}), merged([]loop{{d, 1}})}}
-	have := v
-	have.axes = [][]loop{merged(slices.Concat(v.axes[:axes-2]...)), v.axes[axes-2], v.axes[axes-1]}
-	return h, have.same(want) && h.from < c
-}
-
-// keysOf returns the heads of keys, whose last two axes are the other way round.
-func keysOf(v view) (heads, bool) {
-	n := len(v.axes)
-	if n < 2 {
-		return heads{}, false
-	}
-	v.axes = slices.Clone(v.axes)
-	v.axes[n-1], v.axes[n-2] = v.axes[n-2], v.axes[n-1]
-	return headsOf(v)
-}
-
 // headProduct is MatMul of two tensors: queries and keys make scores, their softmax and values make attention.
 func headProduct(c *call) (*value, error) {
 	x, scale, err := c.scaled(0)
@@ -89,17 +55,6 @@ func (c *call) scaled(i int) (*value, float64, error) {
 		return v, 1, err
 	}
 	return v, scale, nil
-}
-
-// linear reports whether a curve is x times a number.
-func linear(at []float64) (k float64, is bool) {
-	k = at[0] / samples[0]
-	for i, x := range samples {
-		if !near(at[i], k*x) {
-			return 0, false
-		}
-	}
-	return k, true
 }
 
 // attention adds the op for scores that are softmax, and values.
@@ -232,70 +187,9 @@ func (c *call) masked(x *value, m *mask) (*value, error) {
 // leastHidden is what is added at least to a score that is not seen: the exponential of it is 0.
 const leastHidden = -1e4
 
-// square returns the mask of a shape; nil: it is none.
-func square(dims []int, low, high float64) *mask {
-	k := len(dims)
-	if k < 2 || k > MostAxes || dims[k-1] != dims[k-2] || dims[k-1] < 1 {
-		return nil
-	}
-	return &mask{dims[k-1], low, high, dims}
-}
-
-// mask returns the mask that an initializer is; nil: it is none.
-func (t *Tensor) mask() *mask {
-	dims := make([]int, len(t.Dims))
-	for i, d := range t.Dims {
-		dims[i] = int(d)
-	}
-	m := square(dims, 0, 0)
-	if m == nil || m.n < 2 || extents(dims) != m.n*m.n {
-		return nil
-	}
-	m.low, m.high = t.number(0), t.number(1)
-	for i := range m.n * m.n {
-		want := m.low
-		if i%m.n > i/m.n {
-			want = m.high
-		}
-		if t.number(i) != want {
-			return nil
-		}
-	}
-	return m
-}
-
-func extents(dims []int) int {
-	n := 1
-	for _, d := range dims {
-		n *= d
-	}
-	return n
-}
-
-// trilu leaves the lower or the upper half of a mask.
-func trilu(c *call) (*value, error) {
-	x, upper, k := c.at(0), c.int("upper", 1) != 0, 0.0
-	if v := c.at(1); v != nil && len(v.numbers) == 1 {
-		k = v.numbers[0]
-	}
-	if x == nil || x.mask == nil {
-		return nil, fmt.Errorf("only of constant square matrices is supported")
-	}
-	m := *x.mask
-	switch {
-	case !upper && k == 0:
-		m.high = 0
-	case upper && k == 1:
-		m.low = 0
-	default:
-		return nil, fmt.Errorf("upper %v from diagonal %v on is not supported: want what is above the diagonal, or the rest", upper, k)
-	}
-	return &value{mask: &m}, nil
-}
-
 // where chooses between constants, or hides scores.
 func where(c *call) (*value, error) {
-	if _, constant := c.constantInputs(3); constant {
+	if _, are := c.constantInputs(3); are {
 		return c.computed(func(v []float64) float64 {
 			if v[0] != 0 {
 				return v[1]

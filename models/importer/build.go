@@ -9,30 +9,30 @@ import (
 )
 
 // model makes the model of the steps.
-func (m *importer) model(name string) (*models.Model, error) {
-	b := models.NewBuilder(name, m.input.desc, m.config.Classes)
-	b.DType = m.config.DType
+func (c *chain) model(name string, config models.Config) (*models.Model, error) {
+	b := models.NewBuilder(name, c.input.desc, config.Classes)
+	b.DType = config.DType
 	taken := map[string]int{}
-	for _, s := range m.steps {
+	for _, s := range c.steps {
 		for _, from := range s.sources {
 			if from.tied {
 				b.Tie(from.parameter(), from.name)
 			}
 		}
 	}
-	sections := m.sections()
+	sections := c.sections()
 	for i, s := range sections {
 		var out []*step // that the next one gets
 		if i+1 < len(sections) {
 			out = sections[i+1].in
 		}
-		b.Layer(m.layerName(s, taken), "", func(g *models.Graph, x models.Value) models.Value { return m.layer(g, x, s, out) })
+		b.Layer(c.layerName(s, taken), "", func(g *models.Graph, x models.Value) models.Value { return c.layer(g, x, s, out) })
 	}
 	return b.Model()
 }
 
 // layer adds the steps of a section, and what takes its input apart and packs its output where these are several.
-func (m *importer) layer(g *models.Graph, x models.Value, s section, out []*step) models.Value {
+func (c *chain) layer(g *models.Graph, x models.Value, s section, out []*step) models.Value {
 	values, names := map[*step]models.Value{s.in[0]: x}, namer{}
 	if from := 0; len(s.in) > 1 {
 		for _, v := range s.in {
@@ -42,7 +42,7 @@ func (m *importer) layer(g *models.Graph, x models.Value, s section, out []*step
 		}
 	}
 	last := x
-	for _, step := range m.steps[s.first-1 : s.last] {
+	for _, step := range c.steps[s.first-1 : s.last] {
 		var in []models.Value
 		for _, v := range step.in {
 			in = append(in, values[v])
@@ -60,32 +60,6 @@ func (m *importer) layer(g *models.Graph, x models.Value, s section, out []*step
 	return g.Op("pack", kernels.Pack{}, all...)
 }
 
-// parameters returns where an op's parameters are from.
-func (s *step) parameters() (all []models.Source) {
-	params := s.op.Params(s.inputs())
-	for i, from := range s.sources {
-		all = append(all, models.Source{Name: from.parameter(), Transposed: from.layout == transposed, Fill: from.fill(params[i].Desc.Shape)})
-	}
-	return all
-}
-
-// inputs returns the descriptions of what a step reads.
-func (s *step) inputs() []kernels.Desc {
-	descs := make([]kernels.Desc, len(s.in))
-	for i, in := range s.in {
-		descs[i] = in.desc
-	}
-	return descs
-}
-
-// parameter is the name of a source as a parameter: one that is tied has another one than what it is tied to.
-func (s source) parameter() string {
-	if s.tied {
-		return s.name + " (tied)"
-	}
-	return s.name
-}
-
 // namer numbers the ops of a layer: conv2d1, conv2d2. Layers that are alike have the same names, and are compiled once.
 type namer map[string]int
 
@@ -96,13 +70,13 @@ func (n namer) next(kind string) string {
 
 // layerName is what the names of a layer's parameters begin with, as in layer1.0, else those of its products, or its first node's name; a
 // number makes it unique.
-func (m *importer) layerName(s section, taken map[string]int) string {
-	name := m.commonName(s, func(*step) bool { return true })
+func (c *chain) layerName(s section, taken map[string]int) string {
+	name := c.commonName(s, func(*step) bool { return true })
 	if name == "" {
-		name = m.commonName(s, func(s *step) bool { return products([]*step{s}) > 0 })
+		name = c.commonName(s, func(s *step) bool { return products([]*step{s}) > 0 })
 	}
 	if name == "" {
-		name = m.firstName(s)
+		name = c.firstName(s)
 	}
 	if taken[name]++; taken[name] > 1 {
 		name = fmt.Sprintf("%s#%d", name, taken[name])
@@ -110,23 +84,11 @@ func (m *importer) layerName(s section, taken map[string]int) string {
 	return name
 }
 
-// modules returns the paths of the modules that a step's code is in, or, where the format does not tell them, its parameters.
-func (s *step) modules() (all [][]string) {
-	if s.module != "" {
-		return [][]string{strings.Split(s.module, ".")}
-	}
-	for _, from := range s.sources {
-		path := strings.Split(from.name, ".")
-		all = append(all, path[:len(path)-1])
-	}
-	return all
-}
-
 // commonName is the module that some steps are in.
-func (m *importer) commonName(s section, some func(s *step) bool) string {
+func (c *chain) commonName(s section, some func(s *step) bool) string {
 	var common []string
 	seen := false
-	for _, step := range m.steps[s.first-1 : s.last] {
+	for _, step := range c.steps[s.first-1 : s.last] {
 		if !some(step) {
 			continue
 		}
@@ -146,16 +108,16 @@ func (m *importer) commonName(s section, some func(s *step) bool) string {
 }
 
 // firstName is the name of the first parameter's module, or of the first node.
-func (m *importer) firstName(s section) string {
-	for _, step := range m.steps[s.first-1 : s.last] {
+func (c *chain) firstName(s section) string {
+	for _, step := range c.steps[s.first-1 : s.last] {
 		if len(step.sources) > 0 {
 			if name, _, dotted := strings.Cut(step.sources[0].name, "."); dotted {
 				return name
 			}
 		}
 	}
-	if name := m.steps[s.first-1].node; name != "" {
+	if name := c.steps[s.first-1].node; name != "" {
 		return name
 	}
-	return m.steps[s.first-1].op.Kind()
+	return c.steps[s.first-1].op.Kind()
 }

@@ -6,15 +6,24 @@ import (
 	"plimsoll/kernels"
 )
 
+// chain is the steps of a model, in topological order, and what they begin with.
+type chain struct {
+	input *step
+	steps []*step
+}
+
+// classes returns how many logits there are.
+func (c *chain) classes() int { return last(c.steps[len(c.steps)-1].desc.Shape) }
+
 // fuse lets a BatchNorm carry the sum and the ReLU behind it, so that neither has a tensor of its own.
-func (m *importer) fuse() {
-	readers := map[*step]int{m.values[m.Outputs[0].Name].step: 1}
-	for _, s := range m.steps {
+func (c *chain) fuse(out *step) {
+	readers := map[*step]int{out: 1}
+	for _, s := range c.steps {
 		for _, in := range s.in {
 			readers[in]++
 		}
 	}
-	for _, s := range m.steps {
+	for _, s := range c.steps {
 		if s.op != (kernels.ReLU{}) || readers[s.in[0]] != 1 {
 			continue
 		}
@@ -37,24 +46,16 @@ func (m *importer) fuse() {
 	}
 }
 
-// plainNorm returns the BatchNorm of a step that is nothing else; nil: it is not.
-func plainNorm(s *step) *kernels.BatchNorm {
-	if norm, is := s.op.(kernels.BatchNorm); is && !norm.ReLU && !norm.Residual {
-		return &norm
-	}
-	return nil
-}
-
 // prune leaves out what the output does not need, and numbers the rest.
-func (m *importer) prune(out *step) {
+func (c *chain) prune(out *step) {
 	need := map[*step]bool{out: true}
-	for _, s := range slices.Backward(m.steps) {
+	for _, s := range slices.Backward(c.steps) {
 		for _, in := range s.in {
 			need[in] = need[in] || need[s]
 		}
 	}
-	m.steps = slices.DeleteFunc(m.steps, func(s *step) bool { return !need[s] })
-	for i, s := range m.steps {
+	c.steps = slices.DeleteFunc(c.steps, func(s *step) bool { return !need[s] })
+	for i, s := range c.steps {
 		s.at = i + 1
 	}
 }
@@ -71,15 +72,15 @@ const mostProducts = 10
 // sections divides the steps into layers. Behind a step that all paths pass, an articulation of the graph, its output is all that later
 // steps read. A layer ends behind each of them unless what follows, up to the next one, has no products: a norm, a ReLU or a pool stays
 // with what it follows. Where there is none for long, as in a U-Net, layers end where little is alive besides: see divide.
-func (m *importer) sections() (all []section) {
-	alive := m.alive()
+func (c *chain) sections() (all []section) {
+	alive := c.alive()
 	first := 1
-	for p, s := range m.steps {
+	for p, s := range c.steps {
 		if len(alive[p]) != 1 || alive[p][0] != s {
 			continue
 		}
 		switch last := len(all) - 1; {
-		case products(m.steps[first-1:p+1]) > 0 || last < 0 && p+1 == len(m.steps):
+		case products(c.steps[first-1:p+1]) > 0 || last < 0 && p+1 == len(c.steps):
 			all = append(all, section{first: first, last: p + 1})
 		case last >= 0:
 			all[last].last = p + 1
@@ -90,10 +91,10 @@ func (m *importer) sections() (all []section) {
 	}
 	var divided []section
 	for _, s := range all {
-		divided = append(divided, m.divide(s, alive)...)
+		divided = append(divided, c.divide(s, alive)...)
 	}
 	for i := range divided {
-		divided[i].in = []*step{m.input}
+		divided[i].in = []*step{c.input}
 		if i > 0 {
 			divided[i].in = alive[divided[i].first-2]
 		}
@@ -103,16 +104,16 @@ func (m *importer) sections() (all []section) {
 
 // alive returns, for each step, the values that steps behind it read, in the order of their making; of one behind which many are
 // alive, none.
-func (m *importer) alive() [][]*step {
-	until := map[*step]int{m.steps[len(m.steps)-1]: len(m.steps) + 1}
-	for _, s := range m.steps {
+func (c *chain) alive() [][]*step {
+	until := map[*step]int{c.steps[len(c.steps)-1]: len(c.steps) + 1}
+	for _, s := range c.steps {
 		for _, in := range s.in {
 			until[in] = max(until[in], s.at)
 		}
 	}
 	const many = 16 // what passes a layer is copied
-	all, now := make([][]*step, len(m.steps)), []*step{m.input}
-	for i, s := range m.steps {
+	all, now := make([][]*step, len(c.steps)), []*step{c.input}
+	for i, s := range c.steps {
 		now = slices.DeleteFunc(append(now, s), func(v *step) bool { return until[v] <= s.at })
 		if len(now) <= many {
 			all[i] = slices.Clone(now)
@@ -121,36 +122,25 @@ func (m *importer) alive() [][]*step {
 	return all
 }
 
-// products counts the steps that multiply matrices, what takes time, and tables, which are layers of their own.
-func products(steps []*step) (n int) {
-	for _, s := range steps {
-		switch s.op.(type) {
-		case kernels.Conv2D, kernels.Linear, kernels.Attention, kernels.Embedding:
-			n++
-		}
-	}
-	return n
-}
-
 // divide ends layers within a section of many products: behind steps at which several images are alive, that the layer has made at
 // least as much itself as is alive then. They are packed as one activation, and what a layer does not read passes it.
-func (m *importer) divide(s section, alive [][]*step) []section {
-	if products(m.steps[s.first-1:s.last]) <= mostProducts {
+func (c *chain) divide(s section, alive [][]*step) []section {
+	if products(c.steps[s.first-1:s.last]) <= mostProducts {
 		return []section{s}
 	}
 	var all []section
 	first, made := s.first, int64(0)
 	for p := s.first; p < s.last; p++ {
-		made += m.steps[p-1].desc.Storage()
-		passes := m.packable(alive[p-1])
-		next := m.steps[p] // a norm, a ReLU or a pool stays with what it follows
-		if passes == 0 || passes > made || products(m.steps[first-1:p]) == 0 || len(alive[p]) == len(alive[p-1]) && products([]*step{next}) == 0 {
+		made += c.steps[p-1].desc.Storage()
+		passes := c.packable(alive[p-1])
+		next := c.steps[p] // a norm, a ReLU or a pool stays with what it follows
+		if passes == 0 || passes > made || products(c.steps[first-1:p]) == 0 || len(alive[p]) == len(alive[p-1]) && products([]*step{next}) == 0 {
 			continue
 		}
 		all = append(all, section{first: first, last: p})
 		first, made = p+1, 0
 	}
-	if n := len(all); n > 0 && products(m.steps[first-1:s.last]) == 0 {
+	if n := len(all); n > 0 && products(c.steps[first-1:s.last]) == 0 {
 		all[n-1].last = s.last
 		return all
 	}
@@ -158,9 +148,9 @@ func (m *importer) divide(s section, alive [][]*step) []section {
 }
 
 // packable returns the bytes of values that can be packed: images, made by steps; 0: they cannot.
-func (m *importer) packable(values []*step) (bytes int64) {
+func (c *chain) packable(values []*step) (bytes int64) {
 	for _, v := range values {
-		if v == m.input || len(v.desc.Shape) != 4 {
+		if v == c.input || len(v.desc.Shape) != 4 {
 			return 0
 		}
 		bytes += v.desc.Storage()

@@ -5,27 +5,13 @@
 // It knows no format, no device, and runs nothing. What a graph has beyond the ops of kernels is refused, each node by its label.
 package importer
 
-import (
-	"errors"
-	"fmt"
-
-	"plimsoll/models"
-)
+import "errors"
 
 var (
 	// ErrFormat: the file is no model of its format, or is damaged.
 	ErrFormat = errors.New("bad model file")
 	// ErrUnsupported: the graph has nodes, inputs or outputs that no model here has; the message names them.
 	ErrUnsupported = errors.New("unsupported model")
-)
-
-// Limits of a graph: one with more is none that somebody has trained, and takes more memory than its file.
-const (
-	MostBytes    = 2<<30 - 1 // of one tensor
-	MostNodes    = 1 << 14
-	MostTensors  = 1 << 17
-	MostAxes     = 8
-	MostElements = 1 << 12 // of a constant that is computed with, and of an attribute
 )
 
 // Graph is a model as a file has it. Nodes are in topological order. Shapes of images are N,C,H,W.
@@ -71,17 +57,8 @@ type Attribute struct {
 	Other  bool // it is of a type that no op here has
 }
 
-// Open makes the model of a decoded file. The graph's tensors must not change as long as the model is used. Errors: ErrUnsupported.
-func Open(path string, g *Graph) (models.File, *Summary, error) {
-	f, c, err := g.describe(path)
-	if err != nil {
-		return models.File{}, nil, fmt.Errorf("%w: %s: %w", ErrUnsupported, path, err)
-	}
-	m, err := g.importer(&c)
-	if err != nil {
-		return models.File{}, nil, fmt.Errorf("%w: %s: %w", ErrUnsupported, path, err)
-	}
-	f.Classes, f.Image = m.classes(), c.Image
-	f.Build = func(name string, c models.Config) (*models.Model, error) { return g.build(name, c, f) }
-	return f, &Summary{m}, nil
+// text reports whether the model reads tokens N,T.
+func (g *Graph) text() bool {
+	in := g.Inputs[0]
+	return (in.DType == Int64 || in.DType == Int32) && len(in.Shape) == 2
 }

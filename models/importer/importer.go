@@ -8,20 +8,13 @@ import (
 	"plimsoll/models"
 )
 
-const (
-	asIs       layout = iota
-	channels1         // O,I,KH,KW of O,KH,KW,I
-	transposed        // I,O of O,I
-)
-
 // importer makes steps of nodes.
 type importer struct {
 	*Graph
+	chain
 	config models.Config
 	batch  int // that the file was exported with; 0: any
 
-	input   *step
-	steps   []*step // in topological order
 	values  map[string]*value
 	reads   map[string]int   // how many nodes read a tensor
 	readers map[string]*Node // of the nodes that the output needs, the first that reads a tensor
@@ -45,15 +38,12 @@ func newImporter(g *Graph, c models.Config) *importer {
 		in = kernels.Desc{Shape: kernels.Shape{c.Batch, c.Image}, DType: kernels.Int32}
 	}
 	m := &importer{
-		Graph: g, config: c, batch: int(g.Inputs[0].Shape[0]), input: &step{desc: in},
+		Graph: g, chain: chain{input: &step{desc: in}}, config: c, batch: int(g.Inputs[0].Shape[0]),
 		values: map[string]*value{}, reads: map[string]int{}, readers: map[string]*Node{}, joins: map[*step]*step{}, used: map[string]*step{},
 	}
 	m.values[g.Inputs[0].Name] = &value{step: m.input, shape: asImage(in)}
 	return m
 }
-
-// classes returns how many logits there are.
-func (m *importer) classes() int { return last(m.steps[len(m.steps)-1].desc.Shape) }
 
 // problem keeps what is wrong with a node.
 func (m *importer) problem(n *Node, err error) {
@@ -79,26 +69,6 @@ func (m *importer) value(name string) (*value, error) {
 		m.computed += len(v.numbers)
 	}
 	return v, err
-}
-
-// value returns an initializer.
-func (t *Tensor) value() (*value, error) {
-	if err := t.check(); err != nil {
-		return nil, err
-	}
-	v, most := &value{tensor: t, mask: t.mask()}, int64(64)
-	if t.DType == Int64 || t.DType == Int32 {
-		most = MostElements
-	}
-	if n, err := t.Elements(); err == nil && n <= most && v.mask == nil {
-		if v.numbers, err = t.numbers(); err != nil {
-			return nil, err
-		}
-		for _, d := range t.Dims {
-			v.dims = append(v.dims, int(d))
-		}
-	}
-	return v, nil
 }
 
 // push adds a step.
@@ -150,41 +120,25 @@ func (m *importer) take(of *step, sources []source) {
 	}
 }
 
-// Shapes, as ONNX has them, of what is made of a description.
-
-// asImage is N,C,H,W of N,H,W,C, and that of others.
-func asImage(d kernels.Desc) []int {
-	s := slices.Clone(d.Shape)
-	if len(s) == 4 {
-		s[1], s[2], s[3] = s[3], s[1], s[2]
+// widen gives a step's op one more parameter.
+func (m *importer) widen(s *step, op kernels.Op, from source) error {
+	in := []kernels.Desc{s.in[0].desc}
+	if _, err := op.Infer(in); err != nil {
+		return err
 	}
-	return s
+	if err := m.checkSources(op.Params(in)[len(s.sources):], []source{from}); err != nil {
+		return err
+	}
+	s.op, s.sources = op, append(s.sources, from)
+	m.take(s, []source{from})
+	return nil
 }
 
-// as is the shape of a value.
-func as(v *value) func(kernels.Desc) []int {
-	return func(kernels.Desc) []int { return slices.Clone(v.shape) }
-}
-
-// fill returns what writes a parameter's elements.
-func (s source) fill(shape kernels.Shape) func(dst []float32) {
-	return func(dst []float32) {
-		if s.layout == asIs {
-			for i := range dst {
-				dst[i] = s.tensor.Float(i)
-			}
-			return
-		}
-		outer, rows, columns := 1, shape[0], len(dst)/shape[0] // a matrix of the parameter is the file's, transposed
-		if s.layout == channels1 {
-			outer, rows, columns = shape[0], shape[1]*shape[2], shape[3]
-		}
-		for o := range outer {
-			for i := range rows {
-				for j := range columns {
-					dst[(o*rows+i)*columns+j] = s.tensor.Float((o*columns+j)*rows + i)
-				}
-			}
-		}
+// batched returns a shape with the batch in place of that of the export.
+func (m *importer) batched(to []int) []int {
+	to = slices.Clone(to)
+	if len(to) > 0 && to[0] == m.batch && m.batch > 0 {
+		to[0] = m.config.Batch
 	}
+	return to
 }

@@ -19,14 +19,6 @@ func rmsNorm(c *call) (*value, error) {
 	return c.rowNorm(kernels.RMSNorm{Epsilon: c.epsilon()}, 1)
 }
 
-func (c *call) epsilon() float32 {
-	epsilon := c.float("epsilon", 1e-5)
-	if !(epsilon > 0) {
-		c.fail("attribute epsilon is %v, and only positive numbers are supported", epsilon)
-	}
-	return epsilon
-}
-
 // rowNorm is a norm of each row of the last axis, of a matrix or a sequence, with so many parameters.
 func (c *call) rowNorm(op kernels.Op, parameters int) (*value, error) {
 	x, seen, err := c.rows(2, 3)
@@ -47,3 +39,41 @@ func (c *call) rowNorm(op kernels.Op, parameters int) (*value, error) {
 	}
 	return seen(y), nil
 }
+
+// batchNormalization has ONNX's momentum, the share that running statistics keep.
+func batchNormalization(c *call) (*value, error) {
+	if c.int("training_mode", 0) == 0 && !c.trains() {
+		return nil, fmt.Errorf("training_mode is 0, so it computes with its running statistics, and training here computes with those of the batch%s", c.Advice.Frozen)
+	}
+	return c.batchNorm(c.float("epsilon", 1e-5), complement(c.float("momentum", 0.9)))
+}
+
+// batchNorm has PyTorch's momentum, the share of the batch.
+func batchNorm(c *call) (*value, error) {
+	return c.batchNorm(c.float("epsilon", 1e-5), c.float("momentum", 0.1))
+}
+
+func (c *call) batchNorm(epsilon, momentum float32) (*value, error) {
+	x, err := c.tensor(0, 2, 4)
+	if err != nil {
+		return nil, err
+	}
+	var sources []source
+	for i := 1; i < 5; i++ {
+		s, err := c.param(i, asIs)
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, s)
+	}
+	if !(epsilon > 0) || !(momentum > 0 && momentum <= 1) {
+		c.fail("epsilon is %v and the share of the batch in the running statistics is %v, and only positive ones are supported, the latter up to 1", epsilon, momentum)
+	}
+	return c.push(c.Node, kernels.BatchNorm{Epsilon: epsilon, Momentum: momentum}, as(x), sources, x)
+}
+
+// trains reports whether a BatchNorm has the outputs that it had for training before it had an attribute for that.
+func (c *call) trains() bool { return c.Attributes["training_mode"] == nil && len(c.Out) > 1 }
+
+// complement is 1 - x of a number as it is written: 0.1 of 0.9.
+func complement(x float32) float32 { return float32(1 - kernels.Decimal(x)) }

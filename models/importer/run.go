@@ -5,44 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"plimsoll/models"
 	"slices"
 	"strings"
 )
-
-// run makes the steps. Errors name all nodes that are not supported, up to mostProblems.
-func (m *importer) run() error {
-	wanted := m.wanted()
-	for _, n := range m.Nodes {
-		for _, in := range n.In {
-			m.reads[in]++
-		}
-	}
-	for i, n := range m.Nodes {
-		if !wanted[i] {
-			continue
-		}
-		for _, in := range n.In {
-			if m.readers[in] == nil {
-				m.readers[in] = n
-			}
-		}
-		m.add(n)
-	}
-	if m.problems != nil {
-		text := strings.Join(m.problems, "; ")
-		if m.more > 0 {
-			text += fmt.Sprintf("; and %d more", m.more)
-		}
-		return fmt.Errorf("%s", text)
-	}
-	if m.logits() == nil {
-		return fmt.Errorf("output %q is no logits, N,classes of images or N,T,classes of tokens, that follow from the input", m.Outputs[0].Name)
-	}
-	m.fuse()
-	m.prune(m.logits())
-	return nil
-}
 
 // logits returns the step that makes the output; nil: none does.
 func (m *importer) logits() *step {
@@ -156,7 +121,7 @@ func (m *importer) make(n *Node) (*value, error) {
 			return nil, fmt.Errorf("attribute %s is not supported", name)
 		}
 	}
-	c := &call{importer: m, Node: n, known: r.attributes}
+	c := &call{m, attributes{Node: n, known: r.attributes}}
 	v, err := r.read(c)
 	if c.err != nil {
 		return nil, c.err
@@ -164,15 +129,36 @@ func (m *importer) make(n *Node) (*value, error) {
 	return v, err
 }
 
-// importer returns what has read the graph. Where it leaves open how many tokens a sample has, that is the longest one, half of
-// openLength and so on, that its tables and masks have.
-func (g *Graph) importer(c *models.Config) (*importer, error) {
-	for {
-		m := newImporter(g, *c)
-		err := m.run()
-		if err == nil || !g.text() || g.Inputs[0].Shape[1] != 0 || c.Image == 1 {
-			return m, err
+// run makes the steps. Errors name all nodes that are not supported, up to mostProblems.
+func (m *importer) run() error {
+	wanted := m.wanted()
+	for _, n := range m.Nodes {
+		for _, in := range n.In {
+			m.reads[in]++
 		}
-		c.Image /= 2
 	}
+	for i, n := range m.Nodes {
+		if !wanted[i] {
+			continue
+		}
+		for _, in := range n.In {
+			if m.readers[in] == nil {
+				m.readers[in] = n
+			}
+		}
+		m.add(n)
+	}
+	if m.problems != nil {
+		text := strings.Join(m.problems, "; ")
+		if m.more > 0 {
+			text += fmt.Sprintf("; and %d more", m.more)
+		}
+		return fmt.Errorf("%s", text)
+	}
+	if m.logits() == nil {
+		return fmt.Errorf("output %q is no logits, N,classes of images or N,T,classes of tokens, that follow from the input", m.Outputs[0].Name)
+	}
+	m.fuse(m.logits())
+	m.prune(m.logits())
+	return nil
 }

@@ -1,6 +1,11 @@
 package importer
 
-import "plimsoll/kernels"
+import (
+	"fmt"
+	"slices"
+
+	"plimsoll/kernels"
+)
 
 // value is what a tensor of the graph is here: the output of a step, what follows from it without a step so far, a constant that is
 // computed with, or an initializer. Of one that is made of something unsupported, none of it is set.
@@ -13,9 +18,7 @@ type value struct {
 	from   *Node  // that made it
 	made   *value // the tensor that it has become, for something that reads it
 
-	numbers []float64
-	dims    []int // of numbers; nil: a scalar
-	mask    *mask
+	constant
 
 	tensor  *Tensor
 	flipped string // the name of the matrix that tensor is, transposed
@@ -30,31 +33,21 @@ type table struct {
 	rows int
 }
 
-// step is an op of the model.
-type step struct {
-	op      kernels.Op // nil: the model's input
-	in      []*step
-	desc    kernels.Desc
-	sources []source
-	node    string  // that it comes from
-	label   string  // of that node
-	module  string  // and its module
-	joined  []*step // of a Concat, what it joins, all told
-
-	at    int // its number in the order of the steps
-	reads int // of its elements, by nodes that make more of them than another name
+// scores are what attention makes before it multiplies values: queries times keys, scaled, masked, or their softmax.
+type scores struct {
+	queries, keys heads
+	scale         float64
+	causal, soft  bool
 }
 
-// source is an initializer that is a parameter.
-type source struct {
-	name   string
-	tensor *Tensor
-	layout layout
-	tied   bool // it is the table of an embedding, too
+// curve is a function of each element of a tensor, by its values at samples: what elementwise ops with constants, or with the tensor
+// itself, make of it. One that is an activation of kernels becomes its op when something reads it.
+//
+// Exports write activations out, each version in its own way. Two functions of so few ops that are equal at all samples are taken for equal.
+type curve struct {
+	of *value // a tensor or a view
+	at []float64
 }
-
-// layout says how an initializer has the elements of a parameter.
-type layout uint8
 
 // kind says what a value is; "" of what is made of something unsupported.
 func (v *value) kind() string {
@@ -88,54 +81,55 @@ func (v *value) hasRows() bool {
 	return last(v.shape) == last(v.step.desc.Shape)
 }
 
+// is reports whether two values are one tensor or view.
+func (v *value) is(w *value) bool {
+	if v.view != nil && w.view != nil {
+		return v.view.same(*w.view)
+	}
+	return v.step != nil && v.step == w.step
+}
+
+func (v *value) reorderedBy(i int) error {
+	return fmt.Errorf("input %d is part of a tensor, or one whose elements %s has reordered, which only attention reads", i, v.from.Label)
+}
+
 func isNumber(v *value) bool { return v != nil && len(v.numbers) == 1 }
 
-func last(shape []int) int { return shape[len(shape)-1] }
+// known returns a constant as a value.
+func known(c constant, err error) (*value, error) { return &value{constant: c}, err }
 
-// positive returns an axis that may be counted from the end.
-func positive(axis, axes int) int {
-	if axis < 0 {
-		return axis + axes
+// value returns an initializer.
+func (t *Tensor) value() (*value, error) {
+	if err := t.check(); err != nil {
+		return nil, err
 	}
-	return axis
+	v, most := &value{tensor: t, constant: constant{mask: t.mask()}}, int64(64)
+	if t.DType == Int64 || t.DType == Int32 {
+		most = MostElements
+	}
+	if n, err := t.Elements(); err == nil && n <= most && v.mask == nil {
+		if v.numbers, err = t.numbers(); err != nil {
+			return nil, err
+		}
+		for _, d := range t.Dims {
+			v.dims = append(v.dims, int(d))
+		}
+	}
+	return v, nil
 }
 
-// view is the elements of a sequence in another order, or some of them: what Reshape, Transpose, Split, Slice and Gather make of it. It
-// is no tensor of its own. Attention reads heads through views, and Linear rows; other ops what is a tensor again.
-type view struct {
-	step *step
-	from int      // the first element
-	axes [][]loop // an index along an axis counts through its loops, the last one fastest
+func sameShape(x, y *value) bool { return slices.Equal(x.shape, y.shape) }
+
+// asImage is N,C,H,W of N,H,W,C, and that of others.
+func asImage(d kernels.Desc) []int {
+	s := slices.Clone(d.Shape)
+	if len(s) == 4 {
+		s[1], s[2], s[3] = s[3], s[1], s[2]
+	}
+	return s
 }
 
-// loop is n elements that are stride apart.
-type loop struct{ n, stride int }
-
-// scores are what attention makes before it multiplies values: queries times keys, scaled, masked, or their softmax.
-type scores struct {
-	queries, keys heads
-	scale         float64
-	causal, soft  bool
-}
-
-// mask is a square matrix, low on the diagonal and below it, high above; both are the same where it is one number.
-type mask struct {
-	n         int
-	low, high float64
-	dims      []int // the last two are n
-}
-
-// curve is a function of each element of a tensor, by its values at samples: what elementwise ops with constants, or with the tensor
-// itself, make of it. One that is an activation of kernels becomes its op when something reads it.
-//
-// Exports write activations out, each version in its own way. Two functions of so few ops that are equal at all samples are taken for equal.
-type curve struct {
-	of *value // a tensor or a view
-	at []float64
-}
-
-// text reports whether the model reads tokens N,T.
-func (g *Graph) text() bool {
-	in := g.Inputs[0]
-	return (in.DType == Int64 || in.DType == Int32) && len(in.Shape) == 2
+// as is the shape of a value.
+func as(v *value) func(kernels.Desc) []int {
+	return func(kernels.Desc) []int { return slices.Clone(v.shape) }
 }

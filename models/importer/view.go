@@ -5,6 +5,17 @@ import (
 	"slices"
 )
 
+// view is the elements of a sequence in another order, or some of them: what Reshape, Transpose, Split, Slice and Gather make of it. It
+// is no tensor of its own. Attention reads heads through views, and Linear rows; other ops what is a tensor again.
+type view struct {
+	step *step
+	from int      // the first element
+	axes [][]loop // an index along an axis counts through its loops, the last one fastest
+}
+
+// loop is n elements that are stride apart.
+type loop struct{ n, stride int }
+
 // viewOf returns the view of all of a step, its axes those of the step.
 func viewOf(s *step) view {
 	shape := s.desc.Shape
@@ -117,169 +128,4 @@ func (v view) ordered(width int) (view, bool) {
 	}
 	w.axes[len(w.axes)-1] = merged([]loop{{width, 1}})
 	return w, v.from == 0 && int64(n)*int64(channels) == v.step.desc.Elements()
-}
-
-// sequence returns input 0 as a view: of a sequence, which is N,T,C or tokens N,T.
-func (c *call) sequence() (view, error) {
-	v := c.at(0)
-	if v != nil && v.view != nil {
-		return *v.view, nil
-	}
-	v, err := c.tensor(0)
-	if err != nil {
-		return view{}, err
-	}
-	if len(v.step.desc.Shape) == 4 || !slices.Equal(v.shape, v.step.desc.Shape) {
-		return view{}, fmt.Errorf("input 0 is %v, and only sequences, N,T,C, are supported", v.shape)
-	}
-	return viewOf(v.step), nil
-}
-
-// seen is the value of a view that a node makes: where it is all of a step, the step's.
-func (c *call) seen(v view) *value {
-	if v.same(viewOf(v.step)) {
-		return &value{step: v.step, shape: slices.Clone(v.step.desc.Shape)}
-	}
-	return &value{view: &v, shape: v.shape(), from: c.Node}
-}
-
-// reordered is Reshape of what is no image.
-func (c *call) reordered(to []int) (*value, error) {
-	v, err := c.sequence()
-	if err != nil {
-		return nil, err
-	}
-	if v, err = v.reshape(to); err != nil {
-		return nil, err
-	}
-	return c.seen(v), nil
-}
-
-// transpose is of an initializer that is a matrix, or of a sequence.
-func transpose(c *call) (*value, error) {
-	x := c.at(0)
-	if x != nil && x.tensor != nil {
-		return c.flipped(x)
-	}
-	if x != nil && x.numbers != nil {
-		return permuted(x, c.listed("perm", backwards(len(x.dims))))
-	}
-	v, err := c.sequence()
-	if err != nil {
-		return nil, err
-	}
-	perm := c.listed("perm", backwards(len(v.axes)))
-	axes := make([][]loop, len(perm))
-	for i, p := range perm {
-		if len(perm) != len(v.axes) || p < 0 || p >= len(perm) || slices.Contains(perm[:i], p) {
-			return nil, fmt.Errorf("attribute perm is %v, no order of %d axes", perm, len(v.axes))
-		}
-		axes[i] = v.axes[p]
-	}
-	v.axes = axes
-	return c.seen(v), nil
-}
-
-// backwards is n axes in reverse.
-func backwards(n int) []int {
-	perm := make([]int, n)
-	for i := range perm {
-		perm[i] = n - 1 - i
-	}
-	return perm
-}
-
-// flipped is an initializer that is a matrix, transposed.
-func (c *call) flipped(x *value) (*value, error) {
-	perm := c.listed("perm", []int{1, 0})
-	if len(x.tensor.Dims) != 2 || x.flipped != "" || !slices.Equal(perm, []int{1, 0}) {
-		return nil, fmt.Errorf("of an initializer only that of a matrix is supported, not %v of %v", perm, x.tensor.Dims)
-	}
-	return &value{tensor: x.tensor, flipped: c.In[0]}, nil
-}
-
-// split cuts an axis of a sequence; the outputs are its parts.
-func split(c *call) (*value, error) {
-	v, err := c.sequence()
-	if err != nil {
-		return nil, err
-	}
-	sizes, err := c.constants(1, "split")
-	if err != nil {
-		return nil, err
-	}
-	axis := positive(c.int("axis", 0), len(v.axes))
-	if axis < 0 || axis >= len(v.axes) {
-		return nil, fmt.Errorf("attribute axis is %d of %d axes", axis, len(v.axes))
-	}
-	n := v.shape()[axis]
-	if len(sizes) == 0 && n%len(c.Out) == 0 {
-		sizes = slices.Repeat([]int{n / len(c.Out)}, len(c.Out))
-	}
-	if len(sizes) != len(c.Out) {
-		return nil, fmt.Errorf("into %v of %d: want %d parts", sizes, n, len(c.Out))
-	}
-	var all []*value
-	from := 0
-	for _, size := range sizes {
-		part, err := v.slice(axis, from, size)
-		if err != nil {
-			return nil, err
-		}
-		from += size
-		all = append(all, c.seen(part))
-	}
-	first := *all[0]
-	first.rest = all[1:]
-	return &first, nil
-}
-
-// index is Gather of one index.
-func (c *call) index(axis, at int) (*value, error) {
-	v, err := c.sequence()
-	if err != nil {
-		return nil, err
-	}
-	if axis = positive(axis, len(v.axes)); axis < 0 || axis >= len(v.axes) {
-		return nil, fmt.Errorf("attribute axis is %d of %d axes", axis, len(v.axes))
-	}
-	if v, err = v.slice(axis, positive(at, v.shape()[axis]), 1); err != nil {
-		return nil, err
-	}
-	v.axes = slices.Delete(slices.Clone(v.axes), axis, axis+1)
-	return c.seen(v), nil
-}
-
-// axes are those that a node's input 1, or its attribute, names of so many.
-func (c *call) axes(of int) ([]int, error) {
-	axes, err := c.constants(1, "axes")
-	for i := range axes {
-		if axes[i] = positive(axes[i], of); axes[i] < 0 || axes[i] >= of {
-			return nil, fmt.Errorf("axes %v of %d", axes, of)
-		}
-	}
-	slices.Sort(axes)
-	return axes, err
-}
-
-// rows returns the first input as a tensor for an op that works on rows, the last axis, and what the op's output is seen as.
-func (c *call) rows(axes ...int) (x *value, seen func(y *value) *value, err error) {
-	v := c.at(0)
-	if v == nil || v.view == nil {
-		x, err = c.tensor(0, axes...)
-		return x, func(y *value) *value { return y }, err
-	}
-	base := v.view.step
-	if _, all := v.view.ordered(1); !all {
-		return nil, nil, c.reorderedBy(0, v)
-	}
-	return &value{step: base, shape: slices.Clone(base.desc.Shape)}, func(y *value) *value {
-		w, _ := v.view.ordered(last(y.step.desc.Shape))
-		w.step = y.step
-		return c.seen(w)
-	}, nil
-}
-
-func (c *call) reorderedBy(i int, v *value) error {
-	return fmt.Errorf("input %d is part of a tensor, or one whose elements %s has reordered, which only attention reads", i, v.from.Label)
 }

@@ -25,14 +25,14 @@ func about(s *importer.Summary) []string {
 	all := []string{fmt.Sprintf("%s; %s of %s numbers", s.Layers(), units.Count(len(parameters), "tensor"), humanize.Comma(elements))}
 	if made != nil {
 		all = append(all, fmt.Sprintf("%s of the exporter's making (%s): it folds norms into convolutions and transposes matrices. Training begins with them as they are; "+
-			"export with do_constant_folding=False and training=torch.onnx.TrainingMode.TRAINING to keep the model's own", counted(len(made), "parameter is", "parameters are"), named(made)))
+			"export with do_constant_folding=False and training=torch.onnx.TrainingMode.TRAINING to keep the model's own", counted(len(made), "parameter is", "parameters are"), units.List(made, mostNamed)))
 	}
 	if bare := s.WithoutBias(); bare != nil {
 		all = append(all, fmt.Sprintf("%s no bias and no norm behind (%s): some exporters leave out biases that are zero",
-			counted(len(bare), "convolution or linear layer has", "convolutions and linear layers have"), named(bare)))
+			counted(len(bare), "convolution or linear layer has", "convolutions and linear layers have"), units.List(bare, mostNamed)))
 	}
 	if unread := s.Unread(); unread != nil {
-		all = append(all, fmt.Sprintf("%s by no node, and are no parameters: %s", counted(len(unread), "initializer is read", "initializers are read"), named(unread)))
+		all = append(all, fmt.Sprintf("%s by no node, and are no parameters: %s", counted(len(unread), "initializer is read", "initializers are read"), units.List(unread, mostNamed)))
 	}
 	return all
 }
@@ -44,10 +44,9 @@ func counted(n int, one, several string) string {
 	return fmt.Sprintf("%d %s", n, several)
 }
 
-func named(names []string) string {
-	text := strings.Join(names[:min(len(names), mostNamed)], ", ")
-	if more := len(names) - mostNamed; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+// advice is how to export what is refused.
+var advice = importer.Advice{
+	Outputs: ": export a model that makes logits, and nothing else, of one batch of images",
+	Frozen:  ": export the model in training mode, as in torch.onnx.export(model.train(), ..., training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)",
+	Shared:  ": export with dynamo=False, which keeps apart what begins with equal values",
 }

@@ -37,10 +37,3 @@ func Read(path string, message []byte) (models.File, error) {
 	}
 	return f, err
 }
-
-// advice is how to export what is refused.
-var advice = importer.Advice{
-	Outputs: ": export a model that makes logits, and nothing else, of one batch of images",
-	Frozen:  ": export the model in training mode, as in torch.onnx.export(model.train(), ..., training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)",
-	Shared:  ": export with dynamo=False, which keeps apart what begins with equal values",
-}

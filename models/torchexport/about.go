@@ -61,7 +61,7 @@ func (p *program) about(s *importer.Summary) []string {
 		all = append(all, fmt.Sprintf("exported in evaluation mode, with %s off: export model.train() to train with dropout", units.Count(off, "dropout")))
 	}
 	if len(unread) > 0 {
-		all = append(all, fmt.Sprintf("the logits do not depend on %s, left out here: %s", units.Count(len(unread), "parameter"), named(unread)))
+		all = append(all, fmt.Sprintf("the logits do not depend on %s, left out here: %s", units.Count(len(unread), "parameter"), units.List(unread, mostNamed)))
 	}
 	return all
 }
@@ -69,7 +69,7 @@ func (p *program) about(s *importer.Summary) []string {
 // dropoutsOff counts dropouts that have a probability and are off.
 func (p *program) dropoutsOff() (n int) {
 	for _, node := range p.Module.Graph.Nodes {
-		if c := newCall(node); strings.TrimSuffix(node.op(), "_") == "dropout" && !c.bool("train", false) && c.float("p", 0.5) > 0 {
+		if c := node.arguments(); strings.TrimSuffix(node.op(), "_") == "dropout" && !c.bool("train", false) && c.float("p", 0.5) > 0 {
 			n++
 		}
 	}
@@ -78,11 +78,3 @@ func (p *program) dropoutsOff() (n int) {
 
 // mostNamed bounds how many parameters a sentence names.
 const mostNamed = 4
-
-func named(names []string) string {
-	text := strings.Join(names[:min(len(names), mostNamed)], ", ")
-	if more := len(names) - mostNamed; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
-}

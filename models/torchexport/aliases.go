@@ -65,18 +65,18 @@ func (a *aliases) follow(n *node, inputs []string) {
 	}
 }
 
-// dropsOut reports whether a node is a dropout that makes a tensor of its own: one that is off returns its input.
-func (n *node) dropsOut() bool {
-	if n.op() != "dropout" {
-		return false
-	}
-	c := newCall(n)
-	return c.bool("train", false) && c.float("p", 0.5) > 0
-}
-
 // change notes that a value's memory is changed.
 func (a *aliases) change(value string, n *node) {
 	root := a.root[value]
 	a.current[root]++
 	a.changed[root] = n.label()
+}
+
+// dropsOut reports whether a node is a dropout that makes a tensor of its own: one that is off returns its input.
+func (n *node) dropsOut() bool {
+	if n.op() != "dropout" {
+		return false
+	}
+	c := n.arguments()
+	return c.bool("train", false) && c.float("p", 0.5) > 0
 }

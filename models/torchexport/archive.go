@@ -3,6 +3,7 @@ package torchexport
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -119,4 +120,16 @@ func (a *archive) stored(f *zip.File, name string) ([]byte, error) {
 func (a *archive) text(name string) (string, error) {
 	b, err := a.read(name, 100)
 	return strings.TrimSpace(string(b)), err
+}
+
+// decode reads a description.
+func (a *archive) decode(name string, to any) error {
+	b, err := a.read(name, mostJSON)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, to); err != nil {
+		return fmt.Errorf("entry %q: %w", name, err)
+	}
+	return nil
 }

@@ -3,10 +3,6 @@ package torchexport
 import (
 	"encoding/json"
 	"fmt"
-	"path"
-	"slices"
-	"strconv"
-	"strings"
 
 	"plimsoll/models/importer"
 )
@@ -18,31 +14,6 @@ type lowering struct {
 	names   map[string]string // of the graph, by those of the program
 	aliases *aliases
 	made    int // nodes
-}
-
-// graph returns the program as a graph.
-func (p *program) graph() (*importer.Graph, error) {
-	l := &lowering{
-		program: p, names: map[string]string{}, aliases: newAliases(),
-		to: &importer.Graph{Tensors: map[string]*importer.Tensor{}, Advice: advice},
-	}
-	for _, spec := range p.Module.Signature.Inputs {
-		if err := l.input(spec); err != nil {
-			return nil, err
-		}
-	}
-	for _, n := range p.Module.Graph.Nodes {
-		l.add(n)
-	}
-	if len(l.to.Nodes) > importer.MostNodes {
-		return nil, fmt.Errorf("it has more than %d nodes", importer.MostNodes)
-	}
-	for _, spec := range p.Module.Signature.Outputs {
-		if err := l.output(spec); err != nil {
-			return nil, err
-		}
-	}
-	return l.to, nil
 }
 
 // input adds what the signature says of an input: a tensor of the archive, or one that the user gives.
@@ -165,95 +136,4 @@ func (l *lowering) meta(value string) (*meta, error) {
 		return nil, fmt.Errorf("tensor %.100q has more than %d axes", value, importer.MostAxes)
 	}
 	return m, nil
-}
-
-// name returns the name that an argument has as a tensor, or as a symbol.
-func (a argument) name() (string, error) {
-	v := struct {
-		Name   string
-		AsName string `json:"as_name"`
-	}{}
-	if err := json.Unmarshal(a.raw, &v); err != nil || v.Name+v.AsName == "" {
-		return "", fmt.Errorf("want a name, have %s %.100s", a.kind, a.raw)
-	}
-	return v.Name + v.AsName, nil
-}
-
-// outputs returns the names of a node's outputs.
-func (n *node) outputs() (all []string) {
-	for _, out := range n.Outputs {
-		if out.kind == "as_tensors" {
-			var several list[struct{ Name string }]
-			if json.Unmarshal(out.raw, &several) == nil {
-				for _, one := range several {
-					all = append(all, one.Name)
-				}
-			}
-			continue
-		}
-		name, _ := out.name() // "": none that anybody reads
-		all = append(all, name)
-	}
-	return all
-}
-
-// op returns a node's op without its overload, such as conv2d.
-func (n *node) op() string {
-	op, is := strings.CutPrefix(n.Target, "torch.ops.aten.")
-	if !is {
-		return n.Target
-	}
-	op, _, _ = strings.Cut(op, ".")
-	return op
-}
-
-// label is how messages call a node: aten.lstm at model.py:41 (self.rnn).
-func (n *node) label() string {
-	label := shortened(n.Target)
-	if strings.HasPrefix(n.Target, "torch.ops.aten.") {
-		label = "aten." + shortened(n.op())
-	}
-	if file, line := userFrame(n.Meta["stack_trace"]); file != "" {
-		label += fmt.Sprintf(" at %s:%d", file, line)
-	}
-	if module := n.module(); module != "" {
-		label += " (self." + module + ")"
-	}
-	return label
-}
-
-// shortened bounds names that messages repeat.
-func shortened(s string) string { return s[:min(len(s), 200)] }
-
-// module is the path of the innermost module whose code a node is.
-func (n *node) module() string {
-	all := strings.Split(n.Meta["nn_module_stack"], ";")
-	fields := strings.Split(all[len(all)-1], ",")
-	if len(fields) != 3 { // key, path, type
-		return ""
-	}
-	return shortened(fields[1])
-}
-
-// userFrame returns the innermost line of a stack that is no code of PyTorch's own.
-func userFrame(stack string) (file string, line int) {
-	for _, row := range slices.Backward(strings.Split(stack, "\n")) {
-		rest, is := strings.CutPrefix(strings.TrimSpace(row), `File "`)
-		if !is {
-			continue
-		}
-		name, rest, _ := strings.Cut(rest, `", line `)
-		number, _, _ := strings.Cut(rest, ",")
-		at, err := strconv.Atoi(number)
-		if err != nil {
-			continue
-		}
-		if file == "" || !strings.Contains(name, "/site-packages/torch/") {
-			file, line = shortened(path.Base(strings.ReplaceAll(name, `\`, "/"))), at
-		}
-		if !strings.Contains(name, "/site-packages/torch/") {
-			return file, line
-		}
-	}
-	return file, line
 }

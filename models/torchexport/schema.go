@@ -4,36 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"plimsoll/models/importer"
 )
 
 // The descriptions of an archive (torch/_export/serde/schema.py of PyTorch 2.15, schema 8), as far as a model to train has them.
-
-// What is read of archives.
-const (
-	archiveVersion = "0"
-	schemaMajor    = 8
-)
-
-// program is an archive's description.
-type program struct {
-	Schema struct {
-		Major, Minor int
-	} `json:"schema_version"`
-	Module struct {
-		Graph     graph
-		Signature struct {
-			Inputs  list[map[string]json.RawMessage] `json:"input_specs"`
-			Outputs list[map[string]json.RawMessage] `json:"output_specs"`
-		}
-	} `json:"graph_module"`
-
-	weights, constants *tensors
-}
 
 type graph struct {
 	Nodes  list[*node]
@@ -46,12 +21,6 @@ type node struct {
 	Inputs  list[input]
 	Outputs list[argument]
 	Meta    map[string]string `json:"metadata"`
-}
-
-// input is an argument by its name in the op's schema. Arguments that have the schema's default are left out.
-type input struct {
-	Name string
-	Arg  argument
 }
 
 // argument is a value with its kind: {"as_ints": [2, 2]}.
@@ -114,61 +83,17 @@ type meta struct {
 	Layout   int64
 }
 
-// readProgram reads an archive's descriptions, and where its tensors are.
-func readProgram(b []byte) (*program, error) {
-	a, err := openArchive(b)
+// key tells tensors of one storage apart.
+func (m *meta) key() string {
+	text, err := json.Marshal(m)
 	if err != nil {
-		return nil, err
+		panic("BUG: " + err.Error())
 	}
-	for name, want := range map[string]string{"archive_format": "pt2", "archive_version": archiveVersion, "byteorder": "little"} {
-		if have, err := a.text(name); err != nil {
-			return nil, err
-		} else if have != want {
-			return nil, fmt.Errorf("%s is %.40q, and only %q is read: export it with PyTorch 2.15 on a little-endian machine", name, have, want)
-		}
-	}
-	if err := a.oneModel(); err != nil {
-		return nil, err
-	}
-	p := &program{}
-	if err := a.decode("models/model.json", p); err != nil {
-		return nil, err
-	}
-	if p.Schema.Major != schemaMajor {
-		return nil, fmt.Errorf("schema_version is %d.%d, and %d is read: export it with PyTorch 2.15", p.Schema.Major, p.Schema.Minor, schemaMajor)
-	}
-	if len(p.Module.Graph.Nodes) == 0 || len(p.Module.Graph.Nodes) > importer.MostNodes {
-		return nil, fmt.Errorf("models/model.json has %d nodes, want 1 to %d", len(p.Module.Graph.Nodes), importer.MostNodes)
-	}
-	if p.weights, err = a.tensors("data/weights/", "model_weights_config.json"); err != nil {
-		return nil, err
-	}
-	p.constants, err = a.tensors("data/constants/", "model_constants_config.json")
-	return p, err
+	return string(text)
 }
 
-// oneModel refuses an archive of several models.
-func (a *archive) oneModel() error {
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(a.entries)) {
-		if strings.HasPrefix(name, "models/") && strings.HasSuffix(name, ".json") {
-			all = append(all, name)
-		}
-	}
-	if len(all) > 1 {
-		return fmt.Errorf("it has %d models (%.60q, %.60q), want one", len(all), all[0], all[1])
-	}
-	return nil
-}
-
-// decode reads a description.
-func (a *archive) decode(name string, to any) error {
-	b, err := a.read(name, mostJSON)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(b, to); err != nil {
-		return fmt.Errorf("entry %q: %w", name, err)
-	}
-	return nil
+// input is an argument by its name in the op's schema. Arguments that have the schema's default are left out.
+type input struct {
+	Name string
+	Arg  argument
 }

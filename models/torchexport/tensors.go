@@ -64,15 +64,6 @@ func (t *tensors) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// key tells tensors of one storage apart.
-func (m *meta) key() string {
-	text, err := json.Marshal(m)
-	if err != nil {
-		panic("BUG: " + err.Error())
-	}
-	return string(text)
-}
-
 // tensors reads the description of a folder, and finds the bytes of its tensors.
 func (a *archive) tensors(folder, description string) (*tensors, error) {
 	var config struct{ Config tensors }

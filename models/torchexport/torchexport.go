@@ -43,9 +43,3 @@ func Read(path string, bytes []byte) (models.File, error) {
 	f.About = p.about(summary)
 	return f, nil
 }
-
-// advice is how to export what is refused.
-var advice = importer.Advice{
-	Outputs: ": export a model that takes one tensor, images or tokens, and returns logits and nothing else (aux_logits=False, return_dict=False)",
-	Shared:  ": give each module parameters of its own",
-}

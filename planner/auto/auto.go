@@ -203,21 +203,6 @@ func (a *portfolio) least(ctx context.Context) {
 	a.entries = append(a.entries, e)
 }
 
-// portfolio is one run.
-type portfolio struct {
-	strategy.Problem
-	bound   float64
-	entries []*entry // in the order of Members
-}
-
-// entry is a member with its result.
-type entry struct {
-	Candidate
-	member strategy.Sequencer
-	err    error
-	proved float64 // seconds, of the chain itself
-}
-
 // stage runs the members of a stage, as many at a time as there are processors.
 func (a *portfolio) stage(ctx context.Context, k int) {
 	best := a.ranking()

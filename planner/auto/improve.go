@@ -5,19 +5,11 @@ import (
 	"errors"
 	"math"
 	"runtime"
-	"slices"
 	"sync"
 
 	"plimsoll/planner/bound"
 	"plimsoll/planner/improve"
 	"plimsoll/planner/schedule"
-)
-
-const (
-	starts  = 4       // results that are improved
-	kicks   = 4       // random changes of the best sequence that are followed at the same time
-	patient = 16      // rounds of kicks without success after which the search ends, by default
-	work    = 1 << 23 // ops in the simulations of one search, by default
 )
 
 // report improves the best results and takes the best of everything.
@@ -89,16 +81,6 @@ func (m *improver) run(ctx context.Context, ranking []*Candidate) (*Candidate, e
 
 func (m *improver) reached() bool { return bound.Gap(m.best.Makespan, m.bound) == 0 }
 
-// distinct returns the first few different sequences.
-func distinct(ranking []*Candidate) (out []*Candidate) {
-	for _, c := range ranking {
-		if len(out) < starts && !slices.ContainsFunc(out, func(o *Candidate) bool { return slices.Equal(o.Sequence, c.Sequence) }) {
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
 // kicked returns random changes of the best sequence.
 func (m *improver) kicked(round uint64) (out []*Candidate, err error) {
 	limits := m.Limits()
@@ -162,27 +144,4 @@ func (m *improver) descend(ctx context.Context, c *Candidate) (*Candidate, int, 
 	better := &Candidate{Strategy: c.Strategy, Sequence: seq}
 	better.take(r)
 	return better, search.Steps(), nil
-}
-
-// swallows reports whether a forward_all replaces a plain activation that was prefetched and that nothing has read.
-// The rules let such a transfer take its memory later than it counts, and an executor cannot run it.
-func swallows(seq schedule.Sequence) bool {
-	unread := map[int]bool{} // activations
-	for _, op := range seq {
-		switch op.Kind {
-		case schedule.Prefetch:
-			unread[op.Layer-1] = true
-			continue
-		case schedule.Offload:
-			continue
-		case schedule.ForwardAll:
-			if unread[op.Layer] {
-				return true
-			}
-		case schedule.Backward:
-			delete(unread, op.Layer)
-		}
-		delete(unread, op.Layer-1)
-	}
-	return false
 }

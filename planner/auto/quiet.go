@@ -46,16 +46,6 @@ func (c *Candidate) transfers() (n int) {
 	return n
 }
 
-// take keeps the figures of the candidate's sequence.
-func (c *Candidate) take(r *schedule.Result) {
-	c.Makespan, c.Peak, c.Transfer = r.Makespan, r.Peak, 0
-	for p, op := range c.Sequence {
-		if op.Kind.Transfer() {
-			c.Transfer += r.End[p] - r.Start[p]
-		}
-	}
-}
-
 // quieting leaves out transfers.
 type quieting struct {
 	sim    *schedule.Simulator

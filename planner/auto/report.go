@@ -4,24 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 
 	"plimsoll/internal/units"
 	"plimsoll/planner/bound"
 	"plimsoll/planner/schedule"
-	"plimsoll/planner/strategy"
 )
-
-// Candidate holds the plan that a member of the portfolio found.
-type Candidate struct {
-	Strategy string
-	Sequence schedule.Sequence // nil when it has none
-	Makespan float64           // seconds, by simulation
-	Peak     int64             // bytes
-	Transfer float64           // seconds in which the link is busy, offloads and prefetches added up
-	Group    int               // layers that the member planned as one; 0 when it did not run
-	Reason   string            // why it has no sequence
-}
 
 // Report holds the plan that auto chose, and why.
 type Report struct {
@@ -69,31 +56,4 @@ func (r *Report) Why() string {
 		why += fmt.Sprintf("; local moves on %s made it better", r.Start)
 	}
 	return why
-}
-
-// judge simulates the sequence of a member and keeps its figures.
-func (e *entry) judge(p strategy.Problem, seq schedule.Sequence) error {
-	r, err := schedule.Simulate(p.Chain, seq, p.Limits())
-	if err != nil {
-		return fmt.Errorf("BUG: its sequence cannot run: %w", err)
-	}
-	e.Sequence = seq
-	e.take(r)
-	return nil
-}
-
-// compare prefers less time, then a lower peak.
-func (c *Candidate) compare(o *Candidate) int {
-	return cmp.Or(cmp.Compare(c.Makespan, o.Makespan), cmp.Compare(c.Peak, o.Peak))
-}
-
-// ranking returns the candidates with a sequence, the best first.
-func (a *portfolio) ranking() (best []*Candidate) {
-	for _, e := range a.entries {
-		if e.Sequence != nil {
-			best = append(best, &e.Candidate)
-		}
-	}
-	slices.SortStableFunc(best, (*Candidate).compare)
-	return best
 }

@@ -159,3 +159,18 @@ func (l *Layer) WeightGradient() int64 {
 	}
 	return l.WeightBytes
 }
+
+// Beside is how many times as long an op takes while copies at the chain's Bandwidth run beside it: to the host, to the device, both ways at
+// once. Each at least 1.
+type Beside [3]float64
+
+// CopiesBeside is how many times as long a copy to the host, and one to the device, takes while an op, or an update on the host, runs
+// beside it. Each at least 1.
+type CopiesBeside [2]float64
+
+// Ways that copies between device and host memory can go while an op runs.
+const (
+	ToHost = iota
+	ToDevice
+	BothWays
+)

@@ -9,21 +9,6 @@ import (
 	"plimsoll/internal/fields"
 )
 
-// Ways that copies between device and host memory can go while an op runs.
-const (
-	ToHost = iota
-	ToDevice
-	BothWays
-)
-
-// Beside is how many times as long an op takes while copies at the chain's Bandwidth run beside it: to the host, to the device, both ways at
-// once. Each at least 1.
-type Beside [3]float64
-
-// CopiesBeside is how many times as long a copy to the host, and one to the device, takes while an op, or an update on the host, runs
-// beside it. Each at least 1.
-type CopiesBeside [2]float64
-
 // Contends reports whether the chain says what ops and copies take from each other.
 func (c *Chain) Contends() bool {
 	return c.CopiesBeside != nil || slices.ContainsFunc(c.Layers, func(l Layer) bool { return l.ForwardBeside != nil || l.BackwardBeside != nil })
@@ -71,35 +56,6 @@ func (c *Chain) CopyContention(from *Chain) {
 	c.OpsBesideHostUpdates, c.HostUpdatesBesideOps = from.OpsBesideHostUpdates, from.HostUpdatesBesideOps
 	for i := range c.Layers {
 		c.Layers[i].ForwardBeside, c.Layers[i].BackwardBeside = from.Layers[i].ForwardBeside, from.Layers[i].BackwardBeside
-	}
-}
-
-// mostBeside bounds the factors: what is slower by a million is broken.
-const mostBeside = 1e6
-
-func (t *totals) beside(field string, factors []float64) {
-	for _, x := range factors {
-		if t.err == nil && !(x >= 1 && x <= mostBeside) {
-			t.fail(field, formatFloat(x), "is not from 1 to 1e6: how many times as long something takes")
-		}
-	}
-}
-
-func (t *totals) optionalBeside(field string, b *Beside) {
-	if b != nil {
-		t.beside(field, b[:])
-	}
-}
-
-func (t *totals) optionalFactor(field string, x *float64) {
-	if x != nil {
-		t.beside(field, []float64{*x})
-	}
-}
-
-func (t *totals) copiesBeside(field string, b *CopiesBeside) {
-	if b != nil {
-		t.beside(field, b[:])
 	}
 }
 

@@ -186,14 +186,6 @@ func (l *Layer) UnmarshalJSON(data []byte) error {
 	return o.Err()
 }
 
-// inLayer says in which layer an error is; i counts from 0, the message from 1.
-func (c *Chain) inLayer(i int, err error) error {
-	if name := c.Layers[i].Name; name != "" {
-		return fmt.Errorf("layer %d (%s): %w", i+1, name, err)
-	}
-	return fmt.Errorf("layer %d: %w", i+1, err)
-}
-
 // list appends the fields that are set.
 func (u *Update) list(out fields.List) fields.List {
 	out = fields.Optional(out, "weight_gradient_bytes", u.GradientBytes)
@@ -247,6 +239,14 @@ func (c *Chain) nameOwners() error {
 	return nil
 }
 
-func badOwner(value, reason string) error {
-	return &fields.Error{Field: "weights_of", Value: value, Reason: reason}
+// takeOthers reads the same layers at other batch sizes.
+func takeOthers(o *fields.Object) (all []*Chain, err error) {
+	for i, raw := range o.Array("other_batches") {
+		x, err := parseOne(raw)
+		if err != nil {
+			return nil, fmt.Errorf("other_batches[%d]: %w", i, err)
+		}
+		all = append(all, x)
+	}
+	return all, nil
 }

@@ -3,18 +3,11 @@ package chain
 import (
 	"cmp"
 	"fmt"
-	"math"
+	"slices"
 	"strconv"
 
 	"plimsoll/internal/fields"
 )
-
-// MaxBytes bounds the sum of all sizes of a chain: 2^53, the largest whole number that every JSON reader keeps
-// exact. Sums of sizes that a planner makes stay far below the range of int64.
-const MaxBytes = 1 << 53
-
-// SlowestLink is the least bandwidth above 0, bytes/s: sums of the times of transfers, of up to MaxBytes, are numbers.
-const SlowestLink = 1e-100
 
 // Validate checks the invariants of the type. Errors name layer, field and value.
 func (c *Chain) Validate() error {
@@ -52,105 +45,6 @@ func (c *Chain) validate() error {
 	return c.checkOthers()
 }
 
-// totals adds up a chain; the first bad field stays as err.
-type totals struct {
-	size    int64
-	seconds float64
-	err     error
-}
-
-func (t *totals) layer(l *Layer) {
-	t.time("forward_s", l.ForwardS)
-	t.time("backward_s", l.BackwardS)
-	t.bytes("output_bytes", l.OutputBytes)
-	t.bytes("saved_bytes", l.SavedBytes)
-	t.bytes("gradient_bytes", l.GradientBytes)
-	t.bytes("forward_overhead_bytes", l.ForwardOverheadBytes)
-	t.bytes("backward_overhead_bytes", l.BackwardOverheadBytes)
-	t.bytes("weight_bytes", l.WeightBytes)
-	t.bytes("unrounded_weight_bytes", l.UnroundedWeightBytes)
-	if wide := l.UnroundedWeightBytes; t.err == nil && wide != 0 && wide < l.WeightBytes {
-		t.fail("unrounded_weight_bytes", strconv.FormatInt(wide, 10), "is less than weight_bytes, of the same parameters: leave it out where none is rounded")
-	}
-	t.update(l)
-	t.optionalTime("discard_forward_s", l.DiscardForwardS)
-	t.optionalTime("backward_input_s", l.BackwardInputS)
-	t.optionalTime("backward_weight_s", l.BackwardWeightS)
-	t.optionalBeside("forward_beside", l.ForwardBeside)
-	t.optionalBeside("backward_beside", l.BackwardBeside)
-	if l.DiscardOverheadBytes != nil {
-		t.bytes("discard_overhead_bytes", *l.DiscardOverheadBytes)
-	}
-	if t.err == nil && l.SavedBytes < l.OutputBytes {
-		t.fail("saved_bytes", strconv.FormatInt(l.SavedBytes, 10),
-			fmt.Sprintf("is less than output_bytes, %d: the saved set contains the output", l.OutputBytes))
-	}
-}
-
-func (t *totals) optionalTime(field string, x *float64) {
-	if x != nil {
-		t.time(field, *x)
-	}
-}
-
-func (t *totals) time(field string, x float64) {
-	t.number(field, x)
-	if t.seconds += x; t.err == nil && math.IsInf(t.seconds, 0) {
-		t.fail(field, formatFloat(x), "makes the sum of all times infinite")
-	}
-}
-
-func (t *totals) bandwidth(field string, x float64) {
-	t.number(field, x)
-	if t.err == nil && x > 0 && x < SlowestLink {
-		t.fail(field, formatFloat(x), "is next to nothing: times would be too long for numbers")
-	}
-}
-
-func (t *totals) number(field string, x float64) {
-	if t.err == nil && !(x >= 0 && x <= math.MaxFloat64) {
-		t.fail(field, formatFloat(x), "is negative or not finite")
-	}
-}
-
-func (t *totals) bytes(field string, n int64) {
-	switch {
-	case t.err != nil:
-	case n < 0:
-		t.fail(field, strconv.FormatInt(n, 10), "is negative")
-	case n > MaxBytes-t.size:
-		t.fail(field, strconv.FormatInt(n, 10), "makes the sum of all sizes exceed 2^53 bytes")
-	default:
-		t.size += n
-	}
-}
-
-func (t *totals) fail(field, value, reason string) {
-	t.err = &fields.Error{Field: field, Value: value, Reason: reason}
-}
-
-func formatFloat(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
-
-// update checks the fields of one layer.
-func (t *totals) update(l *Layer) {
-	u := &l.Update
-	if u.GradientBytes != nil {
-		t.bytes("weight_gradient_bytes", *u.GradientBytes)
-	}
-	t.bytes("state_bytes", u.StateBytes)
-	t.time("update_s", u.DeviceS)
-	t.optionalTime("host_update_s", u.HostS)
-	t.time("norm_s", u.NormS)
-	gradient := l.WeightGradient()
-	switch {
-	case t.err != nil || u.WeightsOf != 0:
-	case l.WeightBytes == 0 && gradient > 0:
-		t.fail("weight_gradient_bytes", strconv.FormatInt(gradient, 10), "belongs to a layer with weight_bytes above 0")
-	case gradient == 0 && u.StateBytes > 0:
-		t.fail("state_bytes", strconv.FormatInt(u.StateBytes, 10), "belongs to a layer that is updated: weight_bytes and weight_gradient_bytes above 0")
-	}
-}
-
 // checkOwners refuses tied layers that do not agree with the layer whose weights they read.
 func (c *Chain) checkOwners() error {
 	for i := range c.Layers {
@@ -180,4 +74,55 @@ func (c *Chain) badTie(l int) (reason string) {
 		return "is a layer with another weight_gradient_bytes or state_bytes: leave them out here"
 	}
 	return ""
+}
+
+// checkOthers refuses other batch sizes that are none, or those of another model.
+func (c *Chain) checkOthers() error {
+	known := map[int]bool{c.Batch: true}
+	for i, x := range c.Others {
+		fail := func(field string, value any, reason string) error {
+			return fmt.Errorf("other_batches[%d]: %w", i, &fields.Error{Field: field, Value: fmt.Sprint(value), Reason: reason})
+		}
+		switch {
+		case c.Batch == 0:
+			return &fields.Error{Field: "batch", Value: "0", Reason: "of a chain with other_batches is missing"}
+		case len(x.Others) > 0:
+			return fail("other_batches", len(x.Others), "do not belong to another batch size")
+		case known[x.Batch] || x.Batch == 0:
+			return fail("batch", x.Batch, "is no other batch size")
+		case x.Name != c.Name:
+			return fail("name", strconv.Quote(x.Name), "is not the chain's, "+strconv.Quote(c.Name))
+		case x.Len() != c.Len():
+			return fail("layers", x.Len(), fmt.Sprintf("is not how many the chain has, %d", c.Len()))
+		case !slices.Equal(x.Branches, c.Branches):
+			return fail("branches", x.Branches, fmt.Sprintf("are not the chain's, %v", c.Branches))
+		}
+		known[x.Batch] = true
+		for l := range c.Layers {
+			if field, got, want := differentWeights(&x.Layers[l], &c.Layers[l]); field != "" {
+				return x.inLayer(l, fail(field, got, fmt.Sprintf("is not the chain's, %d", want)))
+			}
+		}
+		if err := x.validate(); err != nil {
+			return fmt.Errorf("other_batches[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// differentWeights returns the first field, of the sizes of weights, gradient and state, in which two layers differ; "" where they agree.
+func differentWeights(a, b *Layer) (field string, got, want int64) {
+	switch {
+	case a.WeightBytes != b.WeightBytes:
+		return "weight_bytes", a.WeightBytes, b.WeightBytes
+	case a.WideWeights() != b.WideWeights():
+		return "unrounded_weight_bytes", a.WideWeights(), b.WideWeights()
+	case a.WeightGradient() != b.WeightGradient():
+		return "weight_gradient_bytes", a.WeightGradient(), b.WeightGradient()
+	case a.Update.StateBytes != b.Update.StateBytes:
+		return "state_bytes", a.Update.StateBytes, b.Update.StateBytes
+	case a.Update.WeightsOf != b.Update.WeightsOf:
+		return "weights_of", int64(a.Update.WeightsOf), int64(b.Update.WeightsOf)
+	}
+	return "", 0, 0
 }

@@ -7,29 +7,6 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// Rounded rates leave differences where ops slow each other. These are the parts of a step's durations, all added up, that do not count: ops
-// that end within the shorter part end together, and states that differ by less than the longer one are equal.
-const (
-	togetherPart = 1 << 30
-	equalPart    = 1 << 20
-)
-
-// pace is how fast the op that a stream runs goes on.
-type pace struct {
-	left   float64 // ticks that it would take alone, from since on
-	since  int64
-	slower float64 // how many times as long it takes
-	played int     // in player.starts
-}
-
-// tolerate sets by how much instants may differ, of a plan whose ops take so many ticks together.
-func (p *player) tolerate(ticks int64) {
-	p.together, p.equal = 0, 0
-	if p.contention != nil {
-		p.together, p.equal = ticks/togetherPart, ticks/equalPart
-	}
-}
-
 // contend sets how fast everything that runs goes on from now. Between two instants at which something starts or ends, rates are constant.
 func (p *player) contend() {
 	if p.contention == nil {
@@ -91,15 +68,4 @@ func (p *player) slower(q *queue, all chain.Running) float64 {
 		return p.contention.HostUpdate(beside)
 	}
 	return p.contention.Copy(way(op.Kind), beside)
-}
-
-// like reports whether two states are equal.
-func (p *player) like(a, b *snapshot) bool {
-	for s := range a.left {
-		x, y := a.left[s], b.left[s]
-		if (x == idle) != (y == idle) || max(x-y, y-x) > p.equal {
-			return false
-		}
-	}
-	return a.key == b.key
 }

@@ -1,9 +1,9 @@
 package cycle
 
-import "math/big"
-
-// mostSteps is the number of steps after which a plan whose state has not repeated has no steady state.
-const mostSteps = 1000
+import (
+	"math/big"
+	"slices"
+)
 
 // play plays steps until the state repeats. Errors: *MemoryError, ErrNoSteadyState.
 func (p *player) play() error {
@@ -223,4 +223,20 @@ func (p *player) finish(k clock) *Result {
 func (p *player) period(k clock) *big.Rat {
 	first, last := p.repetition()
 	return k.exact(last.now-first.now, last.step-first.step)
+}
+
+// like reports whether two states are equal.
+func (p *player) like(a, b *snapshot) bool {
+	for s := range a.left {
+		x, y := a.left[s], b.left[s]
+		if (x == idle) != (y == idle) || max(x-y, y-x) > p.equal {
+			return false
+		}
+	}
+	return a.key == b.key
+}
+
+// inFirst reports whether ops of the first step have yet to start: what they leave out, later steps do not.
+func (p *player) inFirst() bool {
+	return slices.ContainsFunc(p.queues[:], func(q queue) bool { return len(q.ops) > 0 && q.step == 0 })
 }

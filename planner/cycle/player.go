@@ -24,16 +24,20 @@ type player struct {
 	freers [][]int32 // by position: the releases that its end may complete
 	queues [streams]queue
 
-	now            int64
+	now int64
+	memory
+	begun  int // the step whose first compute op has started last
+	states []snapshot
+	starts []played
+	result Result
+}
+
+// memory is the bytes in use, and the most so far.
+type memory struct {
 	used, hostUsed int64
-	resident       int64
-	hostPeak       int64
-	peak           int64
+	resident       int64 // when a step begins
+	hostPeak, peak int64
 	peakAt         instance
-	begun          int // the step whose first compute op has started last
-	states         []snapshot
-	starts         []played
-	result         Result
 }
 
 // entry is a task with its place in the queues. No queue has a drop, and nothing waits for one.
@@ -91,6 +95,24 @@ type snapshot struct {
 	now  int64
 }
 
+// pace is how fast the op that a stream runs goes on.
+type pace struct {
+	left   float64 // ticks that it would take alone, from since on
+	since  int64
+	slower float64 // how many times as long it takes
+	played int     // in player.starts
+}
+
+// Rounded rates leave differences where ops slow each other. These are the parts of a step's durations, all added up, that do not count: ops
+// that end within the shorter part end together, and states that differ by less than the longer one are equal.
+const (
+	togetherPart = 1 << 30
+	equalPart    = 1 << 20
+)
+
+// mostSteps is the number of steps after which a plan whose state has not repeated has no steady state.
+const mostSteps = 1000
+
 // load prepares the ops of a judged sequence.
 func (p *player) load(l *ledger, k *chain.Contention, duplex bool, limits Limits) {
 	p.contention, p.run = k, nil
@@ -120,10 +142,17 @@ func (p *player) load(l *ledger, k *chain.Contention, duplex bool, limits Limits
 	}
 	p.loadFrees()
 	p.starts, p.states = p.starts[:0], p.states[:0]
-	p.now, p.begun, p.hostPeak = 0, -1, 0
-	p.used, p.hostUsed = l.residentBytes()
-	p.resident = p.used
-	p.peak, p.peakAt, p.hostPeak = p.used, instance{-1, -1}, p.hostUsed
+	p.now, p.begun = 0, -1
+	used, host := l.residentBytes()
+	p.memory = memory{used, host, used, host, used, instance{-1, -1}}
+}
+
+// tolerate sets by how much instants may differ, of a plan whose ops take so many ticks together.
+func (p *player) tolerate(ticks int64) {
+	p.together, p.equal = 0, 0
+	if p.contention != nil {
+		p.together, p.equal = ticks/togetherPart, ticks/equalPart
+	}
 }
 
 // resolve turns an op of the two steps of a replay into a wait of the second.

@@ -2,6 +2,7 @@ package cycle
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -87,7 +88,7 @@ type Replayed struct {
 // waited, by the rules of the sequence that was simulated last. The spans may be those of a device.
 func (s *Simulator) Replay(all []Span, w Window) []Replayed {
 	n := len(s.ledger.seq)
-	r := &replay{s: s, n: n, ops: make([]Replayed, (w.Steps+2)*n), limit: s.player.limit}
+	r := &replay{s: s, n: n, ops: make([]Replayed, (w.Steps+2)*n)}
 	for i := range r.ops {
 		x := &r.ops[i]
 		x.Op, x.After, x.Wait.By, x.Wait.Freed = s.ledger.seq[i%n], -1, -1, -1
@@ -99,27 +100,17 @@ func (s *Simulator) Replay(all []Span, w Window) []Replayed {
 			r.ops[i].Span, r.ops[i].Ran = span.Span, true
 		}
 	}
-	r.list(all, w)
+	r.usage = r.use(all, w)
 	r.attribute(w)
 	return r.ops
 }
 
 // replay is a Replay in the making.
 type replay struct {
-	s       *Simulator
-	n       int
-	ops     []Replayed
-	limit   int64
-	used    int64
-	changes []memoryChange
-	next    int // in changes
-}
-
-// memoryChange is bytes that an op takes (above 0) or frees.
-type memoryChange struct {
-	at    time.Duration
-	bytes int64
-	by    int // index of the op; -1: of another step
+	s     *Simulator
+	n     int
+	ops   []Replayed
+	usage *schedule.Usage
 }
 
 // index returns where a span is in the list; -1: in none of its steps.
@@ -197,85 +188,57 @@ func (r *replay) waits(i int) (all []int) {
 
 // wait splits the time from the end of the compute op before an op to its start.
 func (r *replay) wait(i int, from, to time.Duration) schedule.Wait {
-	out := schedule.Wait{By: -1, Freed: -1}
-	arrived := from
+	arrived, by := from, -1
 	for _, k := range r.waits(i) {
 		if k >= 0 && r.ops[k].End > arrived {
-			arrived, out.By = min(r.ops[k].End, to), k
+			arrived, by = min(r.ops[k].End, to), k
 		}
 	}
-	fits, freed := r.fits(i, from, to)
-	if fits > arrived {
-		out.Freed = freed
+	most := int64(math.MaxInt64)
+	if takes := r.s.ledger.tasks[i%r.n].takes; takes > 0 {
+		most = r.s.player.limit - takes
 	}
-	fits = max(fits, arrived)
-	out.Transfer, out.Memory, out.Other = arrived-from, fits-arrived, to-fits
-	return out
+	return r.usage.Wait(from, arrived, to, by, most)
 }
 
-// fits returns when the memory of an op sufficed for good before it started, from at the earliest, and what freed it.
-func (r *replay) fits(i int, from, to time.Duration) (at time.Duration, by int) {
-	for r.next < len(r.changes) && r.changes[r.next].at <= from {
-		r.change()
-	}
-	at, by = from, -1
-	takes := r.s.ledger.tasks[i%r.n].takes
-	for r.next < len(r.changes) && r.changes[r.next].at <= to {
-		enough := r.used <= r.limit-takes
-		if x := r.change(); x.bytes < 0 && takes > 0 && !enough {
-			at, by = x.at, x.by
-		}
-	}
-	return at, by
-}
-
-// change makes the next change.
-func (r *replay) change() memoryChange {
-	x := r.changes[r.next]
-	r.next++
-	r.used += x.bytes
-	return x
-}
-
-// list lists all changes of memory in the order of time. Steps before the first one of the spans have ended.
-func (r *replay) list(all []Span, w Window) {
+// use returns the bytes in use, with their changes by the index of the op; -1: of another step. Steps before the first one of the spans have ended.
+func (r *replay) use(all []Span, w Window) *schedule.Usage {
 	l, ends, first := &r.s.ledger, map[[2]int]time.Duration{}, 0
-	r.used, _ = l.residentBytes()
+	used, _ := l.residentBytes()
+	var changes []schedule.Change
 	for i, x := range all {
 		if i == 0 || x.Step < first {
 			first = x.Step
 		}
 		ends[[2]int{x.Step, x.Position}] = x.End
 		by, t := r.index(x, w), &l.tasks[x.Position]
-		r.changes = append(r.changes, memoryChange{x.Start, t.takes, by}, memoryChange{x.End, t.leaves, by})
+		changes = append(changes, schedule.Change{At: x.Start, Bytes: t.takes, By: by}, schedule.Change{At: x.End, Bytes: t.leaves, By: by})
 	}
 	for p := range l.tasks { // that the first step leaves out, as it has a prime
 		if _, ran := ends[[2]int{first, p}]; !ran {
-			r.used += l.tasks[p].takes + l.tasks[p].leaves
+			used += l.tasks[p].takes + l.tasks[p].leaves
 		}
 	}
 	for step := first; step <= w.Step+w.Steps; step++ {
 		for _, f := range l.frees {
 			if x, over := r.freed(f, first, step, ends, w); over {
-				r.changes = append(r.changes, x)
+				changes = append(changes, x)
 			}
 		}
 	}
-	slices.SortFunc(r.changes, func(a, b memoryChange) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.by, b.by))
-	})
+	return schedule.NewUsage(used, changes)
 }
 
 // freed returns when the bytes are free that an op of a step frees behind others; false: some of these have not ended.
-func (r *replay) freed(f free, first, step int, ends map[[2]int]time.Duration, w Window) (x memoryChange, over bool) {
-	x = memoryChange{-1, -f.bytes, -1}
+func (r *replay) freed(f free, first, step int, ends map[[2]int]time.Duration, w Window) (x schedule.Change, over bool) {
+	x = schedule.Change{At: -1, Bytes: -f.bytes, By: -1}
 	for _, hold := range f.holds {
 		of := Span{Step: step - 1 + int(hold)/r.n, Position: int(hold) % r.n}
 		end, ran := ends[[2]int{of.Step, of.Position}]
 		switch {
 		case hold == none:
-		case ran && end > x.at:
-			x.at, x.by = end, r.index(of, w)
+		case ran && end > x.At:
+			x.At, x.By = end, r.index(of, w)
 		case !ran && of.Step > first:
 			return x, false
 		}

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"plimsoll/planner/chain"
-	"plimsoll/planner/schedule"
 )
 
 // Run is a run of a cyclic plan from its first step to its last. The first step has nothing to do for ops with a prime. Behind the last one come
@@ -69,42 +68,6 @@ func (r *Run) load(steps int) *player {
 	p.load(&r.sim.ledger, r.sim.costs.contention, r.sim.link.Duplex, r.limits)
 	p.run = &ends{steps, slices.ContainsFunc(p.ledger.seq, func(o Op) bool { return o.Prime })}
 	return p
-}
-
-// ends says how many steps a run has, and whether ops of the last one come behind it; 0: it has no end.
-type ends struct {
-	steps  int
-	primed bool
-}
-
-// over reports whether a step is none of the run.
-func (e *ends) over(step int) bool {
-	if e == nil || e.steps == 0 {
-		return false
-	}
-	return step > e.steps || step == e.steps && !e.primed
-}
-
-// leavesOut reports whether an op of a step takes no time, as it belongs to no step of the run.
-func (e *ends) leavesOut(step int, op Op) bool {
-	switch {
-	case e == nil:
-		return false
-	case step == 0:
-		return op.Prime
-	case e.steps == 0 || step < e.steps || op.Prime:
-		return false
-	}
-	switch op.Kind {
-	case schedule.FetchWeights, schedule.WriteWeights, schedule.FetchState, schedule.WriteState:
-		return false
-	}
-	return true
-}
-
-// inFirst reports whether ops of the first step have yet to start: what they leave out, later steps do not.
-func (p *player) inFirst() bool {
-	return slices.ContainsFunc(p.queues[:], func(q queue) bool { return len(q.ops) > 0 && q.step == 0 })
 }
 
 // playAll plays a run to its end. Errors: *MemoryError, ErrNoSteadyState.

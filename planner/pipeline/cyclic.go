@@ -16,7 +16,7 @@ func NewCycle(chain, strategy string, seq cycle.Sequence, p *Platform) *Plan {
 	out := &Plan{
 		Chain: chain, Strategy: strategy, Platform: p, Cycle: append(cycle.Sequence{}, seq...), // never nil
 		Stages:   []Stage{{First: 1, Devices: []int{0}}},
-		Versions: Flush, WeightCopies: []float64{0}, Microbatches: 1,
+		Versions: Flush, Copies: Copies{WeightCopies: []float64{0}}, Microbatches: 1,
 	}
 	for _, op := range seq {
 		out.Stages[0].Last = max(out.Stages[0].Last, op.Layer) // the backward of every layer is in the sequence
@@ -79,12 +79,6 @@ func (p *Plan) RunCycle(c *chain.Chain, on *Platform) (*cycle.Run, error) {
 	link, limits := on.CycleLimits()
 	limits.UpdatesLast = p.UpdatesLast
 	return cycle.NewRun(c, p.Cycle, link, limits)
-}
-
-// CyclePeak lists the bytes on the device when a cyclic plan needs most of it.
-type CyclePeak struct {
-	Op    int // position of the op that starts then; -1: none does
-	Parts []cycle.Hold
 }
 
 // checkCycle judges a cyclic plan.

@@ -127,12 +127,6 @@ func (c account) buffers(costs *Costs, s, d int) (bytes int64) {
 	return bytes
 }
 
-// stay is a hold and when, for the minibatch whose number is the residue: its first instant counts, its last one does not.
-type stay struct {
-	hold
-	from, to ticks
-}
-
 // stays returns what every device holds: live minibatches, from the start of F to the end of the last backward task, and
 // the tensors that wait between two stages on one device (thesis 6.3.1). Ends are moved to the tolerance before, so that
 // a minibatch that leaves when another one enters does not count, whatever was rounded.
@@ -158,52 +152,10 @@ func (k *check) live(first, last *job, bytes int64) stay {
 	return stay{hold{bytes, first.stage, first.task}, first.start, before(first.start, last.end(), k.eps)}
 }
 
-// before returns the tolerance before an end, so that what ends when something else starts does not count, whatever was rounded.
-func before(from, to, eps ticks) ticks {
-	if less(add(eps, eps), sub(to, from)) {
-		return sub(to, eps)
-	}
-	if less(to, from) {
-		return from
-	}
-	return to
-}
-
 // waits adds a tensor that lies between the end of x and the start of y.
 func (k *check) waits(on *[]stay, x, y *job, bytes int64) {
 	from, to := x.end(), sub(y.start, k.eps)
 	if less(from, to) {
 		*on = append(*on, stay{hold{bytes, None, x.task}, from, to})
 	}
-}
-
-// highest returns the peak of stays that repeat with a period; nil: they do not repeat.
-func highest(stays []stay, period ticks, stages int) *peak {
-	base := newLevel(stages)
-	var edges []edge[ticks]
-	for i := range stays {
-		edges = base.edges(edges, &stays[i], period)
-	}
-	return climb(base, sorted(edges, ticks.Cmp))
-}
-
-// edges adds the edges of a stay. As often as it lasts a whole period, and once more when it is held where periods begin,
-// it counts from the start.
-func (l *level) edges(edges []edge[ticks], s *stay, period ticks) []edge[ticks] {
-	from, length := s.from, sub(s.to, s.from)
-	if period != nil {
-		full := periods(length, period)
-		l.change(&s.hold, full.Int64())
-		length = modulo(length, period)
-		if length.Sign() == 0 && full.Sign() > 0 {
-			return edges
-		}
-		from = modulo(from, period)
-	}
-	to := add(from, length)
-	if period != nil && less(period, to) {
-		l.change(&s.hold, 1)
-		to.Sub(to, period)
-	}
-	return append(edges, edge[ticks]{at: from, phase: enters, hold: &s.hold}, edge[ticks]{at: to, phase: leaving(length.Sign() == 0), hold: &s.hold})
 }

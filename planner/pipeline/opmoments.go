@@ -6,36 +6,6 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// opTimes is OpMoments in ticks.
-type opTimes struct {
-	from, to []ticks
-	held     ticks // nil: it is not held for the host
-	ahead    ticks
-}
-
-// all lists the times.
-func (x *opTimes) all() (all []ticks) {
-	for i := range x.from {
-		all = append(all, x.from[i], x.to[i])
-	}
-	if x.held != nil {
-		all = append(all, x.held)
-	}
-	return append(all, x.ahead)
-}
-
-// number returns the moments of the times.
-func (x *opTimes) number(m *moments) *OpMoments {
-	out := &OpMoments{Ahead: m.number(x.ahead)}
-	for i := range x.from {
-		out.Ops = append(out.Ops, Interval{m.number(x.from[i]), m.number(x.to[i])})
-	}
-	if out.OffloadsInput = x.held != nil; out.OffloadsInput {
-		out.Held = m.number(x.held)
-	}
-	return out
-}
-
 // opTimes finds when the ops of all stages run, with batches that come so many seconds before the first forward; nil of stages without ops,
 // and of plans that do not repeat a period of one minibatch. Errors: those of transfers.
 func (o *orderer) opTimes(ahead float64) ([]*opTimes, error) {

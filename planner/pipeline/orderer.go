@@ -1,10 +1,6 @@
 package pipeline
 
-import (
-	"slices"
-
-	"plimsoll/planner/chain"
-)
+import "slices"
 
 // orderer finds the order of all work of a plan.
 type orderer struct {
@@ -20,75 +16,6 @@ type orderer struct {
 type queuedWork struct {
 	Work
 	start int
-}
-
-// Order returns the order of the work of a plan, as it follows from the starts.
-//
-// Where work starts at one instant, rounding aside, it is in the order of a minibatch's passage, and work of no duration comes first. The
-// order also has work that plans do not list: communications that take no time, updates, and what messages between replicas need. To a first
-// stage with ops, batches come from the host so many seconds ahead of their forward.
-//
-// Errors: those of Check up to RuleBoundary, those of Swaps, ErrPlan.
-func Order(c *chain.Chain, p *Platform, plan *Plan, ahead float64) (*WorkOrder, error) {
-	if plan.IsCycle() {
-		return orderCycle(c, plan)
-	}
-	l, err := arrange(c, p, plan)
-	if err != nil {
-		return nil, err
-	}
-	o, err := newOrderer(l, ahead)
-	if err != nil {
-		return nil, err
-	}
-	o.addTasks()
-	o.addLeftOut()
-	o.addUpdates()
-	o.addSums()
-	return o.order(), nil
-}
-
-func newOrderer(l *layout, ahead float64) (*orderer, error) {
-	o := &orderer{layout: l, devices: make([][]queuedWork, l.platform.Devices), sumOf: map[int]*sum{}, rounds: map[roundOf]*roundEnd{}}
-	var err error
-	if o.ops, err = o.opTimes(ahead); err != nil {
-		return nil, err
-	}
-	var others []ticks
-	for _, x := range o.ops {
-		if x != nil {
-			others = append(others, x.all()...)
-		}
-	}
-	for _, x := range l.sums {
-		if x.part > 0 {
-			others = append(others, o.addedAt(x))
-		}
-	}
-	o.moments = l.findMoments(others...)
-	return o, nil
-}
-
-// order returns the order when all work is there.
-func (o *orderer) order() *WorkOrder {
-	out := &WorkOrder{Moments: o.moments.count(), periodic: o.period != nil, spans: o.spans(), parts: o.partsThere()}
-	for _, x := range o.ops {
-		if x == nil {
-			out.Ops = append(out.Ops, nil)
-			continue
-		}
-		out.Ops = append(out.Ops, x.number(o.moments))
-	}
-	for _, list := range o.devices {
-		sortWork(list)
-		o.yield(list)
-		var all []Work
-		for _, w := range list {
-			all = append(all, w.Work)
-		}
-		out.Devices = append(out.Devices, all)
-	}
-	return out
 }
 
 func sortWork(list []queuedWork) {
@@ -255,4 +182,49 @@ func (o *orderer) spans() map[gate]Interval {
 		}
 	}
 	return all
+}
+
+// roundOf is a round of a stage, by the residue of its last minibatch.
+type roundOf struct{ stage, last int }
+
+// roundEnd is where a round ends, for the minibatch whose number is its residue.
+type roundEnd struct {
+	backwards map[int]int // by device: the half moment of the last one
+	end       int         // the moment at which all that the round needs for its update has ended
+	half      int         // that of the latest work of it
+}
+
+// opTimes is OpMoments in ticks.
+type opTimes struct {
+	from, to []ticks
+	held     ticks // nil: it is not held for the host
+	ahead    ticks
+}
+
+// all lists the times.
+func (x *opTimes) all() (all []ticks) {
+	for i := range x.from {
+		all = append(all, x.from[i], x.to[i])
+	}
+	if x.held != nil {
+		all = append(all, x.held)
+	}
+	return append(all, x.ahead)
+}
+
+// number returns the moments of the times.
+func (x *opTimes) number(m *moments) *OpMoments {
+	out := &OpMoments{Ahead: m.number(x.ahead)}
+	for i := range x.from {
+		out.Ops = append(out.Ops, Interval{m.number(x.from[i]), m.number(x.to[i])})
+	}
+	if out.OffloadsInput = x.held != nil; out.OffloadsInput {
+		out.Held = m.number(x.held)
+	}
+	return out
+}
+
+// sends reports whether the plan has messages between the replicas of a stage.
+func (o *orderer) sends(stage int) bool {
+	return slices.ContainsFunc(o.sums, func(x *sum) bool { return x.stage == stage })
 }

@@ -5,21 +5,6 @@ import (
 	"slices"
 )
 
-// roundOf is a round of a stage, by the residue of its last minibatch.
-type roundOf struct{ stage, last int }
-
-// roundEnd is where a round ends, for the minibatch whose number is its residue.
-type roundEnd struct {
-	backwards map[int]int // by device: the half moment of the last one
-	end       int         // the moment at which all that the round needs for its update has ended
-	half      int         // that of the latest work of it
-}
-
-// sends reports whether the plan has messages between the replicas of a stage.
-func (o *orderer) sends(stage int) bool {
-	return slices.ContainsFunc(o.sums, func(x *sum) bool { return x.stage == stage })
-}
-
 // addSums adds messages between replicas. They stand where the plan has them; messages that start at one instant stand in the order in
 // which they need each other.
 func (o *orderer) addSums() {

@@ -77,3 +77,51 @@ func climb[T any](l *level, edges []edge[T]) *peak {
 	}
 	return top
 }
+
+// stay is a hold and when, for the minibatch whose number is the residue: its first instant counts, its last one does not.
+type stay struct {
+	hold
+	from, to ticks
+}
+
+// before returns the tolerance before an end, so that what ends when something else starts does not count, whatever was rounded.
+func before(from, to, eps ticks) ticks {
+	if less(add(eps, eps), sub(to, from)) {
+		return sub(to, eps)
+	}
+	if less(to, from) {
+		return from
+	}
+	return to
+}
+
+// highest returns the peak of stays that repeat with a period; nil: they do not repeat.
+func highest(stays []stay, period ticks, stages int) *peak {
+	base := newLevel(stages)
+	var edges []edge[ticks]
+	for i := range stays {
+		edges = base.edges(edges, &stays[i], period)
+	}
+	return climb(base, sorted(edges, ticks.Cmp))
+}
+
+// edges adds the edges of a stay. As often as it lasts a whole period, and once more when it is held where periods begin,
+// it counts from the start.
+func (l *level) edges(edges []edge[ticks], s *stay, period ticks) []edge[ticks] {
+	from, length := s.from, sub(s.to, s.from)
+	if period != nil {
+		full := periods(length, period)
+		l.change(&s.hold, full.Int64())
+		length = modulo(length, period)
+		if length.Sign() == 0 && full.Sign() > 0 {
+			return edges
+		}
+		from = modulo(from, period)
+	}
+	to := add(from, length)
+	if period != nil && less(period, to) {
+		l.change(&s.hold, 1)
+		to.Sub(to, period)
+	}
+	return append(edges, edge[ticks]{at: from, phase: enters, hold: &s.hold}, edge[ticks]{at: to, phase: leaving(length.Sign() == 0), hold: &s.hold})
+}

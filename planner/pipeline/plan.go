@@ -163,14 +163,7 @@ type Plan struct {
 	// would pass: the messages of the boundaries between are so much shorter. Each portal has communications of its own.
 	Portals  []Portal
 	Versions Versions
-	// WeightCopies are the copies of the weights, gradient included, for all stages (one entry) or each stage; nil: the
-	// copies of Versions.
-	WeightCopies []float64
-	// OptimizerCopies are the copies of the weights that the optimizer's state takes beside WeightCopies: 1 of momentum, 2 of Adam.
-	OptimizerCopies float64
-	// Zero divides the optimizer's state of a stage among its replicas, of a plan with a flush (ZeroShards).
-	Zero       Zero
-	Accounting Accounting // "" means Inputs
+	Copies
 
 	Period               float64 // T, seconds, of a periodic plan
 	MinibatchesPerPeriod int     // k, of a periodic plan; 0 means 1
@@ -187,6 +180,18 @@ type Plan struct {
 	PerDevicePeak []int64 // bytes; nil when not said
 	Predicted     Predicted
 	Extra         map[string]json.RawMessage
+}
+
+// Copies says how often weights and the optimizer's state are in memory, and what of the live minibatches is.
+type Copies struct {
+	// WeightCopies are the copies of the weights, gradient included, for all stages (one entry) or each stage; nil: the
+	// copies of the plan's Versions.
+	WeightCopies []float64
+	// OptimizerCopies are the copies of the weights that the optimizer's state takes beside WeightCopies: 1 of momentum, 2 of Adam.
+	OptimizerCopies float64
+	// Zero divides the optimizer's state of a stage among its replicas, of a plan with a flush (ZeroShards).
+	Zero       Zero
+	Accounting Accounting // "" means Inputs
 }
 
 // Timing is what a task of a stage with ops takes, seconds.
@@ -314,4 +319,30 @@ func everyone(on []int, n int, all []int) bool {
 		}
 	}
 	return true
+}
+
+// Peak returns the largest predicted peak of all devices, bytes; 0 when the plan does not say it.
+func (p *Plan) Peak() (bytes int64) {
+	for _, peak := range p.PerDevicePeak {
+		bytes = max(bytes, peak)
+	}
+	return bytes
+}
+
+// start returns the start of a task or, behind all tasks, of a message between replicas.
+func (p *Plan) start(i int) *float64 {
+	if n := len(p.Tasks); i >= n {
+		return &p.Synchronization[i-n].Start
+	}
+	return &p.Tasks[i].Start
+}
+
+// nameOf names a task, or a message between replicas, for a minibatch.
+func (p *Plan) nameOf(i, minibatch int) string {
+	if n := len(p.Tasks); i >= n {
+		return p.Synchronization[i-n].of(minibatch).String()
+	}
+	t := p.Tasks[i]
+	t.Shift = minibatch
+	return t.String()
 }

@@ -78,14 +78,6 @@ func (p *Plan) list() fields.List {
 		fields.Field{Name: "tasks", Value: lists(p.Tasks, Task.list)}).With(p.Extra)
 }
 
-func lists[T any](all []T, list func(T) fields.List) []fields.List {
-	out := make([]fields.List, len(all))
-	for i, x := range all {
-		out[i] = list(x)
-	}
-	return out
-}
-
 func (s Stage) list() fields.List {
 	out := fields.List{
 		{Name: "first_layer", Value: s.First},
@@ -286,19 +278,4 @@ func takeTask(o *fields.Object) (t Task, err error) {
 	}
 	t.Kind, t.Extra = kind, o.Rest()
 	return t, nil
-}
-
-// objects reads an array of objects; errors name the position of the bad one.
-func objects[T any](what string, raw []json.RawMessage, read func(*fields.Object) (T, error)) ([]T, error) {
-	out := make([]T, len(raw))
-	for i, r := range raw {
-		o, err := fields.Parse(r)
-		if err == nil {
-			out[i], err = read(o)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s %d: %w", what, i, err)
-		}
-	}
-	return out, nil
 }

@@ -30,7 +30,7 @@ func TestPlanIsRead(t *testing.T) {
 	two := 2.0
 	pf := platform(t, `{"devices":2,"memory_bytes":7,"bandwidth_bytes_per_s":2}`)
 	want := pipeline.Plan{
-		Chain: "two", Strategy: "made up", Versions: pipeline.Stash, WeightCopies: []float64{2, 2.5}, Accounting: pipeline.Saved,
+		Chain: "two", Strategy: "made up", Versions: pipeline.Stash, Copies: pipeline.Copies{WeightCopies: []float64{2, 2.5}, Accounting: pipeline.Saved},
 		Period: 11.5, MinibatchesPerPeriod: 1, Microbatches: 4, Platform: pf, PerDevicePeak: []int64{46, 72},
 		Stages: []pipeline.Stage{
 			{First: 1, Last: 1, Devices: []int{0}, Ops: schedule.Sequence{{Kind: schedule.ForwardAll, Layer: 1}, {Kind: schedule.Backward, Layer: 1}},

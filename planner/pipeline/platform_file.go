@@ -210,3 +210,26 @@ func (p *Platform) takePairs(o *fields.Object) error {
 	}
 	return o.Err()
 }
+
+func lists[T any](all []T, list func(T) fields.List) []fields.List {
+	out := make([]fields.List, len(all))
+	for i, x := range all {
+		out[i] = list(x)
+	}
+	return out
+}
+
+// objects reads an array of objects; errors name the position of the bad one.
+func objects[T any](what string, raw []json.RawMessage, read func(*fields.Object) (T, error)) ([]T, error) {
+	out := make([]T, len(raw))
+	for i, r := range raw {
+		o, err := fields.Parse(r)
+		if err == nil {
+			out[i], err = read(o)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s %d: %w", what, i, err)
+		}
+	}
+	return out, nil
+}

@@ -308,7 +308,7 @@ func TestPortalsOfStagesWithOps(t *testing.T) {
 	c := &chain.Chain{Name: "skip", InputBytes: 1, Layers: []chain.Layer{layer(1, 1, 3, 0), layer(1, 1, 3, 0), layer(1, 1, 3, 0)}}
 	p := pipeline.NewPlatform(3, pipeline.NoLimit, 1)
 	p.Host, p.NoBuffers = 1, true
-	plan := &pipeline.Plan{Chain: "skip", Versions: pipeline.Stash, Period: 30, Accounting: pipeline.Saved}
+	plan := &pipeline.Plan{Chain: "skip", Versions: pipeline.Stash, Period: 30, Copies: pipeline.Copies{Accounting: pipeline.Saved}}
 	for s := range 3 {
 		l := s + 1
 		st := pipeline.Stage{First: l, Last: l, Devices: []int{s}}

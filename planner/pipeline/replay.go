@@ -39,13 +39,6 @@ func checkSequence(c *chain.Chain, p *Platform, plan *Plan) (*Report, error) {
 	return r, nil
 }
 
-// only returns figures of all devices of which the first alone does something.
-func only[T any](p *Platform, first T) []T {
-	all := make([]T, p.Devices)
-	all[0] = first
-	return all
-}
-
 // replaySequence simulates a plan for one device on the first device of a platform.
 func replaySequence(c *chain.Chain, p *Platform, plan *Plan, n Noise) (*schedule.Result, error) {
 	if err := p.validateDevices(); err != nil {

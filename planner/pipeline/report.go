@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+
+	"plimsoll/planner/cycle"
 	"plimsoll/planner/schedule"
 )
 
@@ -88,4 +90,17 @@ type hold struct {
 	bytes int64
 	stage int // of a live minibatch; None for a tensor that waits between two stages
 	task  int // the task that takes the memory
+}
+
+// CyclePeak lists the bytes on the device when a cyclic plan needs most of it.
+type CyclePeak struct {
+	Op    int // position of the op that starts then; -1: none does
+	Parts []cycle.Hold
+}
+
+// only returns figures of all devices of which the first alone does something.
+func only[T any](p *Platform, first T) []T {
+	all := make([]T, p.Devices)
+	all[0] = first
+	return all
 }

@@ -31,7 +31,7 @@ func NewSequence(chain, strategy string, seq schedule.Sequence, limits schedule.
 	return &Plan{
 		Chain: chain, Strategy: strategy, Platform: OneDevice(limits),
 		Stages:   []Stage{{First: 1, Last: last, Devices: []int{0}, Ops: append(schedule.Sequence{}, seq...)}}, // never nil
-		Versions: Flush, Microbatches: 1, WeightCopies: []float64{0},
+		Versions: Flush, Microbatches: 1, Copies: Copies{WeightCopies: []float64{0}},
 		Tasks: []Task{{Kind: F}, {Kind: B}},
 	}
 }
@@ -113,14 +113,6 @@ func (p *Plan) Sequence() schedule.Sequence { return p.Stages[0].Ops }
 
 // Limits returns the limits of a plan for one device.
 func (p *Plan) Limits() schedule.Limits { return p.Platform.Limits(0) }
-
-// Peak returns the largest predicted peak of all devices, bytes; 0 when the plan does not say it.
-func (p *Plan) Peak() (bytes int64) {
-	for _, peak := range p.PerDevicePeak {
-		bytes = max(bytes, peak)
-	}
-	return bytes
-}
 
 // Name returns the strategy for people, with the one that it chose: "auto (rotor-exact)".
 func (p *Plan) Name() string { return Name(p.Strategy, p.Winner) }

@@ -64,21 +64,3 @@ func (s Synchronization) of(minibatch int) Synchronization {
 	s.Shift = minibatch
 	return s
 }
-
-// start returns the start of a task or, behind all tasks, of a message between replicas.
-func (p *Plan) start(i int) *float64 {
-	if n := len(p.Tasks); i >= n {
-		return &p.Synchronization[i-n].Start
-	}
-	return &p.Tasks[i].Start
-}
-
-// nameOf names a task, or a message between replicas, for a minibatch.
-func (p *Plan) nameOf(i, minibatch int) string {
-	if n := len(p.Tasks); i >= n {
-		return p.Synchronization[i-n].of(minibatch).String()
-	}
-	t := p.Tasks[i]
-	t.Shift = minibatch
-	return t.String()
-}

@@ -21,12 +21,6 @@ type candidate struct {
 	from   string
 }
 
-// shortage is the least memory of the plans that did not fit.
-type shortage struct {
-	bytes, host int64 // 0: none
-	op          cycle.Op
-}
-
 // better compares candidates: by period, then by what runs beside the computation.
 func (x *candidate) better(y *candidate) bool {
 	const equal = 1e-12
@@ -63,6 +57,9 @@ func observe(r *cycle.Result, seq cycle.Sequence) []float64 {
 	}
 	return append(clock, r.Period)
 }
+
+// eliteSize is the number of plans that are changed.
+const eliteSize = 12
 
 // trials times plans and keeps the best.
 type trials struct {

@@ -283,3 +283,11 @@ func (p *problem) byFreed() (layers []int) {
 	})
 	return layers
 }
+
+// groups returns numbers of microbatches that pass through a layer together.
+func (p *problem) groups() (groups []int) {
+	for g := 1; g < p.microbatches; g *= 2 {
+		groups = append(groups, g)
+	}
+	return append(groups, p.microbatches)
+}

@@ -216,9 +216,3 @@ func (p *problem) prime(seq cycle.Sequence) {
 		}
 	}
 }
-
-func isCompute(k schedule.Kind) bool {
-	return k < schedule.Backward || k == schedule.Backward || k == schedule.Update
-}
-
-var dropKinds = map[schedule.Kind]bool{schedule.DropWeights: true, schedule.DropState: true}

@@ -21,6 +21,9 @@ type Request struct {
 	Evaluations int
 }
 
+// Auto is the strategy that searches.
+const Auto = "auto"
+
 // problem is a request with what the search knows about it.
 type problem struct {
 	ctx          context.Context
@@ -152,4 +155,8 @@ func (p *problem) busiest(seq cycle.Sequence) float64 {
 		busy[cycle.ToDevice] += busy[cycle.ToHost]
 	}
 	return slices.Max(busy[:])
+}
+
+func isCompute(k schedule.Kind) bool {
+	return k < schedule.Backward || k == schedule.Backward || k == schedule.Update
 }

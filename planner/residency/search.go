@@ -5,13 +5,12 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"plimsoll/planner/cycle"
+	"plimsoll/planner/schedule"
 )
 
 const (
-	eliteSize = 12
-	islands   = 4
-	restarts  = 3 // of the search, from the same plans on, at most
+	islands  = 4
+	restarts = 3 // of the search, from the same plans on, at most
 	// Auto times sequences of so many compute ops in all, but neither more nor fewer sequences than these; and polishes for a part of them.
 	searchedOps              = 2_000_000
 	fewestTrials, mostTrials = 200, 6000
@@ -89,14 +88,6 @@ func (s *search) effort() (trials, rounds int) {
 	return trials, min(max(searchedOps/(trials*ops), 1), restarts)
 }
 
-// groups returns numbers of microbatches that pass through a layer together.
-func (p *problem) groups() (groups []int) {
-	for g := 1; g < p.microbatches; g *= 2 {
-		groups = append(groups, g)
-	}
-	return append(groups, p.microbatches)
-}
-
 // begin tries every order with updates on the device, on the host, on both, and in the next step.
 func (s *search) begin() {
 	for _, o := range s.mutator.orders {
@@ -165,7 +156,7 @@ func (s *search) polishOne(x *candidate) {
 // shift moves an op, alone or with the drop behind it, to other places, and returns the best plan; nil: none is legal.
 func (s *search) shift(x *candidate, i int) (best *candidate) {
 	for size := 1; size <= 2 && i+size <= len(x.seq); size++ {
-		if size == 2 && !isDrop(x.seq[i+1]) {
+		if size == 2 && !isDrop(x.seq[i+1].Kind) {
 			break
 		}
 		for j := 0; j+size <= len(x.seq); j++ {
@@ -195,4 +186,4 @@ func (s *search) timeMoved(x *candidate, i, j, size int) *candidate {
 	return s.time(seq, x.from)
 }
 
-func isDrop(op cycle.Op) bool { return !isCompute(op.Kind) && dropKinds[op.Kind] }
+func isDrop(k schedule.Kind) bool { return k == schedule.DropWeights || k == schedule.DropState }

@@ -5,9 +5,6 @@ import (
 	"slices"
 )
 
-// Auto is the strategy that searches.
-const Auto = "auto"
-
 // Strategy is a way to plan weights, gradients and state.
 type Strategy struct {
 	Name, Summary string
@@ -57,20 +54,6 @@ func unknown(name string) error {
 	}
 	return e
 }
-
-// blank is a choice in which nothing leaves the device that need not.
-func (p *problem) blank(o *order) *choice {
-	return &choice{order: o, host: make([]bool, p.n+1), delay: make([]int, p.n+1), policy: policy{lead: 1, most: -1}}
-}
-
-// updateOnHost lets the host update all layers that it can, or those that chosen names.
-func (p *problem) updateOnHost(x *choice, chosen func(o int) bool) {
-	for _, o := range p.owners {
-		x.host[o] = p.movable(o) && chosen(o)
-	}
-}
-
-func every(int) bool { return true }
 
 // resident keeps weights, gradients and state on the device. Where memory is short, layers are computed again from their inputs.
 func (s *trials) resident() {

@@ -7,6 +7,7 @@ package schedule
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"plimsoll/internal/fields"
 	"plimsoll/planner/chain"
@@ -194,4 +195,8 @@ func (s *Sequence) UnmarshalJSON(data []byte) error {
 		}
 	}
 	return nil
+}
+
+func (o Op) append(b []byte) []byte {
+	return strconv.AppendInt(append(b, o.Kind.Token()...), int64(o.Layer), 10)
 }

@@ -17,10 +17,6 @@ func (s Sequence) String() string {
 	return string(b)
 }
 
-func (o Op) append(b []byte) []byte {
-	return strconv.AppendInt(append(b, o.Kind.Token()...), int64(o.Layer), 10)
-}
-
 // Parse reads the text form; tokens are separated by white space. Errors: *ParseError.
 func Parse(text string) (Sequence, error) {
 	tokens := strings.Fields(text)

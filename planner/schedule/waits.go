@@ -50,8 +50,7 @@ func Waits(c *chain.Chain, seq Sequence, limits Limits, spans []Span) ([]Wait, e
 	if len(spans) != len(seq) {
 		return nil, fmt.Errorf("%d spans for %d ops", len(spans), len(seq))
 	}
-	w := waitFinder{replay: &r, spans: spans, limit: limits.Memory, used: c.AllInputBytes()}
-	w.list(seq)
+	u := NewUsage(c.AllInputBytes(), r.transfers(seq, spans))
 	all := make([]Wait, len(seq))
 	last := time.Duration(0)
 	for p, op := range seq {
@@ -62,61 +61,64 @@ func Waits(c *chain.Chain, seq Sequence, limits Limits, spans []Span) ([]Wait, e
 		if at.Start < last || at.End < at.Start {
 			return nil, fmt.Errorf("op %d (%v) ran from %v to %v, and the one before it until %v", p, op, at.Start, at.End, last)
 		}
-		all[p] = w.wait(p, last, at.Start)
-		w.used += w.steps[p].leaves // from its end on, which is where the next wait begins
+		arrived, by := last, none
+		for _, q := range r.steps[p].waits {
+			if q != none && spans[q].End > arrived {
+				arrived, by = min(spans[q].End, at.Start), int(q)
+			}
+		}
+		all[p] = u.Wait(last, arrived, at.Start, by, limits.Memory-r.steps[p].takes)
+		u.Used += r.steps[p].leaves // from its end on, which is where the next wait begins
 		last = at.End
 	}
 	return all, nil
 }
 
-// waitFinder follows the memory through spans.
-type waitFinder struct {
-	*replay
-	spans   []Span
-	limit   int64
-	used    int64
-	changes []change
-	next    int // in changes
+// Usage is the bytes in use as a run goes on.
+type Usage struct {
+	Used    int64
+	changes []Change // that are still to come
 }
 
-// change is bytes that a transfer takes (above 0) or frees.
-type change struct {
-	at    time.Duration
-	bytes int64
-	by    int
+// Change is bytes that an op takes (above 0) or frees.
+type Change struct {
+	At    time.Duration
+	Bytes int64
+	By    int
 }
 
-// list lists all changes of memory by transfers in the order of time.
-func (w *waitFinder) list(seq Sequence) {
+// NewUsage returns the usage of a run with the changes, which it sorts by time.
+func NewUsage(used int64, changes []Change) *Usage {
+	slices.SortFunc(changes, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.By, b.By))
+	})
+	return &Usage{used, changes}
+}
+
+// transfers lists the changes of memory by transfers.
+func (r *replay) transfers(seq Sequence, spans []Span) (all []Change) {
 	free := map[int32]time.Duration{} // by offload, when the device copy is free
 	for p, op := range seq {
-		if st := &w.steps[p]; op.Kind == Prefetch {
-			w.changes = append(w.changes, change{w.spans[p].Start, st.takes, p})
+		if op.Kind == Prefetch {
+			all = append(all, Change{spans[p].Start, r.steps[p].takes, p})
 		}
-		for _, o := range w.steps[p].releases {
+		for _, o := range r.steps[p].releases {
 			if o != none {
-				free[o] = max(free[o], w.spans[p].End)
+				free[o] = max(free[o], spans[p].End)
 			}
 		}
 	}
 	for o, at := range free {
-		w.changes = append(w.changes, change{at, -w.steps[o].bytes, int(o)})
+		all = append(all, Change{at, -r.steps[o].bytes, int(o)})
 	}
-	slices.SortFunc(w.changes, func(a, b change) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.by, b.by))
-	})
+	return all
 }
 
-// wait splits the time from the end of the compute op before op p to its start.
-func (w *waitFinder) wait(p int, from, to time.Duration) Wait {
-	out := Wait{By: none, Freed: none}
-	arrived := from
-	for _, q := range w.steps[p].waits {
-		if q != none && w.spans[q].End > arrived {
-			arrived, out.By = min(w.spans[q].End, to), int(q)
-		}
-	}
-	fits, freed := w.fits(p, from, to)
+// Wait splits the time from the end of the compute op before an op to its start. The op waited until another one, by, had brought its operands;
+// -1: they were there. By the rules it starts when at most so many bytes are in use.
+func (u *Usage) Wait(from, arrived, to time.Duration, by int, most int64) Wait {
+	out := Wait{By: by, Freed: none}
+	fits, freed := u.fits(from, to, most)
 	if fits > arrived {
 		out.Freed = freed
 	}
@@ -125,26 +127,26 @@ func (w *waitFinder) wait(p int, from, to time.Duration) Wait {
 	return out
 }
 
-// fits returns when the memory of op p sufficed for good before it started, from at the earliest, and what freed it. When it
-// never did by the rules, that is the last time that something was freed.
-func (w *waitFinder) fits(p int, from, to time.Duration) (at time.Duration, by int) {
-	for w.next < len(w.changes) && w.changes[w.next].at <= from {
-		w.change()
+// fits returns when at most so many bytes were in use for good before an instant, from at the earliest, and what freed them. When there
+// were always more by the rules, that is the last time that something was freed.
+func (u *Usage) fits(from, to time.Duration, most int64) (at time.Duration, by int) {
+	for len(u.changes) > 0 && u.changes[0].At <= from {
+		u.change()
 	}
 	at, by = from, none
-	for w.next < len(w.changes) && w.changes[w.next].at <= to {
-		enough := w.used+w.steps[p].takes <= w.limit
-		if x := w.change(); x.bytes < 0 && !enough {
-			at, by = x.at, x.by
+	for len(u.changes) > 0 && u.changes[0].At <= to {
+		enough := u.Used <= most
+		if x := u.change(); x.Bytes < 0 && !enough {
+			at, by = x.At, x.By
 		}
 	}
 	return at, by
 }
 
 // change makes the next change.
-func (w *waitFinder) change() change {
-	x := w.changes[w.next]
-	w.next++
-	w.used += x.bytes
+func (u *Usage) change() Change {
+	x := u.changes[0]
+	u.changes = u.changes[1:]
+	u.Used += x.Bytes
 	return x
 }

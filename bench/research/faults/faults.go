@@ -74,7 +74,7 @@ var faults = []fault{
 	{"no barrier in the halving of a sum of squares", watchedCalls, "Guard", []edit{{"kernels/cuda/src/update.cu", `sums[threadIdx.x + half];
 		__syncthreads();`, "sums[threadIdx.x + half];"}}},
 	{"a pair of columns is stored where it is not aligned", watchedCalls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", "if (n >= 2 && at % 2 == 0)", "if (n >= 2)"}}},
-	{"wide loads where the channels of a tap are no whole vectors", calls, "RandomCalls", []edit{{"kernels/cuda/conv.go", "b.lib.engine(c.dtype, p.image|p.inner)", "b.lib.engine(c.dtype, 0)"}}},
+	{"wide loads where the channels of a tap are no whole vectors", calls, "RandomCalls", []edit{{"kernels/cuda/conv.go", "m.lib.engine(m.dtype, p.image|p.inner)", "m.lib.engine(m.dtype, 0)"}}},
 	{"one channel too many is read", calls, "NaNs", []edit{{"kernels/cuda/src/conv.cuh", "bool seen = e < v.inner &&", "bool seen = e <= v.inner &&"}}},
 	{"the gradient of pixels behind the last one is read", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", "return o + k < width && p < g.rows ?", "return o + k < width ?"}}},
 	{"32 bits for the offset of an image that is read", calls, "Beyond32", []edit{{"kernels/cuda/src/conv.cuh", "(i64)n * v.height * v.width * v.pixel", "(i64)(n * v.height * v.width * v.pixel)"}}},
@@ -103,7 +103,7 @@ var faults = []fault{
 	{"TF32: two registers of A are swapped in mma", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cuh", "tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}", "tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%6,%5,%7}"}}},
 	{"TF32: the inner halves of B are swapped in a weight gradient", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cuh", "slab[(lane % 4 + i % 2 * 4) * width", "slab[(lane % 4 + (1 - i % 2) * 4) * width"}}},
 	{"TF32: ties go towards zero without tensor cores", calls, "TF32Rounding", []edit{{"kernels/cuda/src/plimsoll.cuh", "u | 0x400000u : u + 0x1000u", "u | 0x400000u : u + 0xfffu"}}},
-	{"TF32: weights are packed as they are", calls, "RandomCalls", []edit{{"kernels/cuda/parts.go", "kernels.TF32: C.TO_TF32}", "kernels.TF32: C.EXACT}"}}},
+	{"TF32: weights are packed as they are", calls, "RandomCalls", []edit{{"kernels/cuda/multiplication.go", "kernels.TF32: C.TO_TF32}", "kernels.TF32: C.EXACT}"}}},
 	{"running variance divides by n", calls, "RandomCalls", []edit{{"kernels/cuda/src/norm.cu", "double rest = m.n > 1 ? m.n - 1 : 1;", "double rest = m.n;"}}},
 	{"of the parameters that are updated at once the last one of a launch is left out", calls, "Updates", []edit{{"kernels/cuda/update.go", "dim{int64(args.first[args.count]), 1, 1}", "dim{int64(max(args.first[args.count-1], 1)), 1, 1}"}}},
 	{"blocks of an update begin one parameter late", calls, "Updates", []edit{{"kernels/cuda/src/update.cu", "if (first[middle] <= block) low = middle;", "if (first[middle] < block) low = middle;"}}},
@@ -202,7 +202,7 @@ var faults = []fault{
 	{"slabs beyond the grid are not packed", calls, "ManySlabs", []edit{{"kernels/cuda/src/pack.cu", "slab < slabs; slab += gridDim.y)", "slab < slabs; slab += slabs)"}}},
 	{"a grid of 65,536 blocks along y", calls, "GridsWithin", []edit{
 		{"kernels/cuda/pool.go", "const maxImages = 1<<16 - 1", "const maxImages = 1 << 16"},
-		{"kernels/cuda/builder.go", "var maxGrid = dim{1<<31 - 1, 1<<16 - 1, 1<<16 - 1}", "var maxGrid = dim{1<<31 - 1, 1 << 16, 1 << 16}"},
+		{"kernels/cuda/grid.go", "var maxGrid = dim{1<<31 - 1, 1<<16 - 1, 1<<16 - 1}", "var maxGrid = dim{1<<31 - 1, 1 << 16, 1 << 16}"},
 	}},
 	{"32 bits for the offset of a row: loss", calls, "LossBeyond32", []edit{{"kernels/cuda/src/loss.cu", `i64 base = (i64)row * a.classes;
 		exponentials`, `i64 base = (i64)(row * a.classes);

@@ -179,7 +179,7 @@ func after(other, taken, ready, length, period float64) float64 {
 func (s *stream) plan(q pipeline.Request, period float64) *pipeline.Plan {
 	plan := &pipeline.Plan{
 		Stages: s.placement.stages, Versions: pipeline.Latest, Period: period, MinibatchesPerPeriod: 1,
-		WeightCopies: q.WeightCopies, Accounting: q.Accounting,
+		Copies: pipeline.Copies{WeightCopies: q.WeightCopies, Accounting: q.Accounting},
 	}
 	starts, _ := s.starts(period)
 	back := math.Floor(starts[len(starts)-1] / period) // the thesis: the last backward has the shift 0

@@ -382,7 +382,7 @@ func (p *placement) message(kind pipeline.Kind, stage, from, to int) float64 {
 func (p *placement) plan(q pipeline.Request, t timetable) *pipeline.Plan {
 	plan := &pipeline.Plan{
 		Stages: p.stages, Versions: pipeline.Flush, Microbatches: p.micros,
-		WeightCopies: q.WeightCopies, Accounting: q.Accounting,
+		Copies: pipeline.Copies{WeightCopies: q.WeightCopies, Accounting: q.Accounting},
 	}
 	cells := costs{stages: len(p.stages), micros: p.micros}
 	for rank, ops := range t.order {

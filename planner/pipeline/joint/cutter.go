@@ -276,3 +276,5 @@ func infeasible(devices int, smallest int64) error {
 	return &pipeline.InfeasibleError{Strategy: name, Smallest: smallest, Found: true,
 		Reason: fmt.Sprintf("no stages fit on %d devices, not even with one live minibatch each and everything recomputed", devices)}
 }
+
+const name = "joint"

@@ -213,3 +213,6 @@ func worst(p *pipeline.Platform, places [][]int) *pipeline.Platform {
 	}
 	return &q
 }
+
+// flushParts are those of plans with a flush.
+var flushParts = append([]pipeline.Strategy{{Name: flushing, Type: pipeline.Flushing, Solve: solveCopies}}, named(flush.Strategies(), "1f1b-recompute", "gpipe-checkpoint")...)

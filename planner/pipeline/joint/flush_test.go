@@ -14,7 +14,7 @@ import (
 func apart(_ context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 	p, k := r.Platform.Devices, pipeline.NewCosts(r.Chain)
 	n := k.Len()
-	plan := &pipeline.Plan{Versions: pipeline.Flush, Microbatches: r.Microbatches, Accounting: r.Accounting,
+	plan := &pipeline.Plan{Versions: pipeline.Flush, Microbatches: r.Microbatches, Copies: pipeline.Copies{Accounting: r.Accounting},
 		Stages: []pipeline.Stage{{First: 1, Last: n, Devices: group{count: p}.devices()}}}
 	for m := range r.Microbatches {
 		start := float64(m/p) * k.U(1, n)

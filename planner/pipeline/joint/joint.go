@@ -7,32 +7,7 @@
 // so it is never slower than these, than contiguous and madpipe, than one device or than data parallelism.
 package joint
 
-import (
-	"slices"
-
-	"plimsoll/planner/pipeline"
-	"plimsoll/planner/pipeline/flush"
-	"plimsoll/planner/pipeline/loadline"
-	"plimsoll/planner/pipeline/partition"
-)
-
-const name = "joint"
-
-// parts and flushParts are the strategies whose plans are judged, this package's own first.
-var (
-	parts      = append([]pipeline.Strategy{{Name: name, Type: pipeline.Partitioner, Solve: solveOwn}}, slices.Concat(named(loadline.Strategies(), "loadline"), named(partition.Strategies(), "pipedream"))...)
-	flushParts = append([]pipeline.Strategy{{Name: flushing, Type: pipeline.Flushing, Solve: solveCopies}}, named(flush.Strategies(), "1f1b-recompute", "gpipe-checkpoint")...)
-)
-
-// named returns some of a list of strategies.
-func named(all []pipeline.Strategy, names ...string) (some []pipeline.Strategy) {
-	for _, s := range all {
-		if slices.Contains(names, s.Name) {
-			some = append(some, s)
-		}
-	}
-	return some
-}
+import "plimsoll/planner/pipeline"
 
 // Strategies returns the registry entries of this package.
 func Strategies() []pipeline.Strategy {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 
 	"plimsoll/planner/pipeline"
@@ -12,13 +13,6 @@ import (
 	"plimsoll/planner/pipeline/partition"
 	"plimsoll/planner/pipeline/periodic"
 )
-
-// Ingredients are what a plan is made of.
-type Ingredients struct {
-	Stages        bool // several of them: without there is one, on one device or on several that take minibatches in turn
-	Replicas      bool // of a stage
-	Recomputation bool
-}
 
 // solve returns the fastest of its own plan and those of other strategies, synchronization counted. Errors: *pipeline.InfeasibleError, the
 // context's, and those of requests that no periodic strategy takes.
@@ -161,4 +155,17 @@ func synchronization(k *pipeline.Costs, p *pipeline.Platform, stages []pipeline.
 		}
 	}
 	return seconds
+}
+
+// parts are the strategies whose plans are judged, this package's own first.
+var parts = append([]pipeline.Strategy{{Name: name, Type: pipeline.Partitioner, Solve: solveOwn}}, slices.Concat(named(loadline.Strategies(), "loadline"), named(partition.Strategies(), "pipedream"))...)
+
+// named returns some of a list of strategies.
+func named(all []pipeline.Strategy, names ...string) (some []pipeline.Strategy) {
+	for _, s := range all {
+		if slices.Contains(names, s.Name) {
+			some = append(some, s)
+		}
+	}
+	return some
 }

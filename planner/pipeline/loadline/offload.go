@@ -9,15 +9,12 @@ package loadline
 // the period is bisected for a better one than that without transfers, which stays the answer where none is found.
 
 import (
-	"context"
-	"math"
 	"slices"
 	"sort"
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/periodic"
-	"plimsoll/planner/pipeline/recompute"
 	"plimsoll/planner/schedule"
 )
 
@@ -28,55 +25,6 @@ const (
 	// closeness is the relative distance of periods at which the bisection ends.
 	closeness = 1e-4
 )
-
-// offloaded returns the best stages, some of which offload, and their period: those given when there are no better ones. best is
-// nil, and high infinite, when nothing fits without transfers.
-func (c *cutter) offloaded(ctx context.Context, best *pipe, high float64) (*pipe, float64, error) {
-	if best == nil && !c.hopeful() {
-		return nil, 0, nil
-	}
-	c.rich = recompute.New(c.costs, math.MaxInt64).Until(ctx)
-	low := c.shortest()
-	for period := low; best == nil && period <= c.longest(); period *= growth {
-		found, at, err := c.try(ctx, period)
-		if err != nil {
-			return nil, 0, err
-		}
-		if found == nil {
-			low = period
-		} else {
-			best, high = found, at
-		}
-	}
-	for best != nil && high-low > closeness*high {
-		middle := (low + high) / 2
-		found, at, err := c.try(ctx, middle)
-		switch {
-		case err != nil:
-			return nil, 0, err
-		case found == nil:
-			low = middle
-		default:
-			best, high = found, at
-		}
-	}
-	if best != nil {
-		best.trim(high)
-	}
-	return best, high, nil
-}
-
-// try returns stages that fit with a period, and the smallest period that they are seen to fit with; nil when none are found.
-func (c *cutter) try(ctx context.Context, period float64) (*pipe, float64, error) {
-	stages, err := c.cut(ctx, period)
-	if err != nil || stages == nil {
-		return nil, 0, err
-	}
-	if q := c.pipe(stages); q.fits(period) {
-		return q, q.smallest(period), nil
-	}
-	return nil, 0, nil
-}
 
 // offload returns the stage with ops and transfers that has the shortest delay, if there is one with a delay below another one.
 func (c *cutter) offload(d, first, last int, period, below float64) (delay float64, way choice, ok bool) {
@@ -181,18 +129,4 @@ func offloading(st pipeline.Stage, n int) schedule.Sequence {
 // staying returns ops without their transfers.
 func staying(ops schedule.Sequence) schedule.Sequence {
 	return slices.DeleteFunc(slices.Clone(ops), func(op schedule.Op) bool { return op.Kind.Transfer() })
-}
-
-// trim lets each stage offload no more than it must with a period.
-func (q *pipe) trim(period float64) {
-	delays, _ := q.delays(period)
-	for x, v := range q.v {
-		if v.Boundary || q.moves(v.Stage) == 0 {
-			continue
-		}
-		n := 1 + sort.Search(q.moves(v.Stage)-1, func(n int) bool { return q.room(x, delays[x], period, n+1) })
-		st := &q.stages[v.Stage]
-		st.Ops = offloading(pipeline.Stage{First: st.First, Last: st.Last, Ops: staying(st.Ops)}, n)
-		q.costs[v.Stage] = mustMeasure(q.c.Chain, *st)
-	}
 }

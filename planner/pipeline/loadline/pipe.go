@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/periodic"
@@ -15,18 +16,6 @@ type pipe struct {
 	stages []pipeline.Stage
 	v      []pipeline.Virtual
 	costs  []*pipeline.StageCost // of each stage with ops
-}
-
-// pipe measures stages.
-func (c *cutter) pipe(stages []pipeline.Stage) *pipe {
-	q := &pipe{c: c, stages: stages, v: c.costs.Virtuals(stages, c.Platform), costs: make([]*pipeline.StageCost, len(stages))}
-	for i, v := range q.v {
-		if st := stages[v.Stage]; !v.Boundary && len(st.Ops) > 0 {
-			cost := mustMeasure(c.Chain, st)
-			q.v[i].Forward, q.v[i].Backward, q.costs[v.Stage] = cost.Forward, cost.Backward, cost
-		}
-	}
-	return q
 }
 
 // delays returns for every virtual stage the time from the start of its forward to the end of its backward, when a minibatch
@@ -127,7 +116,7 @@ func (q *pipe) smallest(known float64) float64 {
 // plan folds the schedule into a pattern of one period.
 func (q *pipe) plan(period float64) *pipeline.Plan {
 	r := q.c.Request
-	p := &pipeline.Plan{Stages: q.stages, Versions: r.Versions, WeightCopies: r.WeightCopies, Accounting: r.Accounting, Period: period}
+	p := &pipeline.Plan{Stages: q.stages, Versions: r.Versions, Copies: pipeline.Copies{WeightCopies: r.WeightCopies, Accounting: r.Accounting}, Period: period}
 	if p.Versions == "" {
 		p.Versions = pipeline.DoubleBuffered
 	}
@@ -156,4 +145,30 @@ func task(kind pipeline.Kind, stage, device int, at, period float64) pipeline.Ta
 		turn, start = turn+1, 0
 	}
 	return pipeline.Task{Kind: kind, Stage: stage, Device: device, Start: max(start, 0), Shift: -int(turn)}
+}
+
+// pipe measures stages.
+func (c *cutter) pipe(stages []pipeline.Stage) *pipe {
+	q := &pipe{c: c, stages: stages, v: c.costs.Virtuals(stages, c.Platform), costs: make([]*pipeline.StageCost, len(stages))}
+	for i, v := range q.v {
+		if st := stages[v.Stage]; !v.Boundary && len(st.Ops) > 0 {
+			cost := mustMeasure(c.Chain, st)
+			q.v[i].Forward, q.v[i].Backward, q.costs[v.Stage] = cost.Forward, cost.Backward, cost
+		}
+	}
+	return q
+}
+
+// trim lets each stage offload no more than it must with a period.
+func (q *pipe) trim(period float64) {
+	delays, _ := q.delays(period)
+	for x, v := range q.v {
+		if v.Boundary || q.moves(v.Stage) == 0 {
+			continue
+		}
+		n := 1 + sort.Search(q.moves(v.Stage)-1, func(n int) bool { return q.room(x, delays[x], period, n+1) })
+		st := &q.stages[v.Stage]
+		st.Ops = offloading(pipeline.Stage{First: st.First, Last: st.Last, Ops: staying(st.Ops)}, n)
+		q.costs[v.Stage] = mustMeasure(q.c.Chain, *st)
+	}
 }

@@ -3,6 +3,7 @@ package loadline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 
 	"plimsoll/planner/pipeline"
@@ -65,4 +66,58 @@ func Contiguous(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error)
 		return nil, c.infeasible()
 	}
 	return pipeline.Finish(name, r, best.plan(period))
+}
+
+// best returns the stages with the smallest period, and the period; nil when none fit.
+func (c *cutter) best(ctx context.Context) (*pipe, float64, error) {
+	if !c.possible() {
+		return nil, 0, nil
+	}
+	low, high := 0.0, math.Inf(1)
+	var best *pipe
+	for period := c.shortest(); best == nil; period *= growth {
+		stages, err := c.cut(ctx, period)
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case stages != nil:
+			best, high = c.pipe(stages), period
+		case ctx.Err() != nil: // no sequence was made any more
+			return nil, 0, ctx.Err()
+		case period > c.longest():
+			panic("BUG: stages that fit with one live minibatch each have no period")
+		default:
+			low = period
+		}
+	}
+	for {
+		high = min(high, best.smallest(high))
+		if high <= c.shortest() {
+			return best, high, nil
+		}
+		closer, err := c.cut(ctx, high*(1-1e-10))
+		if err != nil || closer == nil {
+			return best, high, err
+		}
+		best, high = c.pipe(closer), high*(1-1e-10)
+		if middle := (low + high) / 2; middle > low && middle < high {
+			closer, err = c.cut(ctx, middle)
+			switch {
+			case err != nil:
+				return nil, 0, err
+			case closer == nil:
+				low = middle
+			default:
+				best, high = c.pipe(closer), middle
+			}
+		}
+	}
+}
+
+// infeasible returns the error for a memory that is too small for any stages. The smallest memory that it names is that without
+// transfers.
+func (c *cutter) infeasible() error {
+	e := &pipeline.InfeasibleError{Strategy: name, Smallest: c.smallest(), Found: true}
+	e.Reason = fmt.Sprintf("no stages fit on %d devices, not even with one live minibatch each and everything recomputed", c.Platform.Devices)
+	return e
 }

@@ -116,5 +116,5 @@ func (f *Footprint) SumsOf(weights, heaviest int64) int64 {
 
 // Plan returns a plan without tasks and period that says what the footprint counted.
 func (f *Footprint) Plan(stages []pipeline.Stage) *pipeline.Plan {
-	return &pipeline.Plan{Stages: stages, Versions: f.versions, WeightCopies: f.copies, Accounting: f.held}
+	return &pipeline.Plan{Stages: stages, Versions: f.versions, Copies: pipeline.Copies{WeightCopies: f.copies, Accounting: f.held}}
 }

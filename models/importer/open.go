@@ -8,6 +8,21 @@ import (
 	"plimsoll/models"
 )
 
+// Open makes the model of a decoded file. The graph's tensors must not change as long as the model is used. Errors: ErrUnsupported.
+func Open(path string, g *Graph) (models.File, *Summary, error) {
+	f, c, err := g.describe(path)
+	if err != nil {
+		return models.File{}, nil, fmt.Errorf("%w: %s: %w", ErrUnsupported, path, err)
+	}
+	m, err := g.importer(&c)
+	if err != nil {
+		return models.File{}, nil, fmt.Errorf("%w: %s: %w", ErrUnsupported, path, err)
+	}
+	f.Classes, f.Image = m.classes(), c.Image
+	f.Build = func(name string, c models.Config) (*models.Model, error) { return g.build(name, c, f) }
+	return f, &Summary{m}, nil
+}
+
 // openImage is the image of a graph whose height and width are open.
 const openImage = 224
 
@@ -50,6 +65,19 @@ func (g *Graph) describeText(path string) (f models.File, c models.Config, err e
 	return models.File{Known: models.Known{Name: path, Summary: "of a file", Image: c.Image}, Channels: c.Channels, Text: true}, c, nil
 }
 
+// importer returns what has read the graph. Where it leaves open how many tokens a sample has, that is the longest one, half of
+// openLength and so on, that its tables and masks have.
+func (g *Graph) importer(c *models.Config) (*importer, error) {
+	for {
+		m := newImporter(g, *c)
+		err := m.run()
+		if err == nil || !g.text() || g.Inputs[0].Shape[1] != 0 || c.Image == 1 {
+			return m, err
+		}
+		c.Image /= 2
+	}
+}
+
 // build returns the model for a configuration.
 func (g *Graph) build(name string, c models.Config, f models.File) (*models.Model, error) {
 	switch {
@@ -67,5 +95,5 @@ func (g *Graph) build(name string, c models.Config, f models.File) (*models.Mode
 		}
 		return nil, fmt.Errorf("%w: %s: %s: %w", ErrUnsupported, name, size, err)
 	}
-	return m.model(name)
+	return m.model(name, c)
 }

@@ -50,7 +50,9 @@ func nodeOf(t *testing.T, line string) *Node {
 	return n
 }
 
-func constantOf(dims []int, numbers ...float64) *value { return &value{numbers: numbers, dims: dims} }
+func constantOf(dims []int, numbers ...float64) *value {
+	return &value{constant: constant{numbers: numbers, dims: dims}}
+}
 
 // Constants have the elements and the shapes that PyTorch computes.
 func TestConstants(t *testing.T) {
@@ -100,7 +102,7 @@ func TestMasksAreTheirElements(t *testing.T) {
 	for range 200 {
 		m := &mask{2 + r.IntN(5), float64(r.IntN(2)), float64(r.IntN(2)), nil}
 		m.dims = []int{1 + r.IntN(3), m.n, m.n}
-		d, err := (&value{mask: m}).dense()
+		d, err := (&constant{mask: m}).dense()
 		if err != nil {
 			t.Fatal(err)
 		}

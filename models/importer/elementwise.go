@@ -1,0 +1,229 @@
+package importer
+
+import (
+	"fmt"
+	"math"
+
+	"plimsoll/kernels"
+)
+
+func elementwise(op kernels.Op) func(c *call) (*value, error) {
+	return func(c *call) (*value, error) {
+		x, err := c.tensor(0)
+		if err != nil {
+			return nil, err
+		}
+		return c.push(c.Node, op, as(x), nil, x)
+	}
+}
+
+// clip is a ReLU with a maximum, such as ReLU6.
+func clip(c *call) (*value, error) {
+	x, err := c.tensor(0)
+	if err != nil {
+		return nil, err
+	}
+	bounds := [2]float64{math.Inf(-1), math.Inf(1)}
+	for i, name := range []string{"min", "max"} {
+		if a := c.attribute(name); a != nil { // of opset 10 and before
+			bounds[i] = float64(a.F)
+		}
+		if v := c.at(i + 1); v != nil {
+			if len(v.numbers) != 1 {
+				return nil, fmt.Errorf("input %d, %s, is no constant", i+1, name)
+			}
+			bounds[i] = v.numbers[0]
+		}
+	}
+	if bounds[0] != 0 || !(bounds[1] > 0) {
+		return nil, fmt.Errorf("to %v to %v, and only from 0 to a positive number is supported", bounds[0], bounds[1])
+	}
+	op := kernels.ReLU{}
+	if !math.IsInf(bounds[1], 1) {
+		op.Max = float32(bounds[1])
+	}
+	return c.push(c.Node, op, as(x), nil, x)
+}
+
+// gelu is GELU, exact or by tanh.
+func gelu(c *call) (*value, error) {
+	how := ""
+	if a := c.attribute("approximate"); a != nil {
+		how = a.S
+	}
+	if how != "" && how != "none" && how != "tanh" {
+		c.fail("attribute approximate is %s, and only none and tanh are supported", how)
+	}
+	return elementwise(kernels.GELU{Tanh: how == "tanh"})(c)
+}
+
+// dropout is none outside of training, as the node says.
+func dropout(c *call) (*value, error) {
+	ratio, training := float64(c.float("ratio", 0.5)), true
+	if r := c.at(1); r != nil && len(r.numbers) == 1 {
+		ratio = r.numbers[0]
+	}
+	if len(c.In) > 1 {
+		mode := c.at(2)
+		training = mode != nil && len(mode.numbers) == 1 && mode.numbers[0] != 0
+	}
+	if !training || ratio == 0 {
+		return c.at(0), nil
+	}
+	x, err := c.tensor(0)
+	if err != nil {
+		return nil, err
+	}
+	return c.push(c.Node, kernels.Dropout{P: float32(ratio)}, as(x), nil, x)
+}
+
+// curve returns a value as a function of a tensor; nil: it is none. Activations are tensors of their own.
+func (c *call) curve(v *value) *curve {
+	switch {
+	case v == nil || v.shape == nil || v.scores != nil:
+		return nil
+	case v.curve != nil && v.curve.activation() == nil:
+		return v.curve
+	case v.curve != nil:
+		made, err := c.plain(v, 0)
+		if err != nil {
+			return nil
+		}
+		v = made
+	}
+	return &curve{v, samples}
+}
+
+// mapped is a function of what a curve has.
+func (c *call) mapped(f *curve, g func(i int, y float64) float64) *value {
+	at := make([]float64, len(samples))
+	for i, y := range f.at {
+		at[i] = g(i, y)
+	}
+	return &value{curve: &curve{f.of, at}, shape: f.of.shape, from: c.Node}
+}
+
+// ofOne is a function of each element, of constants too.
+func ofOne(g func(x float64) float64) func(c *call) (*value, error) {
+	return func(c *call) (*value, error) {
+		if _, are := c.constantInputs(1); are {
+			return c.computed(func(v []float64) float64 { return g(v[0]) })
+		}
+		f := c.curve(c.at(0))
+		if f == nil {
+			return nil, fmt.Errorf("input 0 is no tensor that follows from the model's input")
+		}
+		return c.mapped(f, func(_ int, y float64) float64 { return g(y) }), nil
+	}
+}
+
+// ofTwo is a function of two: constants, a tensor and a number, or two functions of one tensor. What it makes of two tensors is the op,
+// nil: nothing.
+func ofTwo(g func(x, y float64) float64, op kernels.Op) func(c *call) (*value, error) {
+	return func(c *call) (*value, error) {
+		if _, are := c.constantInputs(2); are {
+			return c.computed(func(v []float64) float64 { return g(v[0], v[1]) })
+		}
+		x, y := c.at(0), c.at(1)
+		f, h := c.curve(x), c.curve(y)
+		switch {
+		case f != nil && isNumber(y):
+			return c.mapped(f, func(_ int, v float64) float64 { return g(v, y.numbers[0]) }), nil
+		case h != nil && isNumber(x):
+			return c.mapped(h, func(_ int, v float64) float64 { return g(x.numbers[0], v) }), nil
+		case f != nil && h != nil && f.of.is(h.of):
+			return c.mapped(f, func(i int, v float64) float64 { return g(v, h.at[i]) }), nil
+		case op == nil:
+			return nil, fmt.Errorf("only of constants, and of one tensor as in an activation, is supported")
+		}
+		return c.both(op)
+	}
+}
+
+// both is an op of two tensors of equal shapes.
+func (c *call) both(op kernels.Op) (*value, error) {
+	x, err := c.tensor(0)
+	if err != nil {
+		return nil, err
+	}
+	y, err := c.tensor(1)
+	if err != nil {
+		return nil, err
+	}
+	if !sameShape(x, y) || x.step == y.step {
+		return nil, fmt.Errorf("inputs are %v and %v, and only different ones of equal shapes are supported", x.shape, y.shape)
+	}
+	return c.push(c.Node, op, as(x), nil, x, y)
+}
+
+// truth is a comparison as a function.
+func truth(f func(x, y float64) bool) func(c *call) (*value, error) {
+	return constants2(func(x, y float64) float64 { return truthOf(f(x, y)) })
+}
+
+// constants2 is a function of constants alone.
+func constants2(f func(x, y float64) float64) func(c *call) (*value, error) {
+	return func(c *call) (*value, error) {
+		if _, are := c.constantInputs(2); !are {
+			return nil, fmt.Errorf("only of constants is supported")
+		}
+		return c.computed(func(v []float64) float64 { return f(v[0], v[1]) })
+	}
+}
+
+// mod is the rest of a division of integers.
+func mod(c *call) (*value, error) {
+	c.only("fmod", 0)
+	return constants2(func(x, y float64) float64 { return x - y*math.Floor(x/y) })(c)
+}
+
+// not is 1 of 0, and 0 of others.
+func not(c *call) (*value, error) {
+	if _, are := c.constantInputs(1); !are {
+		return nil, fmt.Errorf("only of constants is supported")
+	}
+	return c.computed(func(v []float64) float64 { return truthOf(v[0] == 0) })
+}
+
+// product is Mul: scores may be scaled.
+func product(c *call) (*value, error) {
+	for i := range 2 {
+		if x, y := c.at(i), c.at(1-i); x != nil && x.scores != nil && isNumber(y) {
+			return c.rescaled(x, y.numbers[0])
+		}
+	}
+	return ofTwo(func(x, y float64) float64 { return x * y }, kernels.Multiply{})(c)
+}
+
+// quotient is Div, of a tensor by a number.
+func quotient(c *call) (*value, error) {
+	if x, y := c.at(0), c.at(1); x != nil && x.scores != nil && isNumber(y) {
+		return c.rescaled(x, 1/y.numbers[0])
+	}
+	return ofTwo(func(x, y float64) float64 { return x / y }, nil)(c)
+}
+
+// rescaled is scores times a number, which masks are not to be.
+func (c *call) rescaled(x *value, by float64) (*value, error) {
+	s := *x.scores
+	if s.soft || s.causal {
+		return nil, fmt.Errorf("scores are scaled behind their mask or softmax, which is not supported")
+	}
+	s.scale *= by
+	return &value{scores: &s, shape: x.shape, from: c.Node}, nil
+}
+
+func add(c *call) (*value, error) {
+	for i := range 2 {
+		if v, is, err := c.bias(i, 1-i); is || err != nil {
+			return v, err
+		}
+		if v, is, err := c.positions(i, 1-i); is || err != nil {
+			return v, err
+		}
+		if x, y := c.at(i), c.at(1-i); x != nil && y != nil && x.scores != nil && y.asMask() != nil {
+			return c.masked(x, y.asMask())
+		}
+	}
+	return ofTwo(func(x, y float64) float64 { return x + y }, kernels.Add{})(c)
+}

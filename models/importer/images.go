@@ -1,0 +1,139 @@
+package importer
+
+import (
+	"fmt"
+	"slices"
+
+	"plimsoll/kernels"
+)
+
+func conv(c *call) (*value, error) {
+	x, err := c.tensor(0, 4)
+	if err != nil {
+		return nil, err
+	}
+	weight, err := c.param(1, channels1)
+	if err != nil {
+		return nil, err
+	}
+	if len(weight.tensor.Dims) != 4 {
+		return nil, fmt.Errorf("weight %q is of shape %v, want 4 axes", weight.name, weight.tensor.Dims)
+	}
+	sources := []source{weight}
+	if c.at(2) != nil {
+		bias, err := c.param(2, asIs)
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, bias)
+	}
+	kernel := []int{int(weight.tensor.Dims[2]), int(weight.tensor.Dims[3])}
+	if k := c.ints("kernel_shape", 2, 0); k[0] != 0 && !slices.Equal(k, kernel) {
+		c.fail("attribute kernel_shape is %v, and the weight's %v", k, kernel)
+	}
+	strides, dilations, groups := c.counts("strides", 2), c.counts("dilations", 2), c.int("group", 1)
+	if groups < 1 {
+		c.fail("attribute group is %d, want a number from 1", groups)
+	}
+	op := kernels.Conv2D{
+		Out: int(weight.tensor.Dims[0]), KernelH: kernel[0], KernelW: kernel[1], StrideH: strides[0], StrideW: strides[1],
+		DilationH: dilations[0], DilationW: dilations[1], Groups: groups, Bias: len(sources) > 1,
+	}
+	op.PadH, op.PadW = c.pads()
+	return c.push(c.Node, op, asImage, sources, x)
+}
+
+// window returns the attributes of a pooling op.
+func (c *call) window(x *value) kernels.AvgPool {
+	kernel, strides := c.ints("kernel_shape", 2, 0), c.counts("strides", 2)
+	for _, d := range c.ints("dilations", 2, 1) {
+		if d != 1 {
+			c.fail("attribute dilations has %d, and only 1 is supported", d)
+		}
+	}
+	op := kernels.AvgPool{KernelH: kernel[0], KernelW: kernel[1], StrideH: max(strides[0], 1), StrideW: max(strides[1], 1)}
+	op.PadH, op.PadW = c.pads()
+	over := (x.shape[2]+2*op.PadH-op.KernelH)%op.StrideH != 0 || (x.shape[3]+2*op.PadW-op.KernelW)%op.StrideW != 0
+	if c.int("ceil_mode", 0) != 0 && over {
+		c.fail("attribute ceil_mode is 1, which is supported where windows end with the image alone: this one is %dx%d, use other images", x.shape[2], x.shape[3])
+	}
+	return op
+}
+
+func maxPool(c *call) (*value, error) {
+	x, err := c.tensor(0, 4)
+	if err != nil {
+		return nil, err
+	}
+	return c.push(c.Node, kernels.MaxPool(c.window(x)), asImage, nil, x)
+}
+
+func avgPool(c *call) (*value, error) {
+	x, err := c.tensor(0, 4)
+	if err != nil {
+		return nil, err
+	}
+	op := c.window(x)
+	if c.int("count_include_pad", 0) == 0 && op.PadH+op.PadW > 0 {
+		c.fail("attribute count_include_pad is 0, and only 1 is supported where there are pads")
+	}
+	if op == (kernels.AvgPool{KernelH: 1, KernelW: 1, StrideH: 1, StrideW: 1}) { // of an adaptive one
+		return x, nil
+	}
+	return c.push(c.Node, op, asImage, nil, x)
+}
+
+func globalAvgPool(c *call) (*value, error) {
+	x, err := c.tensor(0, 4)
+	if err != nil {
+		return nil, err
+	}
+	return c.push(c.Node, kernels.GlobalAvgPool{}, func(d kernels.Desc) []int { return append(slices.Clone(d.Shape), 1, 1) }, nil, x)
+}
+
+// adaptiveAvgPool takes the mean of as many windows as it is told.
+func adaptiveAvgPool(c *call) (*value, error) {
+	x, err := c.tensor(0, 4)
+	if err != nil {
+		return nil, err
+	}
+	out := c.ints("output_size", 2, 0)
+	h, w := out[0], out[1]
+	switch {
+	case h == 1 && w == 1:
+		return globalAvgPool(c)
+	case h < 1 || w < 1:
+		return nil, fmt.Errorf("attribute output_size is %v, and only positive numbers are supported", out)
+	case h == x.shape[2] && w == x.shape[3]:
+		return x, nil
+	case x.shape[2]%h == 0 && x.shape[3]%w == 0:
+		return c.push(c.Node, kernels.AvgPool{KernelH: x.shape[2] / h, KernelW: x.shape[3] / w}, asImage, nil, x)
+	}
+	shape := append(slices.Clone(x.shape[:2]), h, w)
+	return c.push(c.Node, kernels.AdaptiveAvgPool{OutH: h, OutW: w}, func(kernels.Desc) []int { return shape }, nil, x)
+}
+
+// reduceMean is of rows and columns.
+func reduceMean(c *call) (*value, error) {
+	x, err := c.tensor(0, 4)
+	if err != nil {
+		return nil, err
+	}
+	axes, err := c.constants(1, "axes")
+	if err != nil {
+		return nil, err
+	}
+	for i := range axes {
+		axes[i] = positive(axes[i], 4)
+	}
+	if slices.Sort(axes); !slices.Equal(axes, []int{2, 3}) {
+		return nil, fmt.Errorf("it takes the mean over axes %v, and only over 2 and 3 is supported", axes)
+	}
+	keep := c.int("keepdims", 1) != 0
+	return c.push(c.Node, kernels.GlobalAvgPool{}, func(d kernels.Desc) []int {
+		if keep {
+			return append(slices.Clone(d.Shape), 1, 1)
+		}
+		return slices.Clone(d.Shape)
+	}, nil, x)
+}

@@ -1,0 +1,364 @@
+package importer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"plimsoll/kernels"
+)
+
+func concat(c *call) (*value, error) {
+	axis := c.int("axis", 0)
+	if all, are := c.constantInputs(len(c.In)); are && len(all) > 0 && !slices.ContainsFunc(all, func(v constant) bool { return v.numbers == nil }) {
+		return known(joined(listed(all), axis))
+	}
+	var in []*value
+	for i := range c.In {
+		x, err := c.tensor(i, 2, 4)
+		if err != nil {
+			return nil, err
+		}
+		if positive(axis, len(x.shape)) != 1 {
+			return nil, fmt.Errorf("attribute axis is %d, and only 1, channels, is supported", axis)
+		}
+		in = append(in, x)
+	}
+	return c.join(in)
+}
+
+// join is Concat. Where it begins with all that an earlier one joins, as each layer of a DenseNet does, it begins with that one: what
+// was joined is joined once, and no other layer keeps the parts.
+func (c *call) join(in []*value) (*value, error) {
+	if len(in) == 1 {
+		return in[0], nil
+	}
+	var all []*step
+	for _, x := range in {
+		all = append(all, x.step)
+	}
+	if was := c.joins[all[0]]; was != nil && len(was.joined) < len(all) && slices.Equal(was.joined, all[:len(was.joined)]) {
+		in = append([]*value{{step: was, shape: asImage(was.desc)}}, in[len(was.joined):]...)
+	}
+	v, err := c.push(c.Node, kernels.Concat{}, asImage, nil, in...)
+	if err == nil {
+		v.step.joined, c.joins[all[0]] = all, v.step
+	}
+	return v, err
+}
+
+func flatten(c *call) (*value, error) {
+	c.only("axis", 1)
+	x, err := c.tensor(0)
+	if err != nil {
+		return nil, err
+	}
+	return c.flat(x)
+}
+
+// flat returns an image as a matrix, channel by channel, as PyTorch flattens it.
+func (c *call) flat(x *value) (*value, error) {
+	switch d := x.step.desc.Shape; {
+	case len(d) == 4:
+		return c.push(c.Node, kernels.AdaptiveAvgPool{OutH: d[1], OutW: d[2]}, asImage, nil, x)
+	case len(d) == 2:
+		return &value{step: x.step, shape: slices.Clone(d)}, nil
+	}
+	return nil, fmt.Errorf("input 0 is %v, which is not flattened", x.shape)
+}
+
+func reshape(c *call) (*value, error) {
+	allowed := c.int("allowzero", 0) != 0
+	x := c.at(0)
+	switch {
+	case x != nil && x.numbers != nil:
+		return c.reshapedConstant(x)
+	case x == nil || x.shape == nil:
+		return nil, fmt.Errorf("input 0 is no tensor that follows from the model's input")
+	}
+	to, err := c.constants(1, "shape")
+	if err != nil {
+		return nil, err
+	}
+	if allowed && slices.Contains(to, 0) {
+		return nil, fmt.Errorf("to %v with allowzero, which has no elements", to)
+	}
+	want, err := reshaped(x.shape, c.batched(to))
+	if err != nil {
+		want, err = reshaped(x.shape, to)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case slices.Equal(want, x.shape):
+		return x, nil
+	case x.scores == nil && len(want) <= MostAxes && (x.step == nil || len(x.step.desc.Shape) == 3):
+		return c.reordered(want)
+	case x.step == nil:
+		return nil, fmt.Errorf("of scores from %v to %v is not supported", x.shape, want)
+	case len(want) == 2 && want[0] == x.shape[0]:
+		return c.flat(x)
+	case len(x.step.desc.Shape) == 2 && len(want) == 4 && want[1] == x.step.desc.Shape[1] && want[2]*want[3] == 1:
+		return &value{step: x.step, shape: want}, nil
+	}
+	return nil, fmt.Errorf("from %v to %v, and only images to rows of features are supported", x.shape, want)
+}
+
+// reshapedConstant is a constant with other axes.
+func (c *call) reshapedConstant(x *value) (*value, error) {
+	to, err := c.constants(1, "shape")
+	if err != nil {
+		return nil, err
+	}
+	dims, err := reshaped(x.dims, to)
+	if err != nil || len(dims) > MostAxes {
+		return nil, fmt.Errorf("a constant of %v to %v: %w", x.dims, to, errors.Join(err))
+	}
+	return &value{constant: constant{numbers: x.numbers, dims: dims}}, nil
+}
+
+// reordered is Reshape of what is no image.
+func (c *call) reordered(to []int) (*value, error) {
+	v, err := c.sequence()
+	if err != nil {
+		return nil, err
+	}
+	if v, err = v.reshape(to); err != nil {
+		return nil, err
+	}
+	return c.seen(v), nil
+}
+
+// transpose is of an initializer that is a matrix, or of a sequence.
+func transpose(c *call) (*value, error) {
+	x := c.at(0)
+	if x != nil && x.tensor != nil {
+		return c.flipped(x)
+	}
+	if x != nil && x.numbers != nil {
+		return known(permuted(&x.constant, c.listed("perm", backwards(len(x.dims)))))
+	}
+	v, err := c.sequence()
+	if err != nil {
+		return nil, err
+	}
+	perm := c.listed("perm", backwards(len(v.axes)))
+	axes := make([][]loop, len(perm))
+	for i, p := range perm {
+		if len(perm) != len(v.axes) || p < 0 || p >= len(perm) || slices.Contains(perm[:i], p) {
+			return nil, fmt.Errorf("attribute perm is %v, no order of %d axes", perm, len(v.axes))
+		}
+		axes[i] = v.axes[p]
+	}
+	v.axes = axes
+	return c.seen(v), nil
+}
+
+// flipped is an initializer that is a matrix, transposed.
+func (c *call) flipped(x *value) (*value, error) {
+	perm := c.listed("perm", []int{1, 0})
+	if len(x.tensor.Dims) != 2 || x.flipped != "" || !slices.Equal(perm, []int{1, 0}) {
+		return nil, fmt.Errorf("of an initializer only that of a matrix is supported, not %v of %v", perm, x.tensor.Dims)
+	}
+	return &value{tensor: x.tensor, flipped: c.In[0]}, nil
+}
+
+// split cuts an axis of a sequence; the outputs are its parts.
+func split(c *call) (*value, error) {
+	v, err := c.sequence()
+	if err != nil {
+		return nil, err
+	}
+	sizes, err := c.constants(1, "split")
+	if err != nil {
+		return nil, err
+	}
+	axis := positive(c.int("axis", 0), len(v.axes))
+	if axis < 0 || axis >= len(v.axes) {
+		return nil, fmt.Errorf("attribute axis is %d of %d axes", axis, len(v.axes))
+	}
+	n := v.shape()[axis]
+	if len(sizes) == 0 && n%len(c.Out) == 0 {
+		sizes = slices.Repeat([]int{n / len(c.Out)}, len(c.Out))
+	}
+	if len(sizes) != len(c.Out) {
+		return nil, fmt.Errorf("into %v of %d: want %d parts", sizes, n, len(c.Out))
+	}
+	var all []*value
+	from := 0
+	for _, size := range sizes {
+		part, err := v.slice(axis, from, size)
+		if err != nil {
+			return nil, err
+		}
+		from += size
+		all = append(all, c.seen(part))
+	}
+	first := *all[0]
+	first.rest = all[1:]
+	return &first, nil
+}
+
+// index is Gather of one index.
+func (c *call) index(axis, at int) (*value, error) {
+	v, err := c.sequence()
+	if err != nil {
+		return nil, err
+	}
+	if axis = positive(axis, len(v.axes)); axis < 0 || axis >= len(v.axes) {
+		return nil, fmt.Errorf("attribute axis is %d of %d axes", axis, len(v.axes))
+	}
+	if v, err = v.slice(axis, positive(at, v.shape()[axis]), 1); err != nil {
+		return nil, err
+	}
+	v.axes = slices.Delete(slices.Clone(v.axes), axis, axis+1)
+	return c.seen(v), nil
+}
+
+// gather takes numbers out of a list, one index out of a sequence's axis, or rows out of a table: an embedding.
+func gather(c *call) (*value, error) {
+	axis := c.int("axis", 0)
+	x, at := c.at(0), c.at(1)
+	switch {
+	case x == nil || at == nil:
+	case x.tensor != nil && len(x.tensor.Dims) == 2 && x.tensor.DType == Float32:
+		return c.embedding(x, at, axis)
+	case x.numbers != nil && at.numbers != nil:
+		return known(picked(&x.constant, &at.constant, axis))
+	case x.shape != nil && len(at.numbers) == 1 && len(at.dims) == 0:
+		return c.index(axis, int(max(min(at.numbers[0], MostBytes), -MostBytes)))
+	}
+	return nil, fmt.Errorf("only of constants, of tables by tokens, and of one index of a sequence is supported")
+}
+
+// sliced takes a range out of a list, a mask or an axis of a sequence.
+func sliced(c *call) (*value, error) {
+	x := c.at(0)
+	var bounds [4][]int // starts, ends, axes, steps
+	for i := range bounds {
+		var err error
+		if bounds[i], err = c.constants(i+1, ""); err != nil {
+			return nil, err
+		}
+	}
+	if x == nil || len(bounds[0]) != 1 || len(bounds[1]) != 1 || len(bounds[2]) > 1 || len(bounds[3]) > 1 || len(bounds[3]) == 1 && bounds[3][0] != 1 {
+		return nil, fmt.Errorf("starts %v, ends %v, axes %v and steps %v: only one range with a step of 1 is supported", bounds[0], bounds[1], bounds[2], bounds[3])
+	}
+	axis := 0
+	if len(bounds[2]) == 1 {
+		axis = bounds[2][0]
+	}
+	clip := func(n int) (int, int) {
+		from, to := min(max(positive(bounds[0][0], n), 0), n), min(max(positive(bounds[1][0], n), 0), n)
+		return from, max(to, from)
+	}
+	switch {
+	case x.mask != nil:
+		m, err := x.mask.part(positive(axis, len(x.mask.dims)), clip)
+		return known(constant{mask: m}, err)
+	case x.numbers != nil && positive(axis, len(x.dims)) >= 0 && positive(axis, len(x.dims)) < len(x.dims):
+		axis = positive(axis, len(x.dims))
+		from, to := clip(x.dims[axis])
+		dims := slices.Clone(x.dims)
+		dims[axis] = to - from
+		return known(filled(dims, func(indices []int) float64 {
+			at := slices.Clone(indices)
+			at[axis] += from
+			return x.numbers[x.at(at)]
+		}))
+	}
+	v, err := c.sequence()
+	if err != nil {
+		return nil, err
+	}
+	if axis = positive(axis, len(v.axes)); axis < 0 || axis >= len(v.axes) {
+		return nil, fmt.Errorf("axis %d of %d", axis, len(v.axes))
+	}
+	from, to := clip(v.shape()[axis])
+	if v, err = v.slice(axis, from, to-from); err != nil {
+		return nil, err
+	}
+	return c.seen(v), nil
+}
+
+// unsqueeze is of a constant, or adds axes of 1 to a sequence.
+func unsqueeze(c *call) (*value, error) {
+	x := c.at(0)
+	switch {
+	case x != nil && x.numbers != nil:
+		axes, err := c.axes(len(x.dims) + 1)
+		if err != nil || len(axes) != 1 || len(x.dims) >= MostAxes {
+			return nil, fmt.Errorf("axes %v of constants of %v, and only one is supported: %w", axes, x.dims, errors.Join(err))
+		}
+		return &value{constant: constant{numbers: x.numbers, dims: slices.Insert(slices.Clone(x.dims), axes[0], 1)}}, nil
+	case x != nil && x.mask != nil:
+		m := *x.mask
+		m.dims = append([]int{1}, m.dims...)
+		if len(m.dims) > MostAxes {
+			return nil, fmt.Errorf("a mask of %v", m.dims)
+		}
+		return &value{constant: constant{mask: &m}}, nil
+	}
+	v, err := c.sequence()
+	if err != nil {
+		return nil, err
+	}
+	list, err := c.constants(1, "axes")
+	if err != nil {
+		return nil, err
+	}
+	if len(list) != 1 || len(v.axes) >= MostAxes {
+		return nil, fmt.Errorf("axes %v, and only one is supported", list)
+	}
+	axis := positive(list[0], len(v.axes)+1)
+	if axis < 0 || axis > len(v.axes) {
+		return nil, fmt.Errorf("axes %v of %d", list, len(v.axes))
+	}
+	v.axes = slices.Insert(slices.Clone(v.axes), axis, []loop{})
+	return c.seen(v), nil
+}
+
+// squeeze takes the axes of 1 away, of constants, of N,C,1,1 or of a sequence.
+func squeeze(c *call) (*value, error) {
+	x := c.at(0)
+	if x != nil && x.numbers != nil {
+		return c.squeezed(x)
+	}
+	if x == nil || x.shape == nil {
+		return nil, fmt.Errorf("input 0 is no tensor that follows from the model's input")
+	}
+	axes, err := c.axes(len(x.shape))
+	if err != nil {
+		return nil, err
+	}
+	if x.step != nil && len(x.shape) == 4 && slices.Equal(axes, []int{2, 3}) && x.shape[2]*x.shape[3] == 1 {
+		return c.flat(x)
+	}
+	v, err := c.sequence()
+	if err != nil {
+		return nil, err
+	}
+	for _, axis := range slices.Backward(axes) {
+		if extent(v.axes[axis]) != 1 {
+			return nil, fmt.Errorf("axes %v of %v are not 1", axes, x.shape)
+		}
+		v.axes = slices.Delete(slices.Clone(v.axes), axis, axis+1)
+	}
+	return c.seen(v), nil
+}
+
+// squeezed takes axes of 1 away from a constant.
+func (c *call) squeezed(x *value) (*value, error) {
+	axes, err := c.axes(len(x.dims))
+	if err != nil {
+		return nil, err
+	}
+	dims := slices.Clone(x.dims)
+	for _, axis := range slices.Backward(axes) {
+		if dims[axis] != 1 {
+			return nil, fmt.Errorf("axes %v of a constant of %v are not 1", axes, x.dims)
+		}
+		dims = slices.Delete(dims, axis, axis+1)
+	}
+	return &value{constant: constant{numbers: x.numbers, dims: dims}}, nil
+}
