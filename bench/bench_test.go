@@ -12,6 +12,7 @@ import (
 
 	"plimsoll/bench/report"
 	"plimsoll/executor"
+	"plimsoll/executor/measure"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
 	"plimsoll/kernels"
@@ -201,7 +202,7 @@ func TestTheFirstRowIsTheReference(t *testing.T) {
 	rows := r.Rows[:2]
 	b := &bits{}
 	for i := range rows {
-		one := &rounds{grid: g, samples: g.Job.Work.NewSamples(), bits: b}
+		one := &rounds{grid: g, samples: measure.NewSamples(g.Job.Work), bits: b}
 		x, err := g.start(g.Job, g.planOf(&rows[i]), &rows[i])
 		must(t, err)
 		one.rows = []*timed{x}
@@ -268,7 +269,7 @@ func TestRowsAreComparedInFullAtTheEnd(t *testing.T) {
 	g.Strategies = g.Strategies[:1]
 	rep, err := g.plan(t.Context())
 	must(t, err)
-	r := &rounds{grid: g, samples: g.Job.Work.NewSamples(), bits: &bits{of: storeAll}}
+	r := &rounds{grid: g, samples: measure.NewSamples(g.Job.Work), bits: &bits{of: storeAll}}
 	must(t, r.open(rep.Rows[:1]))
 	defer func() { must(t, r.close()) }()
 	var spoiled string

@@ -7,6 +7,7 @@ import (
 
 	"plimsoll/bench/report"
 	"plimsoll/executor"
+	"plimsoll/executor/measure"
 	"plimsoll/internal/stats"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
@@ -32,7 +33,7 @@ func (g *Grid) Run(ctx context.Context) (*Report, error) {
 		}
 		progress(1)
 	}
-	samples := g.Job.Work.NewSamples()
+	samples := measure.NewSamples(g.Job.Work)
 	if err := g.measureTimes(ctx, r.Rows, samples, progress); err != nil {
 		return nil, err
 	}
@@ -41,7 +42,7 @@ func (g *Grid) Run(ctx context.Context) (*Report, error) {
 }
 
 // predict simulates every plan with the costs of ops that were measured in turns with the plans' steps.
-func (g *Grid) predict(r *Report, samples *executor.Samples) error {
+func (g *Grid) predict(r *Report, samples *measure.Samples) error {
 	if len(r.Rows) == 0 {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 
 	"plimsoll/executor"
+	"plimsoll/executor/measure"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
 )
@@ -48,7 +49,7 @@ type rounds struct {
 	reference *timed   // nil where it ran before
 	profile   []*drill // none where it runs behind
 	rows      []*timed
-	samples   *executor.Samples
+	samples   *measure.Samples
 	bits      *bits // of the reference
 	storeAllS float64
 }
@@ -65,13 +66,13 @@ type timed struct {
 
 // drill is an exercise of the profile on a device of its own.
 type drill struct {
-	*executor.OpTimer
+	*measure.OpTimer
 	close func() error
 }
 
 // measureTimes measures the rows in groups whose arenas fit in the device together, beside the reference and the profile, or one
 // after the other where a single row has no such room.
-func (g *Grid) measureTimes(ctx context.Context, rows []Row, samples *executor.Samples, done func(steps int)) error {
+func (g *Grid) measureTimes(ctx context.Context, rows []Row, samples *measure.Samples, done func(steps int)) error {
 	g.reference = storeAll
 	for len(rows) > 0 {
 		n, err := g.together(rows)
@@ -112,17 +113,17 @@ func (g *Grid) together(rows []Row) (n int, err error) {
 }
 
 // exercises returns those of a profile within a limit.
-func (g *Grid) exercises(limit int64) ([]*executor.Exercise, error) {
+func (g *Grid) exercises(limit int64) ([]*measure.Exercise, error) {
 	target, err := g.Job.Target()
 	if err != nil {
 		return nil, err
 	}
-	all, err := g.Job.Work.Exercises(target.Library, limit, false)
+	all, err := measure.Exercises(g.Job.Work, target.Library, limit, false)
 	return all, errors.Join(err, target.Device.Close())
 }
 
 // measureAlone measures store-all, where any device has room for it, and then row by row, and behind each a profile.
-func (g *Grid) measureAlone(ctx context.Context, rows []Row, samples *executor.Samples, done func(steps int)) error {
+func (g *Grid) measureAlone(ctx context.Context, rows []Row, samples *measure.Samples, done func(steps int)) error {
 	all, err := g.exercises(g.Job.Device.Memory)
 	if err != nil {
 		return err
@@ -175,7 +176,7 @@ func (r *rounds) first(ctx context.Context) error {
 const sampledAlone = 4
 
 // sampleAlone runs the exercises of a profile one after the other. The first step of each touches its memory and does not count.
-func (g *Grid) sampleAlone(ctx context.Context, all []*executor.Exercise, samples *executor.Samples) error {
+func (g *Grid) sampleAlone(ctx context.Context, all []*measure.Exercise, samples *measure.Samples) error {
 	for _, x := range all {
 		r := &rounds{grid: g, samples: samples}
 		d, err := g.drill(x)
@@ -193,7 +194,7 @@ func (g *Grid) sampleAlone(ctx context.Context, all []*executor.Exercise, sample
 	return nil
 }
 
-func (g *Grid) drill(x *executor.Exercise) (*drill, error) {
+func (g *Grid) drill(x *measure.Exercise) (*drill, error) {
 	target, err := g.Job.Target()
 	if err != nil {
 		return nil, err

@@ -1,15 +1,12 @@
-// Package executor knows what a model's step takes of a device: its memory, to the byte, where every tensor of a sequence lies, and, as a
-// profile measures it, its time. Plan asks a strategy for a sequence whose layout fits.
+// Package executor knows what a model's step takes of a device's memory, to the byte: where every tensor of a sequence lies. Plan asks a
+// strategy for a sequence whose layout fits.
 //
-// It runs no plan: package pipeline does.
+// It measures no time: package measure does. It runs no plan: package pipeline does.
 package executor
 
 import (
-	"plimsoll/executor/internal/pack"
 	"plimsoll/kernels"
 	"plimsoll/models"
-	"plimsoll/planner/chain"
-	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
 )
 
@@ -19,13 +16,17 @@ type Workload struct {
 	Model     *models.Model
 	Optimizer kernels.Update
 	Layers    []*models.Programs // the loss last
-	// Carried are the programs of the model without portals, where Model has some: what a pipeline evaluates with.
+	// Carried has the programs that a pipeline evaluates with: those of the model without portals, where Model has some, else Layers.
 	Carried []*models.Programs
 	// UpdateWorkspaces are the scratch bytes that the updates of each layer take, one after the other.
 	UpdateWorkspaces []int64
-	static           static
+	Static           Static
 	masters          masters
 }
+
+// masters are the parameters of each layer, by the offset in its Grads block, that forward and backward of a cyclic plan read in bfloat16.
+// The optimizer's state then has float32 master copies.
+type masters []map[int64]bool
 
 // Target is a device and the kernel library that works on its memory.
 type Target struct {
@@ -51,77 +52,20 @@ func workload(m *models.Model, lib kernels.Library, opt kernels.Update, compile 
 	if err != nil {
 		return nil, err
 	}
-	return newWorkload(m, lib, opt, layers)
+	return NewWorkload(m, lib, opt, layers)
 }
 
-// newWorkload places the static memory of a compiled model.
-func newWorkload(m *models.Model, lib kernels.Library, opt kernels.Update, layers []*models.Programs) (w *Workload, err error) {
-	w = &Workload{Model: m, Optimizer: opt, Layers: layers}
+// NewWorkload places the static memory of a compiled model, or of a window of one.
+func NewWorkload(m *models.Model, lib kernels.Library, opt kernels.Update, layers []*models.Programs) (w *Workload, err error) {
+	w = &Workload{Model: m, Optimizer: opt, Layers: layers, Carried: layers}
 	w.UpdateWorkspaces, err = updateWorkspaces(m, lib, opt)
-	w.static = w.placeStatic(nil)
+	w.Static = placeStatic(m, layers, opt, w.UpdateWorkspaces, nil)
 	return w, err
 }
 
 // StaticBytes returns what lies in the arena throughout: weights and buffers, their gradients, the optimizer's
 // state and workspace, the batch's labels, scalars and result, and what Stage adds.
-func (w *Workload) StaticBytes() int64 { return w.static.bytes }
+func (w *Workload) StaticBytes() int64 { return w.Static.bytes }
 
 // InputBytes returns the size of a_0 in the arena.
 func (w *Workload) InputBytes() int64 { return w.Model.Input.Storage() }
-
-// Chain returns the chain of the model with exact sizes, those of updates among them, and with all times 0.
-func (w *Workload) Chain() *chain.Chain { return w.SizeUpdates(w.Model.Footprints(w.Layers)) }
-
-// Unmeasured returns the chain with times that are made up, in proportion to the bytes that an op reads and writes, and a link: for
-// questions whose answers depend on sizes alone.
-func (w *Workload) Unmeasured() *chain.Chain { return bySizes(w.Chain()) }
-
-// bySizes replaces the times of a chain, and its link.
-func bySizes(c *chain.Chain) *chain.Chain {
-	const bytesPerS = 1e10
-	c.Bandwidth = bytesPerS
-	c.ForgetContention()
-	in := c.InputBytes
-	for i := range c.Layers {
-		l := &c.Layers[i]
-		l.ForwardS = float64(in+l.SavedBytes+l.WeightBytes) / bytesPerS
-		l.BackwardS = 2 * l.ForwardS
-		in = l.OutputBytes
-	}
-	return c
-}
-
-// StoreAll returns the sequence that recomputes nothing: every forward_all, then every backward.
-func (w *Workload) StoreAll() schedule.Sequence {
-	n := len(w.Layers)
-	seq := make(schedule.Sequence, 0, 2*n)
-	for l := 1; l <= n; l++ {
-		seq = append(seq, schedule.Op{Kind: schedule.ForwardAll, Layer: l})
-	}
-	for l := n; l >= 1; l-- {
-		seq = append(seq, schedule.Op{Kind: schedule.Backward, Layer: l})
-	}
-	return seq
-}
-
-// PeakBytes returns what the arena must hold for a sequence without transfers: the static memory and the most that is
-// alive at one op.
-func (w *Workload) PeakBytes(seq schedule.Sequence) (int64, error) {
-	t, err := w.record(seq, Sim{}, schedule.NoLimit)
-	if err != nil {
-		return 0, err
-	}
-	return w.StaticBytes() + pack.Live(t.items, len(seq)), nil
-}
-
-// record verifies a sequence and lays out the life of its blocks in an arena of limit bytes.
-func (w *Workload) record(seq schedule.Sequence, sim Sim, limit int64) (*layout, error) {
-	if err := schedule.Verify(w.Chain(), seq); err != nil {
-		return nil, err
-	}
-	t, err := w.Timeline(seq, sim, limit-w.StaticBytes())
-	if err != nil {
-		return nil, err
-	}
-	return record(w.Model.Wiring(), w.Layers, w.InputBytes(), seq, t)
-}

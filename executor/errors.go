@@ -1,14 +1,10 @@
 package executor
 
 import (
-	"errors"
 	"fmt"
 
 	"plimsoll/internal/units"
 )
-
-// ErrSlowLink is returned when the link to host memory is too slow to be measured.
-var ErrSlowLink = errors.New("the link to host memory is too slow to be measured")
 
 // HostLimitError says that a plan needs more page-locked host memory than it may have.
 type HostLimitError struct {

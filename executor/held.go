@@ -101,10 +101,10 @@ func (w *Workload) heldStatic() (all []Held) {
 			rest -= bytes
 		}
 	}
-	for i, l := range w.static.layers {
-		add(Weights, i+1, l.params.Bytes)
-		add(WeightGrads, i+1, l.grads.Bytes)
-		for _, s := range l.states {
+	for i, l := range w.Static.Layers {
+		add(Weights, i+1, l.Params.Bytes)
+		add(WeightGrads, i+1, l.Grads.Bytes)
+		for _, s := range l.States {
 			add(States, i+1, s.Bytes)
 		}
 	}

@@ -48,13 +48,6 @@ func TestWhatIsHeldAtThePeakIsThePeak(t *testing.T) {
 	}
 }
 
-func fourImages(t *testing.T, name string) *models.Model {
-	t.Helper()
-	m, err := models.New(name, models.Config{Batch: 4, Image: 32, Classes: 10})
-	must(t, err)
-	return m
-}
-
 // heldCases are store-all and what strategies make of shares of its memory.
 func heldCases(t *testing.T, w *Workload) (all []schedule.Sequence) {
 	t.Helper()

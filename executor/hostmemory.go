@@ -2,6 +2,9 @@ package executor
 
 import "plimsoll/kernels"
 
+// ChunkBytes is the size of the page-locked buffer through which weights go to a device and back.
+const ChunkBytes = 1 << 20
+
 // HostRoom returns what a limit of host memory, 0 for none, leaves to the copies of a plan.
 func (w *Workload) HostRoom(limit int64) int64 {
 	if limit == 0 {
@@ -17,8 +20,8 @@ func (w *Workload) LeastHostBytes() (bytes int64) {
 	if w.StagedBytes() > 0 {
 		images = w.Model.Input.Elements()
 	}
-	batch := kernels.Align(images*int64(w.Model.Wiring().Inputs())) + kernels.Align(w.static.labels.Bytes)
-	return 2*batch + kernels.Align(kernels.ScalarsBytes) + kernels.Align(resultBytes) + kernels.Align(chunkBytes)
+	batch := kernels.Align(images*int64(w.Model.Wiring().Inputs())) + kernels.Align(w.Static.Labels.Bytes)
+	return 2*batch + kernels.Align(kernels.ScalarsBytes) + kernels.Align(resultBytes) + kernels.Align(ChunkBytes)
 }
 
 // CheckHost refuses a limit of host memory, 0 for none, that no plan of the workload can keep. Error: *HostLimitError.

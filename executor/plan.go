@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"plimsoll/internal/units"
 	"plimsoll/planner/chain"
@@ -185,6 +186,18 @@ func (p *drafter) bySizes(ctx context.Context) (*pipeline.Plan, error) {
 		plan.Extra[OrderField] = json.RawMessage(`"sizes"`)
 	}
 	return plan, nil
+}
+
+// Following returns what a plan of a chain was simulated with.
+func Following(c *chain.Chain, p *pipeline.Plan) Sim {
+	s := Sim{Chain: c, Limits: p.Limits()}
+	if _, ok := p.Extra[OrderField]; ok {
+		sized := *c
+		sized.Layers = slices.Clone(c.Layers)
+		s.Chain = bySizes(&sized)
+		s.Limits.Link.Bandwidth = s.Chain.Bandwidth
+	}
+	return s
 }
 
 // Staged returns a plan of a workload as one of the same workload with room for the next batch (Workload.Stage): the same

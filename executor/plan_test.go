@@ -7,14 +7,13 @@ import (
 
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/strategy"
-	"plimsoll/runtime/host"
 )
 
 // A strategy whose layouts always stick out is asked again for less and less: a few dozen times, not once for every byte.
 func TestDraftsAskAFewTimes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, testModel(t), host.Config{}, nil)
-	limit := mustExtent(t, r, r.StoreAll()) - 1
+	w := compiled(t, fourImages(t, "resnet20"))
+	limit := mustExtent(t, w, w.StoreAll()) - 1
 	const smallest = 1
 	asked, last := 0, limit
 	stubborn := pipeline.Strategy{Name: "stubborn", Solve: func(_ context.Context, q pipeline.Request) (*pipeline.Plan, error) {
@@ -26,9 +25,9 @@ func TestDraftsAskAFewTimes(t *testing.T) {
 			t.Errorf("asked for %d bytes after %d", memory, last)
 		}
 		last = memory
-		return pipeline.NewSequence(q.Chain.Name, "stubborn", r.StoreAll(), q.Platform.Limits(0)), nil
+		return pipeline.NewSequence(q.Chain.Name, "stubborn", w.StoreAll(), q.Platform.Limits(0)), nil
 	}}
-	_, err := Plan(t.Context(), r.Workload, costs(r.Chain()), stubborn, limit, strategy.Options{})
+	_, err := Plan(t.Context(), w, costs(w.Chain()), stubborn, limit, strategy.Options{})
 	if small := (*TooSmallError)(nil); !errors.As(err, &small) || small.Smallest <= limit {
 		t.Errorf("%v", err)
 	}

@@ -18,19 +18,15 @@ func (w *Workload) Stage(palette []float32) *Workload {
 		panic(fmt.Sprintf("BUG: a palette of %d values for an input of %v", len(palette), w.Model.Input))
 	}
 	out := *w
-	out.static = w.placeStatic(palette)
+	out.Static = placeStatic(w.Model, w.Layers, w.Optimizer, w.UpdateWorkspaces, palette)
 	return &out
 }
 
 // Palette returns the value of each byte in each channel of a workload's staged images: channels,256; nil where nothing is staged.
-func Palette(w *Workload) []float32 { return w.static.palette }
+func Palette(w *Workload) []float32 { return w.Static.palette }
 
 // StagedBytes returns the memory that Stage has added to StaticBytes; 0 where there is none.
-func (w *Workload) StagedBytes() int64 { return w.static.staged }
-
-func lookup(input kernels.Desc) kernels.Lookup {
-	return kernels.Lookup{Elements: input.Elements(), Channels: input.Shape[len(input.Shape)-1]}
-}
+func (w *Workload) StagedBytes() int64 { return w.Static.staged }
 
 // evaluationExtent returns the arena that a forward in evaluation mode takes, of every layer but the loss, one activation at a time.
 func (w *Workload) evaluationExtent() (int64, error) {
@@ -45,5 +41,5 @@ func (w *Workload) evaluationExtent() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return newBound(t, w.StaticBytes()).extent, nil
+	return newPacked(t, w.StaticBytes()).Extent, nil
 }

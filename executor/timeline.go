@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"plimsoll/planner/chain"
-	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
 )
 
@@ -16,18 +15,6 @@ type Sim struct {
 	Chain *chain.Chain
 	// Limits are the plan's; Memory 0, or above it, stands for what the arena leaves beside the static memory.
 	Limits schedule.Limits
-}
-
-// Following returns what a plan of a chain was simulated with.
-func Following(c *chain.Chain, p *pipeline.Plan) Sim {
-	s := Sim{Chain: c, Limits: p.Limits()}
-	if _, ok := p.Extra[OrderField]; ok {
-		sized := *c
-		sized.Layers = slices.Clone(c.Layers)
-		s.Chain = bySizes(&sized)
-		s.Limits.Link.Bandwidth = s.Chain.Bandwidth
-	}
-	return s
 }
 
 // Timeline is the order in which the ops of a sequence are issued. A moment is the start of an op: memory is taken at

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"plimsoll/kernels"
+	"plimsoll/runtime"
 )
 
 // Block names a piece of memory that a layer's program works on. The executor gives each block one place in the
@@ -61,6 +62,27 @@ type Refs struct {
 	Params    []Ref
 	DParams   []Ref
 	Workspace Ref
+}
+
+// Operands returns the operands of the call, whose memory at finds. A reference of 0 bytes needs none.
+func (r *Refs) Operands(scalars runtime.Span, at func(Ref) runtime.Span) kernels.Operands {
+	one := func(ref Ref) (span runtime.Span) {
+		if ref.Bytes > 0 {
+			span = at(ref)
+		}
+		return span
+	}
+	all := func(refs []Ref) []runtime.Span {
+		spans := make([]runtime.Span, len(refs))
+		for i, ref := range refs {
+			spans[i] = one(ref)
+		}
+		return spans
+	}
+	return kernels.Operands{
+		X: all(r.X), Y: one(r.Y), DX: all(r.DX), DY: one(r.DY), Saved: all(r.Saved),
+		Params: all(r.Params), DParams: all(r.DParams), Workspace: one(r.Workspace), Scalars: scalars,
+	}
 }
 
 // Program is what one op of a sequence does for one layer: kernel calls in order. It is compiled once, for one

@@ -39,7 +39,7 @@ test_binary() {
 }
 test_binary runtime runtime/cuda
 test_binary kernels kernels/cuda
-test_binary executor executor
+test_binary executor executor/measure
 test_binary drivers executor/pipeline
 
 cp bench/gpu/run.sh bench/gpu/torch_peer.py bench/gpu/README.md "$dir/"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"plimsoll/executor"
+	"plimsoll/executor/measure"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -180,11 +181,11 @@ func (p *part) profile(ctx context.Context, w *executor.Workload) (*chain.Chain,
 	if p.tiny {
 		warmup, steps = 0, 1
 	}
-	load := func(b executor.Batch) error {
+	load := func(b measure.Batch) error {
 		fill(w.Model, b.Images, b.Labels)
 		return nil
 	}
-	return executor.Profile(ctx, w, p.target, 0, load, executor.ProfileOptions{Warmup: warmup, Repeats: steps, Seed: 1})
+	return measure.Profile(ctx, w, p.target, 0, load, measure.ProfileOptions{Warmup: warmup, Repeats: steps, Seed: 1})
 }
 
 // add appends a row, shows it, and keeps what there is.

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+
 	"plimsoll/bench/trace"
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	"plimsoll/executor/checkpoint/safetensors"
+	"plimsoll/executor/measure"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
@@ -36,14 +39,13 @@ import (
 	"plimsoll/runtime"
 	"plimsoll/runtime/devices"
 	"plimsoll/runtime/world"
-	"slices"
 )
 
 // badInput lists the errors of other packages that only what the user wrote can cause.
 var badInput = []error{
 	units.ErrSyntax, chain.ErrFormat, schedule.ErrUnknownOp, schedule.ErrNoLink, schedule.ErrEndless,
 	pipeline.ErrOtherChain, planner.ErrUnknownStrategy, planner.ErrOtherDevices, remat.ErrOptions, remat.ErrTooLarge, offload.ErrLink, offload.ErrOptions, pofo.ErrOptions, pofo.ErrTooLarge, milp.ErrNoSolver, strategy.ErrBranches, multichain.ErrTooLarge,
-	models.ErrUnknown, models.ErrConfig, importer.ErrFormat, importer.ErrUnsupported, executor.ErrSlowLink, trace.ErrTooLong,
+	models.ErrUnknown, models.ErrConfig, importer.ErrFormat, importer.ErrUnsupported, measure.ErrSlowLink, trace.ErrTooLong,
 	data.ErrUnknown, data.ErrOption, data.ErrUnreadable, data.ErrNoImages, data.ErrEmptyClass, data.ErrCorrupt, data.ErrTruncated,
 	data.ErrTooLarge, data.ErrLabel, devices.ErrSpec, devices.ErrUnknown, train.ErrSpec, train.ErrOtherModel, train.ErrOtherRun,
 	train.ErrLog, train.ErrNoRoom, checkpoint.ErrElsewhere, checkpoint.ErrNoWeights, safetensors.ErrFormat,

@@ -7,6 +7,7 @@ import (
 
 	"plimsoll/bench"
 	"plimsoll/executor"
+	"plimsoll/executor/measure"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/units"
 	"plimsoll/planner/cycle"
@@ -62,7 +63,7 @@ func refusalOf(err error) *refusal {
 
 // plainRefusalOf returns the refusals that do not know what would fit.
 func plainRefusalOf(err error) *refusal {
-	if e, ok := errors.AsType[*executor.WindowError](err); ok {
+	if e, ok := errors.AsType[*measure.WindowError](err); ok {
 		return &refusal{LimitBytes: e.Limit, SmallestBytes: e.Needed}
 	}
 	if e, ok := errors.AsType[*pipe.LimitError](err); ok {

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"plimsoll/executor"
+	"plimsoll/executor/measure"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/executor/train"
 	"plimsoll/internal/fields"
@@ -243,7 +243,7 @@ func (c *trainCommand) measuredWithin(ctx context.Context, job *train.Job, m tra
 	}
 	m.Limit = limit(0)
 	measured, err := c.cache.measured(ctx, c.app, job, m)
-	large, ok := errors.AsType[*executor.WindowError](err)
+	large, ok := errors.AsType[*measure.WindowError](err)
 	if !ok || large.Needed > job.Device.Memory {
 		return measured, err
 	}

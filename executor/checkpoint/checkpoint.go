@@ -18,123 +18,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"os"
 	"path/filepath"
-	"strings"
 
-	"plimsoll/executor"
 	"plimsoll/executor/checkpoint/safetensors"
-	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/folder"
 )
-
-// Source is the state that is saved.
-type Source interface {
-	Tensors() []executor.Tensor
-	Read(t executor.Tensor, dst []float32) error
-}
-
-// Model is the state that is saved and loaded; *executor.Executor is one.
-type Model interface {
-	Source
-	Write(t executor.Tensor, src []float32) error
-}
-
-// sumName is the last tensor of a checkpoint: the SHA-256 of every byte of the file before it.
-const sumName = "checkpoint.sha256"
-
-// Encode writes a checkpoint of a model to w. It holds one tensor at a time.
-func Encode(w io.Writer, from Source, m Meta) error {
-	metadata, err := m.encode()
-	if err != nil {
-		return err
-	}
-	h := sha256.New()
-	tensors := append(collect(from, training, m.Batches), safetensors.Tensor{
-		Info: safetensors.Info{Name: sumName, DType: safetensors.U8, Shape: []int{sha256.Size}},
-		Data: func(w io.Writer) error { _, err := w.Write(h.Sum(nil)); return err },
-	})
-	return safetensors.Write(io.MultiWriter(w, h), metadata, tensors)
-}
-
-// Export writes a model's weights and buffers to path, with the names, shapes and metadata that PyTorch expects. about is metadata besides.
-func Export(path string, from Source, batches Batches, about map[string]string) error {
-	return atomicfile.WriteFile(path, func(w io.Writer) error { return EncodeWeights(w, from, batches, about) })
-}
-
-// EncodeWeights writes the bytes of Export's file to w.
-func EncodeWeights(w io.Writer, from Source, batches Batches, about map[string]string) error {
-	return safetensors.Write(w, ofPyTorch(about), collect(from, inference, batches))
-}
-
-// WeightsBytes returns how many bytes EncodeWeights writes.
-func WeightsBytes(from Source, about map[string]string) (int64, error) {
-	return safetensors.Size(ofPyTorch(about), collect(from, inference, Batches{}))
-}
-
-// ofPyTorch returns the metadata of PyTorch's files with more about the model.
-func ofPyTorch(about map[string]string) map[string]string {
-	metadata := map[string]string{"format": "pt"}
-	maps.Copy(metadata, about)
-	return metadata
-}
-
-// Import loads weights and buffers from a file with torchvision's names: one that Export or PyTorch wrote, or a
-// checkpoint, whose other tensors it leaves. Before anything is loaded every name and shape is checked. batches are those that it
-// counts (Batches.Before). Errors: *TensorsError, those of package safetensors and, for a checkpoint in shards, of Open.
-func Import(path string, into Model) (batches map[string]int64, err error) {
-	files, err := openFiles(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, closeFiles(files)) }()
-	if err := load(path, files, into, inference); err != nil {
-		return nil, err
-	}
-	return counted(files)
-}
-
-// Fits reports what Import would refuse to load into a model, and how many tensors of the file it would leave out: those of an
-// auxiliary classifier, which torchvision's Inception v3 has for training. Errors: those of Import.
-func Fits(path string, model []executor.Tensor) (auxiliary int, err error) {
-	files, err := openFiles(path)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, closeFiles(files)) }()
-	names, err := match(path, files, model, inference)
-	for name := range names {
-		if strings.HasPrefix(name, auxPrefix) {
-			auxiliary++
-		}
-	}
-	return auxiliary, ofSeveral(path, err)
-}
-
-// openFiles opens a file, or the shards in a folder.
-func openFiles(path string) ([]*safetensors.File, error) {
-	if isFolder(path) {
-		if numbers, err := shardNumbers(folder.At(path)); err == nil && len(numbers) == 0 {
-			return nil, noWeights(path)
-		}
-		c, err := openShards(folder.At(path))
-		if err != nil {
-			return nil, err
-		}
-		return c.files, nil
-	}
-	if err := textFile(path); err != nil {
-		return nil, err
-	}
-	f, err := safetensors.Open(path)
-	return []*safetensors.File{f}, err
-}
-
-func isFolder(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
-}
 
 // Checkpoint is an open file, or an open folder of shards, that has been verified to the last byte.
 type Checkpoint struct {
@@ -142,15 +30,6 @@ type Checkpoint struct {
 	name  string
 	files []*safetensors.File
 	sums  []string // of a Part
-}
-
-// Open opens a checkpoint, a file or a folder of shards, and verifies it. Errors: ErrDamaged, ErrFormat, ErrIncomplete,
-// safetensors.ErrFormat.
-func Open(path string) (*Checkpoint, error) {
-	if isFolder(path) {
-		return openShards(folder.At(path))
-	}
-	return openWhole(safetensors.Open(path))
 }
 
 // in opens a file of a folder. Errors: *safetensors.Error, folder.ErrForeign, those of the operating system.
@@ -238,10 +117,3 @@ func verify(f *safetensors.File) error {
 	}
 	return nil
 }
-
-// roles tells which tensors of a model a file holds.
-type roles func(role string) bool
-
-// inference are weights and buffers, training optimizer states as well. Gradients are in no file.
-func inference(role string) bool { return role == "weight" || role == "buffer" }
-func training(role string) bool  { return inference(role) || strings.HasPrefix(role, "state") }

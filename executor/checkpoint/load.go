@@ -67,6 +67,27 @@ func load(name string, files []*safetensors.File, into Model, kept roles) error 
 	return nil
 }
 
+// read returns what a tensor is in the model, from its parts in files.
+func (c *copier) read(names map[string]stored, t executor.Tensor) ([]float32, error) {
+	model := c.fit(t)
+	for _, p := range parts(t) {
+		from, file := names[p.name], model[p.from:p.to]
+		if p.image && from.channelsLast {
+			p.n = 0
+		}
+		if p.n > 0 {
+			file = room(&c.file, p.to-p.from)
+		}
+		if err := from.file.Float32(from.name, file); err != nil {
+			return nil, err
+		}
+		if p.n > 0 {
+			swap(model[p.from:p.to], file, p.n, p.columns, p.rows)
+		}
+	}
+	return model, nil
+}
+
 // match returns the tensors of files by their names in a model, when those of the kept roles are the model's. Errors: *TensorsError,
 // *safetensors.Error.
 func match(name string, files []*safetensors.File, model []executor.Tensor, kept roles) (map[string]stored, error) {

@@ -41,7 +41,7 @@ func newRun(t testing.TB, u kernels.Update, limit int64, plan func(*executor.Wor
 	w, err := executor.Compile(m, lib, u)
 	must(t, err)
 	batch := pipeline.NewBatch(m)
-	opt := pipeline.Options{Feed: batch, Limits: []int64{limit}, Seed: 5, First: done, Updates: updates}
+	opt := pipeline.Options{Feed: batch, Limits: []int64{limit}, Seed: 5, Past: pipeline.Past{Minibatches: done, Updates: updates}}
 	e, err := pipeline.NewAlone(w, executor.Target{Device: dev, Library: lib}, plan(w), opt)
 	must(t, err)
 	return run{e, batch, t}

@@ -10,6 +10,25 @@ import (
 	"plimsoll/executor/checkpoint/safetensors"
 )
 
+// Source is the state that is saved.
+type Source interface {
+	Tensors() []executor.Tensor
+	Read(t executor.Tensor, dst []float32) error
+}
+
+// Model is the state that is saved and loaded; *executor.Executor is one.
+type Model interface {
+	Source
+	Write(t executor.Tensor, src []float32) error
+}
+
+// roles tells which tensors of a model a file holds.
+type roles func(role string) bool
+
+// inference are weights and buffers, training optimizer states as well. Gradients are in no file.
+func inference(role string) bool { return role == "weight" || role == "buffer" }
+func training(role string) bool  { return inference(role) || strings.HasPrefix(role, "state") }
+
 // Names that a file has beside those of weights and buffers: "optimizer.state0." and the weight's name for a state, the
 // count of batches that PyTorch keeps beside the running statistics of every BatchNorm, "AuxLogits." before those of
 // the auxiliary classifier in torchvision's file of Inception v3, which ours has not, and constants in Hugging Face's files of
@@ -122,27 +141,6 @@ func (c *copier) save(w io.Writer, from Source, t executor.Tensor, p part) error
 		swap(file, model[p.from:p.to], p.n, p.rows, p.columns)
 	}
 	return safetensors.WriteFloat32(w, file)
-}
-
-// read returns what a tensor is in the model, from its parts in files.
-func (c *copier) read(names map[string]stored, t executor.Tensor) ([]float32, error) {
-	model := c.fit(t)
-	for _, p := range parts(t) {
-		from, file := names[p.name], model[p.from:p.to]
-		if p.image && from.channelsLast {
-			p.n = 0
-		}
-		if p.n > 0 {
-			file = room(&c.file, p.to-p.from)
-		}
-		if err := from.file.Float32(from.name, file); err != nil {
-			return nil, err
-		}
-		if p.n > 0 {
-			swap(model[p.from:p.to], file, p.n, p.columns, p.rows)
-		}
-	}
-	return model, nil
 }
 
 // swap exchanges the two inner axes: dst[n][columns][rows] = src[n][rows][columns].

@@ -138,7 +138,7 @@ func (a *auditor) pass() error {
 // noteAudit notes that an op has ended, for an audit.
 func (d *compiler) noteAudit() {
 	if d.lay.opt.Audit {
-		_ = d.note(table.Command{Verb: table.DoAudit})
+		d.note(table.Command{Verb: table.DoAudit})
 	}
 }
 

@@ -20,7 +20,8 @@ func (d taskCompiler) backward(ctx context.Context, t *localStage, v order.Insta
 	if err := d.task(ctx, t, v, f); err != nil {
 		return err
 	}
-	return d.endBackward(t, v, f)
+	d.endBackward(t, v, f)
+	return nil
 }
 
 // beginBackward does what B, or W, does before its ops.
@@ -45,33 +46,25 @@ func (d taskCompiler) beginBackward(ctx context.Context, t *localStage, v order.
 			}
 			at.gradOutput = f.delta
 		}
-		if err := d.target(t, f, &at); err != nil {
-			return nil, err
-		}
+		d.target(t, f, &at)
 	}
 	f.at = at
 	return f, nil
 }
 
 // endBackward does what B, or W, does behind its ops.
-func (d taskCompiler) endBackward(t *localStage, v order.Instance, f *inFlight) error {
+func (d taskCompiler) endBackward(t *localStage, v order.Instance, f *inFlight) {
 	if v.Kind == pipeline.B {
-		if err := t.deltas.seal(d.compute, f.minibatch); err != nil {
-			return err
-		}
-		if err := d.leaveByPortals(t, f); err != nil {
-			return err
-		}
+		t.deltas.seal(d.compute, f.minibatch)
+		d.leaveByPortals(t, f)
 	}
 	if d.lay.order.Last(v.Instruction) || v.Kind == pipeline.B && !d.lay.order.Late[t.stage] {
-		if err := d.spent(t, f); err != nil {
-			return err
-		}
+		d.spent(t, f)
 	}
 	if !d.lay.order.Last(v.Instruction) {
-		return nil
+		return
 	}
-	return d.end(t, f)
+	d.end(t, f)
 }
 
 // sum finds where the gradients of a task are summed. Without a flush the first task of an update brings its scalars.
@@ -87,7 +80,8 @@ func (d taskCompiler) sum(t *localStage, v order.Instance, sb *slab, at *frame) 
 	if d.lay.order.Plan.IsFlush() {
 		return nil
 	}
-	return d.compute.CopyIf(fresh, t.scalars[slot], sb.scalars.Part(kernels.ScalarsBytes, kernels.ScalarsBytes))
+	d.compute.CopyIf(fresh, t.scalars[slot], sb.scalars.Part(kernels.ScalarsBytes, kernels.ScalarsBytes))
+	return nil
 }
 
 // waitsAtOnce reports whether a backward begins with an op that reads δ of the stage's output. In simulated time it waits at
@@ -102,53 +96,42 @@ func (d taskCompiler) waitsAtOnce(t *localStage, f *inFlight) bool {
 }
 
 // target finds where δ of the stage's input goes: to the stage before on this device, or to the send buffer.
-func (d taskCompiler) target(t *localStage, f *inFlight, at *frame) error {
+func (d taskCompiler) target(t *localStage, f *inFlight, at *frame) {
 	if t.stage == 0 {
-		return nil
+		return
 	}
-	if err := d.targets(t, f); err != nil {
-		return err
-	}
+	d.targets(t, f)
 	if d.lay.order.On[t.stage-1][d.lay.order.Residue(f.minibatch)] == d.Number {
 		before := d.stages[t.stage-1]
 		g := before.find(f.minibatch)
 		g.returned = pop(&before.freeReturns)
 		at.gradInput = before.returns[g.returned]
-		return nil
+		return
 	}
-	var err error
-	at.gradInput, err = t.deltas.take(d.compute, f.minibatch)
-	return err
+	at.gradInput = t.deltas.take(d.compute, f.minibatch)
 }
 
 // spent gives the block of δ of the output back.
-func (d taskCompiler) spent(t *localStage, f *inFlight) error {
-	if err := d.spentSkips(t, f); err != nil {
-		return err
-	}
+func (d taskCompiler) spent(t *localStage, f *inFlight) {
+	d.spentSkips(t, f)
 	if f.returned != none {
 		t.freeReturns = append(t.freeReturns, f.returned)
 		f.returned = none
 	}
 	if f.back == nil {
-		return nil
+		return
 	}
 	back := f.back
 	f.back = nil
-	return d.release(back, f.backBlock)
+	d.release(back, f.backBlock)
 }
 
 // end gives back what a minibatch held.
-func (d taskCompiler) end(t *localStage, f *inFlight) error {
-	if err := d.releaseSkips(f.skips); err != nil {
-		return err
-	}
+func (d taskCompiler) end(t *localStage, f *inFlight) {
+	d.releaseSkips(f.skips)
 	if f.from != nil {
-		if err := d.release(f.from, f.block); err != nil {
-			return err
-		}
+		d.release(f.from, f.block)
 	}
 	t.stash.Leave(f.minibatch)
 	d.leave(t, f)
-	return nil
 }

@@ -94,7 +94,7 @@ func (b *binder) op(s *localStage, o *stageops.Op, f *frame) ([]table.Prepared, 
 		}
 		call.UpdateStats = call.Train && o.First
 		call.Weight = s.weightType(o, &call, step.Refs)
-		operands := s.operands(o, f, step.Refs)
+		operands := step.Refs.Operands(f.scalars, func(ref models.Ref) runtime.Span { return s.resolve(o, f, ref) })
 		s.redirect(&call, &operands, f.row)
 		launch, err := b.call(call, operands)
 		if err != nil {
@@ -172,26 +172,8 @@ func (f *frame) move(operands []int64) {
 	}
 }
 
-// operands resolves the blocks of a step to spans.
-func (s *localStage) operands(o *stageops.Op, f *frame, r models.Refs) kernels.Operands {
-	at := func(ref models.Ref) runtime.Span { return s.resolve(o, f, ref) }
-	all := func(refs []models.Ref) []runtime.Span {
-		spans := make([]runtime.Span, len(refs))
-		for i, ref := range refs {
-			spans[i] = at(ref)
-		}
-		return spans
-	}
-	return kernels.Operands{
-		X: all(r.X), Y: at(r.Y), DX: all(r.DX), DY: at(r.DY), Saved: all(r.Saved),
-		Params: all(r.Params), DParams: all(r.DParams), Workspace: at(r.Workspace), Scalars: f.scalars,
-	}
-}
-
+// resolve returns the span of a block of an op, or of a piece of it.
 func (s *localStage) resolve(o *stageops.Op, f *frame, ref models.Ref) runtime.Span {
-	if ref.Bytes == 0 {
-		return runtime.Span{}
-	}
 	l := &s.layers[o.Layer-s.spec.First]
 	var of runtime.Span
 	switch ref.Block {

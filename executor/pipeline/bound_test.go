@@ -237,7 +237,7 @@ func TestUpdatesBehindAnyRun(t *testing.T) {
 	for first := range 2 * group {
 		var mu sync.Mutex
 		asked := map[int]int{}
-		e, err := New(w, targets(t, 3, host.Config{}), c, plan, Options{Feed: feedOf(w.Model), Seed: 7, First: first, Rate: func(step int) float32 {
+		e, err := New(w, targets(t, 3, host.Config{}), c, plan, Options{Feed: feedOf(w.Model), Seed: 7, Past: Past{Minibatches: first}, Rate: func(step int) float32 {
 			mu.Lock()
 			defer mu.Unlock()
 			asked[step]++

@@ -53,42 +53,46 @@ func (l *channel) delivers(block int, x delivery) {
 	l.deliveries[block] = append(l.deliveries[block], x)
 }
 
-// channelsOf returns the channels of a plan, with as many blocks as the plan has messages at one time: from the start of the
-// communication until the receiver has done with them.
-func channelsOf(o *order.Order) []*channel {
-	var all []*channel
+// channelsOf returns the channels of a plan: of all boundaries, then of all portals.
+func channelsOf(o *order.Order) (all []*channel) {
+	var ways []pipeline.Portal
 	for s := range len(o.On) - 1 {
-		for _, kind := range []pipeline.Kind{pipeline.CF, pipeline.CB} {
-			all = append(all, boundaryChannels(o, kind, s)...)
-		}
+		ways = append(ways, pipeline.Portal{From: s})
 	}
-	for _, p := range o.Plan.Portals {
+	for _, p := range append(ways, o.Plan.Portals...) {
 		for _, kind := range []pipeline.Kind{pipeline.CF, pipeline.CB} {
-			all = append(all, portalChannels(o, kind, p)...)
+			all = append(all, planChannels(o, kind, p)...)
 		}
 	}
 	return all
 }
 
-func boundaryChannels(o *order.Order, kind pipeline.Kind, s int) (all []*channel) {
-	times := map[[2]int][]pipeline.Interval{}
+// planChannels returns the channels of a portal, or of a boundary, whose other stage is 0. They have as many blocks as the plan has messages in
+// them at one time: from the start of the communication until the receiver has done with them.
+func planChannels(o *order.Order, kind pipeline.Kind, p pipeline.Portal) (all []*channel) {
+	times, next := map[[2]int][]pipeline.Interval{}, p.To
+	if next == 0 {
+		next = p.From + 1
+	}
 	for r := range o.Repeats {
-		from, to := o.Ends(kind, s, r)
+		from, to := o.Through(order.PortalTask{Kind: kind, From: p.From, To: next, Residue: r})
 		if from == to {
 			continue
 		}
-		end := o.Work.During(o.Reads(s), s, 0, r).To
+		end := o.Work.During(o.Reads(p.From), p.From, 0, r).To
 		if kind == pipeline.CF {
-			end = o.Work.During(o.Leaves(s+1), s+1, 0, r).To
-			if o.OffloadsInput(s + 1) {
-				end = o.Work.Ops[s+1].Held
+			end = o.Work.During(o.Leaves(next), next, 0, r).To
+			if p.To == 0 && o.OffloadsInput(next) {
+				end = o.Work.Ops[next].Held
 			}
 		}
 		pair := [2]int{from, to}
 		if times[pair] == nil {
-			all = append(all, newChannel(kind, s, from, to, 0))
+			l := newChannel(kind, p.From, from, to, 0)
+			l.far, l.bytes = p.To, p.Bytes
+			all = append(all, l)
 		}
-		times[pair] = append(times[pair], pipeline.Interval{From: o.Work.During(kind, s, 0, r).From, To: end})
+		times[pair] = append(times[pair], pipeline.Interval{From: o.Work.During(kind, p.From, p.To, r).From, To: end})
 	}
 	for _, l := range all {
 		l.size(o.Work.Most(times[[2]int{l.from, l.to}]))
@@ -105,31 +109,4 @@ func (l *channel) String() string {
 		return fmt.Sprintf("%v%d-%d from device %d to %d", l.kind, l.boundary, l.far, l.from, l.to)
 	}
 	return fmt.Sprintf("%v%d from device %d to %d", l.kind, l.boundary, l.from, l.to)
-}
-
-// portalChannels returns the channels of a portal, with as many blocks as the plan has messages in them at one time.
-func portalChannels(o *order.Order, kind pipeline.Kind, p pipeline.Portal) (all []*channel) {
-	times := map[[2]int][]pipeline.Interval{}
-	for r := range o.Repeats {
-		g := order.PortalTask{Kind: kind, From: p.From, To: p.To, Residue: r}
-		from, to := o.Through(g)
-		if from == to {
-			continue
-		}
-		end := o.Work.During(o.Reads(p.From), p.From, 0, r).To
-		if kind == pipeline.CF {
-			end = o.Work.During(o.Leaves(p.To), p.To, 0, r).To
-		}
-		pair := [2]int{from, to}
-		if times[pair] == nil {
-			l := newChannel(kind, p.From, from, to, 0)
-			l.far, l.bytes = p.To, p.Bytes
-			all = append(all, l)
-		}
-		times[pair] = append(times[pair], pipeline.Interval{From: o.Work.During(kind, p.From, p.To, r).From, To: end})
-	}
-	for _, l := range all {
-		l.size(o.Work.Most(times[[2]int{l.from, l.to}]))
-	}
-	return all
 }

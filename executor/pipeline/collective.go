@@ -77,40 +77,32 @@ func (d sumCompiler) sumBuckets(ctx context.Context, t *localStage, v order.Inst
 	}
 	j := joint{slot, x.Number(v), x.Together[order.ArrivalOf{Residue: d.lay.order.Residue(v.Minibatch), Bucket: v.Bucket, Device: none}]}
 	for _, b := range j.buckets {
-		if err := d.adding.Wait(x.made[slot*n+b]); err != nil {
-			return err
-		}
+		d.adding.Wait(x.made[slot*n+b])
 	}
 	return d.sumAtOnce(ctx, t, j, x.added[slot*n+v.Bucket])
 }
 
 // collectSums waits for the sums of an update of which a minibatch is the last.
-func (d sumCompiler) collectSums(t *localStage, minibatch, slot int) error {
+func (d sumCompiler) collectSums(t *localStage, minibatch, slot int) {
 	x, r := t.sums, d.lay.order.Residue(minibatch)
 	for b := range x.Buckets {
 		if x.Together[order.ArrivalOf{Residue: r, Bucket: b, Device: none}] == nil {
 			continue
 		}
-		if err := d.compute.Wait(x.added[slot*len(x.Buckets)+b]); err != nil {
-			return err
-		}
+		d.compute.Wait(x.added[slot*len(x.Buckets)+b])
 	}
-	return nil
 }
 
 // sumAll adds up all gradients in a slot, of a plan that does not say when, behind what has been issued to the compute stream.
 func (d sumCompiler) sumAll(ctx context.Context, t *localStage, slot int) error {
-	if err := d.compute.Record(t.summed); err != nil {
-		return err
-	}
-	if err := d.adding.Wait(t.summed); err != nil {
-		return err
-	}
+	d.compute.Record(t.summed)
+	d.adding.Wait(t.summed)
 	if err := d.sumAtOnce(ctx, t, joint{slot: slot, number: t.rounds}, t.summedAll); err != nil {
 		return err
 	}
 	t.rounds++
-	return d.compute.Wait(t.summedAll)
+	d.compute.Wait(t.summedAll)
+	return nil
 }
 
 // sumAtOnce issues this device's part of a sum to the stream of sums, and records an event behind it.
@@ -119,10 +111,9 @@ func (d sumCompiler) sumAtOnce(ctx context.Context, t *localStage, j joint, done
 	if err := d.meet(ctx, c, t.stage, j.number); err != nil {
 		return err
 	}
-	if err := d.adding.Launch(d.jointLaunch(c, t, j)); err != nil {
-		return err
-	}
-	return d.adding.Record(done)
+	d.adding.Launch(d.jointLaunch(c, t, j))
+	d.adding.Record(done)
+	return nil
 }
 
 // jointLaunch returns the launch of a sum: one that stands for it until the lines are open.

@@ -11,7 +11,7 @@ import (
 
 // openBooks empties the books before a dry run.
 func (d *compiler) openBooks(in *order.Bound) {
-	d.begin(d.lay.opt.First)
+	d.begin(d.lay.opt.Past.Minibatches)
 	d.bound = in
 	for s, t := range d.stages {
 		if t == nil {
@@ -37,15 +37,11 @@ func (d *compiler) record(ctx context.Context, run *order.Bound) error {
 	d.Recording = table.NewRecording(d.binder, d.lay.order.Plan.IsFlush(), len(rows), len(d.stages))
 	d.openBooks(run)
 	d.Recording.At = &d.Recording.Before
-	if err := d.forget(); err != nil {
-		return err
-	}
+	d.forget()
 	if c := d.cyclicStage(); c != nil {
 		t = c
 	}
-	if err := d.ring().join(t); err != nil {
-		return err
-	}
+	d.ring().join(t)
 	t = d.ringed()
 	repeats := d.lay.order.Repeats
 	least, most := order.Shifts(rows)
@@ -85,29 +81,28 @@ func (d *compiler) recordTask(ctx context.Context, t *localStage, i int, v order
 func (d *compiler) shareAll(ctx context.Context) error {
 	for _, t := range d.stages {
 		if t != nil && t.cyclic != nil {
-			return d.joinBehind(t)
+			d.joinBehind(t)
+			return nil
 		}
 		if t == nil || d.lay.order.Plan.IsFlush() || d.lay.reducers[t.stage] == nil {
 			continue
 		}
 		d.Recording.At = &d.Recording.Behind[t.stage]
-		_ = d.note(table.Command{Verb: table.DoBegin})
+		d.note(table.Command{Verb: table.DoBegin})
 		if err := d.sums().share(ctx, t); err != nil {
 			return err
 		}
-		_ = d.note(table.Command{Verb: table.DoEnd, On: d.compute})
+		d.note(table.Command{Verb: table.DoEnd, On: d.compute})
 	}
 	return nil
 }
 
 // joinBehind notes that all streams wait for each other behind a segment of a cyclic plan: what is saved then is whole.
-func (d *compiler) joinBehind(t *localStage) error {
+func (d *compiler) joinBehind(t *localStage) {
 	d.Recording.At = &d.Recording.Behind[t.stage]
-	_ = d.note(table.Command{Verb: table.DoBegin})
-	if err := d.ring().join(t); err != nil {
-		return err
-	}
-	return d.note(table.Command{Verb: table.DoEnd, On: d.compute})
+	d.note(table.Command{Verb: table.DoBegin})
+	d.ring().join(t)
+	d.note(table.Command{Verb: table.DoEnd, On: d.compute})
 }
 
 // seen is how many periods of a recording are as in any longer run: those before the end of a run may differ.

@@ -20,20 +20,20 @@ func (d *compiler) tasks() taskCompiler { return taskCompiler{d.sums()} }
 func (d *compiler) ring() ringCompiler { return ringCompiler{d.tasks()} }
 
 // note adds a command to what the driver does.
-func (d *compiler) note(c table.Command) error { return d.Recording.Note(c) }
+func (d *compiler) note(c table.Command) { d.Recording.Note(c) }
 
 // noteTurn notes that the driver gives a turn to another one, or takes one.
 func (d *compiler) noteTurn(v table.Verb, turn chan struct{}) {
-	_ = d.note(table.Command{Verb: v, Turn: turn})
+	d.note(table.Command{Verb: v, Turn: turn})
 }
 
 // host lets the host work for a stage, or for what is issued to a queue.
-func (d *compiler) host(c table.Command) error {
+func (d *compiler) host(c table.Command) {
 	c.Verb = table.DoWork
 	if c.On.Of == nil {
 		c.On = d.compute
 	}
-	return d.note(c)
+	d.note(c)
 }
 
 // instructions returns what the driver does in a period, in order.
@@ -80,11 +80,8 @@ func (d *driver) put(c *table.Command) error {
 	return c.On.S.Copy(c.Dst, c.Src)
 }
 
-func (d *compiler) launch(list []table.Prepared) error {
+func (d *compiler) launch(list []table.Prepared) {
 	for _, l := range list {
-		if err := d.compute.Launch(l); err != nil {
-			return err
-		}
+		d.compute.Launch(l)
 	}
-	return nil
 }

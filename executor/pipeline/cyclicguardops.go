@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"fmt"
+
 	"plimsoll/executor/internal/table"
 	"plimsoll/kernels"
 	"plimsoll/runtime"
@@ -40,9 +41,7 @@ func (d cyclicCompiler) measureLayer(t *localStage, layer, position int, scalars
 	if err != nil {
 		return err
 	}
-	if err := d.launch(sums); err != nil {
-		return err
-	}
+	d.launch(sums)
 	o := kernels.GuardOperands{Partials: g.measured.Part(0, x.bytes)}
 	for _, q := range t.layers[layer-1].params {
 		if q.Trained {
@@ -53,10 +52,9 @@ func (d cyclicCompiler) measureLayer(t *localStage, layer, position int, scalars
 	if err != nil {
 		return err
 	}
-	if err := d.compute.Launch(measure); err != nil {
-		return err
-	}
-	return d.putTogether([]runtime.Span{{Offset: x.offset, Bytes: x.bytes}}, o.Partials)
+	d.compute.Launch(measure)
+	d.putTogether([]runtime.Span{{Offset: x.offset, Bytes: x.bytes}}, o.Partials)
+	return nil
 }
 
 // judgeStep notes the verdict on the gradients of a step, which the scalars of its updates have then, and its way to the host.
@@ -66,14 +64,11 @@ func (d cyclicCompiler) judgeStep(t *localStage) error {
 	if err != nil {
 		return err
 	}
-	return inOrder(
-		func() error {
-			return d.host(table.Command{Work: table.FillUpdate, Stage: t.stage, Event: g.free, Pages: []runtime.Span{g.filled}, Writes: true})
-		},
-		func() error { return d.compute.Copy(g.scalars, g.filled) },
-		func() error { return d.compute.Record(g.free) },
-		func() error { return d.compute.Launch(judge) },
-		func() error { return d.compute.Copy(g.verdict, g.scalars) },
-		d.returnNorm,
-	)
+	d.host(table.Command{Work: table.FillUpdate, Stage: t.stage, Event: g.free, Pages: []runtime.Span{g.filled}, Writes: true})
+	d.compute.Copy(g.scalars, g.filled)
+	d.compute.Record(g.free)
+	d.compute.Launch(judge)
+	d.compute.Copy(g.verdict, g.scalars)
+	d.returnNorm()
+	return nil
 }

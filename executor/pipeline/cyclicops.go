@@ -2,19 +2,12 @@ package pipeline
 
 import (
 	"context"
-	"fmt"
 
 	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/table"
-	"plimsoll/kernels"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
 )
-
-// cyclicCompiler notes the ops of cyclic plans.
-type cyclicCompiler struct{ ringCompiler }
-
-func (d *compiler) cyclic() cyclicCompiler { return cyclicCompiler{d.ring()} }
 
 // op notes an op. Where its microbatch is not in the run, the op does nothing, but waits and is waited for like all others.
 func (d cyclicCompiler) op(ctx context.Context, v order.Instance, in bool) error {
@@ -22,9 +15,7 @@ func (d cyclicCompiler) op(ctx context.Context, v order.Instance, in bool) error
 	o := &t.cyclic.ops[v.Place.Moment()]
 	q := d.queueOn(o.on)
 	for _, w := range o.waits {
-		if err := d.note(table.Command{Verb: table.DoWait, On: q, Event: t.cyclic.ops[w].end, Played: table.Always}); err != nil {
-			return err
-		}
+		d.note(table.Command{Verb: table.DoWait, On: q, Event: t.cyclic.ops[w].end, Played: table.Always})
 	}
 	if in {
 		if err := d.issueOp(ctx, t, o, q, v); err != nil {
@@ -32,12 +23,13 @@ func (d cyclicCompiler) op(ctx context.Context, v order.Instance, in bool) error
 		}
 	}
 	if d.lay.opt.Audit { // an op with a prime passes its turn in the first step
-		_ = d.note(table.Command{Verb: table.DoAudit, Played: table.Always})
+		d.note(table.Command{Verb: table.DoAudit, Played: table.Always})
 	}
 	if o.end == nil {
 		return nil
 	}
-	return d.note(table.Command{Verb: table.DoRecord, On: q, Event: o.end, Played: table.Always})
+	d.note(table.Command{Verb: table.DoRecord, On: q, Event: o.end, Played: table.Always})
+	return nil
 }
 
 // issueOp notes what an op does, and an event behind it.
@@ -46,10 +38,8 @@ func (d cyclicCompiler) issueOp(ctx context.Context, t *localStage, o *cyclicOp,
 	if t.cyclic.epilogue && !o.Prime && o.copies() {
 		played, ahead = table.OrBehind, d.lay.group
 	}
-	_ = d.note(table.Command{Verb: table.DoBegin, Played: played, Ahead: ahead})
-	if err := d.watch.start(q); err != nil {
-		return err
-	}
+	d.note(table.Command{Verb: table.DoBegin, Played: played, Ahead: ahead})
+	d.watch.start(q)
 	var err error
 	switch {
 	case o.op != nil:
@@ -58,15 +48,14 @@ func (d cyclicCompiler) issueOp(ctx context.Context, t *localStage, o *cyclicOp,
 		err = d.updateLayer(t, o, q, v.Place.Moment())
 	default:
 		dst, src := t.cyclic.copied(o, v.Place.Moment())
-		err = d.note(table.Command{Verb: table.DoCopy, On: q, To: d.Device, Dst: dst, Src: src, Played: played, Ahead: ahead})
+		d.note(table.Command{Verb: table.DoCopy, On: q, To: d.Device, Dst: dst, Src: src, Played: played, Ahead: ahead})
 	}
 	if err != nil {
 		return err
 	}
-	if err := d.watch.end(q); err != nil {
-		return err
-	}
-	return d.note(table.Command{Verb: table.DoEnd, On: q, Played: played, Ahead: ahead})
+	d.watch.end(q)
+	d.note(table.Command{Verb: table.DoEnd, On: q, Played: played, Ahead: ahead})
+	return nil
 }
 
 // activation notes an op of a microbatch. With the first one its batch comes, behind the first loss that goes to the host.
@@ -82,9 +71,7 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 	}
 	f := t.find(v.Minibatch)
 	if o.op.Program == nil {
-		if err := copyActivation(q, o.op, &t.slabs[f.slab], &f.at); err != nil {
-			return err
-		}
+		copyActivation(q, o.op, &t.slabs[f.slab], &f.at)
 	} else {
 		t.cyclic.see(t, o, v.Place.Moment(), &f.at)
 		if err := d.taskCompiler.op(ctx, t, o.op, f); err != nil {
@@ -95,9 +82,7 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 		return err
 	}
 	if o.loss {
-		if err := d.report(t, f); err != nil {
-			return err
-		}
+		d.report(t, f)
 	}
 	if o.ends {
 		d.leave(t, f)
@@ -126,13 +111,14 @@ func (d cyclicCompiler) bring(t *localStage, o *cyclicOp, q table.Queue, sb *sla
 	if o.on == onCompute {
 		return d.upload(t, sb, v)
 	}
-	return inOrder(
-		func() error { return q.Record(o.end) },
-		func() error { return d.compute.Wait(o.end) },
-		func() error { return d.upload(t, sb, v) },
-		func() error { return d.compute.Record(o.end) },
-		func() error { return q.Wait(o.end) },
-	)
+	q.Record(o.end)
+	d.compute.Wait(o.end)
+	if err := d.upload(t, sb, v); err != nil {
+		return err
+	}
+	d.compute.Record(o.end)
+	q.Wait(o.end)
+	return nil
 }
 
 // see lets a frame have the weights and the gradient of the op at a position.
@@ -164,132 +150,10 @@ func (d cyclicCompiler) updateLayer(t *localStage, o *cyclicOp, q table.Queue, p
 	at := layerUpdate{true, s.hostScalars, c.workspace, s.weightHome, s.stateHome, c.gradientsAt(t, position)}
 	if c.guard != nil {
 		at.scalars = c.guard.verdict
-	} else if err := d.fillsScalars(t, o.Layer, q); err != nil {
-		return err
+	} else {
+		d.fillsScalars(t, o.Layer, q)
 	}
 	return d.applyUpdate(t, o.Layer, q, &at)
-}
-
-// updateOnDevice notes the update of a layer's own parameters on the device, by gradients there.
-func (d cyclicCompiler) updateOnDevice(t *localStage, layer, position int, gradients []runtime.Span) error {
-	s := &t.cyclic.layers[layer-1]
-	at := layerUpdate{scalars: s.scalars, workspace: t.workspace, weights: s.weights.at(position), gradients: gradients}
-	if g := t.cyclic.guard; g != nil {
-		at.scalars = g.scalars
-	} else if err := d.bringScalars(t, layer); err != nil {
-		return err
-	}
-	if s.stateBytes > 0 {
-		at.state = s.state.at(position)
-	}
-	return d.applyUpdate(t, layer, d.compute, &at)
-}
-
-// bringScalars notes that the scalars of a layer's update come to the device.
-func (d cyclicCompiler) bringScalars(t *localStage, layer int) error {
-	if err := d.fillsScalars(t, layer, d.compute); err != nil {
-		return err
-	}
-	s := &t.cyclic.layers[layer-1]
-	return d.compute.Copy(s.scalars, s.hostScalars)
-}
-
-// fillsScalars lets the host write the scalars of a layer's update, which the update of the step before has read.
-func (d cyclicCompiler) fillsScalars(t *localStage, layer int, q table.Queue) error {
-	s := &t.cyclic.layers[layer-1]
-	return d.host(table.Command{Work: table.FillUpdate, On: q, Stage: t.stage, Event: s.free, Pages: []runtime.Span{s.hostScalars}, Writes: true})
-}
-
-// applyUpdate notes the launches of an update.
-func (d cyclicCompiler) applyUpdate(t *localStage, layer int, q table.Queue, at *layerUpdate) error {
-	launches, err := d.binder.updateLayer(t, layer, at)
-	if err != nil {
-		return fmt.Errorf("update of layer %d: %w", layer, err)
-	}
-	for _, l := range launches {
-		if err := q.Launch(l); err != nil {
-			return err
-		}
-	}
-	return q.Record(t.cyclic.layers[layer-1].free)
-}
-
-// layerUpdate is where an update of a layer works.
-type layerUpdate struct {
-	onHost                             bool
-	scalars, workspace, weights, state runtime.Span
-	gradients                          []runtime.Span // the owner's first, behind it those of layers that have its parameters
-}
-
-// sumUsers returns the launches that add the gradients of layers with a layer's parameters to its own.
-func (b *binder) sumUsers(t *localStage, layer int, at *layerUpdate) (list []table.Prepared, err error) {
-	own, next := at.gradients[0], 1
-	for i := range t.layers {
-		tied := false
-		for _, q := range t.layers[i].ties {
-			if q.Of.Layer != layer {
-				continue
-			}
-			tied = true
-			bytes := q.Desc.Bytes()
-			whole := own.Part(q.Of.Grad.Offset, bytes)
-			sum, err := b.addTo(whole, at.gradients[next].Part(q.Grad.Offset-t.layers[i].own, bytes), q.Desc, at, t.cyclic.sumScalars)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, sum)
-		}
-		if tied {
-			next++
-		}
-	}
-	return list, nil
-}
-
-// updateLayer returns the launches that update a layer, whose gradients a guard has added, or else the first of them do.
-func (b *binder) updateLayer(t *localStage, layer int, at *layerUpdate) (list []table.Prepared, err error) {
-	if t.cyclic.guard == nil {
-		if list, err = b.sumUsers(t, layer, at); err != nil {
-			return nil, err
-		}
-	}
-	l, x, own := &t.layers[layer-1], &t.cyclic.layers[layer-1], at.gradients[0]
-	var all []kernels.UpdateOperands
-	for _, q := range l.params {
-		if !q.Trained {
-			continue
-		}
-		bytes := q.Desc.Bytes()
-		o := kernels.UpdateOperands{
-			Elements: q.Desc.Elements(), Scalars: at.scalars, Workspace: at.workspace, Earlier: l.earlier,
-			Param: x.weight(at.weights, q.Grad.Offset, bytes), Grad: own.Part(q.Grad.Offset, bytes),
-		}
-		if x.rounds(q.Grad.Offset) {
-			o.Param, o.Rounded = x.master(at.state, q.Grad.Offset, bytes), o.Param
-		}
-		for k := range kernels.StatesOf(b.optimizer, q.Matrix) {
-			o.States = append(o.States, at.state.Part(x.stateAt[k]+l.stateAt[k][q.Grad.Offset], bytes))
-		}
-		all = append(all, q.Updates(b.optimizer, o)...)
-	}
-	if len(all) == 0 {
-		return list, nil
-	}
-	by := kernels.Updater(b.lib)
-	if at.onHost {
-		by = b.onHost
-	}
-	update, err := b.changeBy(by, b.optimizer, all...)
-	return append(list, update), err
-}
-
-// addTo prepares a sum of gradients. On the host it is an update of plain gradient descent: whole - (-1)·part, to the bit.
-func (b *binder) addTo(whole, part runtime.Span, of kernels.Desc, at *layerUpdate, scalars runtime.Span) (table.Prepared, error) {
-	if at.onHost {
-		return b.changeBy(b.onHost, kernels.SGD{}, kernels.UpdateOperands{Elements: of.Elements(), Param: whole, Grad: part, Scalars: scalars})
-	}
-	o := kernels.Operands{X: []runtime.Span{whole, part}, Y: whole, Scalars: at.scalars}
-	return b.call(kernels.Call{Op: kernels.Add{}, In: []kernels.Desc{of, of}, Train: true}, o)
 }
 
 // fillScalars puts the scalars of updates into page-locked memory, when those that are there have been read.

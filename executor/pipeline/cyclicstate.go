@@ -21,25 +21,6 @@ func (x newest) places(of *residences, home runtime.Span) (all []runtime.Span) {
 	return all
 }
 
-// rounds reports whether a parameter, by its offset in the Grads block, is in bfloat16 and has a master copy in the state.
-func (x *layerState) rounds(offset int64) bool {
-	_, is := x.masterAt[offset]
-	return is
-}
-
-// weight returns where a copy of the layer's weights has a parameter, by its offset in the Grads block and its bytes in float32.
-func (x *layerState) weight(in runtime.Span, offset, bytes int64) runtime.Span {
-	if x.rounds(offset) {
-		bytes = bytes / kernels.Float32.Size() * kernels.BFloat16.Size()
-	}
-	return in.Part(x.weightAt[offset], bytes)
-}
-
-// master returns where a copy of the layer's state has the master copy of a parameter.
-func (x *layerState) master(in runtime.Span, offset, bytes int64) runtime.Span {
-	return in.Part(x.masters+x.masterAt[offset], bytes)
-}
-
 // listCyclic calls add for the tensors of a cyclic plan's stage. Of a rounded weight the tensor is its master copy.
 func (s *localStage) listCyclic(d *driver, add func(placed)) {
 	for i := range s.layers {

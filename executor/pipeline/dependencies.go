@@ -12,35 +12,6 @@ type memoryAccess struct {
 	write bool
 }
 
-// depend finds what each step of each slot waits for.
-func (r *ringBuilder) depend() {
-	accessed := make([][][]memoryAccess, len(r.steps)) // by step and slot
-	for i := range r.steps {
-		s := &r.steps[i]
-		s.waits, s.ends = make([][]stepRef, r.slots), make([]runtime.Event, r.slots)
-		for slot := range r.slots {
-			accessed[i] = append(accessed[i], r.accesses(s, slot))
-		}
-	}
-	const rounds = 6 // when the first have passed, every round is like the one before
-	h := newDependencies(r.streams())
-	for j := range rounds * r.slots {
-		for i := range r.steps {
-			s := &r.steps[i]
-			slot := mod(j+s.Shift, r.slots)
-			s.waits[slot] = h.add(stepRef{i, slot}, s.on, accessed, false)
-		}
-	}
-}
-
-// streams returns how many streams the steps are on, up to the one with the largest number.
-func (r *ring) streams() (n int) {
-	for i := range r.steps {
-		n = max(n, int(r.steps[i].on)+1)
-	}
-	return n
-}
-
 // dependencies is what has been issued, and which of it each stream is known to be behind of. Steps of a stream are numbered
 // from 1.
 type dependencies struct {
@@ -117,18 +88,4 @@ func latest(steps []stepRef, behind int, accessed [][][]memoryAccess, bytes []me
 		}
 	}
 	return 0
-}
-
-// accesses returns the bytes that a step of a slot uses, from the bases of the ring on.
-func (r *ringBuilder) accesses(s *step, slot int) (all []memoryAccess) {
-	for _, u := range r.uses(s) {
-		span := runtime.Span{Space: runtime.Host}
-		if u.item != none {
-			span = runtime.Span{Offset: r.places[slot][u.item], Bytes: r.items[u.item]}
-		} else {
-			span.Offset, span.Bytes = r.hostCopies[slot][u.hostCopy], r.ops.Swaps[u.hostCopy].Bytes
-		}
-		all = append(all, memoryAccess{span, u.write})
-	}
-	return all
 }

@@ -107,7 +107,7 @@ func TestCorrectedRunsGoOn(t *testing.T) {
 	first.opt.Done = nil
 	must(t, first.Run(context.Background(), 6))
 	out.Tensors = tensors(t, first)
-	opt.First, opt.Feed, opt.Seed, opt.Rate = 6, feedOf(m), 7, rate
+	opt.Past.Minibatches, opt.Feed, opt.Seed, opt.Rate = 6, feedOf(m), 7, rate
 	again, err := New(w, targets(t, 3, host.Config{}), c, plan, opt)
 	must(t, err)
 	for i, x := range again.Tensors() {

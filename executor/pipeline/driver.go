@@ -14,6 +14,7 @@ import (
 	"plimsoll/executor/internal/pack"
 	"plimsoll/executor/internal/table"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
 )
 
@@ -243,6 +244,29 @@ type record struct {
 	set    bool
 	issued bool // all of it; else its device failed before
 	end    runtime.Event
+}
+
+// Observation is one thing that an op left in memory. Two runs of the same model on the same batch leave the same
+// bytes under the same layer and What, whatever their sequences.
+type Observation struct {
+	Index int // of the op in the sequence
+	Op    schedule.Op
+	Layer string
+	What  string // "output", "gradient of the input", "gradient of conv1.weight", "statistic bn1.running_mean", "random state"
+	Bytes []byte // valid during the call
+}
+
+// observer knows what every op of a sequence leaves, and where.
+type observer struct {
+	mem  runtime.Inspector
+	left map[int][]leftBehind // by the number of an op in a step
+	see  []byte               // what is shown
+}
+
+// leftBehind is where an op left something.
+type leftBehind struct {
+	Observation
+	span runtime.Span
 }
 
 // auditor checks a step of a plan that flushes against the layout of a device: what no minibatch in flight and no op holds

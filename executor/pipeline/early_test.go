@@ -16,9 +16,12 @@ import (
 // noting is a feed that notes which images it is asked for, and has those of one batch only the second time.
 type noting struct {
 	random
-	told *[]string
-	late int
+	told  *[]string
+	late  int
+	early func(minibatch int) bool
 }
+
+func (f *noting) Early(m int) bool { return f.early != nil && f.early(m) }
 
 func (f *noting) Images(m int, dst []float32) error {
 	*f.told = append(*f.told, fmt.Sprintf("images %d", m))
@@ -49,9 +52,9 @@ func TestBatchesComeEarly(t *testing.T) {
 	c, plan := sequencePlan(t, w)
 	const parts, steps = 2, 4
 	run := func(early func(int) bool, late int) (told []string, e *Executor) {
-		feed := &noting{feedOf(m), &told, late}
+		feed := &noting{feedOf(m), &told, late, early}
 		e, err := New(w, targets(t, 1, host.Config{}), c, plan.Accumulated(parts), Options{
-			Feed: feed, Seed: 7, Rate: rate, Early: early, Done: func(r Result) { told = append(told, fmt.Sprintf("result %d", r.Minibatch)) },
+			Feed: feed, Seed: 7, Rate: rate, Done: func(r Result) { told = append(told, fmt.Sprintf("result %d", r.Minibatch)) },
 		})
 		must(t, err)
 		for step := range steps {

@@ -18,7 +18,7 @@ import (
 func newEvaluation(d *driver, t *localStage, scalars runtime.Span, g *allocator) *evaluation {
 	x := &evaluation{stage: t, driver: d}
 	for l := t.spec.First; l <= min(t.spec.Last, len(d.lay.Layers)-1); l++ {
-		x.ops = append(x.ops, stageops.Op{Layer: l, Program: &d.lay.carried()[l-1].Eval})
+		x.ops = append(x.ops, stageops.Op{Layer: l, Program: &d.lay.Carried[l-1].Eval})
 	}
 	if len(x.ops) == 0 {
 		return nil
@@ -99,7 +99,7 @@ func (x *evaluation) place(w chain.Wiring, g *allocator) (at map[int]runtime.Spa
 		add(imageBytes(e.Workload), -1, -1, func(span runtime.Span) { x.pixels = append(x.pixels, span) })
 	}
 	for i, o := range x.ops {
-		add(e.carried()[o.Layer-1].OutputBytes, i, last[o.Layer], func(span runtime.Span) { at[o.Layer] = span })
+		add(e.Carried[o.Layer-1].OutputBytes, i, last[o.Layer], func(span runtime.Span) { at[o.Layer] = span })
 		add(o.Program.Scratch, i, i, func(span runtime.Span) { scratch = append(scratch, span) })
 	}
 	base := g.end
@@ -150,7 +150,7 @@ func (lay *layout) evaluationOf(s int) *evaluation {
 // entryBytes returns the size of the input of a stage.
 func (lay *layout) entryBytes(s int) int64 {
 	if first := lay.order.Plan.Stages[s].First; first > 1 {
-		return lay.carried()[first-2].OutputBytes
+		return lay.Carried[first-2].OutputBytes
 	}
 	return lay.InputBytes()
 }

@@ -86,7 +86,7 @@ func TestAFailingDeviceIsNamed(t *testing.T) {
 				return broken
 			}
 			return nil
-		}}, Options{First: 8}, nil)
+		}}, Options{Past: Past{Minibatches: 8}}, nil)
 		err := e.Run(t.Context(), 8)
 		if !errors.Is(err, broken) {
 			t.Errorf("%v", err)
@@ -149,7 +149,7 @@ func TestTheEndOfASegmentIsNamed(t *testing.T) {
 	moved := 0
 	for device := range 3 {
 		for updates := 1; updates <= 4; updates++ {
-			e, err := New(w, targets(t, 3, host.Config{}), c, plan, Options{Feed: still{}, Rate: rate, First: first})
+			e, err := New(w, targets(t, 3, host.Config{}), c, plan, Options{Feed: still{}, Rate: rate, Past: Past{Minibatches: first}})
 			must(t, err)
 			n, after := updates*e.Group(), 0
 			end := &e.drivers[device].table.Ends[0]

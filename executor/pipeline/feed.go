@@ -19,6 +19,13 @@ type Feed interface {
 	Labels(minibatch int, dst []int32) error
 }
 
+// EarlyFeed is a feed that plans which run a sequence may ask for a batch early.
+type EarlyFeed interface {
+	Feed
+	// Early reports whether the batch of a minibatch may be asked for while the step before it runs: a later run is to begin with it.
+	Early(minibatch int) bool
+}
+
 // PixelFeed is a feed of images that are bytes, for workloads whose next batch waits on the device (executor.Workload.Stage). Images is not
 // called then. A run asks for the batch behind its last one; an error of that is one of the run that begins with it.
 type PixelFeed interface {

@@ -2,9 +2,10 @@ package pipeline
 
 import (
 	"context"
+	"slices"
+
 	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/stageops"
-	"slices"
 )
 
 // forward issues F: the minibatch takes a slab and a version of the weights, its input is there or arrives.
@@ -16,7 +17,8 @@ func (d taskCompiler) forward(ctx context.Context, t *localStage, v order.Instan
 	if err := d.task(ctx, t, v, f); err != nil {
 		return err
 	}
-	return d.endForward(t, f)
+	d.endForward(t, f)
+	return nil
 }
 
 // beginForward does what F does before its ops.
@@ -38,21 +40,20 @@ func (d taskCompiler) beginForward(ctx context.Context, t *localStage, v order.I
 	}
 	f.at = frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, slot: slot, row: t.deferred.row(v.Minibatch)}
 	if t.opsOf(v.Minibatch).Out.In == stageops.InSentOutput {
-		f.at.output, err = t.outputs.take(d.compute, v.Minibatch)
+		f.at.output = t.outputs.take(d.compute, v.Minibatch)
 	}
-	return f, err
+	return f, nil
 }
 
 // endForward does what F does behind its ops.
-func (d taskCompiler) endForward(t *localStage, f *inFlight) error {
+func (d taskCompiler) endForward(t *localStage, f *inFlight) {
 	sb := &t.slabs[f.slab]
 	if t.stage == len(d.stages)-1 {
-		return d.report(t, f)
+		d.report(t, f)
+		return
 	}
-	if err := t.outputs.seal(d.compute, f.minibatch); err != nil {
-		return err
-	}
-	return d.compute.Record(sb.forward)
+	t.outputs.seal(d.compute, f.minibatch)
+	d.compute.Record(sb.forward)
 }
 
 // enter books a minibatch into a stage.

@@ -192,12 +192,8 @@ func (d *compiler) measure(ctx context.Context, t *localStage, m order.Move) err
 	if err != nil {
 		return err
 	}
-	if err := d.compute.Launch(launches[0]); err != nil {
-		return err
-	}
-	if err := d.putTogether(x.measures(d.Number), t.squares); err != nil {
-		return err
-	}
+	d.compute.Launch(launches[0])
+	d.putTogether(x.measures(d.Number), t.squares)
 	var tell []*channel
 	for _, l := range x.tell {
 		if l.from == d.Number {
@@ -211,69 +207,22 @@ func (d *compiler) measure(ctx context.Context, t *localStage, m order.Move) err
 }
 
 // putTogether copies partial sums that lie behind each other to their places among those of all layers.
-func (d *compiler) putTogether(places []runtime.Span, from runtime.Span) error {
+func (d *compiler) putTogether(places []runtime.Span, from runtime.Span) {
 	at := int64(0)
 	for _, p := range places {
 		to := d.guard.partials.Part(p.Offset, p.Bytes)
 		if to != from {
-			if err := d.compute.Copy(to, from.Part(at, p.Bytes)); err != nil {
-				return err
-			}
+			d.compute.Copy(to, from.Part(at, p.Bytes))
 		}
 		at += p.Bytes
 	}
-	return nil
-}
-
-// judge judges the gradients of all stages, as soon as what others have measured is there, and lets the updates of the device's stages
-// follow.
-func (d *compiler) judge(ctx context.Context) error {
-	g := d.guard
-	for _, l := range g.arrivals {
-		_, span, err := d.received(ctx, l.channel, g.steps)
-		if err != nil {
-			return err
-		}
-		if err := d.putTogether(l.places, span); err != nil {
-			return err
-		}
-	}
-	for _, x := range g.measured {
-		launches, err := d.binder.guard(g, x.t, x.move.Sum, d.lay.opt.MaxNorm)
-		if err != nil {
-			return err
-		}
-		if err := d.compute.Launch(launches[1]); err != nil {
-			return err
-		}
-	}
-	for _, l := range g.arrivals {
-		if err := d.release(l.channel, 0); err != nil {
-			return err
-		}
-	}
-	if err := d.returnNorm(); err != nil {
-		return err
-	}
-	for _, x := range g.measured {
-		if err := d.apply(x.t, x.move); err != nil {
-			return err
-		}
-	}
-	g.measured = g.measured[:0]
-	g.steps++
-	return nil
 }
 
 // returnNorm lets the norm go to the host.
-func (d *compiler) returnNorm() error {
-	if err := d.host(table.Command{Work: table.AwaitNorm, Event: d.guard.returned, Pages: d.guard.page}); err != nil {
-		return err
-	}
-	if err := d.compute.Copy(d.guard.host, d.guard.norm); err != nil {
-		return err
-	}
-	return d.compute.Record(d.guard.returned)
+func (d *compiler) returnNorm() {
+	d.host(table.Command{Work: table.AwaitNorm, Event: d.guard.returned, Pages: d.guard.page})
+	d.compute.Copy(d.guard.host, d.guard.norm)
+	d.compute.Record(d.guard.returned)
 }
 
 // settleNorm waits for the norm of the step before, if it is on its way. It is told with the step's last minibatch; an update that

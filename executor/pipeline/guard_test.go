@@ -30,7 +30,7 @@ func guarded(t testing.TB, on []executor.Target, w *Workload, c Costs, plan *pip
 	run := &guardedRun{Outcome: &pipelinetest.Outcome{Losses: make([]float64, n), Correct: make([]int, n)}}
 	opt.Feed, opt.Seed, opt.Rate = feedOf(w.Model), 7, rate
 	opt.Done = func(r Result) {
-		i := r.Minibatch - opt.First
+		i := r.Minibatch - opt.Past.Minibatches
 		run.Losses[i], run.Correct[i] = r.Loss, r.Correct
 		if last := (i+1)%plan.Repeats() == 0; !last {
 			if !math.IsNaN(r.Norm) || r.Skipped {
@@ -189,14 +189,14 @@ func TestOneBadDeviceSkipsTheStepOfAll(t *testing.T) {
 		must(t, e.Run(t.Context(), cut*microbatches))
 		counts := e.updates(e.Done(), e.drivers[0].guard.skips())
 		state := tensors(t, e)
-		opt := Options{MaxNorm: 0.5, First: cut * microbatches, Updates: counts}
+		opt := Options{MaxNorm: 0.5, Past: Past{cut * microbatches, counts}}
 		again, rest := guarded(t, targets(t, devices, host.Config{}), w, c, plan, steps-cut, opt)
 		for i, x := range again.Tensors() {
 			must(t, again.Write(x, state[i].Values))
 		}
 		must(t, again.Run(t.Context(), (steps-cut)*microbatches))
 		for i := range rest.Losses {
-			out.Losses[opt.First+i], out.Correct[opt.First+i] = rest.Losses[i], rest.Correct[i]
+			out.Losses[opt.Past.Minibatches+i], out.Correct[opt.Past.Minibatches+i] = rest.Losses[i], rest.Correct[i]
 		}
 		out.Norms, out.skipped = append(out.Norms, rest.Norms...), append(out.skipped, rest.skipped...)
 		out.Tensors = tensors(t, again)

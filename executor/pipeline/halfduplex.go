@@ -84,34 +84,32 @@ func (b *halfDuplex) acquire(ctx context.Context, in *order.Bound, v order.Insta
 			return err
 		}
 	}
-	return b.note(q, changes, -1, table.Command{Verb: table.DoTake, Turn: b.passed[other]}, table.Command{Verb: table.DoWait, On: q, Event: b.event[other]})
+	b.note(q, changes, -1, table.Command{Verb: table.DoTake, Turn: b.passed[other]}, table.Command{Verb: table.DoWait, On: q, Event: b.event[other]})
+	return nil
 }
 
 // release lets the other end have the link behind a message, if the next one is the other's.
-func (b *halfDuplex) release(in *order.Bound, v order.Instance, q table.Queue) error {
+func (b *halfDuplex) release(in *order.Bound, v order.Instance, q table.Queue) {
 	if b == nil {
-		return nil
+		return
 	}
 	changes := b.Changes(in, v, 1)
 	e := 1 - b.end(v.To)
 	if changes {
 		b.passed[e] <- struct{}{}
 	}
-	return b.note(q, changes, 1, table.Command{Verb: table.DoRecord, On: q, Event: b.event[e]}, table.Command{Verb: table.DoGive, Turn: b.passed[e]})
+	b.note(q, changes, 1, table.Command{Verb: table.DoRecord, On: q, Event: b.event[e]}, table.Command{Verb: table.DoGive, Turn: b.passed[e]})
 }
 
 // note notes what a driver does when the link changes its direction. Which of a run's messages is the first and which the last is known
 // when it is played; a step with a flush has always the same.
-func (b *halfDuplex) note(q table.Queue, changes bool, step int, list ...table.Command) error {
+func (b *halfDuplex) note(q table.Queue, changes bool, step int, list ...table.Command) {
 	for _, c := range list {
 		if !b.order.Plan.IsFlush() {
 			c.Link, c.Step = b, step
 		} else if !changes {
-			return nil
+			return
 		}
-		if err := q.Of.Recording.Note(c); err != nil {
-			return err
-		}
+		q.Of.Recording.Note(c)
 	}
-	return nil
 }

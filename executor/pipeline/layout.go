@@ -21,7 +21,7 @@ const mostMinibatches = 1 << 12
 
 // layOut places everything on so many devices.
 func (lay *layout) layOut(costs Costs, plan *pipeline.Plan, devices int) (err error) {
-	if lay.order, err = order.New(costs.Chain, costs.Platform, plan, devices, lay.batchSeconds(costs)); err != nil {
+	if lay.order, err = order.New(costs.Chain, costs.Platform, plan, devices, costs.batchSeconds(lay.Workload)); err != nil {
 		return err
 	}
 	lay.dropEmpty()
@@ -108,6 +108,7 @@ func (lay *layout) newReducers() {
 // layDevice places the stages of a device.
 func (lay *layout) layDevice(costs Costs, plan *pipeline.Plan, device int) error {
 	d := &driver{Device: &table.Device{Number: device, Process: lay.opt.World.rank(device)}, lay: lay, stages: make([]*localStage, len(lay.order.On))}
+	d.compiler = &compiler{driver: d}
 	g, m := &allocator{}, &lay.memory[device]
 	var stages []*localStage
 	for s, st := range lay.order.Plan.Stages {
@@ -115,54 +116,24 @@ func (lay *layout) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 			continue
 		}
 		t := &localStage{deferred: lay.deferred(s), discrepancy: lay.discrepancies[s], stage: s, device: device, spec: st}
-		if plan.IsCycle() {
-			if lay.StagedBytes() > 0 || lay.Model.Wiring().Joins() {
-				return fmt.Errorf("%w: it moves weights and state, which is for models without branches whose batches come when they are needed", order.ErrPlan)
-			}
-			t.repeats, d.stages[s] = lay.order.Repeats, t
-			if err := lay.layCyclic(d, t, costs, plan, g, m); err != nil {
-				return err
-			}
-			t.stash = order.NewWeightStash(lay.rules[s], lay.order.Here(s, device), 1, 1)
-			for i := range t.layers {
-				t.layers[i].earlier = lay.earlier(s, t.layers[i].number)
-			}
-			lay.finishCyclic(d, t, costs.Platform, g, m)
-			return nil
-		}
-		t.stageMessages = stageMessages{in: map[int]*channel{}, out: map[int]*channel{}, back: map[int]*channel{}, away: map[int]*channel{}}
-		time, err := timeline(lay.Workload, costs.Chain, plan, lay.opt.limit(device))
-		if err != nil {
-			return err
-		}
-		if err := t.compile(lay.Workload, lay.order, time); err != nil {
-			return err
-		}
-		copies, sums, err := t.copies(lay.order, lay.rules[s])
-		if err != nil {
-			return err
-		}
-		t.shard = lay.shardOf(s, device)
-		t.layStatic(lay.Workload, copies, sums, plan.IsFlush(), g, m)
-		t.waiting.layOut(lay.Workload, s == 0, s == len(lay.order.On)-1, g)
-		for i := range t.layers {
-			t.layers[i].earlier = lay.earlier(s, t.layers[i].number)
-		}
-		t.stash = order.NewWeightStash(lay.rules[s], lay.order.Here(s, device), copies, sums)
-		m.Snapshot += t.savedBytes(!lay.placedBefore(s))
 		d.stages[s] = t
+		if plan.IsCycle() {
+			return lay.layCyclicStage(d, t, costs, plan, g, m)
+		}
+		if err := lay.layStage(t, costs, plan, g, m); err != nil {
+			return err
+		}
 		stages = append(stages, t)
 	}
 	lay.layGuard(d, stages, g)
 	m.Static = g.end
-	start := g.end
 	for _, t := range stages {
 		lay.layMessages(t, g)
 		lay.layPortals(t, g)
 		lay.laySums(t, costs.Chain, g)
 		lay.reducers[t.stage].layOut(t, g)
 	}
-	m.Messages = g.end - start
+	m.Messages = g.end - m.Static
 	fixed := g.end
 	switch {
 	case lay.order.Rings(stages[0].stage): // it has the device for itself
@@ -175,9 +146,38 @@ func (lay *layout) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 		lay.holds[device] = laySlabs(lay.order, lay.Workload, device, stages, g, m)
 	}
 	m.Peak, m.Extent = fixed+m.Working+m.InFlight, max(g.end, lay.layEvaluations(d, m))
-	d.compiler = &compiler{driver: d}
 	lay.drivers = append(lay.drivers, d)
 	return nil
+}
+
+// layStage places what a stage has throughout.
+func (lay *layout) layStage(t *localStage, costs Costs, plan *pipeline.Plan, g *allocator, m *Memory) error {
+	t.stageMessages = stageMessages{in: map[int]*channel{}, out: map[int]*channel{}, back: map[int]*channel{}, away: map[int]*channel{}}
+	time, err := timeline(lay.Workload, costs.Chain, plan, lay.opt.limit(t.device))
+	if err != nil {
+		return err
+	}
+	if err := t.compile(lay.Workload, lay.order, time); err != nil {
+		return err
+	}
+	copies, sums, err := t.copies(lay.order, lay.rules[t.stage])
+	if err != nil {
+		return err
+	}
+	t.shard = lay.shardOf(t.stage, t.device)
+	t.layStatic(lay.Workload, copies, sums, plan.IsFlush(), g, m)
+	t.waiting.layOut(lay.Workload, t.stage == 0, t.stage == len(lay.order.On)-1, g)
+	lay.layStash(t, copies, sums)
+	m.Snapshot += t.savedBytes(!lay.placedBefore(t.stage))
+	return nil
+}
+
+// layStash gives a stage so many copies of the weights and sums of gradients, and counts the updates that its layers have had before.
+func (lay *layout) layStash(t *localStage, copies, sums int) {
+	t.stash = order.NewWeightStash(lay.rules[t.stage], lay.order.Here(t.stage, t.device), copies, sums)
+	for i := range t.layers {
+		t.layers[i].earlier = lay.earlier(t.stage, t.layers[i].number)
+	}
 }
 
 // timeline returns when the ops of a step with transfers start; nil of a step without. Errors: ErrPlan, those of executor.Workload.Timeline.
@@ -260,15 +260,65 @@ func (comp *compilation) openChannels() (err error) {
 	return nil
 }
 
-// finishCyclic counts what a cyclic plan takes of its device, and lays out its host memory.
-func (lay *layout) finishCyclic(d *driver, t *localStage, on *pipeline.Platform, g *allocator, m *Memory) {
+// layCyclicStage places the stage of a cyclic plan, which is its device's only one, and lays out its host memory.
+func (lay *layout) layCyclicStage(d *driver, t *localStage, costs Costs, plan *pipeline.Plan, g *allocator, m *Memory) error {
+	if lay.StagedBytes() > 0 || lay.Model.Wiring().Joins() {
+		return fmt.Errorf("%w: it moves weights and state, which is for models without branches whose batches come when they are needed", order.ErrPlan)
+	}
+	t.repeats = lay.order.Repeats
+	if err := lay.layCyclic(d, t, costs, plan, g, m); err != nil {
+		return err
+	}
+	lay.layStash(t, 1, 1)
 	m.Snapshot += t.savedBytes(true)
 	x, end := lay.layCyclicEvaluation(d, t, m)
 	lay.evaluations = append(lay.evaluations, x)
 	m.Peak, m.Extent = m.Static+m.InFlight, max(g.end, end)
-	d.compiler = &compiler{driver: d}
 	lay.drivers = append(lay.drivers, d)
-	t.cyclic.layHost(lay, on, d.layHost())
+	t.cyclic.layHost(lay, costs.Platform, d.layHost())
 	t.cyclic.depend(t)
 	m.Offloaded = t.cyclic.locked
+	return nil
+}
+
+// layHost lays out the page-locked memory and returns its size: batches, results, states that are saved and, of a stage with
+// transfers, the copies of what goes to the host.
+func (d *driver) layHost() int64 {
+	g := &allocator{space: runtime.Host}
+	d.staging = make([]staging, len(d.stages))
+	for s, t := range d.stages {
+		if t == nil {
+			continue
+		}
+		p := &d.staging[s]
+		p.ahead, p.early = none, none
+		for i := range d.slots() {
+			p.scalars[i] = g.alloc(scalarsBytes(d.lay.order.Plan))
+			if s == 0 {
+				p.images[i] = g.alloc(imageBytes(d.lay.Workload) * int64(d.lay.Model.Wiring().Inputs()))
+			}
+			if s == len(d.stages)-1 {
+				p.labels[i], p.results[i] = g.alloc(d.lay.Model.Labels.Bytes()), g.alloc(lossBytes)
+			}
+			p.batch[i], p.result[i] = []runtime.Span{p.scalars[i], p.images[i], p.labels[i]}, []runtime.Span{p.results[i]}
+		}
+	}
+	d.guard.layHost(g)
+	d.chunk = g.alloc(executor.ChunkBytes)
+	if t := d.cyclicStage(); t != nil {
+		t.cyclic.shiftHost(g.alloc(t.cyclic.locked).Offset)
+	}
+	d.saver = newSaver(d, g)
+	if t := d.ringed(); t != nil {
+		base := g.alloc(t.ring.locked).Offset
+		for i := range t.slabs {
+			for k := range t.slabs[i].hostCopies {
+				t.slabs[i].hostCopies[k].Offset += base
+			}
+		}
+	}
+	if d.step.moves() {
+		d.step.shiftHost(g.alloc(d.step.locked).Offset)
+	}
+	return g.end
 }

@@ -21,11 +21,10 @@ func (d *compiler) message(ctx context.Context, l *channel, v order.Instance, re
 		return err
 	}
 	if left != nil {
-		if err := q.Record(left); err != nil {
-			return err
-		}
+		q.Record(left)
 	}
-	return b.release(d.bound, v, q)
+	b.release(d.bound, v, q)
+	return nil
 }
 
 // send sends: the receiver grants a block, the copy waits for what it reads and for the block. It is timed as a task of the plan,
@@ -39,31 +38,17 @@ func (d *compiler) send(ctx context.Context, l *channel, v *order.Instance, numb
 	if err != nil {
 		return err
 	}
-	if err := q.Wait(ready); err != nil {
-		return err
-	}
-	if err := q.Wait(l.freed[block]); err != nil {
-		return err
-	}
+	q.Wait(ready)
+	q.Wait(l.freed[block])
 	if l.copied != nil {
-		if err := q.Wait(l.copied[block]); err != nil {
-			return err
-		}
+		q.Wait(l.copied[block])
 	}
-	if err := watch.start(q); err != nil {
-		return err
-	}
+	watch.start(q)
 	dst := l.blocks[block].Part(0, src.Bytes)
 	l.delivers(block, delivery{d.now.Minibatch + d.Recording.Ahead, dst})
-	if err := d.note(table.Command{Verb: table.DoCopy, On: q, To: d.lay.driver(l.to).Device, Channel: l, Dst: dst, Src: src}); err != nil {
-		return err
-	}
-	if err := watch.end(q); err != nil {
-		return err
-	}
-	if err := q.Record(l.arrived[block]); err != nil {
-		return err
-	}
+	d.note(table.Command{Verb: table.DoCopy, On: q, To: d.lay.driver(l.to).Device, Channel: l, Dst: dst, Src: src})
+	watch.end(q)
+	q.Record(l.arrived[block])
 	l.latest = block
 	d.arrives(l, arrival{number, block})
 	return nil
@@ -74,15 +59,14 @@ func (d *compiler) received(ctx context.Context, l *channel, number int) (block 
 	if block, err = d.take(ctx, l, number); err != nil {
 		return block, span, err
 	}
-	return block, l.blocks[block], d.compute.Wait(l.arrived[block])
+	d.compute.Wait(l.arrived[block])
+	return block, l.blocks[block], nil
 }
 
 // release grants a block again, behind what the device has issued so far.
-func (d *compiler) release(l *channel, block int) error {
-	if err := d.compute.Record(l.freed[block]); err != nil {
-		return err
-	}
-	return d.grant(l, block)
+func (d *compiler) release(l *channel, block int) {
+	d.compute.Record(l.freed[block])
+	d.grant(l, block)
 }
 
 // sendOutput issues CF: the output of a stage leaves for the stage behind it.
@@ -96,10 +80,9 @@ func (d taskCompiler) sendOutput(ctx context.Context, t *localStage, v order.Ins
 }
 
 // grant gives a block back to the sender.
-func (d *compiler) grant(l *channel, block int) error {
+func (d *compiler) grant(l *channel, block int) {
 	l.grants <- block
 	d.noteTurn(table.DoGive, l.free[block])
-	return nil
 }
 
 // granted returns a block to send to, when the receiver has granted one.

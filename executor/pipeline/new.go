@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
+
 	"plimsoll/executor"
 	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/table"
 	"plimsoll/internal/units"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
-	"slices"
-	"sync"
 )
 
 // New binds a plan to devices, which it reserves, and initializes the weights. Device d of the plan is on[d]; with a World they are those
@@ -33,7 +34,7 @@ func New(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, op
 
 // newProved returns an executor that has the proved tables of all devices, those of other processes too.
 func newProved(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Plan, opt Options) (*Executor, error) {
-	e := &Executor{compilation: &compilation{layout: &layout{Workload: w, opt: opt}}, reports: &reports{}, done: opt.First}
+	e := &Executor{compilation: &compilation{layout: &layout{Workload: w, opt: opt}}, reports: &reports{}, done: opt.Past.Minibatches}
 	e.stopping.thawed = sync.NewCond(&e.stopping.mu)
 	devices := len(on)
 	if opt.World != nil {
@@ -46,8 +47,8 @@ func newProved(w *Workload, on []executor.Target, costs Costs, plan *pipeline.Pl
 	if err != nil {
 		return nil, err
 	}
-	if opt.First < 0 || plan.IsFlush() && opt.First%e.group != 0 {
-		return nil, fmt.Errorf("%w: it goes on behind %d microbatches, %d make a step", order.ErrPlan, opt.First, e.group)
+	if opt.Past.Minibatches < 0 || plan.IsFlush() && opt.Past.Minibatches%e.group != 0 {
+		return nil, fmt.Errorf("%w: it goes on behind %d microbatches, %d make a step", order.ErrPlan, opt.Past.Minibatches, e.group)
 	}
 	if err := e.checkLinks(costs, plan); err != nil {
 		return nil, err
@@ -120,26 +121,12 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 		}
 		return err
 	}
-	if d.compute, err = d.newQueue("compute"); err != nil {
+	if err := d.openStreams(); err != nil {
 		return err
 	}
-	d.links = map[int]table.Queue{}
 	d.watch = newStopwatch(d, d.lay.opt.Timed)
 	if d.lay.opt.Pace != nil {
 		d.paced = pausesOf(d.stages, d.lay.opt.Pace)
-	}
-	for _, l := range d.lay.channels {
-		if _, have := d.links[l.to]; l.from != d.Number || have {
-			continue
-		}
-		if d.links[l.to], err = d.newQueue(fmt.Sprintf("to device %d", l.to)); err != nil {
-			return err
-		}
-	}
-	if d.adds() {
-		if d.adding, err = d.newQueue("sums over replicas"); err != nil {
-			return err
-		}
 	}
 	if err := d.saver.open(); err != nil {
 		return err
@@ -168,6 +155,26 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 		}
 	}
 	return errors.Join(openBatches(d), d.openEvents(), d.openObserver())
+}
+
+// openStreams makes the streams for compute, for what goes to other devices, and for sums.
+func (d *driver) openStreams() (err error) {
+	if d.compute, err = d.newQueue("compute"); err != nil {
+		return err
+	}
+	d.links = map[int]table.Queue{}
+	for _, l := range d.lay.channels {
+		if _, have := d.links[l.to]; l.from != d.Number || have {
+			continue
+		}
+		if d.links[l.to], err = d.newQueue(fmt.Sprintf("to device %d", l.to)); err != nil {
+			return err
+		}
+	}
+	if d.adds() {
+		d.adding, err = d.newQueue("sums over replicas")
+	}
+	return err
 }
 
 // adds reports whether the device adds gradients of other replicas to its own when the plan says so.
@@ -208,48 +215,6 @@ func Holds(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([][]Hold
 		return nil, err
 	}
 	return lay.holds, nil
-}
-
-// layHost lays out the page-locked memory and returns its size: batches, results, states that are saved and, of a stage with
-// transfers, the copies of what goes to the host.
-func (d *driver) layHost() int64 {
-	g := &allocator{space: runtime.Host}
-	d.staging = make([]staging, len(d.stages))
-	for s, t := range d.stages {
-		if t == nil {
-			continue
-		}
-		p := &d.staging[s]
-		p.ahead, p.early = none, none
-		for i := range d.slots() {
-			p.scalars[i] = g.alloc(scalarsBytes(d.lay.order.Plan))
-			if s == 0 {
-				p.images[i] = g.alloc(imageBytes(d.lay.Workload) * int64(d.lay.Model.Wiring().Inputs()))
-			}
-			if s == len(d.stages)-1 {
-				p.labels[i], p.results[i] = g.alloc(d.lay.Model.Labels.Bytes()), g.alloc(lossBytes)
-			}
-			p.batch[i], p.result[i] = []runtime.Span{p.scalars[i], p.images[i], p.labels[i]}, []runtime.Span{p.results[i]}
-		}
-	}
-	d.guard.layHost(g)
-	d.chunk = g.alloc(chunkBytes)
-	if t := d.cyclicStage(); t != nil {
-		t.cyclic.shiftHost(g.alloc(t.cyclic.locked).Offset)
-	}
-	d.saver = newSaver(d, g)
-	if t := d.ringed(); t != nil {
-		base := g.alloc(t.ring.locked).Offset
-		for i := range t.slabs {
-			for k := range t.slabs[i].hostCopies {
-				t.slabs[i].hostCopies[k].Offset += base
-			}
-		}
-	}
-	if d.step.moves() {
-		d.step.shiftHost(g.alloc(d.step.locked).Offset)
-	}
-	return g.end
 }
 
 // compile lets the drivers go through a run without issuing it, and makes their tables of what they do: with a flush a step, else a run
@@ -304,7 +269,7 @@ func (e *Executor) audit() error {
 		steps = auditedSteps
 	}
 	err := e.Run(context.Background(), steps*e.group)
-	e.opt, e.done = opt, opt.First
+	e.opt, e.done = opt, opt.Past.Minibatches
 	for _, d := range e.own() {
 		d.table.DropAudits()
 		d.guard.forget()

@@ -13,29 +13,6 @@ import (
 	"plimsoll/runtime"
 )
 
-// Observation is one thing that an op left in memory. Two runs of the same model on the same batch leave the same
-// bytes under the same layer and What, whatever their sequences.
-type Observation struct {
-	Index int // of the op in the sequence
-	Op    schedule.Op
-	Layer string
-	What  string // "output", "gradient of the input", "gradient of conv1.weight", "statistic bn1.running_mean", "random state"
-	Bytes []byte // valid during the call
-}
-
-// observer knows what every op of a sequence leaves, and where.
-type observer struct {
-	mem  runtime.Inspector
-	left map[int][]leftBehind // by the number of an op in a step
-	see  []byte               // what is shown
-}
-
-// leftBehind is where an op left something.
-type leftBehind struct {
-	Observation
-	span runtime.Span
-}
-
 // openObserver makes the observer of a device. Errors: ErrPlan of a plan that is no sequence; ErrNotInspectable.
 func (d *driver) openObserver() error {
 	if d.lay.opt.Observe == nil {
@@ -59,7 +36,7 @@ func (d taskCompiler) noteObservation(t *localStage, o *stageops.Op, f *inFlight
 	}
 	number := f.minibatch%d.lay.order.Repeats*len(t.spec.Ops) + o.Number
 	d.observer.left[number] = t.leftBy(d.lay.Model, o, &t.slabs[f.slab], &f.at)
-	_ = d.note(table.Command{Verb: table.DoObserve, Slot: number})
+	d.note(table.Command{Verb: table.DoObserve, Slot: number})
 }
 
 // leftBy lists what an op of a minibatch leaves.

@@ -25,26 +25,21 @@ func (d *driver) openTransfers(t *localStage) (err error) {
 
 // join lets all streams of a ring wait for each other where a segment begins: its minibatches have memory from the first slot on, whatever
 // the last ones of the segment before had.
-func (d ringCompiler) join(t *localStage) error {
+func (d ringCompiler) join(t *localStage) {
 	if t == nil {
-		return nil
+		return
 	}
 	for i, q := range d.queues() {
-		if err := q.Record(d.joined[i]); err != nil {
-			return err
-		}
+		q.Record(d.joined[i])
 	}
 	for i, q := range d.queues() {
 		for k, ev := range d.joined {
 			if k == i {
 				continue
 			}
-			if err := q.Wait(ev); err != nil {
-				return err
-			}
+			q.Wait(ev)
 		}
 	}
-	return nil
 }
 
 // step notes a step of a minibatch. Where the minibatch is not in the run, the step does nothing, but waits and is waited for like all
@@ -52,9 +47,7 @@ func (d ringCompiler) join(t *localStage) error {
 func (d ringCompiler) step(ctx context.Context, t *localStage, s *step, v order.Instance, in bool) error {
 	q, slot := d.queueOn(s.on), t.ring.slot(v.Minibatch)
 	for _, p := range s.waits[slot] {
-		if err := d.note(table.Command{Verb: table.DoWait, On: q, Event: t.ring.steps[p.step].ends[p.slot], Played: table.Always}); err != nil {
-			return err
-		}
+		d.note(table.Command{Verb: table.DoWait, On: q, Event: t.ring.steps[p.step].ends[p.slot], Played: table.Always})
 	}
 	if in {
 		if err := d.does(ctx, t, s, v); err != nil {
@@ -62,7 +55,7 @@ func (d ringCompiler) step(ctx context.Context, t *localStage, s *step, v order.
 		}
 	}
 	if ev := s.ends[slot]; ev != nil {
-		return d.note(table.Command{Verb: table.DoRecord, On: q, Event: ev, Played: table.Always})
+		d.note(table.Command{Verb: table.DoRecord, On: q, Event: ev, Played: table.Always})
 	}
 	return nil
 }
@@ -88,23 +81,24 @@ func (d *driverQueues) queueOn(on stream) table.Queue {
 func (d ringCompiler) does(ctx context.Context, t *localStage, s *step, v order.Instance) error {
 	switch {
 	case s.swap != none:
-		return d.carries(t, s, v)
+		d.carries(t, s, v)
+		return nil
 	case s.batch:
-		return d.comes(t, v)
+		d.comes(t, v)
+		return nil
 	case s.on >= links || s.Kind == pipeline.Update:
 		return d.issueRecorded(ctx, v)
 	case s.begin:
-		_ = d.note(table.Command{Verb: table.DoStart})
+		d.note(table.Command{Verb: table.DoStart})
 		return d.begins(ctx, t, v)
 	}
 	f := t.find(v.Minibatch)
 	if err := d.part(ctx, t, s, f); err != nil || !s.last {
 		return err
 	}
-	if err := d.ends(t, v, f); err != nil {
-		return err
-	}
-	return d.note(table.Command{Verb: table.DoFinish, On: d.compute})
+	d.ends(t, v, f)
+	d.note(table.Command{Verb: table.DoFinish, On: d.compute})
+	return nil
 }
 
 // begins begins a task.
@@ -117,111 +111,92 @@ func (d ringCompiler) begins(ctx context.Context, t *localStage, v order.Instanc
 	if err != nil {
 		return err
 	}
-	return d.watch.start(d.compute)
+	d.watch.start(d.compute)
+	return nil
 }
 
 // part issues an op of a task, or in simulated time its part of it.
 func (d ringCompiler) part(ctx context.Context, t *localStage, s *step, f *inFlight) error {
 	o := &t.ops[1].Tasks[s.Kind][s.op]
 	if d.paced != nil {
-		if err := d.compute.Launch(table.Prepared{Launch: d.paced[order.TaskKey{Kind: s.Kind, Stage: s.Stage, Residue: s.op}]}); err != nil {
-			return err
-		}
+		d.compute.Launch(table.Prepared{Launch: d.paced[order.TaskKey{Kind: s.Kind, Stage: s.Stage, Residue: s.op}]})
 	} else if err := d.op(ctx, t, o, f); err != nil {
 		return err
 	}
 	if s.Kind != pipeline.F || s.op != t.ring.leaves || f.from == nil {
 		return nil
 	}
-	if err := d.compute.Record(f.from.freed[f.block]); err != nil {
-		return err
-	}
-	return d.leaves(f)
+	d.compute.Record(f.from.freed[f.block])
+	d.leaves(f)
+	return nil
 }
 
 // carries issues a transfer.
-func (d ringCompiler) carries(t *localStage, s *step, v order.Instance) error {
+func (d ringCompiler) carries(t *localStage, s *step, v order.Instance) {
 	f := t.find(v.Minibatch)
 	sb, m, q := &t.slabs[f.slab], &t.ops[1].Swaps[s.swap], d.queueOn(s.on)
-	_ = d.note(table.Command{Verb: table.DoBegin})
-	var err error
+	d.note(table.Command{Verb: table.DoBegin})
 	switch {
 	case s.Kind == pipeline.B:
-		err = t.ring.copy(q, sb.items[m.To].Part(0, m.Bytes), sb.hostCopies[s.swap])
+		t.ring.copy(q, sb.items[m.To].Part(0, m.Bytes), sb.hostCopies[s.swap])
 	case m.From == none:
-		err = d.entryGoes(t, f, q, sb.hostCopies[s.swap])
+		d.entryGoes(t, f, q, sb.hostCopies[s.swap])
 	default:
-		err = t.ring.copy(q, sb.hostCopies[s.swap], sb.items[m.From].Part(0, m.Bytes))
+		t.ring.copy(q, sb.hostCopies[s.swap], sb.items[m.From].Part(0, m.Bytes))
 	}
-	if err != nil {
-		return err
-	}
-	return d.note(table.Command{Verb: table.DoEnd, On: q})
+	d.note(table.Command{Verb: table.DoEnd, On: q})
 }
 
 // comes copies the images of a minibatch whose forward is to come, which is what is blamed when that fails.
-func (d ringCompiler) comes(t *localStage, v order.Instance) error {
+func (d ringCompiler) comes(t *localStage, v order.Instance) {
 	p := &d.staging[t.stage]
 	i := p.arrivals % stagingSlots
 	p.arrivals++
-	if err := d.fillsSlot(t, i); err != nil {
-		return err
-	}
-	_ = d.note(table.Command{Verb: table.DoBegin})
+	d.fillsSlot(t, i)
+	d.note(table.Command{Verb: table.DoBegin})
 	sb := &t.slabs[t.ring.slot(v.Minibatch)]
-	if err := t.ring.copy(d.batches, sb.images[0].Part(0, p.images[i].Bytes), p.images[i]); err != nil {
-		return err
-	}
-	return d.note(table.Command{Verb: table.DoEnd, On: d.batches})
+	t.ring.copy(d.batches, sb.images[0].Part(0, p.images[i].Bytes), p.images[i])
+	d.note(table.Command{Verb: table.DoEnd, On: d.batches})
 }
 
 // copy copies between host and device in pieces.
-func (r *ring) copy(q table.Queue, dst, src runtime.Span) error {
+func (r *ring) copy(q table.Queue, dst, src runtime.Span) {
 	for at := int64(0); at < src.Bytes; at += r.piece {
 		n := min(r.piece, src.Bytes-at)
-		if err := q.Copy(dst.Part(at, n), src.Part(at, n)); err != nil {
-			return err
-		}
+		q.Copy(dst.Part(at, n), src.Part(at, n))
 	}
-	return nil
 }
 
 // entryGoes copies the input of a stage to the host. The block in which it has come is free when that is done, and the last op
 // of the forward that reads it: its sender waits for both.
-func (d ringCompiler) entryGoes(t *localStage, f *inFlight, q table.Queue, hostCopy runtime.Span) error {
+func (d ringCompiler) entryGoes(t *localStage, f *inFlight, q table.Queue, hostCopy runtime.Span) {
 	if f.from == nil { // the images, which are in the ring
-		return t.ring.copy(q, hostCopy, f.entry.Part(0, hostCopy.Bytes))
+		t.ring.copy(q, hostCopy, f.entry.Part(0, hostCopy.Bytes))
+		return
 	}
-	if err := q.Wait(f.from.arrived[f.block]); err != nil {
-		return err
-	}
-	if err := t.ring.copy(q, hostCopy, f.entry.Part(0, hostCopy.Bytes)); err != nil {
-		return err
-	}
-	if err := q.Record(f.from.copied[f.block]); err != nil {
-		return err
-	}
-	return d.leaves(f)
+	q.Wait(f.from.arrived[f.block])
+	t.ring.copy(q, hostCopy, f.entry.Part(0, hostCopy.Bytes))
+	q.Record(f.from.copied[f.block])
+	d.leaves(f)
 }
 
 // leaves counts what is done with the input of a stage whose input goes to the host: copied, and read for the last time. Then the
 // sender may have its block.
-func (d ringCompiler) leaves(f *inFlight) error {
+func (d ringCompiler) leaves(f *inFlight) {
 	if f.left = !f.left; f.left {
-		return nil
+		return
 	}
 	from := f.from
 	f.from = nil
-	return d.grant(from, f.block)
+	d.grant(from, f.block)
 }
 
 // ends ends a task.
-func (d ringCompiler) ends(t *localStage, v order.Instance, f *inFlight) error {
-	if err := d.watch.end(d.compute); err != nil {
-		return err
-	}
+func (d ringCompiler) ends(t *localStage, v order.Instance, f *inFlight) {
+	d.watch.end(d.compute)
 	if v.Kind == pipeline.F {
-		return d.endForward(t, f)
+		d.endForward(t, f)
+		return
 	}
-	return d.endBackward(t, v, f)
+	d.endBackward(t, v, f)
 }

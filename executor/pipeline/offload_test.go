@@ -315,7 +315,7 @@ func TestAFailingTransferIsNamed(t *testing.T) {
 				return broken
 			}
 			return nil
-		}}), c, plan, Options{Feed: feedOf(w.Model), Seed: 7, Rate: rate, First: 20})
+		}}), c, plan, Options{Feed: feedOf(w.Model), Seed: 7, Rate: rate, Past: Past{Minibatches: 20}})
 		must(t, err)
 		copies.Store(0)
 		err = e.Run(t.Context(), 8)
@@ -378,7 +378,7 @@ func TestImagesThatDoNotComeAreNamed(t *testing.T) {
 	c, plan := offloading(t, c, planFor(t, "1f1b*", c, pipeline.Options{Versions: pipeline.Stash}), 0)
 	broken := errors.New("broken")
 	for minibatch := range 8 {
-		e, err := New(w, targets(t, 2, host.Config{}), c, plan, Options{Feed: feedOf(w.Model), Seed: 7, Rate: rate, First: 20})
+		e, err := New(w, targets(t, 2, host.Config{}), c, plan, Options{Feed: feedOf(w.Model), Seed: 7, Rate: rate, Past: Past{Minibatches: 20}})
 		must(t, err)
 		d := e.drivers[plan.Stages[0].Devices[0]]
 		if first := d.ringed(); first == nil || !first.ring.ahead || first.ring.piece < w.Model.Input.Bytes() {

@@ -2,10 +2,11 @@ package pipeline
 
 import (
 	"context"
+	"time"
+
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime/world"
-	"time"
 )
 
 // Costs are what a plan was made with.
@@ -31,12 +32,7 @@ type Result struct {
 type Options struct {
 	Feed Feed
 	Seed uint64 // of the weights and of dropout
-	// First is how many minibatches were done before, by a run that this one goes on from: of a plan with a flush whole steps, else
-	// any number, whatever plan they had.
-	First int
-	// Updates are how often the weights of each layer were updated before; nil: as often as this plan updates them in First
-	// minibatches.
-	Updates []int64
+	Past Past   // what this run goes on from
 	// Rate is the learning rate of a step, from 0: of a plan with a flush, or of the minibatch with which an update begins.
 	Rate func(step int) float32
 	// PipeMare corrects weight versions "latest" for their delays; nil: no correction.
@@ -53,9 +49,6 @@ type Options struct {
 	// Group is how many minibatches make one update of a double buffered plan; 0: the plan's microbatches, or else as few
 	// as two versions allow.
 	Group int
-	// Early reports whether the batch of a minibatch may be asked for while the step before it runs: a later run is to begin with it. Only
-	// plans that run a sequence ask for batches early; nil: none does.
-	Early func(minibatch int) bool
 	// Save takes what a device has of the state behind a segment that says so (Segment.Save), stage by stage, on a goroutine
 	// of the device while training goes on. A device has page-locked memory for one state: where its next one comes before
 	// Save is done with it, the device waits. It may be nil.
@@ -82,6 +75,13 @@ type Options struct {
 	Observe func(Observation)
 	// Timed records when every task ran (Timings); nil: nothing is recorded.
 	Timed *Timed
+}
+
+// Past counts the work of a run that another one goes on from.
+type Past struct {
+	Minibatches int // of a plan with a flush whole steps, else any number, whatever plan they had
+	// Updates are how often the weights of each layer were updated; nil: as often as this plan updates them in so many minibatches.
+	Updates []int64
 }
 
 // Timed says what is recorded of when tasks ran.

@@ -67,14 +67,6 @@ func matches(m *models.Model, plan *pipeline.Plan) error {
 	return nil
 }
 
-// carried returns the programs of the layers when all skips are carried: an evaluation has no portals.
-func (lay *layout) carried() []*models.Programs {
-	if lay.Carried != nil {
-		return lay.Carried
-	}
-	return lay.Layers
-}
-
 // layPortals places the blocks of a stage's portals.
 func (lay *layout) layPortals(t *localStage, g *allocator) {
 	for _, p := range lay.Model.Portals {
@@ -170,7 +162,7 @@ func (d taskCompiler) deltas(ctx context.Context, t *localStage, f *inFlight) er
 
 // targets finds where δ of what portals have brought goes: to the stage that made it on this device, or to a slot of the send
 // buffer.
-func (d taskCompiler) targets(t *localStage, f *inFlight) (err error) {
+func (d taskCompiler) targets(t *localStage, f *inFlight) {
 	for i := range t.portalInputs {
 		x, p := &t.portalInputs[i], &f.skips[i]
 		if d.lay.order.OnDevice(x.From, f.minibatch, d.Number) {
@@ -181,47 +173,38 @@ func (d taskCompiler) targets(t *localStage, f *inFlight) (err error) {
 			p.target = out.returns[returned]
 			continue
 		}
-		if p.target, err = x.deltas.take(d.compute, f.minibatch); err != nil {
-			return err
-		}
+		p.target = x.deltas.take(d.compute, f.minibatch)
 	}
-	return nil
 }
 
 // leaveByPortals says that δ of what portals have brought is ready to leave.
-func (d taskCompiler) leaveByPortals(t *localStage, f *inFlight) error {
+func (d taskCompiler) leaveByPortals(t *localStage, f *inFlight) {
 	for i := range t.portalInputs {
-		if err := t.portalInputs[i].deltas.seal(d.compute, f.minibatch); err != nil {
-			return err
-		}
+		t.portalInputs[i].deltas.seal(d.compute, f.minibatch)
 	}
-	return nil
 }
 
 // spentSkips gives the blocks of δ of what has left by portals back.
-func (d taskCompiler) spentSkips(t *localStage, f *inFlight) error {
+func (d taskCompiler) spentSkips(t *localStage, f *inFlight) {
 	for i := range f.deltas {
 		if p := &f.deltas[i]; p.returned != none {
 			t.portalOutputs[i].freeReturns = append(t.portalOutputs[i].freeReturns, p.returned)
 			p.returned = none
 		}
 	}
-	return d.releaseSkips(f.deltas)
+	d.releaseSkips(f.deltas)
 }
 
 // releaseSkips grants the blocks of skip tensors again.
-func (d *compiler) releaseSkips(all []skipTensor) error {
+func (d *compiler) releaseSkips(all []skipTensor) {
 	for i := range all {
 		p := &all[i]
 		if p.from == nil {
 			continue
 		}
-		if err := d.release(p.from, p.block); err != nil {
-			return err
-		}
+		d.release(p.from, p.block)
 		p.from = nil
 	}
-	return nil
 }
 
 // sendThrough issues a communication through a portal.

@@ -81,19 +81,10 @@ func (r *reducer) statisticsTo(device int) *channel {
 	return nil
 }
 
-// reduce makes the gradients in a slot of a stage the sum of those of all replicas.
-func (d sumCompiler) reduce(ctx context.Context, t *localStage, minibatch, slot int) error {
-	r := d.lay.reducers[t.stage]
-	if r == nil {
-		return nil
-	}
-	i, last, grads := slices.Index(r.hosts, d.Number), len(r.hosts)-1, t.grads[slot]
-	if t.sums != nil {
-		return d.collect(ctx, t, minibatch, slot)
-	}
-	if d.lay.collectives[t.stage] != nil {
-		return d.sumAll(ctx, t, slot)
-	}
+// sumAlong makes the gradients in a slot of a stage the sum of those of all replicas, slice by slice along their line.
+func (d sumCompiler) sumAlong(ctx context.Context, t *localStage, slot int) error {
+	r, grads := d.lay.reducers[t.stage], t.grads[slot]
+	i, last := slices.Index(r.hosts, d.Number), len(r.hosts)-1
 	for k := range r.slices {
 		at := grads.Part(int64(k)*r.slice, min(r.slice, grads.Bytes-int64(k)*r.slice))
 		if err := d.pass(ctx, t, r, i, t.rounds*r.slices+k, at); err != nil {
@@ -119,19 +110,13 @@ func (d sumCompiler) pass(ctx context.Context, t *localStage, r *reducer, i, num
 		if err != nil {
 			return err
 		}
-		if err := d.compute.Launch(add); err != nil {
-			return err
-		}
-		if err := d.release(l, block); err != nil {
-			return err
-		}
+		d.compute.Launch(add)
+		d.release(l, block)
 	}
 	if i == len(r.hosts)-1 {
 		return nil
 	}
-	if err := d.compute.Record(t.summed); err != nil {
-		return err
-	}
+	d.compute.Record(t.summed)
 	return d.send(ctx, r.up[i], nil, number, t.summed, at)
 }
 
@@ -152,27 +137,21 @@ func (d sumCompiler) share(ctx context.Context, t *localStage) error {
 
 // tellAll sends what is ready on the compute stream to other devices. What follows on that stream may write it again.
 func (d sumCompiler) tellAll(ctx context.Context, t *localStage, to []*channel, number int, src runtime.Span) error {
-	if err := d.compute.Record(t.summed); err != nil {
-		return err
-	}
+	d.compute.Record(t.summed)
 	for _, l := range to {
 		if err := d.send(ctx, l, nil, number, t.summed, src); err != nil {
 			return err
 		}
 	}
 	for _, l := range to {
-		if err := d.compute.Wait(l.arrived[l.latest]); err != nil {
-			return err
-		}
+		d.compute.Wait(l.arrived[l.latest])
 	}
 	return nil
 }
 
 // receive asks for what arrives in a block, which this replica has no use for until then, and waits for it.
 func (d sumCompiler) receive(ctx context.Context, l *channel, block, number int) error {
-	if err := d.release(l, block); err != nil {
-		return err
-	}
+	d.release(l, block)
 	_, _, err := d.received(ctx, l, number)
 	return err
 }

@@ -77,13 +77,6 @@ func begun(positions int, begins, ends []int) *residences {
 	return r
 }
 
-// slacks are how many times as long as predicted an op may take while others begin beside it, of layouts that are tried one after the other: what
-// is slower than that makes others wait.
-var slacks = [...]float64{2, 1}
-
-// untils are the last positions, by slack, at which an op may begin while the last one that uses an item runs.
-type untils [len(slacks)]int
-
 // add adds an item from one position to another, and where its span goes.
 func (c *circle) add(bytes int64, first, last int, until untils, span *runtime.Span) {
 	*span = runtime.Span{Bytes: bytes}

@@ -24,21 +24,11 @@ const (
 func onLink(to int) stream { return links + stream(to) }
 
 // batchSeconds returns how long a batch comes from the host, in seconds, where it may come ahead of its forward; else 0.
-func (lay *layout) batchSeconds(costs Costs) float64 {
-	if costs.Platform.Host == 0 {
+func (c Costs) batchSeconds(w *Workload) float64 {
+	if c.Platform.Host == 0 {
 		return 0
 	}
-	return float64(lay.Model.Input.Bytes()) / costs.Platform.Host
-}
-
-// layRing places what the minibatches in flight hold of a stage with a ring.
-func (lay *layout) layRing(t *localStage, costs Costs, g *allocator, m *Memory) (err error) {
-	if t.ring, err = newRing(lay, t, costs); err != nil {
-		return err
-	}
-	t.slabs = t.ring.slabs(t, g.alloc(t.ring.extent()).Offset)
-	m.InFlight, m.Offloaded = t.ring.live, t.ring.locked
-	return nil
+	return float64(w.Model.Input.Bytes()) / c.Platform.Host
 }
 
 // ringScalars is scalarsBytes of a ring.

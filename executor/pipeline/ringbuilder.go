@@ -6,9 +6,7 @@ import (
 	"slices"
 
 	"plimsoll/executor/internal/order"
-	"plimsoll/executor/internal/pack"
 	"plimsoll/executor/internal/stageops"
-	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 )
@@ -30,52 +28,6 @@ type ringBuilder struct {
 
 // lifetime is the positions at which something lives: from the first up to the one behind the last.
 type lifetime struct{ from, to int }
-
-// newRing lays out a stage with ops of its own. Where images take time to come from the host they come ahead of their forward, which would
-// else be longer than planned by as much, if that takes no more memory. They come within a period: their places in page-locked memory, of
-// which there are stagingSlots, are known to be free when the forward that many minibatches before has been issued.
-func newRing(lay *layout, t *localStage, costs Costs) (*ring, error) {
-	r, err := buildRing(lay, t, costs, false)
-	if err != nil || t.stage > 0 || costs.Platform.Host == 0 || lay.batchSeconds(costs) >= lay.order.Plan.Period {
-		return r, err
-	}
-	early, err := buildRing(lay, t, costs, true)
-	if err == nil && (early.live > r.live || early.bytes > r.bytes || early.locked > r.locked) {
-		return r, nil
-	}
-	return early, err
-}
-
-// onLinkAtOnce is for how many seconds a piece of a transfer has the link to the host: what else a minibatch needs, and that tasks wait for,
-// such as its scalars, waits no longer for its turn.
-const onLinkAtOnce = 200e-6
-
-// pieceBytes returns how much that is, whole pages.
-func pieceBytes(bandwidth float64) int64 {
-	const page = 4096
-	if bandwidth == 0 {
-		return math.MaxInt64
-	}
-	return max(1, int64(bandwidth*onLinkAtOnce)/page) * page
-}
-
-// buildRing lays out a ring whose images come ahead, or with their forward.
-func buildRing(lay *layout, t *localStage, costs Costs, ahead bool) (*ring, error) {
-	r := &ringBuilder{
-		ring: &ring{piece: pieceBytes(costs.Platform.Host), labels: none, images: none, ahead: ahead, duplex: costs.Platform.Duplex},
-		t:    t, ops: t.ops[1], order: lay.order, moments: lay.order.Work.Ops[t.stage], period: lay.order.Work.Moments,
-	}
-	r.list(lay)
-	r.leaves = r.lastReader()
-	r.compute(costs.Chain)
-	if err := r.assemble(); err != nil {
-		return nil, err
-	}
-	r.lifetimes()
-	r.pack()
-	r.depend()
-	return r.ring, nil
-}
 
 // list lists the items: those of its ops, and what a minibatch has beside them.
 func (r *ringBuilder) list(lay *layout) {
@@ -292,83 +244,4 @@ func (r *ringBuilder) uses(s *step) (all []usage) {
 		}
 	}
 	return all
-}
-
-// lifetimes finds the lifetimes of what minibatch 0 holds.
-func (r *ringBuilder) lifetimes() {
-	r.lives, r.hostLives = make([]lifetime, len(r.items)), make([]lifetime, len(r.ops.Swaps))
-	for i := range r.steps {
-		s := &r.steps[i]
-		at := i - s.Shift*len(r.steps)
-		end := max(at+1, r.until(s))
-		if s.on == onCompute && s.Kind != pipeline.Update {
-			grow(&r.inFlight, at, end)
-		}
-		for _, u := range r.uses(s) {
-			a := &r.lives
-			i := u.item
-			if i == none {
-				a, i = &r.hostLives, u.hostCopy
-			}
-			grow(&(*a)[i], at, end)
-		}
-	}
-}
-
-// until returns the position of the first step that starts after s ends; s holds its memory until then.
-func (r *ringBuilder) until(s *step) int {
-	end, n := s.until-s.Shift*r.period, len(r.steps)
-	at := (order.FloorDiv(end, r.period) - 2) * n
-	for {
-		j := order.FloorDiv(at, n)
-		if j*r.period+r.started[at-j*n] >= end {
-			return at
-		}
-		at++
-	}
-}
-
-// grow makes a lifetime include another.
-func grow(a *lifetime, from, to int) {
-	if a.to == a.from {
-		*a = lifetime{from, to}
-		return
-	}
-	a.from, a.to = min(a.from, from), max(a.to, to)
-}
-
-// pack finds how many minibatches have memory of their own, and where.
-func (r *ringBuilder) pack() {
-	n := len(r.steps)
-	for _, a := range slices.Concat(r.lives, r.hostLives, []lifetime{r.inFlight}) {
-		r.slots = max(r.slots, (a.to-a.from+n-1)/n)
-	}
-	r.places, r.live, r.bytes = r.around(r.lives, r.items)
-	r.live += int64(r.slots) * ringScalars
-	sizes := make([]int64, len(r.hostLives))
-	for k := range sizes {
-		sizes[k] = r.ops.Swaps[k].Bytes
-	}
-	r.hostCopies, _, r.locked = r.around(r.hostLives, sizes)
-}
-
-// around packs the lifetimes of all slots around the circle.
-func (r *ringBuilder) around(arcs []lifetime, sizes []int64) (places [][]int64, live, extent int64) {
-	n := len(r.steps)
-	var items []pack.Item
-	for slot := range r.slots {
-		for i, a := range arcs {
-			first := mod(a.from+slot*n, r.slots*n)
-			items = append(items, pack.Item{Bytes: kernels.Align(sizes[i]), First: first, Last: first + a.to - a.from - 1})
-		}
-	}
-	live, extent = pack.LiveCircle(items, r.slots*n), pack.Circle(items, r.slots*n)
-	for slot := range r.slots {
-		at := make([]int64, len(arcs))
-		for i := range arcs {
-			at[i] = items[slot*len(arcs)+i].Offset
-		}
-		places = append(places, at)
-	}
-	return places, live, extent
 }

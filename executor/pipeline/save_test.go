@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"plimsoll/executor"
 	"plimsoll/executor/pipeline/pipelinetest"
 	"plimsoll/internal/units"
 	"plimsoll/kernels"
@@ -411,7 +412,7 @@ func TestNoHostMemoryForAState(t *testing.T) {
 	on := targets(t, 2, host.Config{})
 	needs, err := Needs(w, c, plan, Options{})
 	must(t, err)
-	small, err := host.New(host.Config{Memory: 1 << 30, HostMemory: chunkBytes})
+	small, err := host.New(host.Config{Memory: 1 << 30, HostMemory: executor.ChunkBytes})
 	must(t, err)
 	t.Cleanup(func() { must(t, small.Close()) })
 	on[0].Device = small
@@ -450,7 +451,7 @@ func TestStagesCountTheirUpdates(t *testing.T) {
 	state := tensors(t, whole)
 	must(t, whole.Run(t.Context(), first))
 	for name, counts := range map[string][]int64{"the counts": updates, "none": make([]int64, len(updates))} {
-		opt.First, opt.Updates = first, counts
+		opt.Past = Past{first, counts}
 		again, err := New(w, targets(t, 3, host.Config{}), c, plan, opt)
 		must(t, err)
 		for i, x := range again.Tensors() {

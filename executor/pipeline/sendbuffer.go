@@ -27,16 +27,14 @@ func (b *sendBuffer) events() (all []*runtime.Event) {
 func (b *sendBuffer) begin() { b.free, b.unsent = numbers(b.free, len(b.slots)), b.unsent[:0] }
 
 // take returns a slot for a minibatch; q waits until it may be written.
-func (b *sendBuffer) take(q table.Queue, minibatch int) (runtime.Span, error) {
+func (b *sendBuffer) take(q table.Queue, minibatch int) runtime.Span {
 	i := pop(&b.free)
 	x := &b.slots[i]
 	b.unsent = append(b.unsent, unsentMessage{minibatch, i, len(x.sent)})
 	for _, ev := range x.sent {
-		if err := q.Wait(ev); err != nil {
-			return x.span, err
-		}
+		q.Wait(ev)
 	}
-	return x.span, nil
+	return x.span
 }
 
 // find returns the position of a minibatch among those that leave; none: it does not.
@@ -45,9 +43,8 @@ func (b *sendBuffer) find(minibatch int) int {
 }
 
 // seal says that q has written what leaves of a minibatch, if anything does.
-func (b *sendBuffer) seal(q table.Queue, minibatch int) error {
+func (b *sendBuffer) seal(q table.Queue, minibatch int) {
 	if i := b.find(minibatch); i >= 0 {
-		return q.Record(b.slots[b.unsent[i].slot].ready)
+		q.Record(b.slots[b.unsent[i].slot].ready)
 	}
-	return nil
 }

@@ -231,14 +231,10 @@ type channel struct {
 	bytes    int64
 	blocks   []runtime.Span // in the arena of the receiver
 
-	grants     chan int // numbers of blocks that are free behind their event freed
-	arrivals   chan arrival
-	free       []chan struct{} // by block: the turns of tables, as grants
-	sent       []chan struct{} // likewise, as arrivals
-	early      []arrival       // that the receiver has taken and not yet used
-	deliveries [][]delivery    // by block, of a dry run
-	asked      bool            // the receiver grants its blocks only when it asks for a message
-	latest     int             // the block that the sender has sent to last
+	rehearsed
+	free  []chan struct{} // by block: the turns of tables, as grants
+	sent  []chan struct{} // likewise, as arrivals
+	asked bool            // the receiver grants its blocks only when it asks for a message
 
 	arrived []runtime.Event // by block, of the sender
 	freed   []runtime.Event // by block, of the receiver
@@ -248,6 +244,15 @@ type channel struct {
 	stage  int
 	remote *remote // when its ends are in two processes, of which this one has one; else nil
 	sizes  []int64 // bytes of messages that follow each other, where they differ, again and again; nil: each fills its block
+}
+
+// rehearsed is what the two ends of a channel tell each other in a dry run.
+type rehearsed struct {
+	grants     chan int // numbers of blocks that are free behind their event freed
+	arrivals   chan arrival
+	early      []arrival    // that the receiver has taken and not yet used
+	deliveries [][]delivery // by block
+	latest     int          // the block that the sender has sent to last
 }
 
 // delivery is a message of a minibatch, and where it comes to.
@@ -531,6 +536,13 @@ type step struct {
 // stream is one of those that a ring's steps are issued to.
 type stream int
 
+// slacks are how many times as long as predicted an op may take while others begin beside it, of layouts that are tried one after the other: what
+// is slower than that makes others wait.
+var slacks = [...]float64{2, 1}
+
+// untils are the last positions, by slack, at which an op may begin while the last one that uses an item runs.
+type untils [len(slacks)]int
+
 // circle is what lives round and round in one memory.
 type circle struct {
 	positions int
@@ -603,4 +615,23 @@ func (r *remote) launch(span runtime.Span) (table.Prepared, error) {
 	r.number--
 	r.launches[span] = table.Prepared{Launch: l, ID: r.number<<16 - r.way}
 	return r.launches[span], err
+}
+
+// rounds reports whether a parameter, by its offset in the Grads block, is in bfloat16 and has a master copy in the state.
+func (x *layerState) rounds(offset int64) bool {
+	_, is := x.masterAt[offset]
+	return is
+}
+
+// weight returns where a copy of the layer's weights has a parameter, by its offset in the Grads block and its bytes in float32.
+func (x *layerState) weight(in runtime.Span, offset, bytes int64) runtime.Span {
+	if x.rounds(offset) {
+		bytes = bytes / kernels.Float32.Size() * kernels.BFloat16.Size()
+	}
+	return in.Part(x.weightAt[offset], bytes)
+}
+
+// master returns where a copy of the layer's state has the master copy of a parameter.
+func (x *layerState) master(in runtime.Span, offset, bytes int64) runtime.Span {
+	return in.Part(x.masters+x.masterAt[offset], bytes)
 }

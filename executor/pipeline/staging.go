@@ -27,9 +27,6 @@ func (d *driver) slots() int {
 // count, float32.
 const lossBytes = 12
 
-// chunkBytes is the size of the transfer buffer for weights.
-const chunkBytes = 1 << 20
-
 // checkStaged refuses, with ErrPlan, a plan without a flush for a workload whose next batch waits on the device.
 func checkStaged(w *Workload, plan *pipeline.Plan) error {
 	if w.StagedBytes() == 0 || plan.IsFlush() {
@@ -54,13 +51,13 @@ func openBatches(d *driver) (err error) {
 
 // fillsSlot lets the host put what belongs to the minibatch of the task into a place of page-locked memory; the scalars alone where the
 // batch waits on the device.
-func (d taskCompiler) fillsSlot(t *localStage, i int) error {
+func (d taskCompiler) fillsSlot(t *localStage, i int) {
 	p := &d.staging[t.stage]
 	pages := p.batch[i]
 	if t.waiting.holds() {
 		pages = pages[:1]
 	}
-	return d.host(table.Command{Work: table.FillBatch, Stage: t.stage, Slot: i, Event: p.uploaded[i], Pages: pages, Writes: true})
+	d.host(table.Command{Work: table.FillBatch, Stage: t.stage, Slot: i, Event: p.uploaded[i], Pages: pages, Writes: true})
 }
 
 // upload brings a batch and its scalars to the device. Images that have come ahead are there: compute is behind them.
@@ -70,41 +67,30 @@ func (d taskCompiler) upload(t *localStage, sb *slab, v order.Instance) error {
 	p.uploads++
 	ahead, waits := t.ring != nil && t.ring.ahead, t.waiting.holds()
 	if waits {
-		if err := d.stageAhead(t, v); err != nil {
-			return err
-		}
+		d.stageAhead(t, v)
 	}
 	if !ahead {
-		if err := d.fillsSlot(t, i); err != nil {
-			return err
-		}
+		d.fillsSlot(t, i)
 	}
-	if err := d.compute.Copy(sb.scalars, p.scalars[i]); err != nil {
-		return err
-	}
+	d.compute.Copy(sb.scalars, p.scalars[i])
 	if waits {
-		if err := d.compute.Record(p.uploaded[i]); err != nil {
-			return err
-		}
+		d.compute.Record(p.uploaded[i])
 		return d.takeStaged(t, sb, i)
 	}
 	if t.stage == 0 && !ahead {
 		for _, c := range imageCopies(d.lay.Workload, sb.images, p.images[i]) {
-			if err := d.compute.Copy(c[0], c[1]); err != nil {
-				return err
-			}
+			d.compute.Copy(c[0], c[1])
 		}
 	}
 	if t.stage == len(d.stages)-1 {
-		if err := d.compute.Copy(sb.labels, p.labels[i]); err != nil {
-			return err
-		}
+		d.compute.Copy(sb.labels, p.labels[i])
 	}
-	return d.compute.Record(p.uploaded[i])
+	d.compute.Record(p.uploaded[i])
+	return nil
 }
 
 // stageAhead lets the batch of a forward come to where it waits on the device. That of the first forward is no part of its row.
-func (d taskCompiler) stageAhead(t *localStage, v order.Instance) error {
+func (d taskCompiler) stageAhead(t *localStage, v order.Instance) {
 	p, r := &d.staging[t.stage], d.Recording
 	i := p.arrivals % d.slots()
 	if p.arrivals++; p.arrivals == 1 {
@@ -112,42 +98,31 @@ func (d taskCompiler) stageAhead(t *localStage, v order.Instance) error {
 		r.At = opens
 		defer func() { r.At, r.Opens = at, append(r.Opens, table.RecordedOpening{Instance: v, List: *opens}) }()
 	}
-	if err := d.host(table.Command{Work: table.FillAhead, Stage: t.stage, Slot: i, Event: p.staged[i], Pages: p.batch[i][1:], Writes: true}); err != nil {
-		return err
-	}
-	if err := d.batches.Wait(t.waiting.taken); err != nil {
-		return err
-	}
+	d.host(table.Command{Work: table.FillAhead, Stage: t.stage, Slot: i, Event: p.staged[i], Pages: p.batch[i][1:], Writes: true})
+	d.batches.Wait(t.waiting.taken)
 	copies := imageCopies(d.lay.Workload, t.waiting.images, p.images[i])
 	if t.waiting.labels.Bytes > 0 {
 		copies = append(copies, [2]runtime.Span{t.waiting.labels, p.labels[i]})
 	}
 	for _, c := range copies {
-		if err := d.batches.Copy(c[0], c[1]); err != nil {
-			return err
-		}
+		d.batches.Copy(c[0], c[1])
 	}
-	return d.batches.Record(p.staged[i])
+	d.batches.Record(p.staged[i])
 }
 
 // takeStaged brings the batch that waits to where the ops of its forward read it.
 func (d taskCompiler) takeStaged(t *localStage, sb *slab, i int) error {
-	if err := d.compute.Wait(d.staging[t.stage].staged[i]); err != nil {
-		return err
-	}
+	d.compute.Wait(d.staging[t.stage].staged[i])
 	list, err := d.binder.lookups(lookup(d.lay.Workload), t.waiting.table, t.waiting.images, sb.images)
 	if err != nil {
 		return err
 	}
-	if err := d.launch(list); err != nil {
-		return err
-	}
+	d.launch(list)
 	if t.waiting.labels.Bytes > 0 {
-		if err := d.compute.Copy(sb.labels, t.waiting.labels); err != nil {
-			return err
-		}
+		d.compute.Copy(sb.labels, t.waiting.labels)
 	}
-	return d.compute.Record(t.waiting.taken)
+	d.compute.Record(t.waiting.taken)
+	return nil
 }
 
 // fill puts a batch and its scalars into page-locked memory.
@@ -209,7 +184,8 @@ func (p *staging) fillAhead(d *driver, slot, m int) error {
 // fillEarly puts the batch of a minibatch, of the next run, into page-locked memory while the step that was issued runs, if it may. A batch
 // that cannot be made is asked for again when its run begins, which is told why.
 func (d *driver) fillEarly(m int) error {
-	if !d.lay.order.Plan.RunsSequence() || d.lay.opt.Early == nil || !d.lay.opt.Early(m) {
+	feed, may := d.lay.opt.Feed.(EarlyFeed)
+	if !may || !d.lay.order.Plan.RunsSequence() || !feed.Early(m) {
 		return nil
 	}
 	p := &d.staging[0]
@@ -249,13 +225,13 @@ func (lay *layout) scalars(m int) kernels.Scalars {
 // updateScalars returns those of the update of a stage that a minibatch, counted through all runs, belongs to. The first group
 // begins where the run that this one goes on from has ended, which may have had another plan. A step that was skipped updated nothing.
 func (d *driver) updateScalars(t *localStage, m int) kernels.Scalars {
-	update := (m - d.lay.opt.First) / t.stash.Group
+	update := (m - d.lay.opt.Past.Minibatches) / t.stash.Group
 	return kernels.Scalars{Update: uint64(update - d.guard.skips()), LR: d.lay.rate(t, update), GradScale: 1 / float32(t.stash.Group)}
 }
 
 // rate returns the learning rate of an update of a stage, counted from the start of this run.
 func (lay *layout) rate(t *localStage, update int) float32 {
-	step := lay.opt.First + update*t.stash.Group
+	step := lay.opt.Past.Minibatches + update*t.stash.Group
 	if lay.order.Plan.IsFlush() {
 		step /= lay.group
 	}
@@ -268,10 +244,10 @@ func (lay *layout) rate(t *localStage, update int) float32 {
 
 // earlier returns how often the weights of a layer, from 1, of a stage were updated before.
 func (lay *layout) earlier(stage, layer int) uint64 {
-	if lay.opt.Updates == nil {
-		return uint64(lay.opt.First / lay.rules[stage].Group)
+	if lay.opt.Past.Updates == nil {
+		return uint64(lay.opt.Past.Minibatches / lay.rules[stage].Group)
 	}
-	return uint64(lay.opt.Updates[layer-1])
+	return uint64(lay.opt.Past.Updates[layer-1])
 }
 
 // updates returns how often the weights of each layer are updated when so many minibatches, of all runs, are done, and so many
@@ -279,23 +255,19 @@ func (lay *layout) earlier(stage, layer int) uint64 {
 func (lay *layout) updates(done, skipped int) (all []int64) {
 	for s, st := range lay.order.Plan.Stages {
 		for l := st.First; l <= st.Last; l++ {
-			all = append(all, int64(lay.earlier(s, l))+int64((done-lay.opt.First)/lay.rules[s].Group-skipped))
+			all = append(all, int64(lay.earlier(s, l))+int64((done-lay.opt.Past.Minibatches)/lay.rules[s].Group-skipped))
 		}
 	}
 	return all
 }
 
 // report copies the loss of a minibatch to page-locked memory, and tells that of an earlier one.
-func (d taskCompiler) report(t *localStage, f *inFlight) error {
+func (d taskCompiler) report(t *localStage, f *inFlight) {
 	p := &d.staging[t.stage]
 	i := (p.uploads - 1) % d.slots()
-	if err := d.host(table.Command{Work: table.AwaitResult, Stage: t.stage, Slot: i, Event: p.returned[i], Pages: p.result[i]}); err != nil {
-		return err
-	}
-	if err := d.compute.Copy(p.results[i], t.output(f).Part(0, lossBytes)); err != nil {
-		return err
-	}
-	return d.compute.Record(p.returned[i])
+	d.host(table.Command{Work: table.AwaitResult, Stage: t.stage, Slot: i, Event: p.returned[i], Pages: p.result[i]})
+	d.compute.Copy(p.results[i], t.output(f).Part(0, lossBytes))
+	d.compute.Record(p.returned[i])
 }
 
 // awaitResult says that a result is on its way to a slot, behind all that are on theirs until the slot is free.

@@ -139,8 +139,8 @@ func (e *Executor) readPlace(from place, dst []byte) error {
 	if e.opt.World == nil {
 		return from.driver.read(from.span, dst)
 	}
-	for at := int64(0); at < from.span.Bytes; at += chunkBytes {
-		piece := from.span.Part(at, min(chunkBytes, from.span.Bytes-at))
+	for at := int64(0); at < from.span.Bytes; at += executor.ChunkBytes {
+		piece := from.span.Part(at, min(executor.ChunkBytes, from.span.Bytes-at))
 		if err := e.readTogether(from.driver, piece, dst[at:at+piece.Bytes]); err != nil {
 			return err
 		}
@@ -221,8 +221,8 @@ func (d *driver) write(to runtime.Span, src []byte) error {
 
 // chunks calls move for the pieces of a device span, each with a piece of the chunk buffer as long.
 func (d *driver) chunks(span runtime.Span, move func(dev, host runtime.Span, at int64) error) error {
-	for at := int64(0); at < span.Bytes; at += chunkBytes {
-		n := min(chunkBytes, span.Bytes-at)
+	for at := int64(0); at < span.Bytes; at += executor.ChunkBytes {
+		n := min(executor.ChunkBytes, span.Bytes-at)
 		if err := move(span.Part(at, n), d.chunk.Part(0, n), at); err != nil {
 			return err
 		}

@@ -33,61 +33,54 @@ func (l *stepLayout) inTurn(t *localStage, o *stageops.Op, f *inFlight) int {
 
 // waitFor lets an op of a step with transfers wait for others, if it has to. A transfer with no compute op before it waits for what its
 // task begins with.
-func (d taskCompiler) waitFor(q table.Queue, t *localStage, o *stageops.Op, f *inFlight) (waits bool, err error) {
+func (d taskCompiler) waitFor(q table.Queue, t *localStage, o *stageops.Op, f *inFlight) (waits bool) {
 	if !d.step.moves() {
-		return false, nil
+		return false
 	}
 	for _, w := range d.step.waits[d.step.inTurn(t, o, f)] {
-		if err := q.Wait(d.step.ends[w]); err != nil {
-			return true, err
-		}
+		q.Wait(d.step.ends[w])
 		waits = true
 	}
 	if o.Program != nil || t.opsOf(f.minibatch).Before[o.At] != none {
-		return waits, nil
+		return waits
 	}
 	begun := t.slabs[f.slab].forward
-	if err := d.compute.Record(begun); err != nil {
-		return true, err
-	}
-	return true, q.Wait(begun)
+	d.compute.Record(begun)
+	q.Wait(begun)
+	return true
 }
 
 // tellEnd puts an event behind an op of a step with transfers, if others wait for it. Behind the last op of a turn compute waits for all
 // transfers: the next turn, or the update, begins behind them.
-func (d taskCompiler) tellEnd(q table.Queue, t *localStage, o *stageops.Op, f *inFlight) error {
+func (d taskCompiler) tellEnd(q table.Queue, t *localStage, o *stageops.Op, f *inFlight) {
 	if !d.step.moves() {
-		return nil
+		return
 	}
 	n := d.step.inTurn(t, o, f)
 	if ev := d.step.ends[n]; ev != nil {
-		if err := q.Record(ev); err != nil {
-			return err
-		}
+		q.Record(ev)
 	}
 	if n < len(d.step.ends)-1 {
-		return nil
+		return
 	}
 	for _, last := range d.step.final {
-		if err := d.compute.Wait(d.step.ends[last]); err != nil {
-			return err
-		}
+		d.compute.Wait(d.step.ends[last])
 	}
-	return nil
 }
 
 // carry issues a transfer of a step.
-func (d taskCompiler) carry(t *localStage, o *stageops.Op, f *inFlight) error {
-	return copyActivation(d.queueOf(o), o, &t.slabs[f.slab], &f.at)
+func (d taskCompiler) carry(t *localStage, o *stageops.Op, f *inFlight) {
+	copyActivation(d.queueOf(o), o, &t.slabs[f.slab], &f.at)
 }
 
 // copyActivation notes the copy of an activation to the host, or back.
-func copyActivation(q table.Queue, o *stageops.Op, sb *slab, at *frame) error {
+func copyActivation(q table.Queue, o *stageops.Op, sb *slab, at *frame) {
 	copied := sb.hostCopies[o.Host]
 	if o.Moves == schedule.Prefetch {
-		return q.Copy(span(&o.Output, sb, at).Part(0, copied.Bytes), copied)
+		q.Copy(span(&o.Output, sb, at).Part(0, copied.Bytes), copied)
+		return
 	}
-	return q.Copy(copied, span(&o.Input, sb, at).Part(0, copied.Bytes))
+	q.Copy(copied, span(&o.Input, sb, at).Part(0, copied.Bytes))
 }
 
 // queueOf returns the stream of an op.

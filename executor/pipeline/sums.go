@@ -117,13 +117,10 @@ func (x *replicaSums) begin() {
 }
 
 // made says that the gradients of some buckets are made with a minibatch, if it closes them.
-func (d sumCompiler) made(t *localStage, f *inFlight, buckets []int, closes bool) error {
+func (d sumCompiler) made(t *localStage, f *inFlight, buckets []int, closes bool) {
 	for _, b := range buckets {
-		if err := d.compute.RecordIf(closes, t.sums.made[f.at.sum*len(t.sums.Buckets)+b]); err != nil {
-			return err
-		}
+		d.compute.RecordIf(closes, t.sums.made[f.at.sum*len(t.sums.Buckets)+b])
 	}
-	return nil
 }
 
 // adds reports whether a task of a minibatch adds to gradients that the plan has messages for.
@@ -149,7 +146,8 @@ func (d sumCompiler) synchronize(ctx context.Context, t *localStage, v order.Ins
 	i, src := slot*n+v.Bucket, t.gradientsOf(slot, v.Bucket)
 	switch v.Kind {
 	case pipeline.Admitting: // this device's part is in what comes: all that has used the place is behind it
-		return d.grant(x.gathers[[2]int{v.To, d.Number}], i)
+		d.grant(x.gathers[[2]int{v.To, d.Number}], i)
+		return nil
 	case pipeline.Owning:
 		return d.addPartial(ctx, t, v, slot)
 	case pipeline.Reducing:
@@ -184,18 +182,12 @@ func (d sumCompiler) addPartial(ctx context.Context, t *localStage, v order.Inst
 		x.whole[i] = x.added[i]
 	}
 	q := d.adding
-	for _, step := range []func() error{
-		func() error { return q.Wait(x.made[i]) },
-		func() error { return q.Wait(l.arrived[block]) },
-		func() error { return q.Launch(add) },
-		func() error { return q.Record(l.freed[block]) },
-		func() error { return d.grant(l, block) },
-		func() error { return q.Record(x.added[i]) },
-	} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
+	q.Wait(x.made[i])
+	q.Wait(l.arrived[block])
+	q.Launch(add)
+	q.Record(l.freed[block])
+	d.grant(l, block)
+	q.Record(x.added[i])
 	return nil
 }
 
@@ -220,10 +212,12 @@ func (d sumCompiler) total(ctx context.Context, t *localStage, v order.Instance,
 func (d sumCompiler) collect(ctx context.Context, t *localStage, minibatch, slot int) error {
 	x := t.sums
 	if x.Divided() {
-		return d.collectOwn(t, slot)
+		d.collectOwn(t, slot)
+		return nil
 	}
 	if x.Together != nil {
-		return d.collectSums(t, minibatch, slot)
+		d.collectSums(t, minibatch, slot)
+		return nil
 	}
 	for _, b := range x.Arriving(d.lay.order.Residue(minibatch)) {
 		v := order.Instance{Instruction: order.Instruction{Kind: pipeline.Update, Stage: t.stage, Bucket: b}, Minibatch: minibatch}
@@ -232,11 +226,10 @@ func (d sumCompiler) collect(ctx context.Context, t *localStage, minibatch, slot
 			return err
 		}
 		x.whole[slot*len(x.Buckets)+b] = nil
-		if err := d.compute.Wait(whole); err != nil {
-			return err
-		}
+		d.compute.Wait(whole)
 	}
-	return d.waitForLeft(t, slot)
+	d.waitForLeft(t, slot)
+	return nil
 }
 
 // pausePart is a launch that stands for a part of a backward in simulated time, and the buckets that are made behind it.

@@ -13,17 +13,14 @@ import (
 
 // task issues a task.
 func (d taskCompiler) task(ctx context.Context, t *localStage, v order.Instance, f *inFlight) error {
-	if err := d.watch.start(d.compute); err != nil {
-		return err
-	}
+	d.watch.start(d.compute)
 	if d.paced != nil {
-		if err := d.pause(t, v.Kind, f); err != nil {
-			return err
-		}
+		d.pause(t, v.Kind, f)
 	} else if err := d.ops(ctx, t, v.Kind, f); err != nil {
 		return err
 	}
-	return d.watch.end(d.compute)
+	d.watch.end(d.compute)
+	return nil
 }
 
 // ops issues the ops of a task.
@@ -36,9 +33,7 @@ func (d taskCompiler) ops(ctx context.Context, t *localStage, kind pipeline.Kind
 		if !adds {
 			continue
 		}
-		if err := d.made(t, f, list[i].Closes, closes); err != nil {
-			return err
-		}
+		d.made(t, f, list[i].Closes, closes)
 	}
 	return nil
 }
@@ -48,37 +43,31 @@ func (d taskCompiler) one(ctx context.Context, t *localStage, kind pipeline.Kind
 	q := d.queueOf(o)
 	issue := func() error { return d.op(ctx, t, o, f) }
 	if o.Program == nil {
-		issue = func() error { return d.carry(t, o, f) }
+		issue = func() error {
+			d.carry(t, o, f)
+			return nil
+		}
 	}
-	waits, err := d.waitFor(q, t, o, f)
-	if err != nil {
-		return err
-	}
+	waits := d.waitFor(q, t, o, f)
 	if err := d.watch.op(q, stamp{Instance: order.Instance{Instruction: order.Instruction{Kind: kind, Stage: t.stage, To: none}, Minibatch: f.minibatch}, op: o.Number}, waits, issue); err != nil {
 		return err
 	}
-	if err := d.tellEnd(q, t, o, f); err != nil {
-		return err
-	}
+	d.tellEnd(q, t, o, f)
 	d.noteAudit()
 	d.noteObservation(t, o, f)
 	return nil
 }
 
 // pause issues what stands for a task in simulated time.
-func (d taskCompiler) pause(t *localStage, kind pipeline.Kind, f *inFlight) error {
+func (d taskCompiler) pause(t *localStage, kind pipeline.Kind, f *inFlight) {
 	if !d.closes(t, kind, f) {
-		return d.compute.Launch(table.Prepared{Launch: d.paced[order.TaskKey{Kind: kind, Stage: t.stage, Residue: 0}]})
+		d.compute.Launch(table.Prepared{Launch: d.paced[order.TaskKey{Kind: kind, Stage: t.stage, Residue: 0}]})
+		return
 	}
 	for _, part := range t.sums.pauses(fmt.Sprintf("%v%d", kind, t.stage), d.lay.opt.Pace(kind, t.stage)) {
-		if err := d.compute.Launch(table.Prepared{Launch: part.Launch}); err != nil {
-			return err
-		}
-		if err := d.made(t, f, part.buckets, true); err != nil {
-			return err
-		}
+		d.compute.Launch(table.Prepared{Launch: part.Launch})
+		d.made(t, f, part.buckets, true)
 	}
-	return nil
 }
 
 // op issues an op of a minibatch's task.
@@ -105,7 +94,8 @@ func (d taskCompiler) op(ctx context.Context, t *localStage, o *stageops.Op, f *
 	if err != nil {
 		return err
 	}
-	return d.launch(launches)
+	d.launch(launches)
+	return nil
 }
 
 // delta finds δ of the stage's output, in a block of this device or in what arrives, when the first op reads it: what a

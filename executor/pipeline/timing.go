@@ -8,7 +8,9 @@ import (
 
 	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/table"
+	"plimsoll/planner/cycle"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
 )
@@ -87,20 +89,20 @@ func (w *stopwatch) next() (int, error) {
 }
 
 // start notes that the start of a task is stamped, end that its end is.
-func (w *stopwatch) start(q table.Queue) error {
+func (w *stopwatch) start(q table.Queue) {
 	if w == nil {
-		return nil
+		return
 	}
 	w.goesOn = false
-	return q.Of.Recording.Note(table.Command{Verb: table.DoWork, Work: table.StampStart, On: q})
+	q.Of.Recording.Note(table.Command{Verb: table.DoWork, Work: table.StampStart, On: q})
 }
 
-func (w *stopwatch) end(q table.Queue) error {
+func (w *stopwatch) end(q table.Queue) {
 	if w == nil {
-		return nil
+		return
 	}
 	w.goesOn = false
-	return q.Of.Recording.Note(table.Command{Verb: table.DoWork, Work: table.StampEnd, On: q})
+	q.Of.Recording.Note(table.Command{Verb: table.DoWork, Work: table.StampEnd, On: q})
 }
 
 // op stamps an op of a task in a step with a flush, or what brings its batch. One on the compute stream that waits for no other stream
@@ -114,9 +116,7 @@ func (w *stopwatch) op(q table.Queue, x stamp, waits bool, issue func() error) e
 		if err := makeEvents(w.dev, &x.start); err != nil {
 			return err
 		}
-		if err := q.RecordTime(x.start); err != nil {
-			return err
-		}
+		q.RecordTime(x.start)
 	}
 	if err := issue(); err != nil {
 		return err
@@ -125,7 +125,8 @@ func (w *stopwatch) op(q table.Queue, x stamp, waits bool, issue func() error) e
 		return err
 	}
 	w.ops, w.goesOn = append(w.ops, x), w.goesOn || x.onCompute
-	return q.RecordTime(x.end)
+	q.RecordTime(x.end)
+	return nil
 }
 
 // stamp stamps the start of a task, stampEnd its end. An array of stamps may grow in between.
@@ -143,13 +144,12 @@ func (w *stopwatch) stampEnd(c *table.Command) error { return c.On.S.Record(w.st
 
 // update stamps what an update issues.
 func (w *stopwatch) update(q table.Queue, issue func() error) error {
-	if err := w.start(q); err != nil {
-		return err
-	}
+	w.start(q)
 	if err := issue(); err != nil {
 		return err
 	}
-	return w.end(q)
+	w.end(q)
+	return nil
 }
 
 // Timings returns when every task and update of the latest run ran, and with Timed.Ops the ops of its last step, by start, as far as they
@@ -254,6 +254,22 @@ func pausesOf(stages []*localStage, p Pace) map[order.TaskKey]runtime.Launch {
 				t.ring.pauses(all, kind, p(kind, s))
 			}
 		}
+	}
+	return all
+}
+
+// CycleSpans returns when the ops of a cyclic plan ran, by the step that issues them: an op with a prime in the one behind its own.
+func CycleSpans(plan *pipeline.Plan, ran []Timing) (all []cycle.Span) {
+	for _, t := range ran {
+		if t.Kind != pipeline.CycleOp {
+			continue
+		}
+		x := cycle.Span{Step: t.Minibatch / plan.Microbatches, Position: t.Op - 1}
+		if plan.Cycle[x.Position].Prime {
+			x.Step++
+		}
+		x.Span = schedule.Span{Start: schedule.Duration(t.Start), End: schedule.Duration(t.End)}
+		all = append(all, x)
 	}
 	return all
 }

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+
 	"plimsoll/executor/internal/order"
 )
 
@@ -32,9 +33,7 @@ func (d *compiler) update(ctx context.Context, t *localStage) error {
 	if err != nil {
 		return err
 	}
-	if err := d.launch(ties); err != nil {
-		return err
-	}
+	d.launch(ties)
 	if err := d.sums().reduce(ctx, t, last, m.Sum); err != nil {
 		return err
 	}
@@ -52,13 +51,26 @@ func (d *compiler) update(ctx context.Context, t *localStage) error {
 	return d.judge(ctx)
 }
 
+// reduce makes the gradients in a slot of a stage the sum of those of all replicas.
+func (d sumCompiler) reduce(ctx context.Context, t *localStage, minibatch, slot int) error {
+	switch {
+	case d.lay.reducers[t.stage] == nil:
+		return nil
+	case t.sums != nil:
+		return d.collect(ctx, t, minibatch, slot)
+	case d.lay.collectives[t.stage] != nil:
+		return d.sumAll(ctx, t, slot)
+	}
+	return d.sumAlong(ctx, t, slot)
+}
+
 // newVersion copies the weights to the slot of their next version. It does so also when the update is left out: who is to see the next
 // version sees the same weights there.
-func (d *compiler) newVersion(t *localStage, m order.Move) error {
+func (d *compiler) newVersion(t *localStage, m order.Move) {
 	ahead := d.Recording.Ahead
 	defer func() { d.Recording.Ahead = ahead }()
 	d.Recording.Ahead = 0
-	return d.compute.Copy(t.weights[m.To], t.weights[m.From])
+	d.compute.Copy(t.weights[m.To], t.weights[m.From])
 }
 
 // apply updates the weights by a sum of gradients.
@@ -71,22 +83,46 @@ func (d *compiler) apply(t *localStage, m order.Move) error {
 		return err
 	}
 	if m.To != m.From {
-		if err := d.newVersion(t, m); err != nil {
-			return err
-		}
+		d.newVersion(t, m)
 	}
 	around, err := d.binder.corrections(t)
 	if err != nil {
 		return err
 	}
-	for _, step := range []func() error{
-		func() error { return d.perform(around[0]) },
-		func() error { return d.perform(update) },
-		func() error { return d.perform(around[1]) },
-	} {
-		if err := step(); err != nil {
+	d.perform(around[0])
+	d.perform(update)
+	d.perform(around[1])
+	return nil
+}
+
+// judge judges the gradients of all stages, as soon as what others have measured is there, and lets the updates of the device's stages
+// follow.
+func (d *compiler) judge(ctx context.Context) error {
+	g := d.guard
+	for _, l := range g.arrivals {
+		_, span, err := d.received(ctx, l.channel, g.steps)
+		if err != nil {
+			return err
+		}
+		d.putTogether(l.places, span)
+	}
+	for _, x := range g.measured {
+		launches, err := d.binder.guard(g, x.t, x.move.Sum, d.lay.opt.MaxNorm)
+		if err != nil {
+			return err
+		}
+		d.compute.Launch(launches[1])
+	}
+	for _, l := range g.arrivals {
+		d.release(l.channel, 0)
+	}
+	d.returnNorm()
+	for _, x := range g.measured {
+		if err := d.apply(x.t, x.move); err != nil {
 			return err
 		}
 	}
+	g.measured = g.measured[:0]
+	g.steps++
 	return nil
 }

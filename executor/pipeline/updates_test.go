@@ -62,7 +62,7 @@ func TestASkippedStepIsNoUpdate(t *testing.T) {
 func TestLayersCountTheirUpdates(t *testing.T) {
 	t.Parallel()
 	earlier := []int64{0, 1, 7, 3, 0} // the loss has no weights
-	e := stepping(t, workloadOf(t, simpleModel(t), adam), Options{Updates: earlier})
+	e := stepping(t, workloadOf(t, simpleModel(t), adam), Options{Past: Past{Updates: earlier}})
 	before := tensors(t, e.Executor)
 	const lr = 0.01
 	_, err := e.Step(lr)

@@ -151,20 +151,16 @@ func (lay *layout) newScatters(s int, places []runtime.Span) {
 func (d sumCompiler) own(ctx context.Context, t *localStage, v order.Instance, slot int) error {
 	x, i, q := t.sums, slot*len(t.sums.Buckets)+v.Bucket, d.adding
 	mine := t.gradientsOf(slot, v.Bucket)
-	if err := q.Wait(x.made[i]); err != nil {
-		return err
-	}
+	q.Wait(x.made[i])
 	sum := mine
-	var first func() error // gives the block of the first one back
+	var first func() // gives the block of the first one back
 	for at, from := range x.Line {
 		if at == x.at {
 			if at > 0 {
 				if err := d.addUp(q, mine, sum); err != nil {
 					return err
 				}
-				if err := first(); err != nil {
-					return err
-				}
+				first()
 			}
 			sum = mine
 			continue
@@ -174,15 +170,11 @@ func (d sumCompiler) own(ctx context.Context, t *localStage, v order.Instance, s
 		if err != nil {
 			return err
 		}
-		if err := q.Wait(l.arrived[block]); err != nil {
-			return err
-		}
+		q.Wait(l.arrived[block])
 		part := l.blocks[block].Part(0, mine.Bytes)
-		give := func() error {
-			if err := q.Record(l.freed[block]); err != nil {
-				return err
-			}
-			return d.grant(l, block)
+		give := func() {
+			q.Record(l.freed[block])
+			d.grant(l, block)
 		}
 		if at == 0 {
 			sum, first = part, give
@@ -191,12 +183,11 @@ func (d sumCompiler) own(ctx context.Context, t *localStage, v order.Instance, s
 		if err := d.addUp(q, sum, part); err != nil {
 			return err
 		}
-		if err := give(); err != nil {
-			return err
-		}
+		give()
 	}
 	x.whole[i] = x.added[i]
-	return q.Record(x.added[i])
+	q.Record(x.added[i])
+	return nil
 }
 
 // addUp adds gradients to others.
@@ -205,7 +196,8 @@ func (d sumCompiler) addUp(q table.Queue, to, from runtime.Span) error {
 	if err != nil {
 		return err
 	}
-	return q.Launch(add)
+	q.Launch(add)
+	return nil
 }
 
 // exchange issues what belongs to a message of a part.
@@ -219,7 +211,8 @@ func (d sumCompiler) exchange(ctx context.Context, t *localStage, v order.Instan
 	case pipeline.Reducing:
 		return d.message(ctx, x.scatters[[2]int{d.Number, v.To}], v, x.made[i], t.gradientsOf(slot, v.Bucket), nil)
 	case pipeline.Admitting:
-		return d.release(x.gathers[[2]int{v.To, d.Number}], i)
+		d.release(x.gathers[[2]int{v.To, d.Number}], i)
+		return nil
 	}
 	ready, err := d.renewed(ctx, t, v, i)
 	if err != nil {
@@ -239,7 +232,8 @@ func (s *localStage) weightsOf(bucket int) runtime.Span {
 func (d sumCompiler) renewed(ctx context.Context, t *localStage, v order.Instance, i int) (runtime.Event, error) {
 	x := t.sums
 	if x.Owner(v.Bucket) == d.Number {
-		return t.summed, d.compute.Record(t.summed)
+		d.compute.Record(t.summed)
+		return t.summed, nil
 	}
 	if x.whole[i] != nil {
 		return x.whole[i], nil
@@ -254,19 +248,16 @@ func (d sumCompiler) renewed(ctx context.Context, t *localStage, v order.Instanc
 }
 
 // collectOwn waits for the sums of the parts that this device owns.
-func (d sumCompiler) collectOwn(t *localStage, slot int) error {
+func (d sumCompiler) collectOwn(t *localStage, slot int) {
 	x := t.sums
 	for b, p := range x.places {
 		i := slot*len(x.Buckets) + b
 		if x.Owner(b) != d.Number || p.Bytes == 0 {
 			continue
 		}
-		if err := d.compute.Wait(x.whole[i]); err != nil {
-			return err
-		}
+		d.compute.Wait(x.whole[i])
 		x.whole[i] = nil
 	}
-	return nil
 }
 
 // complete waits for the new weights of all parts, and until those that were sent have left. Then the rows of statistics have been sent,
@@ -283,29 +274,22 @@ func (d sumCompiler) complete(ctx context.Context, t *localStage, v order.Instan
 		if err != nil {
 			return err
 		}
-		if err := d.compute.Wait(here); err != nil {
-			return err
-		}
+		d.compute.Wait(here)
 		x.whole[slot*len(x.Buckets)+b] = nil
 	}
-	if err := d.waitForLeft(t, slot); err != nil {
-		return err
-	}
+	d.waitForLeft(t, slot)
 	return d.moveStatistics(ctx, t)
 }
 
 // waitForLeft waits until what was gathered has left.
-func (d sumCompiler) waitForLeft(t *localStage, slot int) error {
+func (d sumCompiler) waitForLeft(t *localStage, slot int) {
 	x := t.sums
 	for i, to := range x.Line {
 		if x.gathers[[2]int{d.Number, to}] == nil {
 			continue
 		}
-		if err := d.compute.Wait(x.left[slot*len(x.Line)+i]); err != nil {
-			return err
-		}
+		d.compute.Wait(x.left[slot*len(x.Line)+i])
 	}
-	return nil
 }
 
 // bucketPlaces returns where the buckets of a stage lie in a sum of its gradients. The last one with gradients takes the statistics behind

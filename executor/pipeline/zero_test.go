@@ -291,7 +291,7 @@ func TestZeroCheckpoints(t *testing.T) {
 				}
 			}
 			for i, plan := range []*pipeline.Plan{divided, whole} { // from the other's
-				e, _ := guarded(t, targets(t, 4, host.Config{}), w, c, plan, 2, Options{First: 2 * g})
+				e, _ := guarded(t, targets(t, 4, host.Config{}), w, c, plan, 2, Options{Past: Past{Minibatches: 2 * g}})
 				for _, x := range books[i].state(len(p.Stages), 2*g) {
 					k := slices.IndexFunc(e.tensors.all, func(p placed) bool { return p.Role == x.Role && p.Name == x.Name })
 					must(t, e.Write(e.tensors.all[k].Tensor, x.Values))

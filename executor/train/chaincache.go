@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"plimsoll/executor/measure"
 	"plimsoll/internal/cores"
 	"plimsoll/internal/folder"
 	"plimsoll/models"
@@ -67,7 +68,7 @@ func (k ChainCache) paths(j *Job, m Measure) (paths []string, err error) {
 	if m.Limit > 0 {
 		limit = min(limit, m.Limit)
 	}
-	windows, err := j.Work.InWindows(limit, m.Halves)
+	windows, err := measure.InWindows(j.Work, limit, m.Halves)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"plimsoll/executor"
+	"plimsoll/executor/measure"
 	"plimsoll/models/data"
 )
 
@@ -26,6 +27,7 @@ type feed struct {
 	fresh func() *held
 	wrong error                                 // why the next batch cannot be made
 	wants func(batch int) (images, labels bool) // what of a batch is asked for
+	early func(batch int) bool                  // see pipeline.EarlyFeed; nil: none
 }
 
 // held is a batch that waits to be asked for. Its images are values, or bytes.
@@ -57,7 +59,7 @@ func (b *batches) newHeld(w *executor.Workload) *held {
 }
 
 // LoadFirst fills the first training batch.
-func (b *batches) LoadFirst(to executor.Batch) error {
+func (b *batches) LoadFirst(to measure.Batch) error {
 	return b.load(&held{values: to.Images, labels: to.Labels}, 0)
 }
 
@@ -70,6 +72,9 @@ func (b *batches) newFeed(ctx context.Context, w *executor.Workload, first int) 
 	wants := func(int) (bool, bool) { return true, true }
 	return &feed{wants: wants, from: l, next: first, held: map[int]*held{}, fresh: func() *held { return b.newHeld(w) }}, nil
 }
+
+// Early implements pipeline.EarlyFeed.
+func (f *feed) Early(batch int) bool { return f.early != nil && f.early(batch) }
 
 // Images implements pipeline.Feed.
 func (f *feed) Images(batch int, dst []float32) error {

@@ -173,12 +173,13 @@ func (c *pipelineEngine) options(r *Run) pipe.Options {
 	if o.Done = c.result; c.others != nil {
 		o.Done, o.World = c.others.tell, c.others.describe()
 	}
-	o.First, o.Updates, o.Patience, o.MaxNorm = c.current.next, r.updates(), r.Plan.Patience, r.MaxNorm
+	o.Past = pipe.Past{Minibatches: c.current.next, Updates: r.updates()}
+	o.Patience, o.MaxNorm = r.Plan.Patience, r.MaxNorm
 	o.Audit = r.Plan.IsFlush()
 	o.Timed = &pipe.Timed{Periods: r.Plan.timedPeriods(), Ops: c.along != nil}
 	switch {
 	case c.along != nil:
-		o.Early = func(m int) bool { return m/c.parts < r.Steps && !r.crossed(m/c.parts, r.EvalEvery) }
+		c.feed.early = func(m int) bool { return m/c.parts < r.Steps && !r.crossed(m/c.parts, r.EvalEvery) }
 	case r.Saves.Dir != nil:
 		o.Save = c.states.save
 	}

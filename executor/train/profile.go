@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"plimsoll/executor"
+	"plimsoll/executor/measure"
 	"plimsoll/kernels"
 	"plimsoll/kernels/library"
 	"plimsoll/planner/chain"
@@ -18,10 +19,10 @@ import (
 // Measure says how a job's chain is measured.
 type Measure struct {
 	Warmup, Repeats int
-	Enough          time.Duration         // see executor.ProfileOptions
+	Enough          time.Duration         // see measure.ProfileOptions
 	Limit           int64                 // bytes of arena that it may take; 0: what the device has
 	Check           func() error          // called before anything is measured, which an error prevents; may be nil
-	Halves          bool                  // also of the two halves of every backward: see executor.ProfileOptions
+	Halves          bool                  // also of the two halves of every backward: see measure.ProfileOptions
 	Progress        func(done, total int) // may be nil
 }
 
@@ -43,7 +44,7 @@ func (j *Job) Profile(ctx context.Context, m Measure) (*chain.Chain, error) {
 	}
 	spec := j.Spec
 	spec.Open.Until = ctx
-	c, err := executor.Profile(ctx, j.Work, spec.Target, m.Limit, j.LoadFirst, executor.ProfileOptions{
+	c, err := measure.Profile(ctx, j.Work, spec.Target, m.Limit, j.LoadFirst, measure.ProfileOptions{
 		Warmup: m.Warmup, Repeats: m.Repeats, Enough: m.Enough, Halves: m.Halves, Seed: j.Seed, Progress: m.Progress,
 		OpenHost: func(dev runtime.Device) (kernels.Updater, error) {
 			return library.OpenHost(dev, library.Options{Reference: j.Kernels.Reference})

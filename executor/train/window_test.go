@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"plimsoll/executor"
+	"plimsoll/executor/measure"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner"
@@ -53,7 +54,7 @@ func TestMeasuringNeedsNoMoreThanTheSmallestPlan(t *testing.T) {
 		least := smallestPlan(t, j)
 		target, err := j.Target()
 		must(t, err)
-		all, err := j.Work.Exercises(target.Library, least, false)
+		all, err := measure.Exercises(j.Work, target.Library, least, false)
 		if err != nil {
 			t.Errorf("%s: %v", model, err)
 		}
@@ -91,7 +92,7 @@ func TestMeasuringWithoutState(t *testing.T) {
 		target, err := j.Target()
 		must(t, err)
 		limit := int64(most * float64(least))
-		if _, err = j.Work.Exercises(target.Library, limit, false); err != nil {
+		if _, err = measure.Exercises(j.Work, target.Library, limit, false); err != nil {
 			t.Errorf("%s, whose smallest plan takes %d: %v", model, least, err)
 		}
 		if whole := j.Work.StaticBytes(); limit >= whole {

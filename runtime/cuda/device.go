@@ -3,10 +3,8 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 	goruntime "runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -36,15 +34,20 @@ type Device struct {
 	reserved bool
 	memory   memory
 	staged   int64 // bytes of page-locked memory beside it
-	streams  []*Stream
-	events   []*Event
-	modules  map[string]*Module
-	kernels  []*Kernel
-	graphs   []*Graph
-	closers  []func() error
-	reached  map[cu.CUContext]bool // contexts of peers, once peer access was asked for
+	resources
+	reached map[cu.CUContext]bool // contexts of peers, once peer access was asked for
 	visits
 	lost bool // streams have ended with an error of the context
+}
+
+// resources are what the driver has given, beside the memory. The device's mu guards them.
+type resources struct {
+	streams []*Stream
+	events  []*Event
+	modules map[string]*Module
+	kernels []*Kernel
+	graphs  []*Graph
+	closers []func() error
 }
 
 // visits are the copies of peers into an arena. The device's mu guards them.
@@ -65,21 +68,10 @@ func newDevice(g gpu, name string, limit, hostLimit int64) (d *Device, err error
 	}
 	d = &Device{
 		gpu: g, name: name, limit: limit, hostLimit: hostLimit,
-		modules: map[string]*Module{}, reached: map[cu.CUContext]bool{}, visits: visits{visitors: map[*Stream]bool{}},
+		resources: resources{modules: map[string]*Module{}}, reached: map[cu.CUContext]bool{}, visits: visits{visitors: map[*Stream]bool{}},
 	}
 	d.left = sync.NewCond(&d.mu)
 	return d, nil
-}
-
-// OnClose has Close call f, once, with the context current, when all streams are done and before anything is given back: how
-// libraries that work in the context end before it. Functions are called in the reverse order.
-func (d *Device) OnClose(f func() error) error {
-	return d.use("on close", func() error {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.closers = append(d.closers, f)
-		return nil
-	})
 }
 
 // Info describes the device.
@@ -169,76 +161,6 @@ func (d *Device) NewEvent() (runtime.Event, error) {
 		return nil, err
 	}
 	return e, nil
-}
-
-// Close waits for all streams, and for peers' copies into this arena, and gives everything back. Errors of the streams
-// are Synchronize's to report.
-func (d *Device) Close() error {
-	if d.closed.Swap(true) {
-		return d.wrap("close", runtime.ErrClosed)
-	}
-	d.captureOne.Lock() // a capture ends soon now: its calls fail
-	defer d.captureOne.Unlock()
-	streams, visitors := d.users()
-	for _, s := range streams {
-		s.drain()
-	}
-	for _, s := range visitors {
-		s.drain()
-	}
-	d.lifetime.Lock()
-	defer d.lifetime.Unlock()
-	err := d.Run(d.release)
-	lost := errors.Is(err, ErrLost)
-	contexts.leave(d.device, lost)
-	if lost {
-		return nil // the streams have reported it; the driver frees the memory with the context
-	}
-	return d.wrap("close", err)
-}
-
-// users returns the streams that may still use the memory, once no peer is about to issue a copy.
-func (d *Device) users() (streams, visitors []*Stream) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for d.visiting > 0 {
-		d.left.Wait()
-	}
-	for s := range d.visitors {
-		visitors = append(visitors, s)
-	}
-	return d.streams, visitors
-}
-
-// release gives back what the driver gave. Nobody issues any more, but somebody may have since Close drained the
-// streams, so they are drained again.
-func (d *Device) release() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var all error
-	note := func(call string, err error) { all = errors.Join(all, callError(call, err)) }
-	for _, s := range d.streams {
-		d.lost = d.lost || s.stream.Synchronize() != nil // reported by Stream.Synchronize
-	}
-	for _, f := range slices.Backward(d.closers) {
-		all = errors.Join(all, f())
-	}
-	for _, g := range d.graphs {
-		note("cuGraphExecDestroy", g.destroy())
-	}
-	for _, k := range d.kernels {
-		k.free()
-	}
-	for _, m := range d.modules {
-		note("cuModuleUnload", m.module.Unload())
-	}
-	for _, e := range d.events {
-		note("cuEventDestroy", e.destroy())
-	}
-	for _, s := range d.streams {
-		note("cuStreamDestroy", s.stream.Destroy())
-	}
-	return errors.Join(all, d.memory.free())
 }
 
 // enter notes that a stream of a peer is about to copy into this arena, which stays until Close has waited for it.

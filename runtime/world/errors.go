@@ -3,6 +3,8 @@ package world
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -144,4 +146,20 @@ func clip(text string, n int) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:n], "") + "..."
+}
+
+// compare returns the first name in which another rank differs from rank 0, nil when there is none.
+func compare(zero, other map[string]string) *DisagreementError {
+	names := maps.Clone(zero)
+	if names == nil {
+		names = map[string]string{}
+	}
+	maps.Copy(names, other)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		a, inA := zero[name]
+		if b, inB := other[name]; a != b || inA != inB {
+			return &DisagreementError{What: name, Values: [2]string{a, b}}
+		}
+	}
+	return nil
 }

@@ -5,39 +5,8 @@ import (
 	"time"
 )
 
-const (
-	// firstBeats follow each other at once, so that the clocks' offset is known from the start.
-	firstBeats = 8
-	// window is how many round trips are remembered.
-	window = 64
-)
-
-// clock estimates the offset between two clocks from round trips: that of the fastest of the last ones.
-type clock struct {
-	trips [window]struct{ took, offset time.Duration }
-	n     int
-}
-
-func (c *clock) add(sent, theirs, received int64) {
-	trip := &c.trips[c.n%window]
-	trip.took = time.Duration(received - sent)
-	trip.offset = time.Duration(theirs - (sent + (received-sent)/2))
-	c.n++
-}
-
-func (c *clock) offset() time.Duration {
-	known := c.trips[:min(c.n, window)]
-	if len(known) == 0 {
-		return 0
-	}
-	best := known[0]
-	for _, t := range known[1:] {
-		if t.took < best.took {
-			best = t
-		}
-	}
-	return best.offset
-}
+// firstBeats follow each other at once, so that the clocks' offset is known from the start.
+const firstBeats = 8
 
 // Offset returns what to add to this process's clock for rank 0's, from the fastest of the last round trips of heartbeats.
 func (w *World) Offset() time.Duration {
@@ -96,19 +65,4 @@ func (w *World) measure(m *message) {
 	if early {
 		w.sendBeat()
 	}
-}
-
-// wakefulness tells a process that it has been stopped itself: then it has heard nobody, and nobody is to blame.
-type wakefulness struct {
-	patience time.Duration
-	last     time.Time
-}
-
-// slept is asked at every heartbeat.
-func (a *wakefulness) slept() bool {
-	now := time.Now()
-	gap := now.Sub(a.last)
-	first := a.last.IsZero()
-	a.last = now
-	return !first && gap > a.patience/2
 }

@@ -151,12 +151,6 @@ func (r *rendezvous) explain(err error) error {
 	return err
 }
 
-// rejected reports whether the other side of a handshake has ended it: it did not accept who we are.
-func rejected(err error) bool {
-	e, ok := errors.AsType[*net.OpError](err)
-	return ok && e.Op == "remote error" // of crypto/tls, which has no type for it
-}
-
 // final reports whether another attempt is in vain.
 func final(err error) bool {
 	if e, ok := errors.AsType[*RefusalError](err); ok {

@@ -187,3 +187,9 @@ func listenAt(ctx context.Context, g *guard, address string) (net.Listener, erro
 func dialAt(ctx context.Context, g *guard, address string) (net.Conn, error) {
 	return g.dial(ctx, address)
 }
+
+// rejected reports whether the other side of a handshake has ended it: it did not accept who we are.
+func rejected(err error) bool {
+	e, ok := errors.AsType[*net.OpError](err)
+	return ok && e.Op == "remote error" // of crypto/tls, which has no type for it
+}

@@ -126,7 +126,7 @@ var faults = []fault{
 		GLOBAL`, `0.0;
 		GLOBAL`}}},
 	{"a row that is ignored counts", calls, "RandomCalls", []edit{{"kernels/cuda/src/loss.cu", "counted += right >= 0;", "counted++;"}}},
-	{"memory is freed before the streams are drained", device, "Conformance", []edit{{"runtime/cuda/device.go", `	streams, visitors := d.users()
+	{"memory is freed before the streams are drained", device, "Conformance", []edit{{"runtime/cuda/close.go", `	streams, visitors := d.users()
 	for _, s := range streams {
 		s.drain()
 	}
@@ -134,10 +134,10 @@ var faults = []fault{
 		s.drain()
 	}
 `, `	_, _ = d.users()
-`}, {"runtime/cuda/device.go", `	for _, s := range d.streams {
+`}, {"runtime/cuda/close.go", `	for _, s := range d.streams {
 		d.lost = d.lost || s.stream.Synchronize() != nil // reported by Stream.Synchronize
 	}
-`, `	note("cuMemFree", d.memory.free())
+`, `	_ = d.memory.free()
 `}}},
 	{"a stream does not wait for the message that it receives", device, "Staging", []edit{{"runtime/cuda/staging.go", `		if err := m.wait(s, n); err != nil || m.span.Bytes == 0 {
 			return err
@@ -166,8 +166,8 @@ var faults = []fault{
 		}`, `		if true {
 			continue
 		}`}}},
-	{"the arena is not cleared", device, "Conformance", []edit{{"runtime/cuda/memory.go", "cu.MemsetD8(m.arena, 0, arena)", "cu.MemsetD8(m.arena, 0, 1)"}}},
-	{"nobody waits for the clearing of the arena", watchedDevice, "Conformance", []edit{{"runtime/cuda/memory.go", `		if err := cu.Synchronize(); err != nil {
+	{"the arena is not cleared", device, "Conformance", []edit{{"runtime/cuda/reserve.go", "cu.MemsetD8(m.arena, 0, arena)", "cu.MemsetD8(m.arena, 0, 1)"}}},
+	{"nobody waits for the clearing of the arena", watchedDevice, "Conformance", []edit{{"runtime/cuda/reserve.go", `		if err := cu.Synchronize(); err != nil {
 			return m, d.wrap("reserve", callError("cuCtxSynchronize", err))
 		}
 `, ""}}},
@@ -175,7 +175,7 @@ var faults = []fault{
 		return d.wrap("", callError("cuCtxSetCurrent", err))
 	}
 	return f()`, `	return f()`}}},
-	{"a device closes while peers copy into its arena", watchedDevice, "Conformance", []edit{{"runtime/cuda/device.go", `	for _, s := range visitors {
+	{"a device closes while peers copy into its arena", watchedDevice, "Conformance", []edit{{"runtime/cuda/close.go", `	for _, s := range visitors {
 		s.drain()
 	}
 `, `	_ = visitors

@@ -4,9 +4,36 @@ import (
 	"fmt"
 	"unsafe"
 
+	"plimsoll/executor/internal/hazard"
 	"plimsoll/executor/internal/order"
 	"plimsoll/runtime"
 )
+
+// none marks the absence of an index.
+const none = -1
+
+// Device is a device of a plan, as tables name it.
+type Device struct {
+	Number  int // its number in the plan
+	Process int // that has it
+	Dev     runtime.Device
+	// Recording takes what a dry run notes; nil outside of dry runs.
+	Recording *Recording
+}
+
+// Queue is a stream of a driver, with a number among those of all devices. In a dry run its methods note commands (recording.go).
+type Queue struct {
+	S      runtime.Stream
+	Of     *Device
+	Number int
+}
+
+// Prepared is a launch that is ready, and what it does to memory.
+type Prepared struct {
+	runtime.Launch
+	ID       int // tells what a driver launches apart; 0: launches that are equal do the same
+	Accesses []hazard.Access
+}
 
 // Command is one thing that a driver does. Its row of the driver's table says in which task and for which minibatch.
 type Command struct {
@@ -114,6 +141,3 @@ func (c *Command) Key() CommandKey {
 	}
 	return k
 }
-
-// none marks the absence of an index.
-const none = -1

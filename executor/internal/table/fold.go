@@ -2,9 +2,10 @@ package table
 
 import (
 	"fmt"
+	"slices"
+
 	"plimsoll/executor/internal/cycle"
 	"plimsoll/executor/internal/order"
-	"slices"
 )
 
 // folder makes a row of a table of what a recording has of an instruction, period by period.

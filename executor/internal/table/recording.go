@@ -2,9 +2,11 @@ package table
 
 import (
 	"fmt"
+	"slices"
+
 	"plimsoll/executor/internal/cycle"
 	"plimsoll/executor/internal/order"
-	"slices"
+	"plimsoll/runtime"
 )
 
 // Recording notes the commands of a driver in a dry run, row by row and period by period.
@@ -143,21 +145,50 @@ func (r *Recording) List(numbers []int32) []*Command {
 }
 
 // Note adds a command.
-func (r *Recording) Note(c Command) error {
+func (r *Recording) Note(c Command) {
 	if r.Ahead > 0 {
 		c.Ahead = r.Ahead
 	}
 	*r.At = append(*r.At, r.Number(c))
-	return nil
 }
 
 // noteIf adds a command that a row has in some periods only. In others it holds the command's place, so that all are of one shape.
-func (r *Recording) noteIf(plays bool, c Command) error {
+func (r *Recording) noteIf(plays bool, c Command) {
 	if !plays && r.flush {
-		return nil
+		return
 	}
 	if !plays {
 		c.Played = Never
 	}
-	return r.Note(c)
+	r.Note(c)
+}
+
+func (q Queue) Launch(l Prepared) {
+	q.Of.Recording.Note(Command{Verb: DoLaunch, On: q, Prepared: l})
+}
+
+func (q Queue) Copy(dst, src runtime.Span) {
+	q.Of.Recording.Note(Command{Verb: DoCopy, On: q, To: q.Of, Dst: dst, Src: src})
+}
+
+// CopyIf is copy of what a row has in some periods only (noteIf), recordIf likewise.
+func (q Queue) CopyIf(plays bool, dst, src runtime.Span) {
+	q.Of.Recording.noteIf(plays, Command{Verb: DoCopy, On: q, To: q.Of, Dst: dst, Src: src})
+}
+
+func (q Queue) RecordIf(plays bool, ev runtime.Event) {
+	q.Of.Recording.noteIf(plays, Command{Verb: DoRecord, On: q, Event: ev})
+}
+
+func (q Queue) Record(ev runtime.Event) {
+	q.Of.Recording.Note(Command{Verb: DoRecord, On: q, Event: ev})
+}
+
+// RecordTime is record of an event that nobody waits for: it tells when the stream came there.
+func (q Queue) RecordTime(ev runtime.Event) {
+	q.Of.Recording.Note(Command{Verb: DoRecord, On: q, Event: ev, Timed: true})
+}
+
+func (q Queue) Wait(ev runtime.Event) {
+	q.Of.Recording.Note(Command{Verb: DoWait, On: q, Event: ev})
 }

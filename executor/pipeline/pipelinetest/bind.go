@@ -50,14 +50,14 @@ func (l *layer) at(b models.Block) runtime.Span { return l.blocks[b] }
 
 // binder gives the layers memory and prepares their launches.
 type binder struct {
-	*Reference
+	*trainer
 	programs  []*models.Programs
 	layers    []*layer
 	workspace runtime.Span // of every call, whatever place the layer's program has for it
 }
 
-func newBinder(r *Reference, programs []*models.Programs) *binder {
-	b := &binder{Reference: r, programs: programs}
+func newBinder(r *trainer, programs []*models.Programs) *binder {
+	b := &binder{trainer: r, programs: programs}
 	r.shared[models.Labels] = r.take(r.Model.Labels.Bytes())
 	r.shared[models.Scalars] = r.take(kernels.ScalarsBytes)
 	for _, bytes := range []int64{r.Model.Input.Bytes(), r.Model.Labels.Bytes(), kernels.ScalarsBytes} {
@@ -194,7 +194,7 @@ func (b *binder) bind() (err error) {
 			return err
 		}
 	}
-	return b.bindGuard()
+	return nil
 }
 
 func (b *binder) prepare(l *layer, p *models.Program, add bool) ([]runtime.Launch, error) {

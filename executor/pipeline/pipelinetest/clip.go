@@ -14,9 +14,9 @@ type guard struct {
 	launch []runtime.Launch
 }
 
-// placeGuard gives it memory.
-func (b *binder) placeGuard() {
-	o := &b.guard.GuardOperands
+// place gives it memory.
+func (g *guard) place(b *binder) {
+	o := &g.GuardOperands
 	for _, l := range b.layers {
 		for _, p := range l.params {
 			if p.Trained {
@@ -27,18 +27,19 @@ func (b *binder) placeGuard() {
 	o.Partials, o.Norm, o.Scalars = b.take(8*o.Parts()), b.take(kernels.Float32.Size()), b.shared[models.Scalars]
 }
 
-func (b *binder) bindGuard() error {
+// bind prepares its launch.
+func (g *guard) bind(b *binder) error {
 	if b.MaxNorm == 0 {
 		return nil
 	}
-	launch, err := b.Library.PrepareGuard(kernels.Guard{MaxNorm: b.MaxNorm}, b.guard.GuardOperands)
-	b.guard.launch = []runtime.Launch{launch}
+	launch, err := b.Library.PrepareGuard(kernels.Guard{MaxNorm: b.MaxNorm}, g.GuardOperands)
+	g.launch = []runtime.Launch{launch}
 	return err
 }
 
 // clip returns the scale of clipped gradients, in place of the one without clipping, and keeps their norm.
-func (r *Reference) clip(scale float32, out *Outcome) (float32, error) {
-	for _, s := range r.stages {
+func (g *guard) clip(r *trainer, stages []*stage, scale float32, out *Outcome) (float32, error) {
+	for _, s := range stages {
 		if err := s.setGradients(s.allReduce()); err != nil {
 			return 0, err
 		}
@@ -46,15 +47,15 @@ func (r *Reference) clip(scale float32, out *Outcome) (float32, error) {
 	if err := r.scalars(kernels.Scalars{GradScale: scale}); err != nil {
 		return 0, err
 	}
-	if err := r.run(r.guard.launch); err != nil {
+	if err := r.run(g.launch); err != nil {
 		return 0, err
 	}
 	norm, scaled := make([]float32, 1), make([]float32, kernels.ScalarsBytes/4)
-	if err := r.download(norm, r.guard.Norm); err != nil {
+	if err := r.download(norm, g.Norm); err != nil {
 		return 0, err
 	}
 	out.Norms = append(out.Norms, float64(norm[0]))
-	err := r.download(scaled, r.guard.Scalars)
+	err := r.download(scaled, g.Scalars)
 	bytes, _ := binary.Append(nil, binary.LittleEndian, scaled) // floats have a size
 	return kernels.GetScalars(bytes).GradScale, err
 }

@@ -16,7 +16,7 @@ type Corrected struct {
 type drift [][]float64
 
 // follow moves δ of a stage behind an update from before to after, and returns u.
-func (c *Corrected) follow(s int, d *drift, before, after tensors) (u tensors) {
+func (c *Corrected) follow(s int, d *drift, before, after [][]float32) (u [][]float32) {
 	tau := c.Delays[s]
 	gamma := math.Pow(c.Decay, 1/tau)
 	if *d == nil {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-
-	"plimsoll/runtime"
 )
 
 // Tensor is what a run leaves of one parameter.
@@ -35,34 +33,6 @@ func (o *Outcome) Tensor(role, name string) []float32 {
 		}
 	}
 	return nil
-}
-
-// collect reads what a run leaves.
-func (r *Reference) collect(out *Outcome) error {
-	for _, s := range r.stages {
-		trained := 0
-		for _, p := range s.params() {
-			if p.Trained {
-				out.Tensors = append(out.Tensors, Tensor{"weight", p.Name, slices.Clone(s.versions[s.updates][trained])})
-				trained++
-			} else if err := r.tensor(out, "buffer", p, p.value); err != nil {
-				return err
-			}
-			for k, state := range p.states {
-				if err := r.tensor(out, fmt.Sprintf("state%d", k), p, state); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// tensor reads one tensor from the arena.
-func (r *Reference) tensor(out *Outcome, role string, p *parameter, at runtime.Span) error {
-	values := make([]float32, p.elements())
-	out.Tensors = append(out.Tensors, Tensor{role, p.Name, values})
-	return r.download(values, at)
 }
 
 // FirstDifference names the first bit in which got differs from want, "" if there is none: losses, norms, then tensors, in the

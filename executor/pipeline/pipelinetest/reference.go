@@ -12,6 +12,7 @@
 package pipelinetest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -20,33 +21,9 @@ import (
 	"plimsoll/runtime"
 )
 
-// Stage is a range of layers, counted from 1, both ends included.
-type Stage struct{ First, Last int }
-
-// Config is what is trained, and how. A minibatch has the model's batch; it is the unit that flows through a pipeline, so
-// in a program that flushes it is a microbatch.
-type Config struct {
-	Model     *models.Model
-	Device    runtime.Device // not reserved yet; nothing else may use it before it is closed, which is the caller's to do
-	Library   kernels.Library
-	Optimizer kernels.Update
-	Seed      uint64 // of the weights and of dropout
-	// Stages divide the layers; the last one ends with the loss.
-	Stages []Stage
-	// LR is the learning rate of an update of a stage, both counted from 0. PipeMare's differs from stage to stage.
-	LR func(stage, update int) float32
-	// Corrected, if not nil, are the weights of backwards, in place of the latest. Other programs than Latest have none.
-	Corrected *Corrected
-	// MaxNorm clips the gradients of all stages together before their updates, which all have one group; 0: no clipping.
-	MaxNorm float32
-	// Batch fills a minibatch, counted from 0: images N,H,W,C, labels N. The same number gives the same minibatch.
-	Batch func(minibatch int, images []float32, labels []int32)
-}
-
 // Reference runs sequential programs.
 type Reference struct {
-	Config
-	*memory
+	*trainer
 	stages []*stage
 	images []float32
 	labels []int32
@@ -63,12 +40,12 @@ func New(c Config) (*Reference, error) {
 		return nil, err
 	}
 	r := &Reference{
-		Config: c, memory: &memory{device: c.Device},
-		images: make([]float32, c.Model.Input.Elements()*int64(c.Model.Wiring().Inputs())), labels: make([]int32, c.Model.Labels.Elements()),
+		trainer: &trainer{c, &memory{device: c.Device}},
+		images:  make([]float32, c.Model.Input.Elements()*int64(c.Model.Wiring().Inputs())), labels: make([]int32, c.Model.Labels.Elements()),
 	}
-	b := newBinder(r, programs)
+	b := newBinder(r.trainer, programs)
 	for i, s := range c.Stages {
-		st := &stage{Reference: r, index: i}
+		st := &stage{trainer: r.trainer, index: i}
 		for l := s.First; l <= s.Last; l++ {
 			st.layers = append(st.layers, b.layer(l))
 		}
@@ -78,31 +55,11 @@ func New(c Config) (*Reference, error) {
 	if err := b.size(); err != nil {
 		return nil, err
 	}
-	b.placeGuard()
+	r.guard.place(b)
 	if err := r.open(); err != nil {
 		return nil, err
 	}
-	return r, b.bind()
-}
-
-func (c *Config) check() error {
-	switch {
-	case c.Model == nil || c.Device == nil || c.Library == nil || c.Optimizer == nil || c.LR == nil || c.Batch == nil:
-		return fmt.Errorf("%w: Model, Device, Library, Optimizer, LR and Batch must all be given", ErrConfig)
-	case c.Model.Wiring().Joins() && len(c.Stages) > 1:
-		return fmt.Errorf("%w: model %s has branches %v, and %d stages are for a chain", ErrConfig, c.Model.Name, c.Model.Branches, len(c.Stages))
-	}
-	next := 1
-	for i, s := range c.Stages {
-		if s.First != next || s.Last < s.First {
-			return fmt.Errorf("%w: stage %d has layers %d to %d, want it to begin with layer %d", ErrConfig, i, s.First, s.Last, next)
-		}
-		next = s.Last + 1
-	}
-	if loss := len(c.Model.Layers); next != loss+1 {
-		return fmt.Errorf("%w: the stages end with layer %d, want the loss, layer %d", ErrConfig, next-1, loss)
-	}
-	return nil
+	return r, cmp.Or(b.bind(), r.guard.bind(b))
 }
 
 // Run trains on minibatches 0, 1, ..., from the initial weights, whatever has run before. Errors: ErrProgram; ErrNotFinite,
@@ -152,7 +109,7 @@ func (r *Reference) train(p Program, m, done int, out *Outcome) error {
 	var clipped float32
 	if r.MaxNorm > 0 && done%p.Group == 0 {
 		var err error
-		if clipped, err = r.clip(1/float32(p.Group), out); err != nil {
+		if clipped, err = r.guard.clip(r.trainer, r.stages, 1/float32(p.Group), out); err != nil {
 			return err
 		}
 	}
@@ -213,4 +170,32 @@ func (r *Reference) loss(out *Outcome) error {
 	}
 	out.Losses, out.Correct = append(out.Losses, float64(value[0])), append(out.Correct, int(value[1]))
 	return finite("the loss", value)
+}
+
+// collect reads what a run leaves.
+func (r *Reference) collect(out *Outcome) error {
+	for _, s := range r.stages {
+		trained := 0
+		for _, p := range s.params() {
+			if p.Trained {
+				out.Tensors = append(out.Tensors, Tensor{"weight", p.Name, slices.Clone(s.versions[s.updates][trained])})
+				trained++
+			} else if err := r.tensor(out, "buffer", p, p.value); err != nil {
+				return err
+			}
+			for k, state := range p.states {
+				if err := r.tensor(out, fmt.Sprintf("state%d", k), p, state); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// tensor reads one tensor from the arena.
+func (r *Reference) tensor(out *Outcome, role string, p *parameter, at runtime.Span) error {
+	values := make([]float32, p.elements())
+	out.Tensors = append(out.Tensors, Tensor{role, p.Name, values})
+	return r.download(values, at)
 }

@@ -11,7 +11,7 @@ import (
 
 // stage is a range of layers whose weights are updated together.
 type stage struct {
-	*Reference
+	*trainer
 	index    int
 	layers   []*layer
 	trained  []*parameter
@@ -104,7 +104,7 @@ func (s *stage) forward(version int) error {
 }
 
 // enter copies what a layer reads from the layers before it.
-func (r *Reference) enter(l *layer) error {
+func (r *trainer) enter(l *layer) error {
 	for _, p := range l.inputs {
 		if p.from == nil {
 			continue

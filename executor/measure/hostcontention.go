@@ -1,7 +1,6 @@
-package executor
+package measure
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -44,11 +43,8 @@ func (m *updateMeter) contend(ctx context.Context, class *updateClass, c *chain.
 	if err != nil || copies == nil {
 		return err
 	}
-	b, begun := &hostBesides{}, time.Now()
-	for round := range hostBesideRounds {
-		if round > 0 && m.opt.Enough > 0 && time.Since(begun) >= m.opt.Enough {
-			break
-		}
+	b := &hostBesides{}
+	_, err = inRounds(hostBesideRounds, m.opt.Enough, func(int) error {
 		for way := range besideWays {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -57,6 +53,10 @@ func (m *updateMeter) contend(ctx context.Context, class *updateClass, c *chain.
 				return err
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	b.write(c)
 	return nil
@@ -74,19 +74,15 @@ func (m *updateMeter) copiesBeside(bandwidth float64) (copies []*probe, err erro
 	for way, name := range []string{chain.ToHost: "copies to host", chain.ToDevice: "copies to device"} {
 		of := runtime.Span{Offset: int64(way) * device, Bytes: device}
 		at := runtime.Span{Space: runtime.Host, Offset: m.host - int64(way+1)*host, Bytes: host}
-		d := &probe{dst: at, src: of, bytes: bytes}
+		dst, src := at, of
 		if way == chain.ToDevice {
-			d.dst, d.src = of, at
+			dst, src = of, at
 		}
-		d.stream, err = m.target.Device.NewStream(name)
-		for _, ev := range []*runtime.Event{&d.start, &d.end, &d.begin} {
-			var failure error
-			*ev, failure = m.target.Device.NewEvent()
-			err = cmp.Or(err, failure)
-		}
+		d, err := newProbe(m.target.Device, name, dst, src)
 		if err != nil {
 			return nil, err
 		}
+		d.bytes = bytes
 		copies = append(copies, d)
 	}
 	return copies, nil
@@ -118,25 +114,6 @@ func (m *updateMeter) updateBeside(b *hostBesides, way int, copies []*probe, lau
 	i := besideWays[way][0]
 	b.beside[i], b.alone[i] = append(b.beside[i], rates[0]), append(b.alone[i], alone[0])
 	return nil
-}
-
-// whileCopying runs do while copies run, and returns their bytes/s.
-func whileCopying(copies []*probe, do func() error) (rates []float64, err error) {
-	stop, failed := make(chan struct{}), make(chan error, len(copies))
-	rates = make([]float64, len(copies))
-	for i, d := range copies {
-		go func() {
-			var err error
-			rates[i], err = d.keepCopying(stop)
-			failed <- err
-		}()
-	}
-	err = do()
-	close(stop)
-	for range copies {
-		err = cmp.Or(err, <-failed)
-	}
-	return rates, err
 }
 
 // write writes the factors into a chain.

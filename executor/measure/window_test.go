@@ -1,4 +1,4 @@
-package executor
+package measure
 
 import (
 	"encoding/binary"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"plimsoll/executor"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
@@ -18,7 +19,7 @@ import (
 // profiled profiles a model within a limit on devices of their own.
 func profiled(t testing.TB, r rig, limit int64, opt ProfileOptions) (*chain.Chain, error) {
 	t.Helper()
-	open := func() (Target, error) {
+	open := func() (executor.Target, error) {
 		fresh := openRig(t, testModel(t), host.Config{Memory: limit, HostMemory: testMemory}, nil)
 		return fresh.on, nil
 	}
@@ -26,12 +27,12 @@ func profiled(t testing.TB, r rig, limit int64, opt ProfileOptions) (*chain.Chai
 }
 
 // smallest returns an arena in which every layer can be measured, and not one byte less.
-func smallest(t testing.TB, w *Workload, lib kernels.Library, halves bool) int64 {
+func smallest(t testing.TB, w *executor.Workload, lib kernels.Library, halves bool) int64 {
 	t.Helper()
 	low, high := int64(0), int64(testMemory)
 	for low+1 < high {
 		middle := (low + high) / 2
-		if _, err := w.Exercises(lib, middle, halves); err == nil {
+		if _, err := Exercises(w, lib, middle, halves); err == nil {
 			high = middle
 		} else if small := (*WindowError)(nil); errors.As(err, &small) && small.Needed > middle && small.Limit == middle {
 			low = middle
@@ -47,18 +48,18 @@ func smallest(t testing.TB, w *Workload, lib kernels.Library, halves bool) int64
 func TestExercisesCoverTheChain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
-	whole, err := r.Exercises(r.on.Library, testMemory, false)
+	whole, err := Exercises(r.Workload, r.on.Library, testMemory, false)
 	must(t, err)
 	if len(whole) != 2 || whole[0].Workload != r.Workload || whole[0].Seq.String() != r.StoreAll().String() {
 		t.Errorf("%d exercises where all fits", len(whole))
 	}
 	least, windows := smallest(t, r.Workload, r.on.Library, false), 0
-	_, err = r.Exercises(r.on.Library, 1, false)
+	_, err = Exercises(r.Workload, r.on.Library, 1, false)
 	if small := (*WindowError)(nil); !errors.As(err, &small) || small.Needed != least || small.Limit != 1 {
 		t.Errorf("in 1 B: %v; the layer that needs most needs %d", err, least)
 	}
 	for limit := least; limit < whole[0].Extent; limit += whole[0].Extent / 16 {
-		all, err := r.Exercises(r.on.Library, limit, false)
+		all, err := Exercises(r.Workload, r.on.Library, limit, false)
 		must(t, err)
 		ops, next := map[schedule.Op]int{}, 0
 		for _, x := range all {
@@ -116,8 +117,8 @@ func TestAProfileKeepsItsLimit(t *testing.T) {
 				t.Errorf("layer %d (%s) is not measured: %+v", i+1, l.Name, l)
 			}
 		}
-		if !(UpdateSeconds(c) > 0 && c.Bandwidth > 0) {
-			t.Errorf("update %v s, link %v B/s", UpdateSeconds(c), c.Bandwidth)
+		if !(executor.UpdateSeconds(c) > 0 && c.Bandwidth > 0) {
+			t.Errorf("update %v s, link %v B/s", executor.UpdateSeconds(c), c.Bandwidth)
 		}
 		_, err = profiled(t, r, limit-1, ProfileOptions{Repeats: 1, Halves: halves})
 		if small := (*WindowError)(nil); !errors.As(err, &small) || small.Needed != limit {
@@ -129,8 +130,8 @@ func TestAProfileKeepsItsLimit(t *testing.T) {
 // norm returns the norm of the gradients of the latest step.
 func (t *OpTimer) norm(tb testing.TB) float64 {
 	tb.Helper()
-	b := make([]byte, normBytes)
-	must(tb, t.device.(runtime.Inspector).Peek(t.static.norm, b))
+	b := make([]byte, t.Static.Norm.Bytes)
+	must(tb, t.device.(runtime.Inspector).Peek(t.Static.Norm, b))
 	return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
 }
 

@@ -1,4 +1,4 @@
-package executor_test
+package measure_test
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"plimsoll/executor"
+	"plimsoll/executor/measure"
 	"plimsoll/executor/pipeline"
 	"plimsoll/kernels"
 	"plimsoll/kernels/cpu"
@@ -47,7 +48,7 @@ func expectGradients(t *testing.T, open func() executor.Target, names ...string)
 		w, err := executor.Compile(m, on.Library, kernels.SGD{Momentum: 0.9})
 		must(t, err)
 		want := tableGradients(t, w, on)
-		all, err := w.Exercises(on.Library, 64<<20, true)
+		all, err := measure.Exercises(w, on.Library, 64<<20, true)
 		must(t, err)
 		for i, x := range all {
 			timer, err := x.Start(open(), 7, load(m))
@@ -70,8 +71,8 @@ func expectGradients(t *testing.T, open func() executor.Target, names ...string)
 }
 
 // load draws a batch.
-func load(m *models.Model) func(executor.Batch) error {
-	return func(b executor.Batch) error {
+func load(m *models.Model) func(measure.Batch) error {
+	return func(b measure.Batch) error {
 		r := rand.New(rand.NewPCG(3, 4))
 		for i := range b.Images {
 			if b.Images[i] = r.Float32()*2 - 1; m.Input.DType == kernels.Int32 {
@@ -89,7 +90,7 @@ func load(m *models.Model) func(executor.Batch) error {
 func tableGradients(t *testing.T, w *executor.Workload, on executor.Target) map[string][]byte {
 	t.Helper()
 	batch := pipeline.NewBatch(w.Model)
-	must(t, load(w.Model)(executor.Batch{Images: batch.Input, Labels: batch.Target}))
+	must(t, load(w.Model)(measure.Batch{Images: batch.Input, Labels: batch.Target}))
 	e, err := pipeline.NewAlone(w, on, w.StoreAll(), pipeline.Options{Feed: batch, Seed: 7})
 	must(t, err)
 	for range 2 {

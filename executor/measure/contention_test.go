@@ -1,32 +1,16 @@
-package executor
+package measure
 
 import (
-	"encoding/json"
 	"math"
 	"slices"
 	"testing"
 	"time"
 
+	"plimsoll/executor"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime/host"
 )
-
-// What copies take from computation is half of what they take in both directions, and nothing where it was not measured.
-func TestContentionIsThatOfTheLink(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]float64{
-		``: 0, `{"compute_slowdown":1}`: 0, `{"compute_slowdown":0.9}`: 0, `{"compute_slowdown":1.25}`: 0.1, `{"compute_slowdown":2}`: 0.25, `"nonsense"`: 0,
-	} {
-		c := &chain.Chain{Extra: map[string]json.RawMessage{}}
-		if text != "" {
-			c.Extra[LinkField] = json.RawMessage(text)
-		}
-		if got := ContentionOf(c); math.Abs(got-want) > 1e-12 {
-			t.Errorf("%s: %v, want %v", text, got, want)
-		}
-	}
-}
 
 // Steps are measured alone and beside copies of each way in turns, as often as there is time for, and what comes of it is a valid chain.
 func TestStepsAreMeasuredBesideCopies(t *testing.T) {
@@ -52,7 +36,7 @@ func TestStepsAreMeasuredBesideCopies(t *testing.T) {
 			t.Errorf("enough %v: %d steps of %d, rates %v, slowdown %v", enough, steps, linkSteps, b.rates, b.slowdown())
 		}
 		c := x.Chain()
-		b.contend(c, &LinkProfile{ToHost: 200e6, ToDevice: 200e6})
+		b.contend(c, &executor.LinkProfile{ToHost: 200e6, ToDevice: 200e6})
 		if err := c.Validate(); err != nil || !c.Contends() {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -76,7 +60,7 @@ func TestContentionIsThatOfTheClass(t *testing.T) {
 		{one(0.5), one(0.3), one(10), one(10)}, {one(2), one(1e9), one(20), one(30)},
 	}
 	x.rates = [2][]float64{{5, 10, 20}, {7, 7, 7}}
-	x.contend(c, &LinkProfile{ToHost: 15, ToDevice: 6})
+	x.contend(c, &executor.LinkProfile{ToHost: 15, ToDevice: 6})
 	memory, latency, products := chain.Beside{1.5, 1, 2}, chain.Beside{1, 3, mostFactor}, chain.Beside{23. / 20, 1, 2.5}
 	for l, want := range [][2]chain.Beside{{memory, products}, {latency, products}, {products, memory}} {
 		for i, got := range []*chain.Beside{c.Layers[l].ForwardBeside, c.Layers[l].BackwardBeside} {
@@ -91,7 +75,7 @@ func TestContentionIsThatOfTheClass(t *testing.T) {
 		t.Errorf("copies %v", *c.CopiesBeside)
 	}
 	x.exercise.Seq, x.ops = x.exercise.Seq[:1], [4][][]float64{{one(1)}, {one(2)}, {one(3)}, {one(4)}}
-	x.contend(c, &LinkProfile{})
+	x.contend(c, &executor.LinkProfile{})
 	for l := range c.Layers {
 		if *c.Layers[l].ForwardBeside != (chain.Beside{2, 3, 4}) {
 			t.Errorf("layer %d: %v", l+1, *c.Layers[l].ForwardBeside)

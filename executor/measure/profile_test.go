@@ -1,9 +1,10 @@
-package executor
+package measure
 
 import (
 	"encoding/json"
 	"testing"
 
+	"plimsoll/executor"
 	"plimsoll/runtime/host"
 )
 
@@ -11,7 +12,7 @@ func TestProfileMeasuresEveryOp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	steps := 0
-	open := func() (Target, error) { return openRig(t, testModel(t), host.Config{}, nil).on, nil }
+	open := func() (executor.Target, error) { return openRig(t, testModel(t), host.Config{}, nil).on, nil }
 	c, err := Profile(t.Context(), r.Workload, open, testMemory/2, fill, ProfileOptions{Warmup: 1, Repeats: 3, Progress: func(done, total int) { steps = total - done }})
 	must(t, err)
 	must(t, c.Validate())
@@ -21,13 +22,13 @@ func TestProfileMeasuresEveryOp(t *testing.T) {
 			t.Errorf("layer %s: %+v", l.Name, l)
 		}
 	}
-	var link LinkProfile
-	must(t, json.Unmarshal(c.Extra[LinkField], &link))
-	if c.Bandwidth != min(link.ToHost, link.ToDevice) || c.Bandwidth <= 0 || link.Slowdown <= 0 || LinkOf(c).Bandwidth != c.Bandwidth {
+	var link executor.LinkProfile
+	must(t, json.Unmarshal(c.Extra[executor.LinkField], &link))
+	if c.Bandwidth != min(link.ToHost, link.ToDevice) || c.Bandwidth <= 0 || link.Slowdown <= 0 || executor.LinkOf(c).Bandwidth != c.Bandwidth {
 		t.Errorf("bandwidth %v, link %+v", c.Bandwidth, link)
 	}
-	if UpdateSeconds(c) <= 0 || steps != 0 {
-		t.Errorf("update %v s, %d steps of the progress left", UpdateSeconds(c), steps)
+	if executor.UpdateSeconds(c) <= 0 || steps != 0 {
+		t.Errorf("update %v s, %d steps of the progress left", executor.UpdateSeconds(c), steps)
 	}
 }
 
@@ -36,7 +37,7 @@ func TestProfileMeasuresHalves(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)
 	steps := 0
-	open := func() (Target, error) { return openRig(t, testModel(t), host.Config{}, nil).on, nil }
+	open := func() (executor.Target, error) { return openRig(t, testModel(t), host.Config{}, nil).on, nil }
 	extent, err := r.Extent(r.StoreAll())
 	must(t, err)
 	c, err := Profile(t.Context(), r.Workload, open, extent, fill, ProfileOptions{

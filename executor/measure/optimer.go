@@ -1,8 +1,9 @@
-package executor
+package measure
 
 import (
 	"unsafe"
 
+	"plimsoll/executor"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/schedule"
@@ -17,7 +18,7 @@ type OpTimer struct {
 	library kernels.Library
 	seed    uint64
 	limit   int64 // bytes of the arena
-	step    *bound
+	step    *executor.Bound
 	host    pages
 	stream  runtime.Stream
 	updates []runtime.Launch
@@ -44,30 +45,14 @@ type OpTimes struct {
 // Seconds returns the time of all of it.
 func (t *OpTimes) Seconds() float64 { return t.Sequence + t.Update }
 
-// Batch is page-locked memory for a batch: images of all branches, as float32 or as the bits of tokens, and labels.
-type Batch struct {
-	Images []float32
-	Labels []int32
-}
-
-// pages says where page-locked memory is used for what.
-type pages struct {
-	images, labels, scalars, chunk runtime.Span
-	probe                          runtime.Span // of a measurement of the link
-	bytes                          int64
-}
-
-// chunkBytes is the size of the transfer buffer for weights, and of an input that is made up and repeated.
-const chunkBytes = 1 << 20
-
-// Start binds the exercise to a device, whose weights it draws. load fills a batch of the model: a window takes of it what it has, labels if
-// it ends with the loss and images if it begins with layer 1. Errors: those of the device and of load.
-func (x *Exercise) Start(on Target, seed uint64, load func(Batch) error) (*OpTimer, error) {
+// Start binds the exercise to a device, whose weights it draws. load fills a batch of the model. A window takes its
+// images if it begins with layer 1, and its labels if it ends with the loss. Errors: those of the device and of load.
+func (x *Exercise) Start(on executor.Target, seed uint64, load func(Batch) error) (*OpTimer, error) {
 	return x.startBeside(on, seed, windows{}, x.Extent, load)
 }
 
 // startBeside is Start with room for a measurement of the link, in an arena of limit bytes.
-func (x *Exercise) startBeside(on Target, seed uint64, probe windows, limit int64, load func(Batch) error) (*OpTimer, error) {
+func (x *Exercise) startBeside(on executor.Target, seed uint64, probe windows, limit int64, load func(Batch) error) (*OpTimer, error) {
 	t := &OpTimer{Exercise: x, device: on.Device, library: on.Library, seed: seed, limit: max(limit, x.Extent), host: x.placeHost(probe)}
 	if err := t.device.Reserve(t.limit, t.host.bytes); err != nil {
 		return nil, err
@@ -80,27 +65,9 @@ func (x *Exercise) startBeside(on Target, seed uint64, probe windows, limit int6
 	return t, nil
 }
 
-// placeHost lays out the page-locked memory.
-func (x *Exercise) placeHost(probe windows) (h pages) {
-	take := func(bytes int64) runtime.Span {
-		span := runtime.Span{Space: runtime.Host, Offset: h.bytes, Bytes: bytes}
-		h.bytes += kernels.Align(bytes)
-		return span
-	}
-	images := x.Model.Input.Bytes() * int64(x.Model.Wiring().Inputs())
-	if x.madeUp() {
-		images = min(images, chunkBytes)
-	}
-	h.images, h.labels = take(images), take(x.static.labels.Bytes)
-	h.scalars, h.chunk, h.probe = take(kernels.ScalarsBytes), take(chunkBytes), take(2*probe.host)
-	return h
-}
-
 func (t *OpTimer) prepareOps() (err error) {
-	if t.step, err = t.pack(t.Seq, t.limit, Sim{}); err != nil {
-		return err
-	}
-	return t.prepare(t.step, t.library)
+	t.step, err = t.Bind(t.Seq, t.limit, t.library)
+	return err
 }
 
 // prepareUpdates prepares what follows the sequence: sums of the gradients of weights that layers share, the guard, the update.
@@ -108,21 +75,21 @@ func (t *OpTimer) prepareUpdates() error {
 	if err := t.sumTied(); err != nil {
 		return err
 	}
-	guard := kernels.GuardOperands{Partials: t.static.partials, Norm: t.static.norm, Scalars: t.static.scalars}
+	guard := kernels.GuardOperands{Partials: t.Static.Partials, Norm: t.Static.Norm, Scalars: t.Static.Scalars}
 	var all []kernels.UpdateOperands
 	for l, layer := range t.Model.Layers {
-		st := &t.static.layers[l]
+		st := &t.Static.Layers[l]
 		for _, q := range layer.Params() {
 			if !q.Trained {
 				continue
 			}
 			bytes := q.Desc.Bytes()
 			o := kernels.UpdateOperands{
-				Elements: q.Desc.Elements(), Param: st.params.Part(q.Value.Offset, bytes), Grad: st.grads.Part(q.Grad.Offset, bytes),
-				Scalars: t.static.scalars, Workspace: t.static.workspace,
+				Elements: q.Desc.Elements(), Param: st.Params.Part(q.Value.Offset, bytes), Grad: st.Grads.Part(q.Grad.Offset, bytes),
+				Scalars: t.Static.Scalars, Workspace: t.Static.Workspace,
 			}
 			for k := range kernels.StatesOf(t.Optimizer, q.Matrix) {
-				o.States = append(o.States, st.state(k, q))
+				o.States = append(o.States, st.State(k, q))
 			}
 			guard.Grads, all = append(guard.Grads, o.Grad), append(all, q.Updates(t.Optimizer, o)...)
 		}
@@ -145,10 +112,10 @@ func (t *OpTimer) addUpdate(l runtime.Launch, err error) error {
 func (t *OpTimer) sumTied() error {
 	for l, layer := range t.Model.Layers {
 		for _, q := range layer.Tied() {
-			sum := t.static.layers[q.Of.Layer-1].grads.Part(q.Of.Grad.Offset, q.Desc.Bytes())
-			more := t.static.layers[l].grads.Part(q.Grad.Offset, q.Desc.Bytes())
+			sum := t.Static.Layers[q.Of.Layer-1].Grads.Part(q.Of.Grad.Offset, q.Desc.Bytes())
+			more := t.Static.Layers[l].Grads.Part(q.Grad.Offset, q.Desc.Bytes())
 			call := kernels.Call{Op: kernels.Add{}, In: []kernels.Desc{q.Desc, q.Desc}, Train: true}
-			if err := t.addUpdate(t.library.Prepare(call, kernels.Operands{X: []runtime.Span{sum, more}, Y: sum, Scalars: t.static.scalars})); err != nil {
+			if err := t.addUpdate(t.library.Prepare(call, kernels.Operands{X: []runtime.Span{sum, more}, Y: sum, Scalars: t.Static.Scalars})); err != nil {
 				return err
 			}
 		}
@@ -181,8 +148,8 @@ func (t *OpTimer) open() (err error) {
 // drawWeights writes the initial weights and buffers; all else is 0.
 func (t *OpTimer) drawWeights() error {
 	for l, layer := range t.Model.Layers {
-		st := &t.static.layers[l]
-		for _, of := range append(st.states, st.grads) {
+		st := &t.Static.Layers[l]
+		for _, of := range append(st.States, st.Grads) {
 			if err := t.write(of, make([]byte, of.Bytes)); err != nil {
 				return err
 			}
@@ -190,7 +157,7 @@ func (t *OpTimer) drawWeights() error {
 		for _, q := range layer.Params() {
 			values := make([]float32, q.Desc.Elements())
 			models.Init(q, t.seed, values)
-			if err := t.write(st.params.Part(q.Value.Offset, q.Desc.Bytes()), asBytes(values)); err != nil {
+			if err := t.write(st.Params.Part(q.Value.Offset, q.Desc.Bytes()), asBytes(values)); err != nil {
 				return err
 			}
 		}
@@ -200,8 +167,8 @@ func (t *OpTimer) drawWeights() error {
 
 // write copies bytes to the arena, a chunk of page-locked memory at a time.
 func (t *OpTimer) write(to runtime.Span, src []byte) error {
-	for at := int64(0); at < to.Bytes; at += chunkBytes {
-		n := min(chunkBytes, to.Bytes-at)
+	for at := int64(0); at < to.Bytes; at += executor.ChunkBytes {
+		n := min(executor.ChunkBytes, to.Bytes-at)
 		page := t.host.chunk.Part(0, n)
 		b, err := t.device.HostBytes(page)
 		if err != nil {
@@ -216,6 +183,19 @@ func (t *OpTimer) write(to runtime.Span, src []byte) error {
 		}
 	}
 	return nil
+}
+
+// load fills the batch, of which load has that of the model.
+func (t *OpTimer) load(load func(Batch) error) error {
+	images, err := t.device.HostBytes(t.host.images)
+	if err != nil {
+		return err
+	}
+	labels, err := t.device.HostBytes(t.host.labels)
+	if err != nil {
+		return err
+	}
+	return t.fillBatch(images, labels, t.seed, load)
 }
 
 // capture makes one launch of what is timed, on a device that can.
@@ -250,16 +230,16 @@ func (t *OpTimer) upload() error {
 		for at := int64(0); at < bytes; {
 			from := (int64(k)*bytes + at) % t.host.images.Bytes
 			n := min(bytes-at, t.host.images.Bytes-from)
-			if err := t.stream.Copy(t.step.span(k).Part(at, n), t.host.images.Part(from, n)); err != nil {
+			if err := t.stream.Copy(t.step.Input(k).Part(at, n), t.host.images.Part(from, n)); err != nil {
 				return err
 			}
 			at += n
 		}
 	}
-	if err := t.stream.Copy(t.static.labels, t.host.labels); err != nil {
+	if err := t.stream.Copy(t.Static.Labels, t.host.labels); err != nil {
 		return err
 	}
-	return t.stream.Copy(t.static.scalars, t.host.scalars)
+	return t.stream.Copy(t.Static.Scalars, t.host.scalars)
 }
 
 func (t *OpTimer) launch() error {
@@ -275,7 +255,7 @@ func (t *OpTimer) issue() error {
 		return err
 	}
 	for i, op := range t.Seq {
-		launches := t.step.calls[t.step.start[i]:t.step.start[i+1]]
+		launches := t.step.Calls[i]
 		if middle := t.marks.middles[i]; middle != nil {
 			first := len(t.Layers[op.Layer-1].BackInput.Steps)
 			if err := t.issueUntil(middle, launches[:first]); err != nil {

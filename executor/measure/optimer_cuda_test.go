@@ -1,6 +1,6 @@
 //go:build cuda && linux && amd64
 
-package executor_test
+package measure_test
 
 import (
 	"os"

@@ -1,52 +1,36 @@
-package executor
+package measure
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"sort"
-	"unsafe"
 
-	"plimsoll/internal/units"
+	"plimsoll/executor"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/schedule"
 )
 
-// Exercise is a sequence that a profile trains along: of the whole model, or of a window of it, layers that are measured on
-// their own, with a made-up input, and a head that makes a loss of their output where they end before the model's
-// (models.Model.Window). A window takes the memory of its own layers alone, weights and their gradients included. Where all weights stay, one
-// of a single layer needs no more than a plan of the model does. The update of a window is plain SGD, so that it holds no state. Where twins
-// share weights, each window has and updates its own.
+// Exercise is a sequence that a profile trains along, of the whole model or of a window of it: layers that are measured on their own, with a
+// made-up input. Where they end before the model's, a head makes a loss of their output (models.Model.Window). A window takes the memory of
+// its own layers alone, weights and their gradients included. Where all weights stay, one of a single layer needs no more than a plan of the
+// model does. The update of a window is plain SGD, so that it holds no state. Where twins share weights, each window has and updates its own.
 type Exercise struct {
-	*Workload
+	*executor.Workload
 	Seq    schedule.Sequence
 	Extent int64 // bytes of the arena that it takes
 
-	whole  *Workload
+	whole  *executor.Workload
 	first  int  // layer of whole that the window begins with, from 0
 	count  int  // layers of whole that it has
 	halves bool // backwards run in halves
 }
 
-// WindowError says that a layer alone is too large to be measured.
-type WindowError struct {
-	Limit  int64  // bytes of the arena
-	Needed int64  // static memory included
-	Name   string // of the layer
-}
-
-func (e *WindowError) Error() string {
-	return fmt.Sprintf("%s alone needs %s to be measured, and the limit is %s", e.Name, units.Precise(e.Needed), units.Precise(e.Limit))
-}
-
 // Exercises returns the sequences that a profile within limit bytes of arena trains along. They are store-all and checkpoint-all of windows
 // that are as long as fits, of a single one where the whole model fits. With halves store-all comes again, with backwards in halves. Between
 // them they contain every op of every layer. lib is what the workload was compiled for. Error: *WindowError, of the layer that needs most.
-func (w *Workload) Exercises(lib kernels.Library, limit int64, halves bool) (all []*Exercise, err error) {
+func Exercises(w *executor.Workload, lib kernels.Library, limit int64, halves bool) (all []*Exercise, err error) {
 	c := cutter{w, lib, limit, halves}
 	var largest *WindowError
 	for first := 0; first < len(w.Layers); {
@@ -71,14 +55,14 @@ func (w *Workload) Exercises(lib kernels.Library, limit int64, halves bool) (all
 }
 
 // InWindows reports whether a profile within limit bytes of arena measures the model in windows, as it has no room as a whole.
-func (w *Workload) InWindows(limit int64, halves bool) (bool, error) {
+func InWindows(w *executor.Workload, limit int64, halves bool) (bool, error) {
 	c := cutter{Workload: w, limit: limit, halves: halves}
 	all, err := c.exercises(0, len(w.Layers))
 	return extent(all) > limit, err
 }
 
 // halved returns the workload whose every backward runs its halves one behind the other.
-func (w *Workload) halved() *Workload {
+func halved(w *executor.Workload) *executor.Workload {
 	h := *w
 	h.Layers = make([]*models.Programs, len(w.Layers))
 	for i, p := range w.Layers {
@@ -91,7 +75,7 @@ func (w *Workload) halved() *Workload {
 
 // cutter cuts a model into windows.
 type cutter struct {
-	*Workload
+	*executor.Workload
 	lib    kernels.Library
 	limit  int64
 	halves bool
@@ -138,7 +122,7 @@ func (c *cutter) exercises(first, count int) (all []*Exercise, err error) {
 	}
 	seqs := []schedule.Sequence{w.StoreAll()}
 	if len(w.Layers) > 1 {
-		seqs = append(seqs, w.checkpointAll())
+		seqs = append(seqs, checkpointAll(len(w.Layers)))
 	}
 	for _, seq := range seqs {
 		x, err := c.exercise(w, first, count, seq)
@@ -148,7 +132,7 @@ func (c *cutter) exercises(first, count int) (all []*Exercise, err error) {
 		all = append(all, x)
 	}
 	if c.halves {
-		x, err := c.exercise(w.halved(), first, count, w.StoreAll())
+		x, err := c.exercise(halved(w), first, count, w.StoreAll())
 		if err != nil {
 			return nil, err
 		}
@@ -158,63 +142,29 @@ func (c *cutter) exercises(first, count int) (all []*Exercise, err error) {
 	return all, nil
 }
 
-func (c *cutter) exercise(w *Workload, first, count int, seq schedule.Sequence) (x *Exercise, err error) {
+// checkpointAll returns the sequence of n layers that saves every activation and recomputes every layer.
+func checkpointAll(n int) schedule.Sequence {
+	var seq schedule.Sequence
+	for l := 1; l < n; l++ {
+		seq = append(seq, schedule.Op{Kind: schedule.ForwardCheckpoint, Layer: l})
+	}
+	for l := n; l >= 1; l-- {
+		seq = append(seq, schedule.Op{Kind: schedule.ForwardAll, Layer: l}, schedule.Op{Kind: schedule.Backward, Layer: l})
+	}
+	return seq
+}
+
+func (c *cutter) exercise(w *executor.Workload, first, count int, seq schedule.Sequence) (x *Exercise, err error) {
 	x = &Exercise{Workload: w, Seq: seq, whole: c.Workload, first: first, count: count}
 	x.Extent, err = w.Extent(seq)
 	return x, err
 }
 
 // window returns the workload of count layers from first on. Its optimizer has no state, which plans may keep on the host.
-func (c *cutter) window(first, count int) (*Workload, error) {
+func (c *cutter) window(first, count int) (*executor.Workload, error) {
 	m, layers, err := c.Model.Window(c.lib, c.Layers, first+1, first+count)
 	if err != nil {
 		return nil, err
 	}
-	return newWorkload(m, c.lib, kernels.SGD{}, layers)
-}
-
-// madeUp reports whether the input is: that of a window behind layer 1, and, as data sets have inputs of all branches at once,
-// of one branch.
-func (x *Exercise) madeUp() bool {
-	return x.first > 0 || x.count < len(x.whole.Layers) && x.whole.Model.Wiring().Joins()
-}
-
-// load fills the batch. A window has labels that are made up, and, where no batch of the model has its input, an input that is.
-func (t *OpTimer) load(load func(Batch) error) error {
-	images, err := t.device.HostBytes(t.host.images)
-	if err != nil {
-		return err
-	}
-	labels, err := t.device.HostBytes(t.host.labels)
-	if err != nil {
-		return err
-	}
-	b := Batch{unsafe.Slice((*float32)(unsafe.Pointer(&images[0])), len(images)/4), unsafe.Slice((*int32)(unsafe.Pointer(&labels[0])), len(labels)/4)}
-	if t.madeUp() {
-		t.fillInput(images)
-	} else if err := load(b); err != nil {
-		return err
-	}
-	for i := range b.Labels {
-		if t.count < len(t.whole.Layers) {
-			b.Labels[i] = int32(i % t.Model.Classes)
-		}
-	}
-	return nil
-}
-
-// fillInput makes up an input, seeded: normal numbers, or tokens.
-func (t *OpTimer) fillInput(b []byte) {
-	r := rand.New(rand.NewPCG(t.seed, 1))
-	d := t.Model.Input.DType
-	for size := int(d.Size()); len(b) >= size; b = b[size:] {
-		switch d {
-		case kernels.BFloat16:
-			binary.LittleEndian.PutUint16(b, kernels.ToBFloat16(float32(r.NormFloat64())))
-		case kernels.Int32:
-			binary.LittleEndian.PutUint32(b, uint32(r.IntN(t.Model.Classes)))
-		default:
-			binary.LittleEndian.PutUint32(b, math.Float32bits(float32(r.NormFloat64())))
-		}
-	}
+	return executor.NewWorkload(m, c.lib, kernels.SGD{}, layers)
 }

@@ -1,10 +1,10 @@
-package executor
+package measure
 
 import (
-	"cmp"
 	"context"
 	"time"
 
+	"plimsoll/executor"
 	"plimsoll/internal/stats"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
@@ -30,24 +30,38 @@ type besides struct {
 	rates    [2][]float64 // bytes/s of copies one way, beside the step
 }
 
-// besides measures steps alone and beside copies in turns, as machines drift. When they have taken enough, if that is above 0, no other
-// round begins. step is called linkSteps times.
+// inRounds calls measure for at most so many rounds, in each of which things are measured in turns, as machines drift. When they have taken
+// enough, if that is above 0, no other round begins. It returns how many there were.
+func inRounds(most int, enough time.Duration, measure func(round int) error) (rounds int, err error) {
+	for begun := time.Now(); rounds < most; rounds++ {
+		took := time.Since(begun)
+		if rounds > 0 && enough > 0 && took >= enough || rounds >= enoughRounds && took >= besideFor {
+			break
+		}
+		if err := measure(rounds); err != nil {
+			return rounds, err
+		}
+	}
+	return rounds, nil
+}
+
+// besides measures steps alone and beside copies in rounds. step is called linkSteps times.
 func (m *prober) besides(ctx context.Context, x *Exercise, enough time.Duration, step func()) (*besides, error) {
 	b := &besides{exercise: x}
 	for way := range b.ops {
 		b.ops[way] = make([][]float64, len(x.Seq))
 	}
-	begun, rounds := time.Now(), 0
-	for ; rounds < besideRounds; rounds++ {
-		if took := time.Since(begun); rounds > 0 && enough > 0 && took >= enough || rounds >= enoughRounds && took >= besideFor {
-			break
-		}
+	rounds, err := inRounds(besideRounds, enough, func(round int) error {
 		for i := range besideWays {
-			if err := m.stepBeside(ctx, b, (rounds+i)%len(besideWays)); err != nil {
-				return nil, err
+			if err := m.stepBeside(ctx, b, (round+i)%len(besideWays)); err != nil {
+				return err
 			}
 			step()
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	for range (besideRounds - rounds) * len(besideWays) {
 		step()
@@ -62,7 +76,7 @@ func (m *prober) stepBeside(ctx context.Context, b *besides, way int) error {
 	}
 	var copies []*probe
 	for _, i := range besideWays[way] {
-		copies = append(copies, &m.direction[i])
+		copies = append(copies, m.direction[i])
 	}
 	var r *OpTimes
 	rates, err := whileCopying(copies, func() (err error) {
@@ -81,24 +95,6 @@ func (m *prober) stepBeside(ctx context.Context, b *besides, way int) error {
 		b.rates[i] = append(b.rates[i], rates[0])
 	}
 	return nil
-}
-
-// keepCopying copies until it is told to stop; one copy is queued while another runs. It returns bytes/s.
-func (d *probe) keepCopying(stop <-chan struct{}) (bytesPerSec float64, err error) {
-	copies := 0
-	for err = cmp.Or(d.stream.Record(d.begin), d.begin.Synchronize()); err == nil; copies++ {
-		select {
-		case <-stop:
-			if err = cmp.Or(d.stream.Record(d.end), d.stream.Synchronize()); err != nil {
-				return 0, err
-			}
-			took, err := d.end.Since(d.begin)
-			return float64(copies) * float64(d.bytes) / max(took.Seconds(), 1e-9), err
-		default:
-		}
-		err = cmp.Or(d.stream.Record(d.start), d.copy(), d.start.Synchronize())
-	}
-	return 0, err
 }
 
 // slowdown returns the time of a step while both directions copy divided by its time alone.
@@ -163,7 +159,7 @@ func (k *classes) of(op schedule.Op) int {
 
 // contend writes into a chain what was measured: the factors of every op by its class, and those of copies, which alone had the rates
 // of the link.
-func (b *besides) contend(c *chain.Chain, link *LinkProfile) {
+func (b *besides) contend(c *chain.Chain, link *executor.LinkProfile) {
 	if len(c.Branches) > 0 { // whose plans transfer nothing
 		return
 	}

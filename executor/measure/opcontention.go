@@ -1,10 +1,8 @@
-package executor
+package measure
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"plimsoll/kernels"
@@ -23,38 +21,35 @@ type opBesides struct {
 // besideUpdates measures what the ops of steps and updates of the largest class on the host take from each other, in turns, and writes it into
 // the chain. The updates go through the host's windows of the link. Nothing is written where the host cannot update them. step is called
 // hostUpdateSteps times.
-func (m *prober) besideUpdates(ctx context.Context, p *profile, c *chain.Chain) error {
+func (m *prober) besideUpdates(ctx context.Context, s *session, c *chain.Chain) error {
 	for range hostUpdateSteps {
-		defer p.step()
+		defer s.step()
 	}
-	launches, err := m.hostUpdates(p)
+	launches, err := m.hostUpdates(s)
 	if err != nil || len(launches) == 0 {
 		return err
 	}
-	b, begun := &opBesides{}, time.Now()
-	for round := range besideRounds {
-		took := time.Since(begun)
-		if round > 0 && p.opt.Enough > 0 && took >= p.opt.Enough || round >= enoughRounds && took >= besideFor {
-			break
-		}
+	b := &opBesides{}
+	_, err = inRounds(besideRounds, s.opt.Enough, func(int) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := m.stepBesideUpdates(b, launches); err != nil {
-			return err
-		}
+		return m.stepBesideUpdates(b, launches)
+	})
+	if err != nil {
+		return err
 	}
 	b.write(c)
 	return nil
 }
 
 // hostUpdates prepares updates of the largest class in the host's windows of the link; none: nothing updates them there.
-func (m *prober) hostUpdates(p *profile) ([]runtime.Launch, error) {
-	classes := p.updateClasses()
-	if p.opt.OpenHost == nil || len(classes) == 0 {
+func (m *prober) hostUpdates(s *session) ([]runtime.Launch, error) {
+	classes := updateClasses(s.Workload)
+	if s.opt.OpenHost == nil || len(classes) == 0 {
 		return nil, nil
 	}
-	onHost, err := p.opt.OpenHost(m.device)
+	onHost, err := s.opt.OpenHost(m.device)
 	if err != nil {
 		return nil, err
 	}
@@ -66,19 +61,14 @@ func (m *prober) hostUpdates(p *profile) ([]runtime.Launch, error) {
 		memory[i] = 0x3f // as the memory of updateMeter
 	}
 	kernels.Scalars{GradScale: 1, Update: 1}.Put(memory[:kernels.ScalarsBytes])
-	room, err := newUpdateRoom(onHost, p.Optimizer, m.host.probe, largestClass(classes).updates)
+	room, err := newUpdateRoom(onHost, s.Optimizer, m.host.probe, largestClass(classes).updates)
 	if errors.Is(err, kernels.ErrNoKernel) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return room.prepare(onHost, p.Optimizer)
-}
-
-// largestClass returns the class whose updates have the most elements.
-func largestClass(classes []*updateClass) *updateClass {
-	return slices.MaxFunc(classes, func(a, b *updateClass) int { return cmp.Compare(elements(a.updates), elements(b.updates)) })
+	return room.prepare(onHost, s.Optimizer)
 }
 
 // stepBesideUpdates measures a step and updates, each alone and then both side by side.

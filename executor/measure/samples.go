@@ -1,17 +1,21 @@
-package executor
+package measure
 
 import (
 	"encoding/json"
 
+	"plimsoll/executor"
 	"plimsoll/internal/stats"
 	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 )
 
+// KernelsField is the chain file's extra field with the algorithms that a kernels.Chooser picked while it was measured.
+const KernelsField = "kernels"
+
 // Samples are the measured seconds of a profile.
 type Samples struct {
-	w       *Workload
+	w       *executor.Workload
 	windows []*windowSamples
 	chosen  any // by the library: see kernels.Chooser
 }
@@ -27,7 +31,7 @@ type windowSamples struct {
 }
 
 // NewSamples returns no samples yet.
-func (w *Workload) NewSamples() *Samples { return &Samples{w: w} }
+func NewSamples(w *executor.Workload) *Samples { return &Samples{w: w} }
 
 // Add adds the times of a step along an exercise.
 func (s *Samples) Add(x *Exercise, r *OpTimes) {
@@ -102,7 +106,7 @@ func (s *Samples) Chain() (*chain.Chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Extra = map[string]json.RawMessage{UpdateField: raw}
+	c.Extra = map[string]json.RawMessage{executor.UpdateField: raw}
 	if s.chosen != nil {
 		c.Extra[KernelsField], err = json.Marshal(s.chosen)
 	}

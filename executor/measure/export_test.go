@@ -1,4 +1,4 @@
-package executor
+package measure
 
 import (
 	"testing"
@@ -13,7 +13,7 @@ func (t *OpTimer) Gradients(tb testing.TB) map[string][]byte {
 	for l, layer := range t.Model.Layers {
 		for _, q := range layer.Params() {
 			if q.Trained {
-				of := t.static.layers[l].grads.Part(q.Grad.Offset, q.Desc.Bytes())
+				of := t.Static.Layers[l].Grads.Part(q.Grad.Offset, q.Desc.Bytes())
 				all[q.Name] = make([]byte, of.Bytes)
 				must(tb, t.device.(runtime.Inspector).Peek(of, all[q.Name]))
 			}

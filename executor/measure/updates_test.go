@@ -1,4 +1,4 @@
-package executor
+package measure
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/executor"
 	"plimsoll/internal/cores"
 	"plimsoll/kernels"
 	"plimsoll/kernels/cpu"
@@ -81,25 +82,6 @@ func TestProfilesHaveUpdates(t *testing.T) {
 	}
 }
 
-// A chain that was measured before updates were, or with another optimizer, gets the sizes of the workload's.
-func TestUpdatesAreSizedForTheOptimizer(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, testModel(t), host.Config{}, nil)
-	old := r.Model.Footprints(r.Layers)
-	old.Layers[1].Update.StateBytes, old.Layers[1].Update.DeviceS = 1, 2
-	of := r.SizeUpdates(old)
-	if of.Layers[1].Update.StateBytes != r.Chain().Layers[1].Update.StateBytes || of.Layers[1].Update.DeviceS != 2 || old.Layers[1].Update.StateBytes != 1 {
-		t.Errorf("%+v, before %+v", of.Layers[1].Update, old.Layers[1].Update)
-	}
-	w, err := Compile(testModel(t), r.on.Library, kernels.AdamW{})
-	must(t, err)
-	for i, l := range w.Chain().Layers {
-		if l.Update.StateBytes != 2*r.Chain().Layers[i].Update.StateBytes {
-			t.Errorf("%s has %d bytes of AdamW's state, %d of momentum", l.Name, l.Update.StateBytes, r.Chain().Layers[i].Update.StateBytes)
-		}
-	}
-}
-
 // A twin has the weights of its layer, and no update.
 func TestTwinsHaveTheirLayersWeights(t *testing.T) {
 	t.Parallel()
@@ -107,7 +89,7 @@ func TestTwinsHaveTheirLayersWeights(t *testing.T) {
 	must(t, err)
 	lib, err := cpu.New(nil, cpu.Options{Threads: 1})
 	must(t, err)
-	w, err := CompileUnsplit(m, lib, kernels.SGD{Momentum: 0.9})
+	w, err := executor.CompileUnsplit(m, lib, kernels.SGD{Momentum: 0.9})
 	must(t, err)
 	c, twins := w.Chain(), 0
 	for i, l := range m.Layers {
@@ -119,7 +101,7 @@ func TestTwinsHaveTheirLayersWeights(t *testing.T) {
 		}
 		twins++
 	}
-	for _, class := range w.updateClasses() {
+	for _, class := range updateClasses(w) {
 		for _, l := range class.layers {
 			if m.Layers[l-1].Twin > 0 {
 				t.Errorf("layer %d is a twin, and is updated", l)
@@ -261,13 +243,12 @@ func TestCopiesBesideUpdatesLieApart(t *testing.T) {
 // Measurements of updates go through as much as a step's updates do, beyond the largest cache, and through no less than those of the link.
 func TestRoomOfUpdates(t *testing.T) {
 	t.Parallel()
-	w := &Workload{Optimizer: kernels.AdamW{}}
 	class := func(elements int64) []*updateClass {
 		return []*updateClass{{layers: []int{1, 2}, updates: []kernels.UpdateOperands{{Elements: elements}}}}
 	}
 	most := max(mostWindow, 2*cores.LargestCache())
 	for elements, want := range map[int64]int64{1: mostWindow, 1 << 22: max(mostWindow, min(2*4*4<<22, most)), 1 << 32: most} {
-		if got := w.updateRoomBytes(class(elements)); got != want {
+		if got := updateRoomBytes(kernels.AdamW{}, class(elements)); got != want {
 			t.Errorf("two layers of %d elements: %d, want %d", elements, got, want)
 		}
 	}
