@@ -220,6 +220,34 @@ func indexed(c *call) (*value, error) {
 	}))
 }
 
+// takenAlong takes one element along an axis for each of the indices, which have as many axes.
+func takenAlong(c *call) (*value, error) {
+	all, are := c.constantInputs(2)
+	if !are || all[0].numbers == nil || all[1].numbers == nil || len(all[0].dims) != len(all[1].dims) {
+		return nil, errNoConstant
+	}
+	x, at := all[0], all[1]
+	axis := positive(c.int("axis", 0), len(x.dims))
+	if axis < 0 || axis >= len(x.dims) {
+		return nil, fmt.Errorf("axis %d of %v", axis, x.dims)
+	}
+	for i, n := range at.dims {
+		if i != axis && n > x.dims[i] {
+			return nil, fmt.Errorf("indices of %v into %v", at.dims, x.dims)
+		}
+	}
+	places, err := indicesOf(&at, x.dims[axis])
+	if err != nil {
+		return nil, err
+	}
+	from := make([]int, len(x.dims))
+	return known(filled(at.dims, func(indices []int) float64 {
+		copy(from, indices)
+		from[axis] = places[at.at(indices)]
+		return x.numbers[x.at(from)]
+	}))
+}
+
 // trilu leaves the lower or the upper half of a mask.
 func trilu(c *call) (*value, error) {
 	x, upper, k := c.at(0), c.int("upper", 1) != 0, 0.0

@@ -31,10 +31,10 @@ type value struct {
 	rest []*value // outputs of the node behind the first
 }
 
-// table is the first rows of an initializer, one for each position.
+// table is rows of an initializer, one for each position: from the first on, in order or, without a step, the same one.
 type table struct {
 	source
-	rows int
+	rows, first, step int
 }
 
 // scores are what attention makes before it multiplies values: queries times keys, scaled, masked, or their softmax.

@@ -31,7 +31,7 @@ func init() { // they look each other up
 		"ne": one(withOther("not_equal")), "__and__": one(ofBools(withOther("And"))), "__or__": one(ofBools(withOther("Or"))),
 		"logical_and": one(withOther("And")), "logical_or": one(withOther("Or")),
 		"bitwise_and": one(ofBools(withOther("And"))), "bitwise_or": one(ofBools(withOther("Or"))),
-		"diff": one(diff), "cumsum": one(cumSum), "index": one(index),
+		"diff": one(diff), "cumsum": one(cumSum), "index": one(index), "gather": one(gather),
 		"logical_not": one(plain("Not", "self")), "bitwise_not": one(ofBools(plain("Not", "self"))),
 
 		"cat": one(cat), "flatten": one(flatten), "view": one(reshape("size")), "reshape": one(reshape("shape")), "_unsafe_view": one(reshape("size")),
@@ -183,13 +183,10 @@ func rmsNorm(c *call) string {
 }
 
 func embedding(c *call) string {
-	if at := c.int("padding_idx", -1); at >= 0 {
-		c.fail("argument padding_idx is %d, a row without a gradient, which is not supported", at)
-	}
 	if c.bool("scale_grad_by_freq", false) || c.bool("sparse", false) {
 		c.fail("arguments scale_grad_by_freq and sparse are not supported")
 	}
-	return c.emit("Gather", attributes{"axis": number(0)}, c.tensor("weight"), c.tensor("indices"))
+	return c.emit("Gather", attributes{"axis": number(0), "fixed": number(c.int("padding_idx", -1))}, c.tensor("weight"), c.tensor("indices"))
 }
 
 func attention(c *call) string {
@@ -592,4 +589,10 @@ func symbols(op string) func(c *call) string {
 		}
 		return c.emit(op, nil, in...)
 	}
+}
+
+// gather takes an element along an axis for each index.
+func gather(c *call) string {
+	c.ignore("sparse_grad")
+	return c.emit("take_along", attributes{"axis": number(c.axis(c.int("dim", 0)))}, c.tensor("self"), c.tensor("index"))
 }
