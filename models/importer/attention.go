@@ -125,8 +125,14 @@ func (c *call) sideBySide(all []heads) (*value, error) {
 // attentionOf is scaled_dot_product_attention: of queries, keys, values, N,heads,T,D, and a mask.
 func attentionOf(c *call) (*value, error) {
 	var all [3]heads
+	number := 1.0 // that queries and keys are multiplied by
 	for i := range all {
 		v := c.at(i)
+		if v != nil && v.curve != nil && i < 2 {
+			if k, is := linear(v.curve.at); is {
+				v, number = v.curve.of, number*k
+			}
+		}
 		is := v != nil && v.view != nil
 		if is {
 			all[i], is = headsOf(*v.view)
@@ -146,6 +152,7 @@ func attentionOf(c *call) (*value, error) {
 	if c.attribute("scale") != nil {
 		scale = float64(c.float("scale", 0))
 	}
+	scale *= number
 	s := &scores{queries: q, keys: k, scale: scale, causal: c.int("causal", 0) != 0}
 	if mask := c.at(3); mask != nil {
 		t := q.length

@@ -135,6 +135,8 @@ func (c *call) plain(v *value, i int) (*value, error) {
 		made, err := c.arranged(v.from, *v.view)
 		v.made = made
 		return made, err
+	case extents(v.shape) == 0:
+		return nil, fmt.Errorf("input %d is %v, which has no elements", i, v.shape)
 	case v.turned != nil, v.normed != nil, v.statistic != nil:
 		return nil, fmt.Errorf("input %d is a part of a rotary embedding or of RMSNorm, by %s, which only the rest of it is read with", i, v.from.Label)
 	case v.scores != nil:

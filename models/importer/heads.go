@@ -37,12 +37,15 @@ func headsOf(v view) (h heads, is bool) {
 	}
 	shape := v.shape()
 	n, t, d := v.step.desc.Shape[0], shape[axes-2], shape[axes-1]
+	if rows := v.axes[axes-2]; len(rows) == 1 && rows[0].stride > 0 {
+		n = int(v.step.desc.Elements()) / (t * rows[0].stride)
+	}
 	loops, shared := merged(slices.Concat(v.axes[:axes-2]...)), 1
 	if k := len(loops) - 1; k >= 0 && loops[k].stride == 0 {
 		loops, shared = loops[:k], loops[k].n
 	}
 	lead := extent(loops)
-	if own := v.step.desc.Elements(); lead%n != 0 || own%int64(n*t) != 0 {
+	if own := v.step.desc.Elements(); n < 1 || lead%n != 0 || own%int64(n*t) != 0 {
 		return h, false
 	}
 	c := int(v.step.desc.Elements() / int64(n*t))

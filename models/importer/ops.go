@@ -25,10 +25,10 @@ var ops = map[string]reader{
 	"adaptive_avg_pool": of(adaptiveAvgPool, "output_size"), "attention": of(attentionOf, "causal grouped scale"),
 	"Relu": of(elementwise(kernels.ReLU{}), ""), "Clip": of(clip, "min max"), "Gelu": of(gelu, "approximate"),
 	"GlobalAveragePool": of(globalAvgPool, ""), "ReduceMean": of(reduceMean, "axes keepdims noop_with_empty_axes"),
-	"Gemm": of(gemm, "alpha beta transA transB"), "MatMul": of(matMul, ""), "Transpose": of(transpose, "perm"), "Add": of(add, ""), "Concat": of(concat, "axis"),
-	"Flatten": of(flatten, "axis"), "Reshape": of(reshape, "allowzero shape"), "Dropout": of(dropout, "ratio seed"), "Identity": of(identity, ""),
-	"Softmax": of(softmax, "axis"), "Split": of(split, "axis num_outputs split"), "Slice": of(sliced, ""), "Gather": of(gather, "axis fixed"),
-	"Unsqueeze": of(unsqueeze, "axes"), "Squeeze": of(squeeze, "axes"), "Cast": of(cast, "saturate to"),
+	"Gemm": of(gemm, "alpha beta transA transB"), "MatMul": of(matMul, ""), "Transpose": of(behindNumbers(transpose), "perm"), "Add": of(add, ""), "Concat": of(concat, "axis"),
+	"Flatten": of(flatten, "axis"), "Reshape": of(behindNumbers(reshape), "allowzero shape"), "Dropout": of(dropout, "ratio seed"), "Identity": of(identity, ""),
+	"Softmax": of(softmax, "axis"), "Split": of(split, "axis num_outputs split"), "Slice": of(behindNumbers(sliced), ""), "Gather": of(gather, "axis fixed"),
+	"Unsqueeze": of(behindNumbers(unsqueeze), "axes"), "Squeeze": of(behindNumbers(squeeze), "axes"), "Cast": of(cast, "saturate to"),
 	"Mul": of(product, ""), "Div": of(quotient, ""), "Sub": of(ofTwo(func(x, y float64) float64 { return x - y }, nil), ""), "Pow": of(ofTwo(math.Pow, nil), ""),
 	"Erf": of(ofOne(math.Erf), ""), "Tanh": of(ofOne(math.Tanh), ""), "Sqrt": of(ofOne(math.Sqrt), ""), "Exp": of(ofOne(math.Exp), ""),
 	"rsqrt": of(ofOne(func(x float64) float64 { return 1 / math.Sqrt(x) }), ""), "Cos": of(ofOne(math.Cos), ""), "Sin": of(ofOne(math.Sin), ""),
@@ -42,6 +42,25 @@ var ops = map[string]reader{
 	"Greater":        of(truth(func(x, y float64) bool { return x > y }), ""),
 	"LessOrEqual":    of(truth(func(x, y float64) bool { return x <= y }), ""),
 	"GreaterOrEqual": of(truth(func(x, y float64) bool { return x >= y }), ""),
+}
+
+// behindNumbers lets a reader that only moves elements pass those that are multiplied by a number: what it makes is multiplied then.
+func behindNumbers(read func(c *call) (*value, error)) func(c *call) (*value, error) {
+	return func(c *call) (*value, error) {
+		x := c.at(0)
+		if x == nil || x.curve == nil {
+			return read(c)
+		}
+		if _, is := linear(x.curve.at); !is {
+			return read(c)
+		}
+		c.values[c.In[0]] = x.curve.of
+		v, err := read(c)
+		if c.values[c.In[0]] = x; err != nil || v.shape == nil {
+			return v, err
+		}
+		return &value{curve: &curve{v, x.curve.at}, shape: v.shape, from: c.Node}, nil
+	}
 }
 
 // of is a reader of the attributes that a text lists.

@@ -129,6 +129,21 @@ func (m *importer) make(n *Node) (*value, error) {
 	return v, err
 }
 
+// finish makes an output that is a view, or a function of a tensor, a tensor.
+func (m *importer) finish() error {
+	name := m.Outputs[0].Name
+	v := m.values[name]
+	if v == nil || v.view == nil && v.curve == nil {
+		return nil
+	}
+	c := &call{m, attributes{Node: v.from}}
+	made, err := c.plain(v, 0)
+	if err == nil {
+		m.values[name] = made
+	}
+	return err
+}
+
 // run makes the steps. Errors name all nodes that are not supported, up to mostProblems.
 func (m *importer) run() error {
 	wanted := m.wanted()
@@ -154,6 +169,9 @@ func (m *importer) run() error {
 			text += fmt.Sprintf("; and %d more", m.more)
 		}
 		return fmt.Errorf("%s", text)
+	}
+	if err := m.finish(); err != nil {
+		return err
 	}
 	if m.logits() == nil {
 		return fmt.Errorf("output %q is no logits, N,classes of images or N,T,classes of tokens, that follow from the input", m.Outputs[0].Name)

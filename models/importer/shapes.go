@@ -14,6 +14,9 @@ func concat(c *call) (*value, error) {
 	if all, are := c.constantInputs(len(c.In)); are && len(all) > 0 && !slices.ContainsFunc(all, func(v constant) bool { return v.numbers == nil }) {
 		return known(joined(listed(all), axis))
 	}
+	if x := c.withElements(); x != nil {
+		return x, nil
+	}
 	if v := c.half(axis); v != nil {
 		return v, nil
 	}
@@ -42,6 +45,24 @@ func concat(c *call) (*value, error) {
 		return c.join(in)
 	}
 	return c.push(c.Node, kernels.Concat{Axis: axis}, asImage, nil, in...)
+}
+
+// withElements returns the only input that has elements; nil: there are several.
+func (c *call) withElements() (only *value) {
+	for i := range c.In {
+		if x := c.at(i); x == nil || x.shape == nil || extents(x.shape) > 0 {
+			if only != nil {
+				return nil
+			}
+			if only = x; x == nil {
+				return nil
+			}
+		}
+	}
+	if only == nil || len(c.In) == 1 {
+		return nil
+	}
+	return only
 }
 
 // prepended puts parameters ahead of a sequence, the last input: initializers 1,R,C that are repeated for each sample.
@@ -371,6 +392,11 @@ func sliced(c *call) (*value, error) {
 		return nil, fmt.Errorf("axis %d of %d", axis, len(v.axes))
 	}
 	from, to := clip(v.shape()[axis])
+	if from == to {
+		shape := v.shape()
+		shape[axis] = 0
+		return &value{shape: shape, from: c.Node}, nil
+	}
 	if v, err = c.cut(v, axis, from, to-from); err != nil {
 		return nil, err
 	}

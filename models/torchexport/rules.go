@@ -22,7 +22,7 @@ func init() { // they look each other up
 		"hardswish": one(plain("hard_swish", "self")), "hardsigmoid": one(plain("hard_sigmoid", "self")),
 		"max_pool2d": one(maxPool), "avg_pool2d": one(avgPool), "adaptive_avg_pool2d": one(adaptiveAvgPool), "mean": one(mean),
 
-		"add": one(sum), "sub": one(difference), "mul": one(withOther("Mul")), "div": one(quotient), "pow": one(power), "neg": one(plain("Neg", "self")),
+		"add": one(sum), "addcmul": one(addcmul), "sub": one(difference), "mul": one(withOther("Mul")), "div": one(quotient), "pow": one(power), "neg": one(plain("Neg", "self")),
 		"erf": one(plain("Erf", "self")), "tanh": one(plain("Tanh", "self")), "sqrt": one(plain("Sqrt", "self")), "rsqrt": one(plain("rsqrt", "self")),
 		"cos": one(plain("Cos", "self")), "sin": one(plain("Sin", "self")), "exp": one(plain("Exp", "self")),
 		"sigmoid": one(plain("Sigmoid", "self")), "masked_fill": one(maskedFill), "where": one(plain("Where", "condition", "self", "other")),
@@ -595,4 +595,12 @@ func symbols(op string) func(c *call) string {
 func gather(c *call) string {
 	c.ignore("sparse_grad")
 	return c.emit("take_along", attributes{"axis": number(c.axis(c.int("dim", 0)))}, c.tensor("self"), c.tensor("index"))
+}
+
+// addcmul is self + value * tensor1 * tensor2.
+func addcmul(c *call) string {
+	if by := c.float("value", 1); by != 1 {
+		c.fail("argument value is %v, and only 1 is supported", by)
+	}
+	return c.emit("Add", nil, c.tensor("self"), c.emit("Mul", nil, c.tensor("tensor1"), c.tensor("tensor2")))
 }

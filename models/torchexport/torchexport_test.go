@@ -334,8 +334,6 @@ func TestUnsupported(t *testing.T) {
 		{changed(t, "tiny", model, `"training", "arg": {"as_bool": true}`, `"training", "arg": {"as_bool": false}`),
 			"aten.batch_norm at torch_export.py:37 (self.stem.1): training=False, so it computes with its running statistics"},
 		{changed(t, "tiny", model, "aten.relu.default", "aten.elu.default"), "aten.elu at torch_export.py:37 (self.stem.2): the op is not supported"},
-		{changed(t, "sdpa", model, `"is_causal", "arg": {"as_bool": true}`, `"is_causal", "arg": {"as_bool": false}`),
-			"aten.scaled_dot_product_attention at torch_export.py:115 (self.blocks.0): attention without a causal mask is not supported"},
 		{changed(t, "modules", model, `"dropout_p", "arg": {"as_float": 0.0}`, `"dropout_p", "arg": {"as_float": 0.1}`), "argument dropout_p is 0.1"},
 		{changed(t, "tiny", weights, `"requires_grad": true`, `"requires_grad": false`), `aten.conv2d at torch_export.py:37 (self.stem.0): parameter "stem.0.weight" is frozen`},
 		{changed(t, "tiny", weights, buffer, `"is_param": false`), `aten.conv2d at torch_export.py:37 (self.stem.0): "stem.0.weight" is a buffer`},
