@@ -71,19 +71,8 @@ func (c *call) linear(x *value, l layout, biased bool) (*value, error) {
 	if weight.layout == transposed {
 		out = weight.tensor.Dims[1]
 	}
-	if of := c.used[weight.name]; of != nil && weight.layout == asIs {
+	if of := c.used[weight.name]; of != nil && !biased && weight.layout == asIs {
 		_, weight.tied = of.op.(kernels.Embedding)
-	}
-	if weight.tied && biased { // what is tied comes last in its layer: the bias is an op of its own
-		y, err := c.linear(x, l, false)
-		if err != nil {
-			return nil, err
-		}
-		bias, err := c.param(2, asIs)
-		if err != nil {
-			return nil, err
-		}
-		return c.push(c.Node, kernels.Bias{Axes: 1}, as(y), []source{bias}, y)
 	}
 	sources := []source{weight}
 	if biased {

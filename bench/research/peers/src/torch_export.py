@@ -3,7 +3,7 @@
     python3 torch_export.py MODEL OUT [--format pt2] [--steps 3] [--rate R] [--image N] [--batch N] [--small] [--keep]
 
 MODEL is one of torchvision's, with 10 classes, timm.NAME of timm's, or one of this file: tiny, branches, skips, vision, mobile and hf_NAME read images, the
-decoders (sdpa, written, modules, transformers, llama, qwen2, qwen3, mistral, phi3, opt) and the encoders (encoder, bert) tokens. Draws weights, samples and labels from a seed and takes steps of gradient descent on the same batch. OUT
+decoders (sdpa, written, modules, transformers, llama, qwen2, qwen3, mistral, phi3, opt) and the encoder tokens. Draws weights, samples and labels from a seed and takes steps of gradient descent on the same batch. OUT
 is a folder: model.pt2 or model.onnx is the model before the first step, in training mode, as torch.export.save or the classical ONNX
 exporter (dynamo=False) writes it. images.f32 has the images (N,C,H,W), reference.json tokens, labels and losses. Dropout and stochastic
 depth are off: their random numbers are not ours. Where no rate is given, steady chooses one. --small compresses an archive, and leaves out the
@@ -262,7 +262,6 @@ HUGGING = {
     "qwen3": lambda: Causal("Qwen3ForCausalLM", "Qwen3Config", head_dim=8), "mistral": lambda: Causal("MistralForCausalLM", "MistralConfig"),
     "phi3": lambda: Causal("Phi3ForCausalLM", "Phi3Config", pad_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attention_dropout=0.0),
     "opt": lambda: Causal("OPTForCausalLM", "OPTConfig", ffn_dim=24, word_embed_proj_dim=16, dropout=0.0, init_std=0.1, pad_token_id=1),
-    "bert": lambda: Causal("BertForMaskedLM", "BertConfig", pad_token_id=0, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
     "hf_vit": lambda: Images("ViTForImageClassification", "ViTConfig", **VIT), "hf_deit": lambda: Images("DeiTForImageClassification", "DeiTConfig", **VIT),
     "hf_convnext": lambda: Images("ConvNextForImageClassification", "ConvNextConfig", hidden_sizes=[16, 32], depths=[1, 1], num_stages=2),
     "hf_resnet": lambda: Images("ResNetForImageClassification", "ResNetConfig", embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1]),
@@ -276,7 +275,7 @@ SIZES = {
     "tiny": (16, 2, 0.05), "branches": (8, 2, 0.1), "skips": (8, 2, 0.5), "alexnet": (224, 2, 0.01), "vgg11": (224, 2, 1e-3), "vgg11_bn": (224, 2, 3e-5),
     "resnet50": (64, 4, 1e-8), "resnext50_32x4d": (64, 4, 1e-8), "mnasnet0_5": (64, 4, 1e-8), "resnet18": (64, 4, 1e-4), "regnet_x_400mf": (64, 4, 3e-8), "densenet121": (64, 4, 1e-4),
     "mobilenet_v2": (64, 4, 1e-6), "sdpa": (0, 3, 0.5), "written": (0, 3, 0.5), "modules": (0, 3, 0.1), "encoder": (0, 3, 0.1), "vision": (8, 2, 0.05), "mobile": (16, 2, 0.05),
-    "llama": (0, 3, 0.5), "qwen2": (0, 3, 0.5), "qwen3": (0, 3, 0.5), "mistral": (0, 3, 0.5), "phi3": (0, 3, 0.5), "opt": (0, 3, 0.1), "bert": (0, 3, 0.1), "transformers": (0, 3, 0.5),
+    "llama": (0, 3, 0.5), "qwen2": (0, 3, 0.5), "qwen3": (0, 3, 0.5), "mistral": (0, 3, 0.5), "phi3": (0, 3, 0.5), "opt": (0, 3, 0.1), "transformers": (0, 3, 0.5),
     "inception_v3": (139, 4, 1e-8), "maxvit_t": (224, 2, None), "squeezenet1_1": (128, 2, 0.01), "googlenet": (78, 4, 1e-6),
 }
 
