@@ -32,11 +32,11 @@ func addRearrange(b *builder, op kernels.Rearrange) {
 
 // rowsWithWeight are rows of as many elements as a parameter has.
 func rowsWithWeight(b *builder) C.struct_weigh_args {
-	return rowsOf(b, b.call.Op.Params(b.call.In)[0].Desc.Elements())
+	return rowsOfInput(b, b.call.Op.Params(b.call.In)[0].Desc.Elements())
 }
 
-// rowsOf are the rows of the call's first input, of so many elements.
-func rowsOf(b *builder, width int64) C.struct_weigh_args {
+// rowsOfInput are the rows of the call's first input, of so many elements.
+func rowsOfInput(b *builder, width int64) C.struct_weigh_args {
 	return C.struct_weigh_args{
 		rows: C.int64_t(b.call.In[0].Elements() / width), width: C.int64_t(width), x_stride: C.int64_t(width), y_stride: C.int64_t(width),
 		rows_per_task: C.int64_t(rowsPerTask(width)), columns_per_task: C.int64_t(min(width, grain)),
@@ -88,7 +88,7 @@ func addRows(b *builder, op kernels.AddRows) {
 	if op.Step > 0 {
 		width *= int64(x[1])
 	}
-	args, first := rowsOf(b, width), C.uint64_t(int64(op.First)*row*kernels.Float32.Size())
+	args, first := rowsOfInput(b, width), C.uint64_t(int64(op.First)*row*kernels.Float32.Size())
 	if b.call.Pass == kernels.Forward {
 		args.x, args.y, args.weight = b.at(kernels.X, 0), b.at(kernels.Y, 0), b.at(kernels.ParamRole, 0)+first
 		addWeighed(b, args)

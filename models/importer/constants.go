@@ -63,7 +63,7 @@ func expand(c *call) (*value, error) {
 		return &value{tensor: x.tensor, repeated: shape, from: c.Node, constant: x.constant}, nil
 	}
 	if err == nil && x != nil && x.shape != nil {
-		return c.expanded(shape)
+		return expanded(c, shape)
 	}
 	if err == nil && x != nil {
 		keep(shape, &x.constant)
@@ -88,7 +88,7 @@ func expand(c *call) (*value, error) {
 }
 
 // expanded repeats axes of 1 of a tensor, which nothing but attention reads.
-func (c *call) expanded(shape []int) (*value, error) {
+func expanded(c *call, shape []int) (*value, error) {
 	v, err := c.sequence(0)
 	if err != nil {
 		return nil, err

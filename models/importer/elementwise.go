@@ -108,7 +108,7 @@ func ofOne(g func(x float64) float64) func(c *call) (*value, error) {
 			return c.computed(func(v []float64) float64 { return g(v[0]) })
 		}
 		if x := c.at(0); x != nil && x.statistic != nil {
-			return c.ofStatistic(x, g), nil
+			return ofStatistic(c, x, g), nil
 		}
 		f := c.curve(c.at(0))
 		if f == nil {
@@ -129,9 +129,9 @@ func ofTwo(g func(x, y float64) float64, op kernels.Op) func(c *call) (*value, e
 		f, h := c.curve(x), c.curve(y)
 		switch {
 		case x != nil && x.statistic != nil && isNumber(y):
-			return c.ofStatistic(x, func(v float64) float64 { return g(v, y.numbers[0]) }), nil
+			return ofStatistic(c, x, func(v float64) float64 { return g(v, y.numbers[0]) }), nil
 		case y != nil && y.statistic != nil && isNumber(x):
-			return c.ofStatistic(y, func(v float64) float64 { return g(x.numbers[0], v) }), nil
+			return ofStatistic(c, y, func(v float64) float64 { return g(x.numbers[0], v) }), nil
 		case f != nil && isNumber(y):
 			return c.mapped(f, func(_ int, v float64) float64 { return g(v, y.numbers[0]) }), nil
 		case h != nil && isNumber(x):
@@ -199,19 +199,19 @@ func product(c *call) (*value, error) {
 	}
 	for i := range 2 {
 		x, y := c.at(i), c.at(1-i)
-		if v := c.timesTable(x, y); v != nil {
+		if v := timesTable(c, x, y); v != nil {
 			return v, nil
 		}
-		if v := c.divided(x, y, true); v != nil {
+		if v := divided(c, x, y, true); v != nil {
 			return v, nil
 		}
-		if v, is, err := c.scaledNorm(i, 1-i); is || err != nil {
+		if v, is, err := scaledNorm(c, i, 1-i); is || err != nil {
 			return v, err
 		}
-		if v, is, err := c.trailing(i, 1-i, func(axes int) kernels.Op { return kernels.Scale{Axes: axes} }); is || err != nil {
+		if v, is, err := trailing(c, i, 1-i, func(axes int) kernels.Op { return kernels.Scale{Axes: axes} }); is || err != nil {
 			return v, err
 		}
-		if v, is, err := c.gated(i, 1-i); is || err != nil {
+		if v, is, err := gated(c, i, 1-i); is || err != nil {
 			return v, err
 		}
 	}
@@ -219,7 +219,7 @@ func product(c *call) (*value, error) {
 }
 
 // gated multiplies an image, input i, by a factor for each channel, input j, N,C,1,1; false: they are something else.
-func (c *call) gated(i, j int) (v *value, is bool, err error) {
+func gated(c *call, i, j int) (v *value, is bool, err error) {
 	x, g := c.at(i), c.at(j)
 	if x == nil || g == nil || len(x.shape) != 4 || len(g.shape) != 4 || x.shape[2]*x.shape[3] == 1 || !slices.Equal(g.shape, []int{x.shape[0], x.shape[1], 1, 1}) {
 		return nil, false, nil
@@ -236,7 +236,7 @@ func (c *call) gated(i, j int) (v *value, is bool, err error) {
 
 // trailing is an op of a tensor, input j, and an initializer of its last axes here, input i; false: they are something else. op makes it of
 // how many axes these are.
-func (c *call) trailing(i, j int, op func(axes int) kernels.Op) (v *value, is bool, err error) {
+func trailing(c *call, i, j int, op func(axes int) kernels.Op) (v *value, is bool, err error) {
 	p, x := c.at(i), c.at(j)
 	if p == nil || x == nil || p.tensor == nil || p.tensor.DType != Float32 || x.shape == nil || x.scores != nil || len(p.tensor.Dims) == 0 {
 		return nil, false, nil
@@ -246,7 +246,7 @@ func (c *call) trailing(i, j int, op func(axes int) kernels.Op) (v *value, is bo
 		dims = slices.Insert(dims, 0, 1)
 	}
 	if n := len(dims) - 1; !slices.ContainsFunc(dims[:n], func(d int64) bool { return d != 1 }) && x.view != nil && int(dims[n]) == last(x.shape) {
-		return c.rowsWith(i, j, op(1))
+		return rowsWith(c, i, j, op(1))
 	}
 	if x, err = c.tensor(j); err != nil {
 		return nil, true, err
@@ -275,7 +275,7 @@ func (c *call) trailing(i, j int, op func(axes int) kernels.Op) (v *value, is bo
 }
 
 // rowsWith is an op of rows, input j, and an initializer of their length, input i.
-func (c *call) rowsWith(i, j int, op kernels.Op) (v *value, is bool, err error) {
+func rowsWith(c *call, i, j int, op kernels.Op) (v *value, is bool, err error) {
 	x, seen, err := c.rowsOf(c.at(j))
 	if err != nil {
 		return nil, true, err
@@ -297,7 +297,7 @@ func quotient(c *call) (*value, error) {
 	if x, y := c.at(0), c.at(1); x != nil && x.scores != nil && isNumber(y) {
 		return c.rescaled(x, 1/y.numbers[0])
 	}
-	if v := c.divided(c.at(0), c.at(1), false); v != nil {
+	if v := divided(c, c.at(0), c.at(1), false); v != nil {
 		return v, nil
 	}
 	return ofTwo(func(x, y float64) float64 { return x / y }, nil)(c)
@@ -315,19 +315,19 @@ func (c *call) rescaled(x *value, by float64) (*value, error) {
 
 func add(c *call) (*value, error) {
 	for i := range 2 {
-		if v, err := c.rotary(c.at(i), c.at(1-i)); v != nil || err != nil {
+		if v, err := rotary(c, c.at(i), c.at(1-i)); v != nil || err != nil {
 			return v, err
 		}
 		if v, is, err := c.bias(i, 1-i); is || err != nil {
 			return v, err
 		}
-		if v, is, err := c.positions(i, 1-i); is || err != nil {
+		if v, is, err := positions(c, i, 1-i); is || err != nil {
 			return v, err
 		}
 		if x, y := c.at(i), c.at(1-i); x != nil && y != nil && x.scores != nil && y.asMask() != nil {
 			return c.masked(x, y.asMask())
 		}
-		if v, is, err := c.trailing(i, 1-i, func(axes int) kernels.Op { return kernels.Bias{Axes: axes} }); is || err != nil {
+		if v, is, err := trailing(c, i, 1-i, func(axes int) kernels.Op { return kernels.Bias{Axes: axes} }); is || err != nil {
 			return v, err
 		}
 	}

@@ -50,7 +50,7 @@ func (c *call) embedding(x, at *value, axis int) (*value, error) {
 }
 
 // positions adds what input i has for each position to input j, to an Embedding as a part of it; false: they are something else.
-func (c *call) positions(i, j int) (v *value, is bool, err error) {
+func positions(c *call, i, j int) (v *value, is bool, err error) {
 	p, x := c.at(i), c.at(j)
 	if p == nil || x == nil || p.table == nil || x.shape == nil {
 		return nil, false, nil

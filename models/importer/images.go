@@ -115,7 +115,7 @@ func adaptiveAvgPool(c *call) (*value, error) {
 
 // reduceMean is of axes of a sample: what is left of them is one pixel of an image.
 func reduceMean(c *call) (*value, error) {
-	if v := c.meanSquare(); v != nil {
+	if v := meanSquare(c); v != nil {
 		return v, nil
 	}
 	v, err := c.sequence(0)

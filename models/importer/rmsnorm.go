@@ -24,7 +24,7 @@ type normed struct {
 }
 
 // meanSquare is the mean of a row's squares; nil: ReduceMean is of something else.
-func (c *call) meanSquare() *value {
+func meanSquare(c *call) *value {
 	x := c.at(0)
 	if x == nil || x.curve == nil || c.int("keepdims", 1) == 0 {
 		return nil
@@ -43,7 +43,7 @@ func (c *call) meanSquare() *value {
 }
 
 // ofStatistic is a function of a statistic.
-func (c *call) ofStatistic(s *value, g func(y float64) float64) *value {
+func ofStatistic(c *call, s *value, g func(y float64) float64) *value {
 	at := make([]float64, len(meanSquares))
 	for i, y := range s.statistic.at {
 		at[i] = g(y)
@@ -52,7 +52,7 @@ func (c *call) ofStatistic(s *value, g func(y float64) float64) *value {
 }
 
 // divided is a tensor times the inverse root of its own mean square, or divided by the root; nil: it is something else.
-func (c *call) divided(x, s *value, inverse bool) *value {
+func divided(c *call, x, s *value, inverse bool) *value {
 	if x == nil || s == nil || s.statistic == nil || !x.is(s.statistic.of) {
 		return nil
 	}
@@ -72,7 +72,7 @@ func (c *call) divided(x, s *value, inverse bool) *value {
 }
 
 // scaledNorm is RMSNorm: rows that are divided, input j, times a parameter, input i; false: they are something else.
-func (c *call) scaledNorm(i, j int) (v *value, is bool, err error) {
+func scaledNorm(c *call, i, j int) (v *value, is bool, err error) {
 	p, x := c.at(i), c.at(j)
 	if p == nil || x == nil || x.normed == nil {
 		return nil, false, nil

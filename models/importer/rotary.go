@@ -18,7 +18,7 @@ type turned struct {
 
 // half is heads whose halves of channels are exchanged, the first one then negative: what Concat makes of a negative part and another one;
 // nil: it is something else.
-func (c *call) half(axis int) *value {
+func half(c *call, axis int) *value {
 	if len(c.In) != 2 {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (c *call) half(axis int) *value {
 }
 
 // timesTable is heads, or their halves, times a constant of positions and channels; nil: it is something else.
-func (c *call) timesTable(x, y *value) *value {
+func timesTable(c *call, x, y *value) *value {
 	if x == nil || y == nil || x.view == nil && x.turned == nil || x.turned != nil && x.turned.table != nil || len(x.shape) != 4 || y.numbers == nil || y.tensor != nil {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (c *call) timesTable(x, y *value) *value {
 }
 
 // rotary is the sum of heads times cosines and of their halves times sines; nil, without an error: it is something else.
-func (c *call) rotary(x, y *value) (*value, error) {
+func rotary(c *call, x, y *value) (*value, error) {
 	if x == nil || y == nil || x.turned == nil || y.turned == nil || x.turned.halves || !y.turned.halves || y.turned.table == nil || !x.turned.of.is(y.turned.of) {
 		return nil, nil
 	}

@@ -14,14 +14,14 @@ func concat(c *call) (*value, error) {
 	if all, are := c.constantInputs(len(c.In)); are && len(all) > 0 && !slices.ContainsFunc(all, func(v constant) bool { return v.numbers == nil }) {
 		return known(joined(listed(all), axis))
 	}
-	if x := c.withElements(); x != nil {
+	if x := withElements(c); x != nil {
 		return x, nil
 	}
-	if v := c.half(axis); v != nil {
+	if v := half(c, axis); v != nil {
 		return v, nil
 	}
 	if first := c.at(0); first != nil && first.repeated != nil {
-		return c.prepended(axis)
+		return prepended(c, axis)
 	}
 	var in []*value
 	for i := range c.In {
@@ -48,7 +48,7 @@ func concat(c *call) (*value, error) {
 }
 
 // withElements returns the only input that has elements; nil: there are several.
-func (c *call) withElements() (only *value) {
+func withElements(c *call) (only *value) {
 	for i := range c.In {
 		if x := c.at(i); x == nil || x.shape == nil || extents(x.shape) > 0 {
 			if only != nil {
@@ -66,7 +66,7 @@ func (c *call) withElements() (only *value) {
 }
 
 // prepended puts parameters ahead of a sequence, the last input: initializers 1,R,C that are repeated for each sample.
-func (c *call) prepended(axis int) (*value, error) {
+func prepended(c *call, axis int) (*value, error) {
 	last := len(c.In) - 1
 	x, err := c.tensor(last, 3)
 	if err != nil {
@@ -136,7 +136,7 @@ func reshape(c *call) (*value, error) {
 	x := c.at(0)
 	switch {
 	case x != nil && x.tensor != nil && x.tensor.DType == Float32 && x.flipped == "" && x.repeated == nil:
-		return c.reshapedInitializer(x)
+		return reshapedInitializer(c, x)
 	case x != nil && x.numbers != nil:
 		return c.reshapedConstant(x)
 	case x == nil || x.shape == nil:
@@ -184,7 +184,7 @@ func (c *call) reshapedConstant(x *value) (*value, error) {
 }
 
 // reshapedInitializer is a parameter with axes of 1 more, or less.
-func (c *call) reshapedInitializer(x *value) (*value, error) {
+func reshapedInitializer(c *call, x *value) (*value, error) {
 	to, err := c.constants(1, "shape")
 	if err != nil {
 		return nil, err
@@ -291,7 +291,7 @@ func split(c *call) (*value, error) {
 	var all []*value
 	from := 0
 	for _, size := range sizes {
-		part, err := c.cut(v, axis, from, size)
+		part, err := cut(c, v, axis, from, size)
 		if err != nil {
 			return nil, err
 		}
@@ -304,7 +304,7 @@ func split(c *call) (*value, error) {
 }
 
 // cut returns n elements of an axis from one on. An axis that counts through several loops is made one of a tensor first.
-func (c *call) cut(v view, axis, from, n int) (view, error) {
+func cut(c *call, v view, axis, from, n int) (view, error) {
 	part, err := v.slice(axis, from, n)
 	if err == nil || len(v.axes[axis]) < 2 {
 		return part, err
@@ -325,7 +325,7 @@ func (c *call) index(axis, at int) (*value, error) {
 	if axis = positive(axis, len(v.axes)); axis < 0 || axis >= len(v.axes) {
 		return nil, fmt.Errorf("attribute axis is %d of %d axes", axis, len(v.axes))
 	}
-	if v, err = c.cut(v, axis, positive(at, v.shape()[axis]), 1); err != nil {
+	if v, err = cut(c, v, axis, positive(at, v.shape()[axis]), 1); err != nil {
 		return nil, err
 	}
 	v.axes = slices.Delete(slices.Clone(v.axes), axis, axis+1)
@@ -397,7 +397,7 @@ func sliced(c *call) (*value, error) {
 		shape[axis] = 0
 		return &value{shape: shape, from: c.Node}, nil
 	}
-	if v, err = c.cut(v, axis, from, to-from); err != nil {
+	if v, err = cut(c, v, axis, from, to-from); err != nil {
 		return nil, err
 	}
 	return c.seen(v), nil

@@ -32,9 +32,9 @@ func Simulate(c *chain.Chain, p *Platform, plan *Plan, n Noise) (*Outcome, error
 	return simulateTasks(c, p, plan, n, nil)
 }
 
-// Replay simulates a plan of tasks with the times that they took: seconds by the position of a task in the plan, of tasks and of the messages
-// between replicas behind them. Others take their costs. Between Simulate and Replay lies what slow tasks cost, between Replay and the run
-// what waits did. Errors: those of Simulate; ErrPlan for a plan without tasks.
+// Replay simulates a plan of tasks with the times that they took. took has seconds by the position of a task in the plan; messages between
+// replicas come behind all tasks, and what it does not have takes its cost. Between Simulate and Replay lies what slow tasks cost, between
+// Replay and the run what waits did. Errors: those of Simulate; ErrPlan for a plan without tasks.
 func Replay(c *chain.Chain, p *Platform, plan *Plan, took map[int]float64) (*Outcome, error) {
 	if plan.IsCycle() || plan.RunsSequence() {
 		return nil, fmt.Errorf("%w: %s has no tasks to replay: its ops run one by one on one device", ErrPlan, plan.Strategy)

@@ -49,8 +49,8 @@ func (s Slice) Work() string {
 	return s.Kind.String()
 }
 
-// Planned returns a plan's own times as spans, messages between replicas among them: of all its microbatches or, for a periodic plan, of so many periods of the
-// pattern, from the start of the first task of the first. Errors: those of Check up to RuleBoundary.
+// Planned returns a plan's own times as spans, messages between replicas among them: of all its microbatches, or of so many periods of a
+// periodic plan. Times count from the start of the first task. Errors: those of Check up to RuleBoundary.
 func Planned(c *chain.Chain, p *Platform, plan *Plan, periods int) ([]Span, error) {
 	l, err := arrange(c, p, plan)
 	if err != nil {
