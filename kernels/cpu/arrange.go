@@ -147,3 +147,26 @@ var functionKernels = [kernels.Functions][2]int64{
 	kernels.Sigmoid: {C.SIGMOID_FORWARD, C.SIGMOID_BACKWARD}, kernels.Tanh: {C.TANH_FORWARD, C.TANH_BACKWARD},
 	kernels.HardSigmoid: {C.HARD_SIGMOID_FORWARD, C.HARD_SIGMOID_BACKWARD}, kernels.HardSwish: {C.HARD_SWISH_FORWARD, C.HARD_SWISH_BACKWARD},
 }
+
+// addArrangement adds the ops of this file; false: it is none of them.
+func addArrangement(b *builder, op kernels.Op) bool {
+	switch op := op.(type) {
+	case kernels.Rearrange:
+		addRearrange(b, op)
+	case kernels.Bias:
+		addTrailing(b, false)
+	case kernels.Scale:
+		addTrailing(b, true)
+	case kernels.AddRows:
+		addRows(b, op)
+	case kernels.Prepend:
+		addPrepend(b)
+	case kernels.Gate:
+		addGate(b)
+	case kernels.Pointwise:
+		b.activation(functionKernels[op.Of][0], functionKernels[op.Of][1])
+	default:
+		return false
+	}
+	return true
+}

@@ -166,22 +166,10 @@ func (l *Library) build(c kernels.Call, uses []access) *builder {
 		b.rotary(op)
 	case kernels.Attention:
 		b.attention(op.Defaults())
-	case kernels.Rearrange:
-		addRearrange(b, op)
-	case kernels.Bias:
-		addTrailing(b, false)
-	case kernels.Scale:
-		addTrailing(b, true)
-	case kernels.AddRows:
-		addRows(b, op)
-	case kernels.Prepend:
-		addPrepend(b)
-	case kernels.Gate:
-		addGate(b)
-	case kernels.Pointwise:
-		b.activation(functionKernels[op.Of][0], functionKernels[op.Of][1])
 	default:
-		b.err = fmt.Errorf("%s: %w", op.Kind(), kernels.NoKernel("kernels/cpu"))
+		if !addArrangement(b, op) {
+			b.err = fmt.Errorf("%s: %w", op.Kind(), kernels.NoKernel("kernels/cpu"))
+		}
 	}
 	return b
 }

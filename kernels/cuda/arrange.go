@@ -164,3 +164,26 @@ func addGate(b *builder) {
 	args.add_x, args.add_gate = flag(b.call.Adds(0)), flag(b.call.Adds(1))
 	addStep(b, "arrange", "gate_backward"+suffix(x.DType), dim{samples * ceil(channels, gateChannels), 1, 1}, dim{streamThreads, 1, 1}, 0, args)
 }
+
+// addArrangement adds the ops of this file; false: it is none of them.
+func addArrangement(b *builder, op kernels.Op) bool {
+	switch op := op.(type) {
+	case kernels.Rearrange:
+		addRearrange(b, op)
+	case kernels.Bias:
+		addTrailing(b, false)
+	case kernels.Scale:
+		addTrailing(b, true)
+	case kernels.AddRows:
+		addRows(b, op)
+	case kernels.Prepend:
+		addPrepend(b)
+	case kernels.Gate:
+		addGate(b)
+	case kernels.Pointwise:
+		b.activation(op.Of.String())
+	default:
+		return false
+	}
+	return true
+}

@@ -64,22 +64,10 @@ func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder,
 		b.rotary(op)
 	case kernels.Attention:
 		b.attention(op.Defaults())
-	case kernels.Rearrange:
-		addRearrange(b, op)
-	case kernels.Bias:
-		addTrailing(b, false)
-	case kernels.Scale:
-		addTrailing(b, true)
-	case kernels.AddRows:
-		addRows(b, op)
-	case kernels.Prepend:
-		addPrepend(b)
-	case kernels.Gate:
-		addGate(b)
-	case kernels.Pointwise:
-		b.activation(op.Of.String())
 	default:
-		b.fail("%w", kernels.NoKernel("kernels/cuda"))
+		if !addArrangement(b, op) {
+			b.fail("%w", kernels.NoKernel("kernels/cuda"))
+		}
 	}
 	return b, b.err
 }

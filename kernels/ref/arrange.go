@@ -1,6 +1,7 @@
 package ref
 
 import (
+	"fmt"
 	"math"
 
 	"plimsoll/kernels"
@@ -166,3 +167,24 @@ var functions = [kernels.Functions]struct{ value, slope func(x float64) float64 
 
 // hardSigmoid is min(max(x + 3, 0), 6)/6; NaN stays NaN.
 func hardSigmoid(x float64) float64 { return min(max(x+3, 0), 6) / 6 }
+
+// arrangement returns what computes the ops of this file.
+func arrangement(op kernels.Op, t *tensors) (func() error, error) {
+	switch op := op.(type) {
+	case kernels.Rearrange:
+		return func() error { return rearrange(op, t) }, nil
+	case kernels.Bias:
+		return func() error { return bias(t) }, nil
+	case kernels.Scale:
+		return func() error { return scale(t) }, nil
+	case kernels.AddRows:
+		return func() error { return addRows(op, t) }, nil
+	case kernels.Prepend:
+		return func() error { return prepend(t) }, nil
+	case kernels.Gate:
+		return func() error { return gate(t) }, nil
+	case kernels.Pointwise:
+		return func() error { return pointwise(op, t) }, nil
+	}
+	return nil, fmt.Errorf("%s: %w", op.Kind(), kernels.NoKernel("kernels/ref"))
+}

@@ -112,22 +112,8 @@ func kernel(op kernels.Op, t *tensors) (func() error, error) {
 		return func() error { return rotary(op.Defaults(), t) }, nil
 	case kernels.Attention:
 		return func() error { return attention(op.Defaults(), t) }, nil
-	case kernels.Rearrange:
-		return func() error { return rearrange(op, t) }, nil
-	case kernels.Bias:
-		return func() error { return bias(t) }, nil
-	case kernels.Scale:
-		return func() error { return scale(t) }, nil
-	case kernels.AddRows:
-		return func() error { return addRows(op, t) }, nil
-	case kernels.Prepend:
-		return func() error { return prepend(t) }, nil
-	case kernels.Gate:
-		return func() error { return gate(t) }, nil
-	case kernels.Pointwise:
-		return func() error { return pointwise(op, t) }, nil
 	}
-	return nil, fmt.Errorf("%s: %w", op.Kind(), kernels.NoKernel("kernels/ref"))
+	return arrangement(op, t)
 }
 
 // bind views the operands that a checked call uses.
