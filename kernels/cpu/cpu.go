@@ -153,11 +153,7 @@ func (l *Library) build(c kernels.Call, uses []access) *builder {
 	case kernels.RMSNorm:
 		b.rowNorm(op.Defaults().Epsilon, false)
 	case kernels.GELU:
-		if op.Tanh {
-			b.activation(C.GELU_TANH_FORWARD, C.GELU_TANH_BACKWARD)
-		} else {
-			b.activation(C.GELU_FORWARD, C.GELU_BACKWARD)
-		}
+		b.gelu(op)
 	case kernels.SiLU:
 		b.activation(C.SILU_FORWARD, C.SILU_BACKWARD)
 	case kernels.Multiply:

@@ -17,6 +17,14 @@ func (b *builder) activation(forward, backward int64) {
 	}
 }
 
+func (b *builder) gelu(op kernels.GELU) {
+	if op.Tanh {
+		b.activation(C.GELU_TANH_FORWARD, C.GELU_TANH_BACKWARD)
+	} else {
+		b.activation(C.GELU_FORWARD, C.GELU_BACKWARD)
+	}
+}
+
 func (b *builder) elementProduct() {
 	if b.call.Pass == kernels.Forward {
 		b.mapped(C.MULTIPLY_FORWARD, C.struct_map_args{a: b.at(kernels.X, 0), b: b.at(kernels.X, 1), out: b.at(kernels.Y, 0)})
