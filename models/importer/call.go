@@ -157,13 +157,13 @@ func (c *call) plain(v *value, i int) (*value, error) {
 // tokens reports whether a value is the tokens that the model reads.
 func (c *call) tokens(v *value) bool { return v.step == c.input && c.text() }
 
-// sequence returns input i as a view of a step. Its axes are those that the value has in PyTorch.
-func (c *call) sequence(i int) (view, error) {
-	v := c.at(i)
+// sequence returns input 0 as a view of a step. Its axes are those that the value has in PyTorch.
+func (c *call) sequence() (view, error) {
+	v := c.at(0)
 	if v != nil && v.view != nil {
 		return *v.view, nil
 	}
-	v, err := c.tensor(i)
+	v, err := c.tensor(0)
 	if err != nil {
 		return view{}, err
 	}

@@ -89,7 +89,7 @@ func expand(c *call) (*value, error) {
 
 // expanded repeats axes of 1 of a tensor, which nothing but attention reads.
 func expanded(c *call, shape []int) (*value, error) {
-	v, err := c.sequence(0)
+	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}

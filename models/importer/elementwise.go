@@ -59,6 +59,14 @@ func gelu(c *call) (*value, error) {
 	return elementwise(kernels.GELU{Tanh: how == "tanh"})(c)
 }
 
+// hardSigmoid is ONNX's, with the slope and the offset of PyTorch's.
+func hardSigmoid(c *call) (*value, error) {
+	if alpha, beta := float64(c.float("alpha", 0.2)), float64(c.float("beta", 0.5)); !near(alpha, 1.0/6) || beta != 0.5 {
+		c.fail("attributes alpha and beta are %v and %v, and only 1/6 and 0.5 are supported", alpha, beta)
+	}
+	return elementwise(kernels.Pointwise{Of: kernels.HardSigmoid})(c)
+}
+
 // dropout is none outside of training, as the node says.
 func dropout(c *call) (*value, error) {
 	ratio, training := float64(c.float("ratio", 0.5)), true

@@ -118,7 +118,7 @@ func reduceMean(c *call) (*value, error) {
 	if v := meanSquare(c); v != nil {
 		return v, nil
 	}
-	v, err := c.sequence(0)
+	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ var ops = map[string]reader{
 	"Conv": of(conv, window+"group"), "MaxPool": of(maxPool, window+"ceil_mode storage_order"), "AveragePool": of(avgPool, window+"ceil_mode count_include_pad"),
 	"BatchNormalization": of(batchNormalization, "epsilon momentum training_mode"), "LayerNormalization": of(layerNorm, "axis epsilon stash_type"),
 	"batch_norm": of(batchNorm, "epsilon momentum"), "rms_norm": of(rmsNorm, "epsilon"), "linear": of(linearOf, ""), "silu": of(elementwise(kernels.SiLU{}), ""),
+	"HardSwish": of(elementwise(kernels.Pointwise{Of: kernels.HardSwish}), ""), "HardSigmoid": of(hardSigmoid, "alpha beta"),
 	"hard_sigmoid": of(elementwise(kernels.Pointwise{Of: kernels.HardSigmoid}), ""), "hard_swish": of(elementwise(kernels.Pointwise{Of: kernels.HardSwish}), ""),
 	"adaptive_avg_pool": of(adaptiveAvgPool, "output_size"), "attention": of(attentionOf, "causal grouped scale"),
 	"Relu": of(elementwise(kernels.ReLU{}), ""), "Clip": of(clip, "min max"), "Gelu": of(gelu, "approximate"),

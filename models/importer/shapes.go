@@ -211,7 +211,7 @@ func reshapedInitializer(c *call, x *value) (*value, error) {
 
 // reordered is Reshape. Where the axes of a view are not cut into others, it is made a tensor first.
 func (c *call) reordered(to []int) (*value, error) {
-	v, err := c.sequence(0)
+	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +242,7 @@ func transpose(c *call) (*value, error) {
 	if x != nil && x.numbers != nil {
 		return known(permuted(&x.constant, c.listed("perm", backwards(len(x.dims)))))
 	}
-	v, err := c.sequence(0)
+	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}
@@ -269,7 +269,7 @@ func (c *call) flipped(x *value) (*value, error) {
 
 // split cuts an axis of a sequence; the outputs are its parts.
 func split(c *call) (*value, error) {
-	v, err := c.sequence(0)
+	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}
@@ -318,7 +318,7 @@ func cut(c *call, v view, axis, from, n int) (view, error) {
 
 // index is Gather of one index.
 func (c *call) index(axis, at int) (*value, error) {
-	v, err := c.sequence(0)
+	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}
@@ -384,7 +384,7 @@ func sliced(c *call) (*value, error) {
 			return x.numbers[x.at(at)]
 		}))
 	}
-	v, err := c.sequence(0)
+	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}
@@ -421,7 +421,7 @@ func unsqueeze(c *call) (*value, error) {
 		}
 		return &value{constant: constant{mask: &m}}, nil
 	}
-	v, err := c.sequence(0)
+	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}
@@ -456,7 +456,7 @@ func squeeze(c *call) (*value, error) {
 	if x.step != nil && len(x.shape) == 4 && slices.Equal(axes, []int{2, 3}) && x.shape[2]*x.shape[3] == 1 {
 		return c.flat(x)
 	}
-	v, err := c.sequence(0)
+	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}
