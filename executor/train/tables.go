@@ -19,7 +19,7 @@ func (r *Run) Tables() (tables []commands.Table, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, closeTargets(on)) }()
-	c := &pipelineEngine{parts: r.Job.parts(), current: currentPass{next: r.begun() * r.Job.parts()}}
+	c := &pipelineEngine{feed: &feed{}, parts: r.Job.parts(), current: currentPass{next: r.begun() * r.Job.parts()}}
 	if !r.Plan.IsPipeline() {
 		c.along = &alongSequence{}
 	}
