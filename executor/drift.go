@@ -17,21 +17,24 @@ type TimedOp struct {
 	Cost float64
 }
 
+// leastReference is the share of a step's computation that the ops must make that Drift goes by: a few short ones would tell of themselves alone.
+const leastReference = 0.1
+
 // Drift returns how many times their costs in a chain the ops took beside which nothing was copied, or updated on the host. It is the median of
-// the steps. ops is how many such ops a step had, on average. Without any it returns 1 and 0. These ops are the reference for what a machine does since
-// it was measured: its frequency, its neighbours. Contention, waits and gaps are not in them.
+// the steps. ops is how many such ops a step had, on average. Where they are too few in all steps, it returns 1 and 0. These ops are the
+// reference for what a machine does since it was measured: its frequency, its neighbours. Contention, waits and gaps are not in them.
 func Drift(steps [][]TimedOp) (factor, ops float64) {
 	var factors []float64
 	for _, all := range steps {
-		var took, cost float64
+		var took, cost, whole, alone float64
 		for _, op := range all {
-			if op.Cost == 0 || besideCopies(all, op.Interval) {
-				continue
+			whole += op.Cost
+			if op.Cost > 0 && !besideCopies(all, op.Interval) {
+				took, cost, alone = took+op.End-op.Start, cost+op.Cost, alone+1
 			}
-			took, cost, ops = took+op.End-op.Start, cost+op.Cost, ops+1
 		}
-		if took > 0 && cost > 0 {
-			factors = append(factors, took/cost)
+		if took > 0 && cost > leastReference*whole {
+			factors, ops = append(factors, took/cost), ops+alone
 		}
 	}
 	if len(factors) == 0 {

@@ -37,6 +37,22 @@ func TestDriftIsThatOfOpsBesideNoCopy(t *testing.T) {
 	}
 }
 
+// A few short ops beside which nothing is copied say nothing of the machine.
+func TestDriftOfTooFewOps(t *testing.T) {
+	t.Parallel()
+	step := []TimedOp{{Interval: Interval{0, 3}, Cost: 1}, {Interval: Interval{5, 40}}} // an op three times as slow, and a copy behind it
+	for i := range 12 {
+		at := 6 + float64(i)
+		step = append(step, TimedOp{Interval: Interval{at, at + 1}, Cost: 1})
+	}
+	if f, n := Drift([][]TimedOp{step}); f != 1 || n != 0 {
+		t.Errorf("one op of 13: drift %v of %v ops", f, n)
+	}
+	if f, n := Drift([][]TimedOp{step[:9]}); f != 3 || n != 1 {
+		t.Errorf("one op of 8: drift %v of %v ops", f, n)
+	}
+}
+
 // Costs of ops and the update drift; the chain that they are taken from stays as it was, and so do its link and contention.
 func TestDriftedCosts(t *testing.T) {
 	t.Parallel()

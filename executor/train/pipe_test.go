@@ -669,8 +669,8 @@ func TestARunTellsWhenItsTasksRan(t *testing.T) {
 	}{{"1f1b-flush", 4, 5}, {"gpipe", 4, 20}, {"1f1b*", 1, 90}} {
 		r := pipeRun(t, piped(t, 2, x.microbatches, 8), x.strategy, 2, x.steps)
 		out := done(t, r)
-		if out.Idle != nil {
-			t.Errorf("%s: one device was idle %+v", x.strategy, *out.Idle)
+		if i, d := out.Idle, out.Drift; i == nil || d == nil || i.Share > 1 || i.Bubble < 0 || i.Bubble > i.Share || i.Host < 0 || !(d.PredictedS > 0) {
+			t.Errorf("%s: idle %+v, drift %+v", x.strategy, i, d)
 		}
 		counts := map[pipeline.Kind]int{}
 		last := 0

@@ -73,10 +73,8 @@ func (c *pipelineEngine) idleTasks(bubble float64) *Idle {
 		length = p.Period
 	}
 	planned := c.out.PredictedS / c.out.MeasuredS
-	i := &Idle{
-		Share: max(1-busy*planned/(length*float64(p.used())), 0),
-		Data:  c.out.DataWaitShare, Bubble: bubble * planned,
-	}
+	i := &Idle{Share: max(1-busy*planned/(length*float64(p.used())), 0), Data: c.out.DataWaitShare}
+	i.Bubble = min(bubble*planned, i.Share)
 	i.Host = max(i.Share-i.Data-i.Bubble, 0)
 	return i
 }

@@ -7,4 +7,6 @@ func LongTurns() {}
 
 func quietMonitor() {}
 
+func yieldToCopies() {}
+
 func ownTurn() {}
