@@ -46,7 +46,7 @@ func (p *JobPlan) simulated(c *chain.Chain) (*pipeline.Outcome, error) {
 // TookOf returns the seconds of the tasks that ran of a plan, by position in the plan: the median of each. All that a plan does in a step, or in a
 // period, takes so long on its devices together; updates is what all updates took of them.
 func (p *JobPlan) TookOf(ran []pipe.Timing) (tasks map[int]float64, updates float64) {
-	tasks, passes := map[int]float64{}, 0
+	tasks, passes := map[int]float64{}, 1
 	for i, all := range pipe.TaskSeconds(p.Plan, ran) {
 		tasks[i], passes = stats.Median(all), max(passes, len(all))
 	}

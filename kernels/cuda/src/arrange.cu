@@ -4,7 +4,9 @@
 // place_of is where the loops find element i.
 INLINE i64 place_of(const arrange_args &a, i64 i) {
 	i64 at = a.from;
-	for (int k = a.loops - 1; k > 0; k--) {
+#pragma unroll
+	for (int k = MOST_LOOPS - 1; k > 0; k--) {
+		if (k >= a.loops) continue;
 		i64 rest = i / a.count[k];
 		at += (i - rest * a.count[k]) * a.stride[k];
 		i = rest;
