@@ -27,11 +27,12 @@ func RunReceipt(r *train.Run, o *train.Outcome) (*receipt.Receipt, error) {
 // tasksReceipt returns the receipt of a run along a plan of tasks. Steps without a flush run on into each other: their updates, too, lie beside
 // tasks of other devices, and are part of what they wait for.
 func tasksReceipt(p *train.JobPlan, o *train.Outcome) (*receipt.Receipt, error) {
-	if len(o.Tasks) == 0 {
+	if len(o.Tasks) == 0 || p.RunsSequence() {
 		return nil, nil
 	}
-	t := receipt.Tasks{Chain: p.Costs.Chain, Platform: p.Costs.Platform, Plan: p.Plan, Predicted: o.PredictedS, Measured: o.MeasuredS}
-	t.Took, _ = p.TookOf(o.Tasks)
+	t := receipt.Tasks{
+		Chain: p.Costs.Chain, Platform: p.Costs.Platform, Plan: p.Plan, Took: p.MeasureTasks(o.Tasks), Predicted: o.PredictedS, Measured: o.MeasuredS,
+	}
 	if p.IsFlush() {
 		last := 0.0
 		for _, x := range o.Tasks {

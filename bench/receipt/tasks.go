@@ -21,7 +21,7 @@ type Tasks struct {
 	Predicted, Measured, Updates float64
 }
 
-// NewTasks makes the receipt of a step. The plan replayed with the times that its tasks took says what these cost; what else the step took
+// NewTasks makes the receipt of a step. The plan replayed with the times that its tasks took has the cost of slow tasks; the rest of the step
 // are messages and waits. Errors: those of pipeline.Replay.
 func NewTasks(t Tasks) (*Receipt, error) {
 	planned, err := pipeline.Simulate(t.Chain, t.Platform, t.Plan, pipeline.Noise{})

@@ -130,7 +130,7 @@ func resumed(args []string) []string {
 	return append(kept, "--resume")
 }
 
-// launchAll starts the processes and waits for all, again and again when they fail and may be started again.
+// run starts the processes and waits for all, again and again when they fail and may be started again.
 func (c *launchCommand) run(ctx context.Context, args []string) error {
 	runtime.LockOSThread() // processes end with the thread that started them, where the system can do that
 	defer runtime.UnlockOSThread()

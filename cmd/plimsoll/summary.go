@@ -107,7 +107,7 @@ func (s *summary) idle() {
 	switch {
 	case i == nil:
 		return
-	case i.Bubble > 0:
+	case s.Pipe != nil && len(s.Pipe.Devices) > 1:
 		s.statistic("idle\t%s of the time the devices computed nothing:", share(i.Share, 1))
 		s.statistic("\t%s by the plan, %s for data, %s for messages and the host", share(i.Bubble, 1), share(i.Data, 1), share(i.Host, 1))
 	default:

@@ -36,6 +36,8 @@ type pipelineEngine struct {
 
 	current currentPass
 	timings [][]pipe.Timing // of the latest steps with a flush
+	results int             // of a period that is not whole, without a flush
+	periodS float64         // and the times between them
 	origins []time.Time     // from which their times count, or from which a pass without a flush does
 }
 
@@ -444,12 +446,25 @@ func (c *pipelineEngine) add(sum pipe.Result) error {
 	rec.Seconds, rec.DataWaitS = seconds, waited.Seconds()
 	c.current.since, c.current.idle = now, idle
 	c.waited += waited
-	c.recent.Add(&executor.Times{Sequence: seconds}, 0)
+	c.addTime(seconds)
 	if err := c.loop.add(rec); err != nil {
 		return err
 	}
 	c.tellCounted()
 	return nil
+}
+
+// addTime counts the time between two results. Of a plan with several minibatches a period, whose results come close upon each other, it counts
+// the mean of each period.
+func (c *pipelineEngine) addTime(seconds float64) {
+	n := c.Plan.Repeats()
+	if c.Plan.IsFlush() {
+		n = 1
+	}
+	if c.results, c.periodS = c.results+1, c.periodS+seconds; c.results == n {
+		c.recent.Add(&executor.Times{Sequence: c.periodS / float64(n)}, 0)
+		c.results, c.periodS = 0, 0
+	}
 }
 
 // tellCounted says that a step is counted, to all processes when whoever logs has logged it.

@@ -20,6 +20,9 @@ import (
 // does is a forward, which takes less. weights is a safetensors file, a checkpoint's folder, or that of a run that has ended. The caller
 // closes the runner. Errors: those of checkpoint.Import; ErrSpec for a device that is too small.
 func (j *Job) Predictor(ctx context.Context, k strategy.Kind, weights string) (*Runner, error) {
+	if err := j.checkNext(); err != nil {
+		return nil, err
+	}
 	weights = weightsIn(weights)
 	if _, err := checkpoint.Fits(weights, j.Work.Tensors()); err != nil {
 		return nil, fmt.Errorf("--weights %w", err)

@@ -6,6 +6,8 @@ import (
 
 	"plimsoll/executor/checkpoint"
 	"plimsoll/internal/folder"
+	"plimsoll/kernels"
+	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 )
@@ -68,10 +70,27 @@ var (
 
 // Check refuses settings that cannot go together, before anything is measured. Errors: ErrSpec, *executor.HostLimitError.
 func (r *Run) Check() error {
+	if err := r.Job.checkNext(); err != nil {
+		return err
+	}
 	if r.Job.Microbatches > 0 {
 		return r.checkPipe()
 	}
 	return r.Job.Work.CheckHost(r.HostLimit)
+}
+
+// checkNext refuses, with ErrSpec, a model whose tokens see those behind them: here text has the next token as the label of each, which they
+// would see.
+func (j *Job) checkNext() error {
+	for _, l := range j.Work.Model.Layers {
+		for i := range l.Nodes {
+			if a, attends := l.Nodes[i].Op.(kernels.Attention); attends && a.Bidirectional && models.OfText(j.Model) {
+				return fmt.Errorf("%w: --model %s, layer %s: each token sees those behind it, and the labels of text are the next tokens: give a model with a causal mask",
+					ErrSpec, j.Model, l.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // checkPipe refuses what pipelines do not do, and what the plan, where it is known, does not. Errors: ErrSpec.

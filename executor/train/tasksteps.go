@@ -16,11 +16,11 @@ func (c *pipelineEngine) measureTasks() error {
 	if len(c.timings) == 0 {
 		return nil
 	}
-	sim, err := p.simulated(p.Costs.Chain)
+	sim, err := p.simulate(p.Costs.Chain)
 	if err != nil {
 		return err
 	}
-	c.out.Idle = c.idleTasks(sim.Bubble)
+	c.out.Idle = c.idleTasks(sim)
 	times := c.recent.Times()
 	if p.stepwise() {
 		times = times[:0]
@@ -29,7 +29,7 @@ func (c *pipelineEngine) measureTasks() error {
 		}
 	}
 	c.out.Drift, err = c.drift(c.timedTasks(), times, func(drifted *chain.Chain) (float64, error) {
-		o, err := p.simulated(drifted)
+		o, err := p.simulate(drifted)
 		if err != nil {
 			return 0, err
 		}
@@ -38,70 +38,83 @@ func (c *pipelineEngine) measureTasks() error {
 	return err
 }
 
-// simulated plays the tasks of the plan with the costs of a chain.
-func (p *JobPlan) simulated(c *chain.Chain) (*pipeline.Outcome, error) {
+// simulate plays the plan with the costs of a chain.
+func (p *JobPlan) simulate(c *chain.Chain) (*pipeline.Outcome, error) {
 	return pipeline.Simulate(c, p.Costs.Platform, p.Plan, pipeline.Noise{})
 }
 
-// TookOf returns the seconds of the tasks that ran of a plan, by position in the plan: the median of each. All that a plan does in a step, or in a
-// period, takes so long on its devices together; updates is what all updates took of them.
-func (p *JobPlan) TookOf(ran []pipe.Timing) (tasks map[int]float64, updates float64) {
-	tasks, passes := map[int]float64{}, 1
+// tellsTime reports whether the time of a stage's tasks is that of their ops. Within a task of a stage that recomputes or offloads, ops wait for
+// gradients and copies.
+func (p *JobPlan) tellsTime(stage int) bool { return len(p.Stages[stage].Ops) == 0 }
+
+// MeasureTasks returns the seconds that tasks of a plan took, by their position in it: the median of each, of stages whose tasks do not wait.
+func (p *JobPlan) MeasureTasks(ran []pipe.Timing) map[int]float64 {
+	took := map[int]float64{}
 	for i, all := range pipe.TaskSeconds(p.Plan, ran) {
-		tasks[i], passes = stats.Median(all), max(passes, len(all))
-	}
-	for _, t := range ran {
-		if t.Kind == pipeline.Update {
-			updates += (t.End - t.Start) / float64(passes)
+		if p.tellsTime(p.Tasks[i].Stage) {
+			took[i] = stats.Median(all)
 		}
 	}
-	return tasks, updates
+	return took
 }
 
-// idleTasks returns how long the devices computed nothing. The plan alone leaves a share of its own time idle.
-func (c *pipelineEngine) idleTasks(bubble float64) *Idle {
+// idleTasks returns how long the devices computed nothing. The plan alone leaves a share of its own time idle. Tasks that wait count with their
+// costs.
+func (c *pipelineEngine) idleTasks(sim *pipeline.Outcome) *Idle {
 	if !(c.out.MeasuredS > 0) {
 		return nil
 	}
-	tasks, busy := c.Plan.TookOf(slices.Concat(c.timings...))
-	for _, took := range tasks {
-		busy += took
+	p, ran := c.Plan, slices.Concat(c.timings...)
+	took, costs := p.MeasureTasks(ran), p.taskCosts()
+	busy, used := 0.0, map[int]bool{}
+	for i, t := range p.Tasks {
+		if t.Kind.Communication() {
+			continue
+		}
+		seconds, measured := took[i]
+		if !measured {
+			seconds = costs[taskOf{t.Device, t.Stage, t.Kind}]
+		}
+		busy, used[t.Device] = busy+seconds, true
 	}
-	p := c.Plan
+	first, last := 0, -1 // minibatches that updates belong to
+	for _, t := range ran {
+		if t.Computes() && (last < 0 || t.Minibatch < first) {
+			first = t.Minibatch
+		}
+		last = max(last, t.Minibatch)
+	}
+	for _, t := range ran {
+		if t.Kind == pipeline.Update {
+			busy += (t.End - t.Start) * float64(p.Repeats()) / float64(last-first+1)
+		}
+	}
 	length := p.Predicted.Makespan // of all that repeats
 	if !p.IsFlush() {
 		length = p.Period
 	}
 	planned := c.out.PredictedS / c.out.MeasuredS
-	i := &Idle{Share: max(1-busy*planned/(length*float64(p.used())), 0), Data: c.out.DataWaitShare}
-	i.Bubble = min(bubble*planned, i.Share)
-	i.Host = max(i.Share-i.Data-i.Bubble, 0)
+	i := &Idle{Share: max(1-busy*planned/(length*float64(len(used))), 0)}
+	i.Data = min(c.out.DataWaitShare, i.Share)
+	i.Bubble = min(sim.Bubble*planned, i.Share-i.Data)
+	i.Host = i.Share - i.Data - i.Bubble
 	return i
 }
 
-// used returns how many devices hold a stage.
-func (p *JobPlan) used() int {
-	on := map[int]bool{}
-	for _, st := range p.Stages {
-		for _, d := range st.Devices {
-			on[d] = true
-		}
-	}
-	return len(on)
-}
-
-// timedTasks returns the tasks of each step and device, with their costs.
+// timedTasks returns the tasks of each step, or without a flush of each period, with their costs.
 func (c *pipelineEngine) timedTasks() (all [][]executor.TimedOp) {
 	costs := c.Plan.taskCosts()
-	for _, step := range c.timings {
-		on := make([][]executor.TimedOp, c.Plan.devices())
-		for _, t := range step {
-			if t.Op != 0 || t.Kind == pipeline.Update {
-				continue
+	for _, tasks := range c.timings {
+		steps := map[int][]executor.TimedOp{}
+		for _, t := range tasks {
+			if t.Computes() && c.Plan.tellsTime(t.Stage) {
+				step := t.Minibatch / c.Plan.Repeats()
+				steps[step] = append(steps[step], executor.TimedOp{Interval: executor.Interval{Start: t.Start, End: t.End}, Cost: costs[taskOf{t.Device, t.Stage, t.Kind}]})
 			}
-			on[t.Device] = append(on[t.Device], executor.TimedOp{Interval: executor.Interval{Start: t.Start, End: t.End}, Cost: costs[taskOf{t.Device, t.Stage, t.Kind}]})
 		}
-		all = append(all, on...)
+		for _, step := range steps {
+			all = append(all, step)
+		}
 	}
 	return all
 }

@@ -28,8 +28,8 @@ func addRearrange(b *builder, op kernels.Rearrange) {
 		return
 	}
 	args.in, args.out, args.add = b.at(kernels.DY, 0), b.at(kernels.DX, 0), flag(b.call.Adds(0))
-	if rows := int64(x.Shape[0]); y.Elements() < x.Elements() && !b.call.Adds(0) {
-		width := x.Elements() / rows
+	if width := channels(x); y.Elements() < x.Elements() && !b.call.Adds(0) {
+		rows := x.Elements() / width
 		b.strip(x.DType, C.struct_strip_args{out: args.out, rows: C.i64(rows), width: C.int(width), out_stride: C.i64(width)}, width)
 	}
 	addArranged(b, "arrange_backward", y.Elements(), args)

@@ -72,6 +72,10 @@ func operations(c kernels.Call, y kernels.Desc) float64 {
 	case kernels.Linear:
 		return 2 * float64(y.Elements()) * float64(op.Features(c.In[0]))
 	case kernels.Attention:
+		if op.Bidirectional {
+			_, n, _ := c.Cost()
+			return float64(n)
+		}
 		return causal(x[0], x[1], op.Heads, op.Dim(c.In[0]), c.Pass)
 	}
 	return 0
