@@ -214,7 +214,6 @@ func (s *Stream) run() {
 		if c.computes() && !keeps && alone() {
 			keeps = true
 			goruntime.LockOSThread()
-			yieldToCopies()
 			cores.Lend(directions)
 			defer cores.Lend(-directions)
 			defer goruntime.UnlockOSThread()

@@ -80,10 +80,6 @@ func monitor() (id int, ok bool) {
 	return id, own && id > 0
 }
 
-// yieldToCopies lets threads that wake up for a moment, to copy or to issue, take this thread's core at once where no other is free: it computes
-// for milliseconds, on a thread that its stream keeps.
-func yieldToCopies() { _ = batch(0, turn) }
-
 // ownTurn gives this thread the usual policy, which it lacks if the monitor has begun it since: copies begin at once. It allocates nothing
 // where that is so.
 func ownTurn() {

@@ -7,6 +7,4 @@ func LongTurns() {}
 
 func quietMonitor() {}
 
-func yieldToCopies() {}
-
 func ownTurn() {}
