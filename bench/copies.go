@@ -52,8 +52,10 @@ func copySpeed(d runtime.Device, s runtime.Stream, copying func(bytes int64) err
 	took, err := copyTime(d, s, bytes, copying)
 	for err == nil && took < copyFor && bytes < CopyBytes {
 		bytes *= 2
-		if took, err = copyTime(d, s, bytes, copying); err == nil && took >= copyFor && took <= slowCopy {
-			took, err = copyTime(d, s, bytes, copying) // it may have waited for a thread
+		if took, err = copyTime(d, s, bytes, copying); err == nil && took >= copyFor { // it may have waited for a thread
+			var again time.Duration
+			again, err = copyTime(d, s, bytes, copying)
+			took = min(took, again)
 		}
 	}
 	if err != nil || took > slowCopy {

@@ -1,6 +1,7 @@
 package foldertest
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,15 +22,17 @@ type Small struct {
 // Over puts a file system on the disk.
 func (s *Small) Over(on atomicfile.FS) atomicfile.FS { return &smallSystem{on, s} }
 
-// used returns how many bytes are taken.
+// used returns how many bytes are taken. Files may go while it looks.
 func (s *Small) used() (n int64, err error) {
 	err = filepath.WalkDir(s.Path, func(_ string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
-			return err
+		if err == nil && e.Type().IsRegular() {
+			var info fs.FileInfo
+			if info, err = e.Info(); err == nil {
+				n += info.Size()
+			}
 		}
-		info, err := e.Info()
-		if err == nil {
-			n += info.Size()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
 		return err
 	})
