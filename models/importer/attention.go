@@ -85,8 +85,8 @@ func (c *call) attention(s *scores, v heads) (*value, error) {
 	w := view{step: y.step, axes: [][]loop{
 		merged([]loop{{n, t * width}}), merged([]loop{{q.number, q.channels}}), merged([]loop{{t, width}}), merged([]loop{{q.channels, 1}}),
 	}}
-	if v.lead == 1 {
-		w.axes = append([][]loop{slices.Concat(w.axes[:2]...)}, w.axes[2:]...)
+	if w, err = w.reshape(append(slices.Clone(q.leads), t, q.channels)); err != nil {
+		return nil, err
 	}
 	return c.seen(w), nil
 }
@@ -222,9 +222,13 @@ func where(c *call) (*value, error) {
 	if y.scores == nil || len(x.numbers) != 1 || x.mask != nil {
 		return nil, fmt.Errorf("only of constants, and of attention's scores with a constant mask, is supported")
 	}
+	fill := x.numbers[0]
+	if (m.low != 0 || m.high != 0) && !(fill <= leastHidden) {
+		return nil, fmt.Errorf("scores are replaced by %v, and only by a number up to %v, which hides them, is supported", fill, leastHidden)
+	}
 	for _, v := range []*float64{&m.low, &m.high} {
 		if *v != 0 {
-			*v = x.numbers[0]
+			*v = fill
 		}
 	}
 	return c.masked(y, &m)

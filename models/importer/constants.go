@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -60,7 +61,7 @@ func expand(c *call) (*value, error) {
 				shape[i] = int(n)
 			}
 		}
-		return &value{tensor: x.tensor, repeated: shape, from: c.Node, constant: x.constant}, nil
+		return &value{tensor: x.tensor, name: cmp.Or(x.name, c.In[0]), repeated: shape, from: c.Node, constant: x.constant}, nil
 	}
 	if err == nil && x != nil && x.shape != nil {
 		return expanded(c, shape)
@@ -84,7 +85,7 @@ func expand(c *call) (*value, error) {
 		}
 		return known(filled(dims, func(indices []int) float64 { return x.numbers[x.at(indices)] }))
 	}
-	return nil, fmt.Errorf("only of constants is supported")
+	return nil, errNoConstant
 }
 
 // expanded repeats axes of 1 of a tensor, which nothing but attention reads.
@@ -151,7 +152,7 @@ func ranged(c *call) (*value, error) {
 		are = are && len(v.numbers) == 1
 	}
 	if !are {
-		return nil, fmt.Errorf("only of constants is supported")
+		return nil, errNoConstant
 	}
 	from, to, by := all[0].numbers[0], all[1].numbers[0], all[2].numbers[0]
 	n := math.Ceil((to - from) / by)

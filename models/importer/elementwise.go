@@ -37,14 +37,21 @@ func clip(c *call) (*value, error) {
 		}
 	}
 	x := c.at(0)
-	if plain := x != nil && x.step != nil; !plain || bounds[0] != 0 || !(bounds[1] > 0) { // a part of an activation that is written out
+	if x == nil || x.curve != nil || bounds[0] != 0 || !(bounds[1] > 0) { // a part of an activation that is written out
+		if f := c.curve(x); f != nil {
+			under := slices.ContainsFunc(f.at, func(y float64) bool { return y < bounds[0] })
+			over := slices.ContainsFunc(f.at, func(y float64) bool { return y > bounds[1] })
+			if !math.IsInf(bounds[0], 0) && !under || !math.IsInf(bounds[1], 0) && !over {
+				return nil, fmt.Errorf("to %v to %v, a bound that is not told from none", bounds[0], bounds[1])
+			}
+		}
 		return ofOne(func(x float64) float64 { return min(max(x, bounds[0]), bounds[1]) })(c)
 	}
 	op := kernels.ReLU{}
 	if !math.IsInf(bounds[1], 1) {
 		op.Max = float32(bounds[1])
 	}
-	return c.push(c.Node, op, as(x), nil, x)
+	return elementwise(op)(c)
 }
 
 // gelu is GELU, exact or by tanh.
@@ -178,7 +185,7 @@ func truth(f func(x, y float64) bool) func(c *call) (*value, error) {
 func constants2(f func(x, y float64) float64) func(c *call) (*value, error) {
 	return func(c *call) (*value, error) {
 		if _, are := c.constantInputs(2); !are {
-			return nil, fmt.Errorf("only of constants is supported")
+			return nil, errNoConstant
 		}
 		return c.computed(func(v []float64) float64 { return f(v[0], v[1]) })
 	}
@@ -193,7 +200,7 @@ func mod(c *call) (*value, error) {
 // not is 1 of 0, and 0 of others.
 func not(c *call) (*value, error) {
 	if _, are := c.constantInputs(1); !are {
-		return nil, fmt.Errorf("only of constants is supported")
+		return nil, errNoConstant
 	}
 	return c.computed(func(v []float64) float64 { return truthOf(v[0] == 0) })
 }
@@ -248,6 +255,11 @@ func trailing(c *call, i, j int, op func(axes int) kernels.Op) (v *value, is boo
 	p, x := c.at(i), c.at(j)
 	if p == nil || x == nil || p.tensor == nil || p.tensor.DType != Float32 || x.shape == nil || x.scores != nil || len(p.tensor.Dims) == 0 {
 		return nil, false, nil
+	}
+	if p.repeated != nil {
+		if whole, err := broadcast(p.repeated, x.shape); err != nil || !slices.Equal(whole, x.shape) {
+			return nil, true, fmt.Errorf("initializer %q, repeated to %v, with a tensor of %v is not supported", c.In[i], p.repeated, x.shape)
+		}
 	}
 	dims := slices.Clone(p.tensor.Dims)
 	for len(dims) < len(x.shape) {

@@ -34,6 +34,9 @@ func (c *call) embedding(x, at *value, axis int) (*value, error) {
 		}
 		rows = rows[:at.dims[k-1]]
 	}
+	for i, v := range rows {
+		rows[i] = positive(v, int(x.tensor.Dims[0]))
+	}
 	t := &table{source: from, rows: len(rows), first: rows[0], step: 1}
 	if len(rows) > 1 {
 		t.step = rows[1] - rows[0]

@@ -5,10 +5,11 @@ import "slices"
 // heads are N,H,T,D, or N*H,T,D, of a sequence N,T,C: H heads of D channels from the first channel on.
 type heads struct {
 	step                        *step
-	from, number, channels, all int // all: channels of the step
-	lead                        int // axes that are N and H
-	samples, length             int // N and T
-	shared                      int // heads that a head is repeated as
+	from, number, channels, all int   // all: channels of the step
+	lead                        int   // axes that are N and H
+	samples, length             int   // N and T
+	shared                      int   // heads that a head is repeated as
+	leads                       []int // the extents of the lead axes
 }
 
 // view returns heads as N,H,T,D.
@@ -49,7 +50,7 @@ func headsOf(v view) (h heads, is bool) {
 		return h, false
 	}
 	c := int(v.step.desc.Elements() / int64(n*t))
-	h = heads{step: v.step, from: v.from, number: lead / n, channels: d, all: c, lead: axes - 2, samples: n, length: t, shared: shared}
+	h = heads{step: v.step, from: v.from, number: lead / n, channels: d, all: c, lead: axes - 2, samples: n, length: t, shared: shared, leads: shape[:axes-2]}
 	want := view{step: v.step, from: v.from, axes: [][]loop{merged([]loop{{n, t * c}, {h.number, d}}), merged([]loop{{t, c}}), merged([]loop{{d, 1}})}}
 	have := v
 	have.axes = [][]loop{loops, v.axes[axes-2], v.axes[axes-1]}

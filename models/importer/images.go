@@ -109,8 +109,11 @@ func adaptiveAvgPool(c *call) (*value, error) {
 	case x.shape[2]%h == 0 && x.shape[3]%w == 0:
 		return c.push(c.Node, kernels.AvgPool{KernelH: x.shape[2] / h, KernelW: x.shape[3] / w}, asImage, nil, x)
 	}
-	shape := append(slices.Clone(x.shape[:2]), h, w)
-	return c.push(c.Node, kernels.AdaptiveAvgPool{OutH: h, OutW: w}, func(kernels.Desc) []int { return shape }, nil, x)
+	y, err := c.push(c.Node, kernels.AdaptiveAvgPool{OutH: h, OutW: w}, asImage, nil, x)
+	if err != nil {
+		return nil, err
+	}
+	return c.shaped(y, append(slices.Clone(x.shape[:2]), h, w))
 }
 
 // reduceMean is of axes of a sample: what is left of them is one pixel of an image.
@@ -152,5 +155,21 @@ func reduceMean(c *call) (*value, error) {
 			return nil, err
 		}
 	}
-	return c.push(c.Node, kernels.GlobalAvgPool{}, func(kernels.Desc) []int { return kept }, nil, x)
+	y, err := c.push(c.Node, kernels.GlobalAvgPool{}, asImage, nil, x)
+	if err != nil {
+		return nil, err
+	}
+	return c.shaped(y, kept)
+}
+
+// shaped is what a step N,K is seen as: N,K,1,1 as it is, another shape through a view.
+func (c *call) shaped(y *value, shape []int) (*value, error) {
+	if k := y.step.desc.Shape[1]; len(shape) > 1 && shape[1] == k && extents(shape[2:]) == 1 {
+		return &value{step: y.step, shape: shape}, nil
+	}
+	v, err := viewOfValue(y).reshape(shape)
+	if err != nil {
+		return nil, err
+	}
+	return c.seen(v), nil
 }

@@ -20,6 +20,7 @@ type importer struct {
 	readers map[string]*Node // of the nodes that the output needs, the first that reads a tensor
 	joins   map[*step]*step  // the latest Concat that begins with a step
 	used    map[string]*step // parameters, and what they are of
+	ties    map[string]bool  // those of tables that a Linear has, too
 
 	computed int // elements of constants so far
 
@@ -39,7 +40,7 @@ func newImporter(g *Graph, c models.Config) *importer {
 	}
 	m := &importer{
 		Graph: g, chain: chain{input: &step{desc: in}}, config: c, batch: int(g.Inputs[0].Shape[0]),
-		values: map[string]*value{}, reads: map[string]int{}, readers: map[string]*Node{}, joins: map[*step]*step{}, used: map[string]*step{},
+		values: map[string]*value{}, reads: map[string]int{}, readers: map[string]*Node{}, joins: map[*step]*step{}, used: map[string]*step{}, ties: map[string]bool{},
 	}
 	m.values[g.Inputs[0].Name] = &value{step: m.input, shape: asImage(in)}
 	return m

@@ -64,7 +64,7 @@ func divided(c *call, x, s *value, inverse bool) *value {
 	}
 	epsilon := root(0) * root(0)
 	for i, m := range meanSquares {
-		if !near(root(i), math.Sqrt(m+epsilon)) {
+		if want := math.Sqrt(m + epsilon); !(math.Abs(root(i)-want) <= 2e-6*want) {
 			return nil
 		}
 	}

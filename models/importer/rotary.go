@@ -92,7 +92,11 @@ func rotary(c *call, x, y *value) (*value, error) {
 		return nil, err
 	}
 	whole.step = made.step
-	return c.seen(whole.view()), nil
+	w, err := whole.view().reshape(x.shape)
+	if err != nil {
+		return nil, err
+	}
+	return c.seen(w), nil
 }
 
 // rotaryBase returns the base of the angles whose cosines and sines two tables of positions and channels have: position t turns pair i by

@@ -57,7 +57,10 @@ func (m *importer) add(n *Node) {
 			return nil
 		}
 		var err error
-		if v, err = m.make(n); v != nil {
+		if v, err = m.make(n); errors.Is(err, errNoConstant) {
+			err = m.trainedConstant(n, err)
+		}
+		if v != nil {
 			m.computed += len(v.numbers)
 		}
 		if m.computed > mostComputed {
@@ -83,6 +86,16 @@ func (m *importer) add(n *Node) {
 		}
 	}
 	m.count(n)
+}
+
+// trainedConstant returns the error of a node that computes with constants alone, and names a parameter among its inputs.
+func (m *importer) trainedConstant(n *Node, err error) error {
+	for _, in := range n.In {
+		if v := m.values[in]; v != nil && v.tensor != nil && v.tensor.Trains {
+			return fmt.Errorf("parameter %q is read as a constant, which would not train: only parameters of layers are supported", cmp.Or(v.name, in))
+		}
+	}
+	return err
 }
 
 // count adds up who reads the steps that a node makes or gives other names. A node that gives another name reads no elements.

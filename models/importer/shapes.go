@@ -264,7 +264,7 @@ func (c *call) flipped(x *value) (*value, error) {
 	if len(x.tensor.Dims) != 2 || x.flipped != "" || !slices.Equal(perm, []int{1, 0}) {
 		return nil, fmt.Errorf("of an initializer only that of a matrix is supported, not %v of %v", perm, x.tensor.Dims)
 	}
-	return &value{tensor: x.tensor, flipped: c.In[0]}, nil
+	return &value{tensor: x.tensor, flipped: cmp.Or(x.name, c.In[0])}, nil
 }
 
 // split cuts an axis of a sequence; the outputs are its parts.

@@ -38,11 +38,12 @@ func (t DType) Size() int64 {
 
 // Tensor is one of the file: its elements are little-endian, in the order of its axes.
 type Tensor struct {
-	Name  string
-	Dims  []int64
-	DType DType
-	Raw   []byte
-	Err   error // the elements cannot be had: whoever reads the tensor is refused with this reason
+	Name   string
+	Dims   []int64
+	DType  DType
+	Raw    []byte
+	Trains bool  // it is a parameter with a gradient, where the format tells
+	Err    error // the elements cannot be had: whoever reads the tensor is refused with this reason
 }
 
 // check refuses a tensor whose bytes are not there, or not as many as its shape and type say.

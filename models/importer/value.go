@@ -82,7 +82,7 @@ func (v *value) hasRows() bool {
 	if v.view != nil {
 		return v.view.hasRows()
 	}
-	return last(v.shape) == last(v.step.desc.Shape)
+	return viewOfValue(v).hasRows()
 }
 
 // is reports whether two values are one tensor or view.
@@ -102,6 +102,9 @@ func known(c constant, err error) (*value, error) { return &value{constant: c}, 
 func (t *Tensor) value() (*value, error) {
 	if err := t.check(); err != nil {
 		return nil, err
+	}
+	if t.Trains {
+		return &value{tensor: t}, nil
 	}
 	v, most := &value{tensor: t, constant: constant{mask: t.mask()}}, int64(64)
 	if t.DType == Int64 || t.DType == Int32 {

@@ -2,6 +2,8 @@ package torchexport
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -25,6 +27,11 @@ func (p *program) compare(s *importer.Summary) error {
 				q.Label, q.Name)
 		}
 		trained[from.Name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.written)) {
+		if reader := s.Reader(name); reader != "" {
+			return fmt.Errorf("%s: %q is changed in place by %s in each step, and is a constant here, which is not supported", reader, name, p.written[name])
+		}
 	}
 	for _, from := range p.weights.all {
 		if from.Param && from.Meta.Requires && !trained[from.Name] && s.Reader(from.Name) != "" {

@@ -12,10 +12,11 @@ type aliases struct {
 	version map[string]int    // by value: that of the memory when the value was made
 	current map[string]int    // by root
 	changed map[string]string // by root: the label of the node that has changed it last
+	written map[string]string // likewise, but for running statistics of norms
 }
 
 func newAliases() *aliases {
-	return &aliases{map[string]string{}, map[string]int{}, map[string]int{}, map[string]string{}}
+	return &aliases{map[string]string{}, map[string]int{}, map[string]int{}, map[string]string{}, map[string]string{}}
 }
 
 // add makes a value with memory of its own.
@@ -52,6 +53,7 @@ func (a *aliases) follow(n *node, inputs []string) {
 	}
 	if changes(op) && len(inputs) > 0 {
 		a.change(inputs[0], n)
+		a.written[a.root[inputs[0]]] = n.label()
 	}
 	for _, out := range n.outputs() {
 		a.add(out)

@@ -10,7 +10,7 @@ import (
 // graph returns the program as a graph.
 func (p *program) graph() (*importer.Graph, error) {
 	l := &lowering{
-		program: p, names: map[string]string{}, aliases: newAliases(),
+		program: p, names: map[string]string{}, stored: map[string]string{}, aliases: newAliases(),
 		to: &importer.Graph{Tensors: map[string]*importer.Tensor{}, Advice: advice},
 	}
 	for _, spec := range p.Module.Signature.Inputs {
@@ -20,6 +20,11 @@ func (p *program) graph() (*importer.Graph, error) {
 	}
 	for _, n := range p.Module.Graph.Nodes {
 		l.add(n)
+	}
+	for value, name := range l.stored {
+		if by := l.aliases.written[value]; by != "" {
+			p.written[name] = by
+		}
 	}
 	if len(l.to.Nodes) > importer.MostNodes {
 		return nil, fmt.Errorf("it has more than %d nodes", importer.MostNodes)

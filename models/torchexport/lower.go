@@ -12,6 +12,7 @@ type lowering struct {
 	*program
 	to      *importer.Graph
 	names   map[string]string // of the graph, by those of the program
+	stored  map[string]string // of tensors of the archive, by those of the program
 	aliases *aliases
 	made    int // nodes
 }
@@ -62,7 +63,7 @@ func (l *lowering) tensor(arg json.RawMessage, from *tensors, name string) error
 	if have := l.to.Tensors[s.Name]; have != nil && have != s.tensor {
 		return fmt.Errorf("two tensors are called %.100q", s.Name)
 	}
-	l.to.Tensors[s.Name], l.names[value.Name] = s.tensor, s.Name
+	l.to.Tensors[s.Name], l.names[value.Name], l.stored[value.Name] = s.tensor, s.Name, s.Name
 	l.aliases.add(value.Name)
 	return nil
 }

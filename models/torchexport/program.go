@@ -32,7 +32,7 @@ func readProgram(b []byte) (*program, error) {
 	if err := a.oneModel(); err != nil {
 		return nil, err
 	}
-	p := &program{}
+	p := &program{written: map[string]string{}}
 	if err := a.decode("models/model.json", p); err != nil {
 		return nil, err
 	}
@@ -77,4 +77,5 @@ type program struct {
 	} `json:"graph_module"`
 
 	weights, constants *tensors
+	written            map[string]string // by the names of tensors that steps change in place: the label of the node that does
 }

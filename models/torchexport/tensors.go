@@ -77,6 +77,9 @@ func (a *archive) tensors(folder, description string) (*tensors, error) {
 		}
 		s.tensor = t
 	}
+	for _, s := range config.Config.all {
+		s.tensor.Trains = s.trains()
+	}
 	config.Config.refuseOverlaps()
 	return &config.Config, nil
 }

@@ -2,7 +2,7 @@
 
     python3 torch_export.py MODEL OUT [--format pt2] [--steps 3] [--rate R] [--image N] [--batch N] [--small] [--keep]
 
-MODEL is one of torchvision's, with 10 classes, timm.NAME of timm's, or one of this file: tiny, branches, skips, vision, mobile and hf_NAME read images, the
+MODEL is one of torchvision's, with 10 classes, timm.NAME of timm's, or one of this file: tiny, branches, skips, axes, vision, mobile and hf_NAME read images, the
 decoders (sdpa, written, modules, transformers, llama, qwen2, qwen3, mistral, phi3, opt) and the encoder tokens. Draws weights, samples and labels from a seed and takes steps of gradient descent on the same batch. OUT
 is a folder: model.pt2 or model.onnx is the model before the first step, in training mode, as torch.export.save or the classical ONNX
 exporter (dynamo=False) writes it. images.f32 has the images (N,C,H,W), reference.json tokens, labels and losses. Dropout and stochastic
@@ -224,6 +224,25 @@ class Mobile(nn.Module):
         return self.head((x + self.gamma * y).mean((2, 3)))
 
 
+class Axes(nn.Module):
+    """Axes of equal extents that are only told apart by what has been done to them: means, pools and heads in other orders."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.row = nn.Conv2d(3, 4, 3, 1, 1), nn.Linear(4, 4)
+        self.q, self.k, self.v = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.head = nn.Linear(16 + 36 + 16, 10)
+
+    def forward(self, x):
+        x = self.conv(x)
+        rows = x.mean(2).transpose(1, 2)
+        pools = F.adaptive_avg_pool2d(x, 3).permute(0, 2, 3, 1)
+        y = self.row(x.mean(3, keepdim=True).squeeze(3))
+        q, k, v = (f(y).view(-1, 2, 4, 2) for f in (self.q, self.k, self.v))
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+        return self.head(torch.cat([rows.flatten(1), pools.flatten(1), y.flatten(1)], 1))
+
+
 class Causal(nn.Module):
     """A small decoder of Hugging Face's transformers: its class, its configuration's, and what its configuration has of its own."""
 
@@ -267,14 +286,14 @@ HUGGING = {
     "hf_resnet": lambda: Images("ResNetForImageClassification", "ResNetConfig", embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1]),
 }
 
-OWN = {"vision": Vision, "mobile": Mobile, "tiny": Tiny, "branches": Branches, "skips": Skips, "sdpa": Decoder, "written": Written, "modules": Modules, "encoder": Encoder, "transformers": Transformers}
+OWN = {"axes": Axes, "vision": Vision, "mobile": Mobile, "tiny": Tiny, "branches": Branches, "skips": Skips, "sdpa": Decoder, "written": Written, "modules": Modules, "encoder": Encoder, "transformers": Transformers}
 
 # Image, batch and rate of each, where they are not 64, 4 and a steady one. Deep models with norms of few pixels have gradients of norm 1000 and more:
 # at a rate of 1e-5 the third loss of ResNet-50 differs by 5 % between PyTorch and itself with other kernels, or in float64.
 SIZES = {
     "tiny": (16, 2, 0.05), "branches": (8, 2, 0.1), "skips": (8, 2, 0.5), "alexnet": (224, 2, 0.01), "vgg11": (224, 2, 1e-3), "vgg11_bn": (224, 2, 3e-5),
     "resnet50": (64, 4, 1e-8), "resnext50_32x4d": (64, 4, 1e-8), "mnasnet0_5": (64, 4, 1e-8), "resnet18": (64, 4, 1e-4), "regnet_x_400mf": (64, 4, 3e-8), "densenet121": (64, 4, 1e-4),
-    "mobilenet_v2": (64, 4, 1e-6), "sdpa": (0, 3, 0.5), "written": (0, 3, 0.5), "modules": (0, 3, 0.1), "encoder": (0, 3, 0.1), "vision": (8, 2, 0.05), "mobile": (16, 2, 0.05),
+    "mobilenet_v2": (64, 4, 1e-6), "sdpa": (0, 3, 0.5), "written": (0, 3, 0.5), "modules": (0, 3, 0.1), "encoder": (0, 3, 0.1), "axes": (4, 2, 0.05), "vision": (8, 2, 0.05), "mobile": (16, 2, 0.05),
     "llama": (0, 3, 0.5), "qwen2": (0, 3, 0.5), "qwen3": (0, 3, 0.5), "mistral": (0, 3, 0.5), "phi3": (0, 3, 0.5), "opt": (0, 3, 0.1), "transformers": (0, 3, 0.5),
     "inception_v3": (139, 4, 1e-8), "maxvit_t": (224, 2, None), "squeezenet1_1": (128, 2, 0.01), "googlenet": (78, 4, 1e-6),
 }
