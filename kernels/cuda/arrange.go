@@ -181,7 +181,7 @@ func addArrangement(b *builder, op kernels.Op) bool {
 	case kernels.Gate:
 		addGate(b)
 	case kernels.Pointwise:
-		b.activation(op.Of.String())
+		b.activation(op.Of.String(), 1)
 	default:
 		return false
 	}

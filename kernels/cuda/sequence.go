@@ -18,7 +18,8 @@ var rowBlock = dim{256, 1, 1} // ROW_THREADS in src/sequence.cu, ATT_THREADS in 
 func perRow(rows int64) dim { return dim{min(rows, maxRowBlocks), 1, 1} }
 
 // activation is an elementwise function whose backward reads its input.
-func (b *builder) activation(name string) {
+// Kernels take vector elements at a time.
+func (b *builder) activation(name string, vector int64) {
 	x := b.call.In[0]
 	args := C.struct_map_args{a: b.at(kernels.X, 0), out: b.at(kernels.Y, 0), n: C.i64(x.Elements())}
 	function := name + "_forward"
@@ -29,7 +30,7 @@ func (b *builder) activation(name string) {
 		args.a, args.b, args.out, args.add = b.at(kernels.DY, 0), b.at(kernels.X, 0), b.at(kernels.DX, 0), flag(b.call.Adds(0))
 		function = name + "_backward"
 	}
-	addStream(b, "activation", function+suffix(x.DType), x.Elements(), wide(x.DType), args)
+	addStream(b, "activation", function+suffix(x.DType), x.Elements(), vector, args)
 }
 
 func (b *builder) elementProduct() {

@@ -62,8 +62,7 @@ struct hard_swish {
 };
 
 // forward: out = f(a).
-template <typename F, typename T> INLINE void forward(const map_args &a) {
-	const int V = wide<T>::elements;
+template <typename F, typename T, int V> INLINE void forward(const map_args &a) {
 	stream<V>(a.n, [&](i64 i, i64 left) {
 		values<V> x;
 		load_some(x, GLOBAL(const T, a.a) + i, left);
@@ -74,8 +73,7 @@ template <typename F, typename T> INLINE void forward(const map_args &a) {
 }
 
 // backward: out (+)= a * f'(b).
-template <typename F, typename T> INLINE void backward(const map_args &a) {
-	const int V = wide<T>::elements;
+template <typename F, typename T, int V> INLINE void backward(const map_args &a) {
 	stream<V>(a.n, [&](i64 i, i64 left) {
 		values<V> dy, x;
 		load_some(dy, GLOBAL(const T, a.a) + i, left);
@@ -86,18 +84,20 @@ template <typename F, typename T> INLINE void backward(const map_args &a) {
 	});
 }
 
-#define ACTIVATION(name, function) \
-	KERNEL(name##_forward_f32, struct map_args) { forward<function, float>(a); } \
-	KERNEL(name##_forward_bf16, struct map_args) { forward<function, bf16>(a); } \
-	KERNEL(name##_backward_f32, struct map_args) { backward<function, float>(a); } \
-	KERNEL(name##_backward_bf16, struct map_args) { backward<function, bf16>(a); }
-ACTIVATION(gelu, gelu)
-ACTIVATION(gelu_tanh, gelu_tanh)
-ACTIVATION(silu, silu)
-ACTIVATION(sigmoid, logistic)
-ACTIVATION(tanh, tangent)
-ACTIVATION(hard_sigmoid, hard_sigmoid)
-ACTIVATION(hard_swish, hard_swish)
+#define ACTIVATION(name, function, V) \
+	KERNEL(name##_forward_f32, struct map_args) { forward<function, float, V(float)>(a); } \
+	KERNEL(name##_forward_bf16, struct map_args) { forward<function, bf16, V(bf16)>(a); } \
+	KERNEL(name##_backward_f32, struct map_args) { backward<function, float, V(float)>(a); } \
+	KERNEL(name##_backward_bf16, struct map_args) { backward<function, bf16, V(bf16)>(a); }
+#define WHOLE(T) wide<T>::elements
+#define ONE(T) 1 // of functions that few models have: a quarter or an eighth of the code
+ACTIVATION(gelu, gelu, WHOLE)
+ACTIVATION(gelu_tanh, gelu_tanh, WHOLE)
+ACTIVATION(silu, silu, WHOLE)
+ACTIVATION(sigmoid, logistic, ONE)
+ACTIVATION(tanh, tangent, ONE)
+ACTIVATION(hard_sigmoid, hard_sigmoid, ONE)
+ACTIVATION(hard_swish, hard_swish, ONE)
 
 // multiply_forward: out = a * b.
 template <typename T> INLINE void multiply_forward(const map_args &a) {
