@@ -88,5 +88,5 @@ func untilSignal(ctx context.Context) (_ context.Context, hangUp func(error), st
 			cancel()
 		}
 	}
-	return ctx, hangUp, func() { stopEnds(); stopHangUps(); cancel() }
+	return ctx, hangUp, func() { stopHangUps(); cancel() } // which ends the others, too, after oneSignal
 }
