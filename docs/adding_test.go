@@ -249,7 +249,7 @@ func (c *copied) program() {
 
 var (
 	shown   = regexp.MustCompile("(?s)```\n(\\$ .*?)```")
-	figures = regexp.MustCompile(`-?\b\d[\d.,]*\b`)
+	figures = regexp.MustCompile(`[-+]?\b\d[\d.,]*\b`)
 	blanks  = regexp.MustCompile(`( |─)+`)
 )
 

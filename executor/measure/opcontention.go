@@ -50,7 +50,7 @@ func (m *prober) hostUpdates(s *session) ([]runtime.Launch, error) {
 		return nil, nil
 	}
 	onHost, err := s.opt.OpenHost(m.device)
-	if err != nil {
+	if err != nil || onHost == nil {
 		return nil, err
 	}
 	memory, err := m.device.HostBytes(m.host.probe)

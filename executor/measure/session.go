@@ -19,7 +19,8 @@ type ProfileOptions struct {
 	// Halves measures the two halves of every backward as well: the chain then has the fields backward_input_s and
 	// backward_weight_s.
 	Halves bool
-	// OpenHost opens what updates the host memory of a device: see library.OpenHost. nil: updates on the host are not measured.
+	// OpenHost opens what updates the host memory of a device: see library.OpenHost. Where it, or what it returns, is nil, updates on the host are
+	// not measured.
 	OpenHost func(runtime.Device) (kernels.Updater, error)
 	Progress func(done, total int) // called after every step; may be nil
 }

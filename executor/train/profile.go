@@ -47,7 +47,11 @@ func (j *Job) Profile(ctx context.Context, m Measure) (*chain.Chain, error) {
 	c, err := measure.Profile(ctx, j.Work, spec.Target, m.Limit, j.LoadFirst, measure.ProfileOptions{
 		Warmup: m.Warmup, Repeats: m.Repeats, Enough: m.Enough, Halves: m.Halves, Seed: j.Seed, Progress: m.Progress,
 		OpenHost: func(dev runtime.Device) (kernels.Updater, error) {
-			return library.OpenHost(dev, library.Options{Reference: j.Kernels.Reference})
+			u, err := library.OpenHost(dev, library.Options{Reference: j.Kernels.Reference})
+			if errors.Is(err, library.ErrNone) { // a device that somebody has added
+				return nil, nil
+			}
+			return u, err
 		},
 	})
 	if ctx.Err() != nil {
