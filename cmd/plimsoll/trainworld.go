@@ -44,8 +44,8 @@ func (c *trainCommand) tellFolder(ctx context.Context, run string) error {
 	return firstOf(err, w.Meet(ctx))
 }
 
-// followFolder opens the folder of a process other than rank 0, which is rank 0's, that of another process of the run, or on a disk of
-// its own: then it is locked as rank 0's is.
+// followFolder opens the folder of a process other than rank 0. It is rank 0's, or that of another process of the run. On a disk of its own it is
+// locked as rank 0's is.
 func (c *trainCommand) followFolder(ctx context.Context) (*folder.Folder, error) {
 	w, out := c.processes, &c.keep.out
 	if out.path == "" {
@@ -69,8 +69,8 @@ func (c *trainCommand) followFolder(ctx context.Context) (*folder.Folder, error)
 	return place, nil
 }
 
-// bringRun lets rank 0 have what says which run goes on, and how, from the first process that has it, where its own folder has not: on
-// disks of their own it is on that of the process that was rank 0.
+// bringRun brings rank 0 the files that say which run goes on, and how. Where its own folder lacks them, they come from the first process that
+// has them: with disks of their own, that is the process that was rank 0.
 func (c *trainCommand) bringRun(ctx context.Context) error {
 	w, out := c.processes, c.keep.out.path
 	if w == nil {

@@ -27,8 +27,8 @@ func newRing(lay *layout, t *localStage, costs Costs) (*ring, error) {
 	return early, err
 }
 
-// onLinkAtOnce is for how many seconds a piece of a transfer has the link to the host: what else a minibatch needs, and that tasks wait for,
-// such as its scalars, waits no longer for its turn.
+// onLinkAtOnce is for how many seconds a piece of a transfer has the link to the host. Scalars of a minibatch, which tasks wait for, wait no longer
+// for their turn.
 const onLinkAtOnce = 200e-6
 
 // pieceBytes returns how much that is, whole pages.

@@ -200,8 +200,8 @@ func (f *fitter) largest(ctx context.Context, k strategy.Kind, d dimension) (mos
 // roughly is one part of the largest, to which it is found where chains are longer than planner.ExactLayers and plans take long to make.
 const roughly = 50
 
-// largestBy is largest of one strategy: it begins where sums of bytes say, and goes down, by as much as the plan at a size is too large
-// and in steps that double, until a layout fits as well.
+// largestBy is largest of one strategy. It begins at the size that sums of bytes allow. It goes down, by as much as a plan is too large and in steps
+// that double, until a layout fits as well.
 func (f *fitter) largestBy(ctx context.Context, s pipeline.Strategy, d dimension) (int, error) {
 	n, err := f.largestSum(ctx, planner.KindOf(s), d)
 	if f.Devices > 1 {
