@@ -33,10 +33,7 @@ out=$(cd "$out" && pwd)
 export CUDA_CACHE_PATH=${CUDA_CACHE_PATH:-${TMPDIR:-/tmp}/plimsoll-cuda-cache}
 mkdir -p "$CUDA_CACHE_PATH"
 
-# unpack NAME: makes the folder $work/NAME of NAME.tar.gz.
-unpack() { [ -d "$work/$1" ] || tar -xzf "$here/$1.tar.gz" -C "$work"; }
-
-unpack gpubench || exit 2
+tar -xzf "$here/gpubench.tar.gz" -C "$work" || exit 2
 bench=$work/gpubench/gpubench
 
 # record [FLAGS...] run COMMAND: runs $part for $limit seconds at most, and never beyond the time of the whole.
@@ -54,7 +51,6 @@ missing() { "$bench" -part "$part" -out "$out" -device "$device" -missing "$1" r
 
 # tests [FLAGS...]: the test binary of the part, in its folder.
 tests() {
-	unpack "$part" || return
 	(cd "$work/$part" && record -tests run "./$part" -test.v -test.count=1 ${short:+$short} "$@")
 }
 
@@ -64,7 +60,6 @@ measured() {
 }
 
 validate() {
-	unpack plimsoll || return
 	set -- -m resnet18 --image 64 --batch 8 --memory 100%,75%,55%
 	[ -z "$tiny" ] || set -- -m resnet20 --image 8 --batch 8 --memory 100%,85%
 	record run "$work/plimsoll/plimsoll" validate "$@" --devices "$device" --strategy rotor,periodic --steps 3 --option profile.no-cache --json
@@ -72,7 +67,6 @@ validate() {
 
 # pipelines: virtual devices share the GPU, so bits are judged, and times are shown.
 pipelines() {
-	unpack plimsoll || return
 	set -- -m resnet50 --image 64 --batch 32 --minibatches 16
 	[ -z "$tiny" ] || set -- -m resnet20 --image 8 --batch 8 --minibatches 6
 	record run "$work/plimsoll/plimsoll" validate "$@" --devices "$device*2;$device*4" \
@@ -105,8 +99,8 @@ perform() {
 	executor) tests -test.run GPU ;; # the other tests need none
 	drivers) tests -test.run GPUs ;;
 	validate | pipelines) "$part" ;;
-	world) unpack plimsoll && measured -program "$work/plimsoll/plimsoll" ;;
-	language | residency) unpack plimsoll && compared -program "$work/plimsoll/plimsoll" ;;
+	world) measured -program "$work/plimsoll/plimsoll" ;;
+	language | residency) compared -program "$work/plimsoll/plimsoll" ;;
 	memcheck | racecheck) sanitizer ;;
 	ops | throughput | beyond) compared ;;
 	*) measured ;;
@@ -129,7 +123,7 @@ if [ -z "${PLIMSOLL_NCCL:-}" ] && ! ldconfig -p 2>/dev/null | grep -q libnccl.so
 	done
 fi
 parts=$("$bench" -limits "$limits" parts "$@") || exit 2
-for name in plimsoll runtime kernels executor drivers; do unpack "$name"; done
+(set -o pipefail; "$bench" decompress <"$here/programs.tar.zst" | tar -x -C "$work") || exit 2
 go=1
 while read -r part limit kind <&3; do
 	case $go:$part:$kind in

@@ -14,8 +14,9 @@ import (
 	"testing"
 )
 
-// stub stands for gpubench: it writes down how it is called, lists the parts that the real one lists, and lets smoke be red.
+// stub stands for gpubench: it unpacks nothing, writes down how it is called, lists the parts that the real one lists, and lets smoke be red.
 const stub = `#!/bin/sh
+[ "$1" != decompress ] || exec cat
 echo "cache=$CUDA_CACHE_PATH $*" >>"$CALLS"
 case " $* " in
 *" parts "*) cat "$PARTS" ;;
@@ -37,11 +38,13 @@ func suiteOf(t *testing.T, calls ...string) func(smoke string, env ...string) (l
 	must(t, os.WriteFile(in("parts"), parts.Bytes(), 0o600))
 	must(t, os.WriteFile(in("run.sh"), script, 0o700))
 	must(t, os.WriteFile(in("compute-sanitizer"), []byte("#!/bin/sh\n"), 0o700))
-	for _, name := range []string{"gpubench", "plimsoll", "runtime", "kernels", "executor", "drivers"} {
+	programs := []string{"gpubench", "plimsoll", "runtime", "kernels", "executor", "drivers"}
+	for _, name := range programs {
 		must(t, os.Mkdir(in(name), 0o700))
 		must(t, os.WriteFile(filepath.Join(in(name), name), []byte(stub), 0o700))
-		must(t, exec.CommandContext(t.Context(), "tar", "-C", dir, "-czf", in(name+".tar.gz"), name).Run())
 	}
+	must(t, exec.CommandContext(t.Context(), "tar", "-C", dir, "-czf", in("gpubench.tar.gz"), "gpubench").Run())
+	must(t, exec.CommandContext(t.Context(), "tar", append([]string{"-C", dir, "-cf", in("programs.tar.zst")}, programs[1:]...)...).Run())
 	return func(smoke string, env ...string) ([]string, int) {
 		log := in("calls")
 		must(t, os.RemoveAll(log))

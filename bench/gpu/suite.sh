@@ -17,13 +17,12 @@ commit=$(git rev-parse HEAD 2>/dev/null || echo "$version")
 echo "$commit" >"$dir/COMMIT"
 small="-s -w"
 
-# pack NAME: makes DIR/NAME.tar.gz, which run.sh unpacks. gzip is everywhere, and takes two thirds of a program.
-pack() { tar --sort=name --owner=0 --group=0 -C "$work" -c "$1" | gzip -9 >"$dir/$1.tar.gz"; }
+# archive NAME...: an archive of these folders.
+archive() { tar --sort=name --owner=0 --group=0 -C "$work" -c "$@"; }
 
 program() {
 	mkdir "$work/$1"
 	go build -tags cuda -trimpath -ldflags "$small $3" -o "$work/$1/$1" "$2"
-	pack "$1"
 }
 program plimsoll ./cmd/plimsoll "-X main.version=$version"
 program gpubench ./bench/gpu "-X main.commit=$commit"
@@ -35,12 +34,15 @@ test_binary() {
 	for data in testdata src ptx; do
 		[ ! -d "$2/$data" ] || cp -r "$2/$data" "$work/$1/"
 	done
-	pack "$1"
 }
 test_binary runtime runtime/cuda
 test_binary kernels kernels/cuda
 test_binary executor executor/measure
 test_binary drivers executor/pipeline
+
+# gzip is everywhere: it packs gpubench, which unpacks the others. They are one archive, as they share most of their code.
+archive gpubench | gzip -9 >"$dir/gpubench.tar.gz"
+archive plimsoll runtime kernels executor drivers | "$work/gpubench/gpubench" compress >"$dir/programs.tar.zst"
 
 cp bench/gpu/run.sh bench/gpu/torch_peer.py bench/gpu/README.md "$dir/"
 
