@@ -164,3 +164,24 @@ func isFolder(path string, e fs.DirEntry) bool {
 	info, err := os.Stat(filepath.Join(path, e.Name()))
 	return err == nil && info.IsDir()
 }
+
+// filesOf is a file, or a folder's files with an extension in the order of their names. Errors: ErrUnreadable.
+func filesOf(path, extension string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	files, err := list(path, func(e fs.DirEntry) bool {
+		return strings.EqualFold(filepath.Ext(e.Name()), extension) && !isFolder(path, e)
+	})
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%w: folder %s has no %s files", ErrUnreadable, path, extension)
+	}
+	for i, name := range files {
+		files[i] = filepath.Join(path, name)
+	}
+	return files, err
+}

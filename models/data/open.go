@@ -26,8 +26,10 @@ func Known() []Info { return append([]Info{digitsInfo, glyphsInfo, shapesInfo}, 
 // Files returns the readers of the user's images, sorted by name.
 func Files() []Info { return []Info{cifar10Info, folderInfo, idxInfo} }
 
-// Texts returns the sets of text: the built-in one and the readers of the user's files.
-func Texts() []Info { return []Info{opticksInfo, textInfo, tokensInfo} }
+// Texts returns the sets of text, sorted by name: the built-in one and the readers of the user's files.
+func Texts() []Info {
+	return []Info{jsonlInfo, nanoGPTInfo, opticksInfo, parquetInfo, textInfo, tokensInfo}
+}
 
 // all returns every data set that Open knows.
 func all() []Info { return slices.Concat(Known(), Files(), Texts()) }

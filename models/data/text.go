@@ -4,14 +4,10 @@ import (
 	"bytes"
 	"compress/gzip"
 	_ "embed" // for opticks.txt.gz
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"unicode/utf8"
 
@@ -58,26 +54,6 @@ var textInfo = Info{
 	},
 }
 
-var tokensInfo = Info{
-	Name:    "tokens:PATH",
-	Summary: "a file of tokens, which plimsoll tokenize writes, or llm.c's scripts; it need not fit in memory",
-	Text:    true,
-	Source:  "files of the user",
-	Open: func(path string, o Options) (Dataset, error) {
-		if o.Tokenizer != "" {
-			return nil, fmt.Errorf("%w: data set tokens:%s has tokens, and --tokenizer %s makes them of text: leave it out", ErrOption, path, o.Tokenizer)
-		}
-		all, size, err := tokenizer.OpenFile(path)
-		switch {
-		case errors.Is(err, tokenizer.ErrFile):
-			return nil, fmt.Errorf("data set tokens: %w: %w", ErrCorrupt, err)
-		case err != nil:
-			return nil, fmt.Errorf("data set tokens: %w: %w", ErrUnreadable, err)
-		}
-		return newText("tokens:"+path, o, "", all, size)
-	},
-}
-
 const (
 	// heldOut is the part of a text, at its end, that a model is judged by: one in heldOut.
 	heldOut = 10
@@ -87,7 +63,7 @@ const (
 	mostTokens = 1 << 20
 )
 
-// text is a data set of tokens. Its first nine tenths are trained on, the rest is held out.
+// text is a data set of tokens.
 //
 // Every token of a split but its first is a label once an epoch. The labels are cut into pieces of the length of a sample, one for
 // each sample: the first piece of a training epoch is shorter by a random number, and the last ones are as short as they must be.
@@ -112,35 +88,26 @@ func encoded(name string, o Options, all []byte) (Dataset, error) {
 	return newText(name, o, by.Name(), tokenizer.NewTokens(by.Encode(nil, all), by.Size()), by.Size())
 }
 
+// newText is a text whose last tenth is held out.
 func newText(name string, o Options, by string, all tokenizer.Tokens, vocabulary int) (Dataset, error) {
 	cut := all.Len() - all.Len()/heldOut
-	s := &text{name, o, by, vocabulary, [2]tokenizer.Tokens{all.Part(0, cut), all.Part(cut, all.Len())}}
+	return newSplits(name, o, by, vocabulary, all.Part(0, cut), all.Part(cut, all.Len()))
+}
+
+func newSplits(name string, o Options, by string, vocabulary int, train, test tokenizer.Tokens) (Dataset, error) {
+	s := &text{name, o, by, vocabulary, [2]tokenizer.Tokens{train, test}}
 	if s.TrainLen() < 1 || s.TestLen() < 1 {
 		return nil, fmt.Errorf("%w: data set %s has %d tokens to train on and %d held out: %d tokens a sample (--length) take at least %d and %d; give more text, or shorter samples",
-			ErrOption, name, cut, all.Len()-cut, o.Length, o.Length+1, o.Length+1)
+			ErrOption, name, train.Len(), test.Len(), o.Length, o.Length+1, o.Length+1)
 	}
 	return s, nil
 }
 
 // readText reads a file, or those of a folder one after the other. Errors: ErrUnreadable, ErrTooLarge, ErrCorrupt.
 func readText(path string) ([]byte, error) {
-	files := []string{path}
-	if info, err := os.Stat(path); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
-	} else if info.IsDir() {
-		names, err := list(path, func(e fs.DirEntry) bool {
-			return strings.EqualFold(filepath.Ext(e.Name()), ".txt") && !isFolder(path, e)
-		})
-		if err != nil {
-			return nil, err
-		}
-		files = nil
-		for _, name := range names {
-			files = append(files, filepath.Join(path, name))
-		}
-		if len(files) == 0 {
-			return nil, fmt.Errorf("%w: folder %s has no .txt files", ErrUnreadable, path)
-		}
+	files, err := filesOf(path, ".txt")
+	if err != nil {
+		return nil, err
 	}
 	var all []byte
 	for _, file := range files {
@@ -184,9 +151,10 @@ func invalid(all []byte) int {
 	return -1
 }
 
-func (s *text) Name() string  { return s.name }
-func (s *text) Classes() int  { return s.vocabulary }
-func (s *text) Shape() [3]int { return [3]int{1, s.options.Length, 1} }
+func (s *text) Name() string      { return s.name }
+func (s *text) Classes() int      { return s.vocabulary }
+func (s *text) tokenizer() string { return s.by }
+func (s *text) Shape() [3]int     { return [3]int{1, s.options.Length, 1} }
 
 func (s *text) TrainLen() int64 { return s.pieces(Train) }
 func (s *text) TestLen() int64  { return s.pieces(Test) }
@@ -250,8 +218,8 @@ func (s *text) FillTokens(split Split, index int64, dst []float32, labels []int3
 
 // Tokenizer returns the name of what has made a data set's tokens; "" of images, and where that is not known.
 func Tokenizer(set Dataset) string {
-	if s, ok := set.(*text); ok {
-		return s.by
+	if s, ok := set.(interface{ tokenizer() string }); ok {
+		return s.tokenizer()
 	}
 	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"slices"
 
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/mapped"
@@ -124,18 +125,40 @@ func WriteFile(path string, all Tokens, size int) error {
 // OpenFile maps a file of tokens, and returns the size of their vocabulary. Errors: ErrFile, with path and field; those of the
 // operating system.
 func OpenFile(path string) (all Tokens, size int, err error) {
-	data, err := mapped.Open(path)
-	if errors.As(err, new(*fs.PathError)) {
-		return Tokens{}, 0, err
-	}
+	data, err := openMapped(path)
 	if err != nil {
-		return Tokens{}, 0, fmt.Errorf("%w: %w", ErrFile, err)
+		return Tokens{}, 0, err
 	}
 	all, size, err = parse(data)
 	if err != nil {
 		err = fmt.Errorf("%w: %s: %w", ErrFile, path, err)
 	}
 	return all, size, err
+}
+
+// OpenRaw maps a file of tokens of 2 bytes and nothing else, as nanoGPT's scripts write them. Errors: as OpenFile.
+func OpenRaw(path string) (Tokens, error) {
+	data, err := openMapped(path)
+	if err == nil && len(data)%2 != 0 {
+		err = fmt.Errorf("%w: %s: %d bytes, want two for each token", ErrFile, path, len(data))
+	}
+	if err == nil && len(data) >= 4 {
+		if magic := binary.LittleEndian.Uint32(data); slices.ContainsFunc(formats, func(f format) bool { return f.magic == magic }) {
+			err = fmt.Errorf("%w: %s: it begins with %d, as llm.c's files of tokens do: give it as tokens:%s", ErrFile, path, magic, path)
+		}
+	}
+	if err != nil {
+		return Tokens{}, err
+	}
+	return Tokens{data, 2}, nil
+}
+
+func openMapped(path string) ([]byte, error) {
+	data, err := mapped.Open(path)
+	if err != nil && !errors.As(err, new(*fs.PathError)) {
+		err = fmt.Errorf("%w: %w", ErrFile, err)
+	}
+	return data, err
 }
 
 func parse(data []byte) (all Tokens, size int, err error) {

@@ -1,0 +1,119 @@
+package data
+
+import (
+	"fmt"
+	"math"
+
+	"plimsoll/models/tokenizer"
+)
+
+// dialogues are records of text, each of which is a sample: its tokens, then as many more as a sample needs. The label of a token is the
+// one that follows it; it counts where that one is of a learned segment. The last tenth of the records is held out.
+type dialogues struct {
+	skips
+	name    string
+	options Options
+	by      tokenizer.Tokenizer
+	chat    *chat // of records that are messages
+	tokens  []int32
+	learned []bool  // of each token
+	starts  []int64 // of each record among the tokens, and their end
+	cut     int     // records before it are trained on
+}
+
+func newDialogues(name string, o Options, by tokenizer.Tokenizer) *dialogues {
+	d := &dialogues{name: name, options: o, by: by, starts: []int64{0}}
+	d.skips.options = &d.options
+	return d
+}
+
+// add appends a sample, and tokens to learn behind it. Errors: ErrCorrupt for nothing to learn, ErrTooLarge for more tokens than a sample
+// has.
+func (d *dialogues) add(all []segment, behind ...int32) error {
+	from := len(d.tokens)
+	for _, s := range all {
+		d.tokens = d.by.Encode(d.tokens, []byte(s.text))
+		for len(d.learned) < len(d.tokens) {
+			d.learned = append(d.learned, s.learned && len(d.learned) > from)
+		}
+	}
+	for _, token := range behind {
+		d.tokens, d.learned = append(d.tokens, token), append(d.learned, len(d.tokens) > from)
+	}
+	if err := d.check(from); err != nil {
+		d.tokens, d.learned = d.tokens[:from], d.learned[:from]
+		return err
+	}
+	d.starts = append(d.starts, int64(len(d.tokens)))
+	return nil
+}
+
+func (d *dialogues) check(from int) error {
+	learns := 0
+	for _, yes := range d.learned[from:] {
+		if yes {
+			learns++
+		}
+	}
+	switch labels := len(d.tokens) - from - 1; {
+	case learns == 0:
+		return fmt.Errorf("%w: it has no token to learn", ErrCorrupt)
+	case labels > d.options.Length:
+		return fmt.Errorf("%w: it has %d tokens with its end, and a sample of %d (--length) takes %d: give --length %d, or shorter records",
+			ErrTooLarge, labels+1, d.options.Length, d.options.Length+1, labels)
+	}
+	return nil
+}
+
+// ending is the token behind a record: the tokenizer's end of a document, of bytes a line feed.
+func ending(by tokenizer.Tokenizer) int32 {
+	if end := by.End(); end >= 0 {
+		return end
+	}
+	return '\n'
+}
+
+// close ends the adding of records. Errors: ErrOption for too few.
+func (d *dialogues) close() error {
+	n := len(d.starts) - 1
+	if n < 2 {
+		return fmt.Errorf("%w: data set %s has %d records, and the last of them is held out: it needs 2", ErrOption, d.name, n)
+	}
+	d.cut = n - max(1, n/heldOut)
+	return nil
+}
+
+func (d *dialogues) Name() string      { return d.name }
+func (d *dialogues) Classes() int      { return d.by.Size() }
+func (d *dialogues) Shape() [3]int     { return [3]int{1, d.options.Length, 1} }
+func (d *dialogues) TrainLen() int64   { return int64(d.cut) }
+func (d *dialogues) TestLen() int64    { return int64(len(d.starts) - 1 - d.cut) }
+func (d *dialogues) tokenizer() string { return d.by.Name() }
+
+// Fill implements Dataset, with the label of the last token.
+func (d *dialogues) Fill(split Split, index int64, dst []float32) (int, error) {
+	labels := make([]int32, len(dst))
+	err := d.FillTokens(split, index, dst, labels)
+	return int(labels[len(labels)-1]), err
+}
+
+// FillTokens implements Sequences.
+func (d *dialogues) FillTokens(split Split, index int64, dst []float32, labels []int32) error {
+	record := index % d.TrainLen()
+	if split == Test {
+		record = int64(d.cut) + index%d.TestLen()
+	}
+	from, to := d.starts[record], d.starts[record+1]
+	pad := math.Float32frombits(uint32(ending(d.by)))
+	for i := range dst {
+		dst[i], labels[i] = pad, Ignored
+		at := from + int64(i)
+		if at < to {
+			dst[i] = math.Float32frombits(uint32(d.tokens[at]))
+		}
+		if at+1 < to && d.learned[at+1] {
+			labels[i] = d.tokens[at+1]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package data
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"plimsoll/models/tokenizer"
+)
+
+// row is a record as a file has it: its fields by name, or an error, and its place in words.
+type row struct {
+	place  string
+	fields map[string]any
+	err    error
+}
+
+// record is a row of text. Other fields than these have no meaning here.
+type record struct {
+	form                     form
+	text, prompt, completion string
+	messages                 []map[string]any
+}
+
+// form is how a record has its text: all records of a data set have one form.
+type form string
+
+const (
+	formText     form = "text"
+	formPrompt   form = "prompt and completion"
+	formMessages form = "messages"
+)
+
+// record reads the row's fields; null is no field. Errors: ErrCorrupt.
+func (r row) record() (record, error) {
+	if r.err != nil {
+		return record{}, r.err
+	}
+	var parsed record
+	strings := map[string]*string{"text": &parsed.text, "prompt": &parsed.prompt, "completion": &parsed.completion}
+	has := map[string]bool{}
+	for name, value := range r.fields {
+		var ok bool
+		switch into, known := strings[name]; {
+		case value == nil, !known && name != "messages":
+			continue
+		case known:
+			*into, ok = value.(string)
+		default:
+			parsed.messages, ok = messagesOf(value)
+		}
+		if !ok {
+			return record{}, fmt.Errorf("%w: field %s is %.40v: want %s", ErrCorrupt, name, value, wanted[name == "messages"])
+		}
+		has[name] = true
+	}
+	return parsed, parsed.find(has, r.fields)
+}
+
+var wanted = map[bool]string{false: "a string", true: "a list of objects with role and content, which are strings"}
+
+func messagesOf(value any) ([]map[string]any, bool) {
+	list, ok := value.([]any)
+	all := make([]map[string]any, 0, len(list))
+	for _, item := range list {
+		m, is := item.(map[string]any)
+		_, role := m["role"].(string)
+		_, content := m["content"].(string)
+		if ok = ok && is && role && content; ok {
+			all = append(all, m)
+		}
+	}
+	return all, ok
+}
+
+// find says which form the fields make.
+func (r *record) find(has map[string]bool, fields map[string]any) error {
+	n := 0
+	for f, there := range map[form]bool{formText: has["text"], formPrompt: has["prompt"] && has["completion"], formMessages: has["messages"]} {
+		if there {
+			r.form = f
+			n++
+		}
+	}
+	if n != 1 || has["prompt"] != has["completion"] {
+		return fmt.Errorf("%w: its fields are %s: want text, or prompt and completion, or messages, and one of the three",
+			ErrCorrupt, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+	}
+	return nil
+}
+
+// openRecords is the data set of rows. Records of the form text are one text, in which a token ends each; others are samples each.
+func openRecords(name string, o Options, rows iter.Seq[row]) (Dataset, error) {
+	by, err := tokenizer.Open(o.Tokenizer)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOption, err)
+	}
+	d := newDialogues(name, o, by)
+	var first form
+	for row := range rows {
+		r, err := row.record()
+		if err == nil && first != "" && r.form != first {
+			err = fmt.Errorf("%w: it has %s, and records before it have %s", ErrCorrupt, r.form, first)
+		}
+		if err == nil {
+			first = r.form
+			err = d.addRecord(r)
+		}
+		if err != nil {
+			if err = d.pass(row.place, 1, fmt.Errorf("data set %s: %s: %w", name, row.place, err)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if first == formText {
+		return newText(name, o, by.Name(), tokenizer.NewTokens(d.tokens, by.Size()), by.Size())
+	}
+	return d, d.close()
+}
+
+// addRecord appends a record. Of text alone all records are one text, in which a token ends each. Errors: those of add and openChat.
+func (d *dialogues) addRecord(r record) error {
+	switch r.form {
+	case formText:
+		d.tokens = append(d.by.Encode(d.tokens, []byte(r.text)), ending(d.by))
+		return nil
+	case formPrompt:
+		return d.add([]segment{{r.prompt, false}, {r.completion, true}}, ending(d.by))
+	}
+	if d.chat == nil {
+		c, err := openChat(d.options.Tokenizer)
+		if err != nil {
+			return err
+		}
+		d.chat = c
+	}
+	all, err := d.chat.segments(r.messages)
+	if err != nil {
+		return err
+	}
+	return d.add(all)
+}
