@@ -8,6 +8,7 @@
 and the same from the command line, for examples and for what a function of yours returns (a model, a batch and a loss, and
 names, if the model is no nn.Sequential):
 
+    plimsoll_export.py pt2 my_model.py:build -o model.pt2    # then: plimsoll train -m model.pt2
     plimsoll_export.py export my_model.py:build -o c.json
     plimsoll_export.py run my_model.py:build -p p.json
 
@@ -760,12 +761,30 @@ def main(arguments=None):
         torch.set_num_threads(a.threads)
     try:
         model, x, loss, names = build(a.model, a.device, a.seed)
+        if a.command is command_pt2:
+            return command_pt2(a, model, x)
         layers = split(model, x, names)
         whole = model if isinstance(model, nn.Module) and not isinstance(model, nn.ModuleList) else Layer("model", layers)
         return a.command(a, layers, x, loss, whole)
     except (ChainError, PlanError) as e:
         print(f"plimsoll_export: {e}", file=sys.stderr)
         return 2
+
+
+def command_pt2(a, model, x):
+    """Writes what torch.export makes of the model in training, whole or not at all. A dict of a batch is passed by its keywords."""
+    if not isinstance(model, nn.Module):
+        raise ChainError(f"{a.model} returns a {type(model).__name__} for a model: torch.export takes an nn.Module")
+    arguments, keywords = ((), dict(x)) if isinstance(x, Mapping) else ((x,), {})
+    part = Path(a.output).with_suffix(".part.pt2")  # torch.export.save wants the ending
+    try:
+        torch.export.save(torch.export.export(model.train(), arguments, keywords, strict=False), part)
+        part.replace(a.output)
+    finally:
+        part.unlink(missing_ok=True)
+    numbers = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    print(f"{a.output}: {numbers:,} numbers train, {sum(p.numel() for p in model.parameters()) - numbers:,} are frozen")
+    return 0
 
 
 def command_export(a, layers, x, loss, model):
@@ -802,6 +821,9 @@ def flags():
     common.add_argument("--device", default="cpu", help="of PyTorch: cpu, cuda")
     common.add_argument("--threads", type=int, default=0, help="of PyTorch (default: its own)")
     common.add_argument("--seed", type=int, default=1)
+    t = commands.add_parser("pt2", parents=[common], help="write torch.export's archive of the model, which plimsoll trains")
+    t.add_argument("-o", "--output", required=True, help="the archive, NAME.pt2")
+    t.set_defaults(command=command_pt2)
     e = commands.add_parser("export", parents=[common], help="measure the model's layers and write a chain file")
     e.add_argument("-o", "--output", required=True, help="the chain file")
     e.add_argument("--name", help="of the chain (default: that of the model)")

@@ -432,6 +432,23 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(code, 1)
             self.assertIn("should take at most", err)
 
+    def test_an_archive(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model, archive = str(Path(folder, "mine.py")), str(Path(folder, "m.pt2"))
+            Path(model).write_text(
+                "import torch\nfrom torch import nn\nclass Net(nn.Sequential):\n    def forward(self, image):\n        return super().forward(image)\n"
+                "def build():\n    net = Net(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 14 * 14, 10))\n"
+                "    return net, {'image': torch.randn(8, 3, 16, 16)}, lambda y: y.sum()\n"
+                "def none():\n    return [torch.relu], torch.ones(1), torch.sum\n"
+            )
+            code, out, err = self.call("pt2", f"{model}:build", "-o", archive)
+            self.assertEqual((code, err, out), (0, "", f"{archive}: 7,962 numbers train, 0 are frozen\n"))
+            trained = subprocess.run([PLIMSOLL, "train", "-m", archive, "--steps", "2", "--batch", "8", "-q"], check=True, capture_output=True, text=True)
+            self.assertIn("trained   m.pt2", trained.stdout.replace(folder + "/", ""))
+            code, out, err = self.call("pt2", f"{model}:none", "-o", str(Path(folder, "n.pt2")))
+            self.assertEqual((code, out, err.count("\n")), (2, "", 1))
+            self.assertEqual(sorted(p.name for p in Path(folder).glob("*.pt2")), ["m.pt2"])
+
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

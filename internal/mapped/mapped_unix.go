@@ -18,12 +18,17 @@ func Open(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // the mapping stays
+	return File(f)
+}
+
+// File is Open of a file that is open; it may be closed then.
+func File(f *os.File) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", path)
+		return nil, fmt.Errorf("%s is no regular file", f.Name())
 	}
 	if info.Size() == 0 {
 		return nil, nil

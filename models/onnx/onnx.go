@@ -22,7 +22,7 @@ func Open(path string) (models.File, error) {
 	return Read(path, message)
 }
 
-// Read is Open of a file's bytes, which must not change as long as the model is used.
+// Read is Open of a file's bytes, which must not change as long as the model is used. External data is read beside path.
 func Read(path string, message []byte) (models.File, error) {
 	if len(message) > mostBytes {
 		return models.File{}, fmt.Errorf("%w: %s: it has %d bytes, more than %d", importer.ErrFormat, path, len(message), mostBytes)
@@ -31,7 +31,8 @@ func Read(path string, message []byte) (models.File, error) {
 	if err != nil {
 		return models.File{}, fmt.Errorf("%w: %s: %w", importer.ErrFormat, path, err)
 	}
-	f, summary, err := importer.Open(path, g)
+	g.readOutside(path)
+	f, summary, err := importer.Open(path, &g.Graph)
 	if err == nil {
 		f.About = about(summary)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strconv"
 	"unicode"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -26,6 +27,7 @@ const (
 type graph struct {
 	importer.Graph
 
+	outside           []outside
 	names, attributes int // so far
 }
 
@@ -78,7 +80,7 @@ func fields(message []byte, read func(f field) error) error {
 }
 
 // readModel reads a ModelProto.
-func readModel(message []byte) (*importer.Graph, error) {
+func readModel(message []byte) (*graph, error) {
 	g := &graph{Graph: importer.Graph{Tensors: map[string]*importer.Tensor{}, Advice: advice}}
 	seen, functions := false, 0
 	err := fields(message, func(f field) error {
@@ -99,7 +101,7 @@ func readModel(message []byte) (*importer.Graph, error) {
 	case functions > 0:
 		return nil, fmt.Errorf("it has %d functions of its own: export it without, as torch.onnx.export(..., export_modules_as_functions=False) does", functions)
 	}
-	return &g.Graph, nil
+	return g, nil
 }
 
 func (g *graph) read(message []byte) error {
@@ -114,12 +116,15 @@ func (g *graph) read(message []byte) error {
 			}
 			return g.readNode(f.bytes)
 		case 5:
-			t, err := readTensor(f.bytes)
+			t, at, err := readTensor(f.bytes)
 			if err == nil && len(g.Tensors) == importer.MostTensors {
 				err = fmt.Errorf("it has more than %d initializers", importer.MostTensors)
 			}
 			if err == nil {
 				g.Tensors[t.Name] = t
+			}
+			if at != nil {
+				g.outside = append(g.outside, *at)
 			}
 			return err
 		case 11:
@@ -192,7 +197,7 @@ func readAttribute(n *importer.Node, message field) error {
 		case 4:
 			a.S, err = f.text()
 		case 5:
-			a.Tensor, err = readTensor(f.bytes)
+			a.Tensor, _, err = readTensor(f.bytes)
 		case 8:
 			a.Ints, err = appendInts(a.Ints, f, importer.MostElements)
 		case 6, 7, 9, 10, 11, 14, 15, 21, 22, 23:
@@ -225,10 +230,51 @@ func appendInts(ints []int64, f field, most int) ([]int64, error) {
 	return ints, nil
 }
 
-func readTensor(message []byte) (*importer.Tensor, error) {
+// outside is where another file has the elements of a tensor (onnx.proto, TensorProto.external_data).
+type outside struct {
+	tensor   *importer.Tensor
+	location string
+	offset   int64
+	length   int64 // 0: to the end of the file
+}
+
+// read takes a StringStringEntryProto of the field.
+func (o *outside) read(entry []byte) error {
+	var key, value string
+	err := fields(entry, func(f field) (err error) {
+		switch f.number {
+		case 1:
+			key, err = f.text()
+		case 2:
+			value, err = f.text()
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	switch key {
+	case "location":
+		o.location = value
+	case "offset", "length":
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || n < 0 {
+			return fmt.Errorf("external data has the %s %q: want a number of bytes", key, value)
+		}
+		if key == "offset" {
+			o.offset = n
+		} else {
+			o.length = n
+		}
+	}
+	return nil
+}
+
+// readTensor reads a TensorProto, and where its elements are if that is another file.
+func readTensor(message []byte) (*importer.Tensor, *outside, error) {
 	t := &importer.Tensor{}
 	var list *field // elements that a field has, packed
-	external := false
+	at, external := outside{tensor: t}, false
 	err := fields(message, func(f field) (err error) {
 		switch f.number {
 		case 1:
@@ -244,21 +290,24 @@ func readTensor(message []byte) (*importer.Tensor, error) {
 				return fmt.Errorf("its elements (field %d) are not packed in one list", f.number)
 			}
 			list = &f
-		case 13, 14:
-			external = external || f.number == 13 || f.value != 0
+		case 13:
+			external, err = true, at.read(f.bytes)
+		case 14:
+			external = external || f.value != 0
 		}
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
+		return nil, nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
 	if list != nil {
 		t.Raw, t.Err = list.elements(t)
 	}
-	if external {
-		t.Err = fmt.Errorf("tensor %q is in a file of its own (external data): export all into one file, as torch.onnx.export(..., external_data=False) does below 2 GiB", t.Name)
+	if !external {
+		return t, nil, nil
 	}
-	return t, nil
+	t.Err = fmt.Errorf("tensor %q is in a file of its own (external data), as only initializers may be", t.Name)
+	return t, &at, nil
 }
 
 // elements returns the bytes of a tensor whose elements are a packed list: of floats they are the list's, integers are widened.
