@@ -1,14 +1,8 @@
 package data
 
 import (
-	"context"
 	"fmt"
 	"image"
-	"io"
-	"math/rand/v2"
-	"slices"
-
-	"golang.org/x/image/draw"
 )
 
 var folderInfo = Info{
@@ -97,40 +91,9 @@ func fillFolder[T Element](f *folder, with *palette[T], split Split, index int64
 }
 
 // showPicture decodes a picture and paints what sample index of a split shows of it.
-func showPicture[T Element](f *folder, with *palette[T], s *scratch, path string, split Split, index int64, dst []T) (err error) {
-	file, size, err := openFile(path, maxPictureBytes)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = file.Close() }() // of a file that was read
-	var stated statement
-	if err := reading(file, path, func(r io.Reader) error { stated, err = look(r); return err }); err != nil {
-		return err
-	}
-	_ = decoding.Acquire(context.Background(), size+stated.bytes) // which waits, and never fails
-	defer decoding.Release(size + stated.bytes)
-	defer s.shrink(stated.bytes)
-	s.file = slices.Grow(s.file[:0], int(size))[:size]
-	if _, err := file.ReadAt(s.file, 0); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)
-	}
-	img, err := stated.picture(s.file)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	window, mirror := centerCrop(img.Bounds()), false
-	if split == Train && !f.options.NoAugment {
-		var r rand.PCG
-		stream(&r, f.options.Seed, split, index)
-		mirror = below(&r, 2) == 1
-		window = randomCrop(&r, img.Bounds())
-	}
-	s.scaled = fit(s.scaled, f.options.Image, f.options.Image)
-	if ycc, ok := img.(*image.YCbCr); ok {
-		s.native = rgb(s.native, ycc, window)
-		img = s.native
-	}
-	draw.CatmullRom.Scale(s.scaled, s.scaled.Rect, img, window, draw.Src, nil)
-	with.paint(dst, s.scaled, mirror)
-	return nil
+func showPicture[T Element](f *folder, with *palette[T], s *scratch, path string, split Split, index int64, dst []T) error {
+	return withPicture(s, path, func(img image.Image) error {
+		show(s, with, img, f.options.viewOf(img.Bounds(), split, index), f.options.Image, dst)
+		return nil
+	})
 }

@@ -109,15 +109,23 @@ const testShare = 5
 
 // stratify deals the pictures of one class out to the splits.
 func (l *listing) stratify(all []picture, key uint64) {
+	for i, some := range split(all, key) {
+		l.splits[i] = append(l.splits[i], some...)
+	}
+}
+
+// split holds a share of files out, whichever the key says.
+func split[T any](all []T, key uint64) (splits [2][]T) {
 	n := uint64(len(all))
 	test, order := max(1, (n+testShare/2)/testShare), newPermutation(n, key)
 	for i, p := range all {
-		split := Train
+		to := Train
 		if order.at(uint64(i)) < test {
-			split = Test
+			to = Test
 		}
-		l.splits[split] = append(l.splits[split], p)
+		splits[to] = append(splits[to], p)
 	}
+	return splits
 }
 
 // subfolders returns the names of the folders in a folder, sorted, links followed, hidden ones left out.

@@ -42,8 +42,12 @@ func (g *graph) readOutside(path string) {
 
 func mapIn(root *os.Root, name string) ([]byte, error) {
 	name = filepath.FromSlash(name)
-	if info, err := root.Stat(name); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(err, errors.New("want a regular file in the model's folder"))
+	info, err := root.Stat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is no regular file")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: want a file in the model's folder", err)
 	}
 	f, err := root.Open(name)
 	if err != nil {
