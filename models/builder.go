@@ -39,7 +39,7 @@ type Builder struct {
 }
 
 // NewBuilder starts a model with the given input, images N, H, W, C, each of which has one label, or tokens N, T, int32, each of
-// which has one, and classes. With PerPixel each pixel of an image has a label.
+// which has one, and classes. PerPixel and PerSample say otherwise.
 func NewBuilder(name string, input kernels.Desc, classes int) *Builder {
 	b := &Builder{ConvStart: KaimingFanOut, LinearStart: UniformFanIn, BiasStart: UniformFanIn, DType: input.DType, out: input, names: map[string]bool{}}
 	labels := input.Shape[:min(1, len(input.Shape))]
@@ -65,6 +65,15 @@ func (b *Builder) PerPixel() {
 	b.model.Labels.Shape = b.model.Input.Shape[:3]
 }
 
+// PerSample says that a sample of tokens has one label, so that logits are N, classes. It is to be called before the first layer.
+func (b *Builder) PerSample() {
+	if b.model.Input.DType != kernels.Int32 || len(b.model.Layers) > 0 {
+		b.fail("PerSample is for tokens, and comes before the first layer")
+		return
+	}
+	b.model.Labels.Shape = b.model.Input.Shape[:1]
+}
+
 // Layer adds the layer that graph builds from its input to the value that it returns. The names of the layer's
 // parameters begin with prefix.
 func (b *Builder) Layer(name, prefix string, graph func(g *Graph, x Value) Value) {
@@ -86,18 +95,19 @@ func (b *Builder) add(name, prefix string, joined []kernels.Desc, graph func(g *
 	g := &Graph{b: b, prefix: prefix, layer: l}
 	v := graph(g)
 	if b.err == nil {
-		b.err = g.layer.check(v)
+		b.err = l.check(v)
 	}
 	if b.err != nil {
 		b.err = fmt.Errorf("%s: layer %d (%s): %w", b.model.Name, len(b.model.Layers)+1, name, b.err)
 		return
 	}
-	b.model.Layers = append(b.model.Layers, g.layer)
-	b.out = g.layer.Desc(v)
+	l.placeParams()
+	b.model.Layers = append(b.model.Layers, l)
+	b.out = l.Desc(v)
 }
 
 // Tie says that a parameter of a layer to come is one that there is, of an earlier layer. It is then none of the model's own: the
-// earlier one's gradient gets the sum of both. In its layer it comes behind the layer's own.
+// earlier one's gradient gets the sum of both.
 func (b *Builder) Tie(name, to string) {
 	if b.ties == nil {
 		b.ties = map[string]string{}
@@ -247,7 +257,7 @@ func (g *Graph) fail(op string, err error) Value {
 	return GraphInput
 }
 
-// params names the node's parameters and places them in the layer's blocks.
+// params names the node's parameters.
 func (g *Graph) params(n *Node, ps []kernels.Param, sources []Source) error {
 	for i, p := range ps {
 		q := Parameter{
@@ -278,10 +288,6 @@ func (g *Graph) params(n *Node, ps []kernels.Param, sources []Source) error {
 		}
 		g.b.names[q.Name] = true
 		q.Matrix = matrixOf(n.Op, p)
-		q.Value = next(Params, &g.layer.paramBytes, p.Desc)
-		if p.Trained {
-			q.Grad = next(Grads, &g.layer.gradBytes, p.Desc)
-		}
 		n.Params = append(n.Params, q)
 	}
 	return nil
@@ -329,18 +335,15 @@ func (m *Model) unmarkHead() {
 // of says what a parameter is by its source.
 func (s Source) of(p *Parameter) {
 	p.Name, p.Fill = s.Name, s.Fill
-	if s.Transposed {
-		p.Parts = []Part{{Name: s.Name, Rows: p.Desc.Shape[0], Transposed: true}}
+	if s.Transposed || s.Shape != nil {
+		p.Parts = []Part{{Name: s.Name, Rows: p.Desc.Shape[0], Transposed: s.Transposed, Shape: s.Shape}}
 	}
 }
 
 // tied returns the parameter that q is; nil: it is its own.
 func (g *Graph) tied(q *Parameter) (*Parameter, error) {
 	to, tied := g.b.ties[q.Name]
-	switch {
-	case !tied && len(g.layer.Tied()) > 0:
-		return nil, fmt.Errorf("%w: %q comes behind a parameter that is tied", ErrGraph, q.Name)
-	case !tied:
+	if !tied {
 		return nil, nil
 	}
 	for _, l := range g.b.model.Layers {

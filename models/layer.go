@@ -178,6 +178,24 @@ func (l *Layer) params(which func(Parameter) bool) (ps []Parameter) {
 	return ps
 }
 
+// placeParams places the parameters in the layer's blocks, those of other layers behind its own.
+func (l *Layer) placeParams() {
+	for _, own := range []bool{true, false} {
+		for i := range l.Nodes {
+			for j := range l.Nodes[i].Params {
+				q := &l.Nodes[i].Params[j]
+				if (q.Of == nil) != own {
+					continue
+				}
+				q.Value = next(Params, &l.paramBytes, q.Desc)
+				if q.Trained {
+					q.Grad = next(Grads, &l.gradBytes, q.Desc)
+				}
+			}
+		}
+	}
+}
+
 // inputs returns the descriptions of a node's inputs.
 func (l *Layer) inputs(n *Node) []kernels.Desc {
 	in := make([]kernels.Desc, len(n.In))

@@ -42,7 +42,9 @@ type Source struct {
 	Name string
 	// Transposed is that of a matrix whose columns files have as rows; see Part.
 	Transposed bool
-	Fill       func(dst []float32) // writes the elements, in the order in which the op has them
+	// Shape is that of the file's tensor; see Part.
+	Shape []int
+	Fill  func(dst []float32) // writes the elements, in the order in which the op has them
 }
 
 // Portal is the way of skips from the stage that makes them straight to the one that reads them, past all stages between

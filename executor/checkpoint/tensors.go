@@ -74,6 +74,8 @@ func parts(t executor.Tensor) (all []part) {
 			p.shape, p.n, p.rows, p.columns = []int{row, x.Rows}, 1, x.Rows, row
 		case x.Area > 0:
 			p.n, p.rows, p.columns, p.image = x.Rows, x.Area, row/x.Area, true
+		case x.Shape != nil:
+			p.shape = x.Shape
 		}
 		all, at = append(all, p), p.to
 	}

@@ -12,10 +12,13 @@ import (
 func (c *chain) model(name string, config models.Config) (*models.Model, error) {
 	b := models.NewBuilder(name, c.input.desc, config.Classes)
 	b.DType = config.DType
+	if out := c.steps[len(c.steps)-1].desc; c.input.desc.DType == kernels.Int32 && len(out.Shape) == 2 {
+		b.PerSample()
+	}
 	taken := map[string]int{}
 	for _, s := range c.steps {
 		for _, from := range s.sources {
-			if from.tied {
+			if from.tied > 0 {
 				b.Tie(from.parameter(), from.name)
 			}
 		}

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"fmt"
 	"slices"
 
 	"plimsoll/kernels"
@@ -100,6 +101,26 @@ func (c *chain) sections() (all []section) {
 		}
 	}
 	return divided
+}
+
+// checkTies refuses a parameter of two steps of one layer: an executor adds up gradients of different layers.
+func (c *chain) checkTies(shared string) error {
+	owner, layer := map[string]int{}, map[*step]int{}
+	for i, s := range c.sections() {
+		for _, step := range c.steps[s.first-1 : s.last] {
+			layer[step] = i
+		}
+	}
+	for _, s := range c.steps {
+		for _, from := range s.sources {
+			if from.tied == 0 {
+				owner[from.name] = layer[s]
+			} else if at, is := owner[from.name]; !is || at == layer[s] {
+				return fmt.Errorf("%s: %q is a parameter of another node of the same layer too, which is not supported%s", s.label, from.name, shared)
+			}
+		}
+	}
+	return nil
 }
 
 // alive returns, for each step, the values that steps behind it read, in the order of their making; of one behind which many are

@@ -20,7 +20,7 @@ type importer struct {
 	readers map[string]*Node // of the nodes that the output needs, the first that reads a tensor
 	joins   map[*step]*step  // the latest Concat that begins with a step
 	used    map[string]*step // parameters, and what they are of
-	ties    map[string]bool  // those of tables that a Linear has, too
+	ties    map[string]int   // how many more steps have a parameter
 
 	computed int // elements of constants so far
 
@@ -40,7 +40,7 @@ func newImporter(g *Graph, c models.Config) *importer {
 	}
 	m := &importer{
 		Graph: g, chain: chain{input: &step{desc: in}}, config: c, batch: int(g.Inputs[0].Shape[0]),
-		values: map[string]*value{}, reads: map[string]int{}, readers: map[string]*Node{}, joins: map[*step]*step{}, used: map[string]*step{}, ties: map[string]bool{},
+		values: map[string]*value{}, reads: map[string]int{}, readers: map[string]*Node{}, joins: map[*step]*step{}, used: map[string]*step{}, ties: map[string]int{},
 	}
 	m.values[g.Inputs[0].Name] = &value{step: m.input, shape: asImage(in)}
 	return m
@@ -83,6 +83,7 @@ func (m *importer) push(n *Node, op kernels.Op, shape func(d kernels.Desc) []int
 	if s.desc, err = op.Infer(descs); err != nil {
 		return nil, err
 	}
+	m.tie(op.Params(descs), sources)
 	if err := m.checkSources(op.Params(descs), sources); err != nil {
 		return nil, err
 	}
@@ -110,17 +111,32 @@ func (m *importer) checkSources(params []kernels.Param, sources []source) error 
 			return fmt.Errorf("%s %q is %s%v, want float32%v", params[i].Name, s.name, s.tensor.DType, s.tensor.Dims, want)
 		}
 		again := slices.ContainsFunc(sources[:i], func(t source) bool { return t.name == s.name })
-		if (m.used[s.name] != nil || again) && !s.tied {
+		if (m.used[s.name] != nil || again) && s.tied == 0 {
 			return fmt.Errorf("%s %q is a parameter of another node too, which is not supported%s", params[i].Name, s.name, m.Advice.Shared)
 		}
 	}
 	return nil
 }
 
+// tie marks sources that are trained parameters of an earlier step already, with the same elements in the same order.
+func (m *importer) tie(params []kernels.Param, sources []source) {
+	for i := range sources {
+		s, of := &sources[i], m.used[sources[i].name]
+		if of == nil {
+			continue
+		}
+		k := slices.IndexFunc(of.sources, func(t source) bool { return t.name == s.name })
+		if first := of.op.Params(of.inputs())[k]; of.sources[k].layout == s.layout && first.Trained && params[i].Trained && first.Desc.Equal(params[i].Desc) {
+			m.ties[s.name]++
+			s.tied = m.ties[s.name]
+		}
+	}
+}
+
 // take notes that initializers are parameters of a step.
 func (m *importer) take(of *step, sources []source) {
 	for _, s := range sources {
-		if !s.tied {
+		if s.tied == 0 {
 			m.used[s.name] = of
 		}
 	}
@@ -132,11 +148,13 @@ func (m *importer) widen(s *step, op kernels.Op, from source) error {
 	if _, err := op.Infer(in); err != nil {
 		return err
 	}
-	if err := m.checkSources(op.Params(in)[len(s.sources):], []source{from}); err != nil {
+	added, params := []source{from}, op.Params(in)[len(s.sources):]
+	m.tie(params, added)
+	if err := m.checkSources(params, added); err != nil {
 		return err
 	}
-	s.op, s.sources = op, append(s.sources, from)
-	m.take(s, []source{from})
+	s.op, s.sources = op, append(s.sources, added...)
+	m.take(s, added)
 	return nil
 }
 

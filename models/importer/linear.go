@@ -71,10 +71,6 @@ func (c *call) linear(x *value, l layout, biased bool) (*value, error) {
 	if weight.layout == transposed {
 		out = weight.tensor.Dims[1]
 	}
-	if of := c.used[weight.name]; of != nil && !biased && weight.layout == asIs && !c.ties[weight.name] {
-		_, weight.tied = of.op.(kernels.Embedding)
-		c.ties[weight.name] = weight.tied
-	}
 	sources := []source{weight}
 	if biased {
 		bias, err := c.param(2, asIs)
@@ -97,8 +93,6 @@ func (c *call) bias(i, j int) (v *value, is bool, err error) {
 	switch alone := is && s.reads == 1 && x.hasRows(); {
 	case !is || op.Bias || !alone && isNumber(b):
 		return nil, false, nil
-	case s.sources[0].tied:
-		return nil, true, fmt.Errorf("%q is added to a linear layer whose weight is the table of an embedding, which is not supported", c.In[i])
 	case !alone:
 		return nil, true, fmt.Errorf("%q is added to %v of a linear layer: only along the layer's last axis, where nothing else reads its output, is supported",
 			c.In[i], x.shape)

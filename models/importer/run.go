@@ -15,14 +15,15 @@ func (m *importer) logits() *step {
 	if out == nil || out.step == nil || out.step == m.input {
 		return nil
 	}
-	have, labels := out.step.desc.Shape, m.input.desc.Shape[:1]
-	if m.text() {
-		labels = m.input.desc.Shape
-	}
-	if !slices.Equal(have[:len(have)-1], labels) || !slices.Equal(out.shape, have) {
+	have, in := out.step.desc.Shape, m.input.desc.Shape
+	labels := have[:len(have)-1]
+	switch {
+	case !slices.Equal(out.shape, have):
 		return nil
+	case slices.Equal(labels, in[:1]), m.text() && slices.Equal(labels, in):
+		return out.step
 	}
-	return out.step
+	return nil
 }
 
 // wanted returns which nodes the output needs.
@@ -187,9 +188,9 @@ func (m *importer) run() error {
 		return err
 	}
 	if m.logits() == nil {
-		return fmt.Errorf("output %q is no logits, N,classes of images or N,T,classes of tokens, that follow from the input", m.Outputs[0].Name)
+		return fmt.Errorf("output %q is no logits, N,classes, or N,T,classes of tokens, that follow from the input", m.Outputs[0].Name)
 	}
 	m.fuse(m.logits())
 	m.prune(m.logits())
-	return nil
+	return m.checkTies(m.Advice.Shared)
 }

@@ -202,7 +202,9 @@ func reshapedInitializer(c *call, x *value) (*value, error) {
 		return nil, fmt.Errorf("of an initializer of %v to %v, and only axes of 1 may come and go", have, dims)
 	}
 	t := *x.tensor
-	t.Dims = nil
+	if t.Dims = nil; t.Stored == nil {
+		t.Stored = x.tensor.Dims
+	}
 	for _, d := range dims {
 		t.Dims = append(t.Dims, int64(d))
 	}

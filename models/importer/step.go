@@ -1,6 +1,8 @@
 package importer
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"plimsoll/kernels"
@@ -21,8 +23,8 @@ type source struct {
 	name   string
 	tensor *Tensor
 	layout layout
-	tied   bool // it is the table of an embedding, too
-	axes   int  // of the parameter, the last ones of the tensor: those before are 1; 0: all
+	tied   int // which of the further steps with this parameter has it; 0: it is the first one's
+	axes   int // of the parameter, the last ones of the tensor: those before are 1; 0: all
 }
 
 // step is an op of the model.
@@ -44,7 +46,8 @@ type step struct {
 func (s *step) parameters() (all []models.Source) {
 	params := s.op.Params(s.inputs())
 	for i, from := range s.sources {
-		all = append(all, models.Source{Name: from.parameter(), Transposed: from.layout == transposed, Fill: from.fill(params[i].Desc.Shape)})
+		shape := params[i].Desc.Shape
+		all = append(all, models.Source{Name: from.parameter(), Transposed: from.layout == transposed, Shape: from.stored(shape), Fill: from.fill(shape)})
 	}
 	return all
 }
@@ -72,10 +75,28 @@ func (s *step) modules() (all [][]string) {
 
 // parameter is the name of a source as a parameter: one that is tied has another one than what it is tied to.
 func (s source) parameter() string {
-	if s.tied {
+	switch s.tied {
+	case 0:
+		return s.name
+	case 1:
 		return s.name + " (tied)"
 	}
-	return s.name
+	return fmt.Sprintf("%s (tied %d)", s.name, s.tied)
+}
+
+// stored returns the shape of the file's tensor where it is another one than the parameter's, but for its order; nil: it is not.
+func (s source) stored(shape kernels.Shape) (all []int) {
+	dims := s.tensor.Dims
+	if s.tensor.Stored != nil {
+		dims = s.tensor.Stored
+	}
+	if s.layout != asIs || slices.EqualFunc(shape, dims, func(a int, b int64) bool { return int64(a) == b }) {
+		return nil
+	}
+	for _, d := range dims {
+		all = append(all, int(d))
+	}
+	return all
 }
 
 // fill returns what writes a parameter's elements.

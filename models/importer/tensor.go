@@ -40,6 +40,7 @@ func (t DType) Size() int64 {
 type Tensor struct {
 	Name   string
 	Dims   []int64
+	Stored []int64 // as the file has them, where axes of 1 have come or gone; nil: Dims
 	DType  DType
 	Raw    []byte
 	Trains bool  // it is a parameter with a gradient, where the format tells

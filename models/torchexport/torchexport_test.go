@@ -21,7 +21,7 @@ import (
 )
 
 // names are those of the archives in testdata, which bench/research/peers/src/torch_export.py has written.
-var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules", "transformers", "axes", "encoder", "llama", "mobile", "qwen3", "vision"}
+var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules", "transformers", "axes", "encoder", "llama", "mobile", "qwen3", "vision", "bert_class", "distilbert"}
 
 func fixture(t testing.TB, name string) (path string, archive []byte) {
 	t.Helper()
@@ -225,6 +225,45 @@ func TestTiedWeights(t *testing.T) {
 	}
 	if n := m.ParamCount(); n != 7424 {
 		t.Errorf("%d parameters, want 7424", n)
+	}
+}
+
+// A tied weight can have a bias: in its layer, what is tied lies behind the layer's own parameters.
+func TestTiedWeightsWithBias(t *testing.T) {
+	t.Parallel()
+	m := build(t, "distilbert", 3, 0)
+	head := m.Layers[len(m.Layers)-2]
+	tied, own := head.Tied(), head.Params()
+	if len(tied) != 1 || tied[0].Of.Name != "model.distilbert.embeddings.word_embeddings.weight" || len(own) == 0 || own[len(own)-1].Name != "model.vocab_projector.bias" {
+		t.Fatalf("%d tied, own %+v", len(tied), own)
+	}
+	for _, q := range own {
+		if q.Value.Offset+q.Value.Bytes > tied[0].Value.Offset || q.Grad.Offset+q.Grad.Bytes > tied[0].Grad.Offset {
+			t.Errorf("%s lies at %v and %v, the tied weight at %v and %v", q.Name, q.Value, q.Grad, tied[0].Value, tied[0].Grad)
+		}
+	}
+}
+
+// A classifier of texts has a label for each sample.
+func TestClassifiersOfTexts(t *testing.T) {
+	t.Parallel()
+	m := build(t, "bert_class", 3, 0)
+	if !slices.Equal(m.Labels.Shape, kernels.Shape{3}) || m.Classes != 5 {
+		t.Errorf("labels %v of %d classes", m.Labels, m.Classes)
+	}
+}
+
+// Parameters with axes of 1 keep them in files.
+func TestStoredShapes(t *testing.T) {
+	t.Parallel()
+	shapes := map[string][]int{}
+	for _, q := range build(t, "vision", 2, 0).Params() {
+		for _, part := range q.Parts {
+			shapes[part.Name] = part.Shape
+		}
+	}
+	if !slices.Equal(shapes["token"], []int{1, 1, 8}) || !slices.Equal(shapes["positions"], []int{1, 5, 8}) || len(shapes) != 2 {
+		t.Errorf("%v", shapes)
 	}
 }
 

@@ -3,7 +3,7 @@
     python3 torch_export.py MODEL OUT [--format pt2] [--steps 3] [--rate R] [--image N] [--batch N] [--small] [--keep]
 
 MODEL is one of torchvision's, with 10 classes, timm.NAME of timm's, or one of this file: tiny, branches, skips, axes, vision, mobile and hf_NAME read images, the
-decoders (sdpa, written, modules, transformers, llama, qwen2, qwen3, mistral, phi3, opt) and the encoder tokens. Draws weights, samples and labels from a seed and takes steps of gradient descent on the same batch. OUT
+others tokens. Draws weights, samples and labels from a seed and takes steps of gradient descent on the same batch. OUT
 is a folder: model.pt2 or model.onnx is the model before the first step, in training mode, as torch.export.save or the classical ONNX
 exporter (dynamo=False) writes it. images.f32 has the images (N,C,H,W), reference.json tokens, labels and losses. Dropout and stochastic
 depth are off: their random numbers are not ours. Where no rate is given, steady chooses one. --small compresses an archive, and leaves out the
@@ -260,6 +260,45 @@ class Causal(nn.Module):
         return self.model(input_ids=tokens).logits
 
 
+class Texts(nn.Module):
+    """A small encoder of texts of Hugging Face's transformers: its class, its configuration's, and what its configuration has of its own. One that
+    classifies has a label for each sample."""
+
+    def __init__(self, model, config, **more):
+        super().__init__()
+        import transformers
+
+        self.length, self.vocabulary = 12, 40
+        sizes = dict(
+            vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=24, max_position_embeddings=32, initializer_range=0.1,
+            hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pad_token_id=1, num_labels=5)
+        made = getattr(transformers, config)(**(sizes | more))
+        self.model = getattr(transformers, model)(made)
+        if "Classification" in model:
+            self.classes = made.num_labels
+            self.each = "Token" in model
+
+    def forward(self, tokens):
+        return self.model(input_ids=tokens).logits
+
+
+class T5Encoder(nn.Module):
+    """T5's encoder, whose attention has a learned bias of relative positions that all layers share, and a linear layer."""
+
+    def __init__(self, **more):
+        super().__init__()
+        import transformers
+
+        self.length, self.vocabulary = 12, 40
+        config = transformers.T5Config(
+            vocab_size=40, d_model=16, d_kv=4, d_ff=24, num_layers=2, num_heads=4, relative_attention_num_buckets=8, relative_attention_max_distance=10,
+            dropout_rate=0.0, initializer_factor=1.0, use_cache=False, **more)
+        self.model, self.head = transformers.T5EncoderModel(config), nn.Linear(16, 40)
+
+    def forward(self, tokens):
+        return self.head(self.model(input_ids=tokens)[0])
+
+
 class Images(nn.Module):
     """A small model of images of Hugging Face's transformers."""
 
@@ -275,12 +314,42 @@ class Images(nn.Module):
 
 VIT = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=64, patch_size=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
+DISTIL = dict(dim=16, n_layers=2, n_heads=4, hidden_dim=24, dropout=0.0, attention_dropout=0.0)
+
 # Families of transformers, built with a few layers.
 HUGGING = {
     "llama": lambda: Causal("LlamaForCausalLM", "LlamaConfig"), "qwen2": lambda: Causal("Qwen2ForCausalLM", "Qwen2Config"),
     "qwen3": lambda: Causal("Qwen3ForCausalLM", "Qwen3Config", head_dim=8), "mistral": lambda: Causal("MistralForCausalLM", "MistralConfig"),
     "phi3": lambda: Causal("Phi3ForCausalLM", "Phi3Config", pad_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attention_dropout=0.0),
     "opt": lambda: Causal("OPTForCausalLM", "OPTConfig", ffn_dim=24, word_embed_proj_dim=16, dropout=0.0, init_std=0.1, pad_token_id=1),
+    "bloom": lambda: Causal("BloomForCausalLM", "BloomConfig", n_head=4, n_layer=2, hidden_dropout=0.0, attention_dropout=0.0),
+    "gpt_neox": lambda: Causal("GPTNeoXForCausalLM", "GPTNeoXConfig", rotary_pct=0.5, hidden_dropout=0.0, attention_dropout=0.0),
+    "gptj": lambda: Causal("GPTJForCausalLM", "GPTJConfig", n_embd=16, n_layer=2, n_head=4, rotary_dim=2, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0),
+    "gpt_neo": lambda: Causal("GPTNeoForCausalLM", "GPTNeoConfig", num_layers=2, num_heads=4, attention_types=[[["global"], 2]], attention_dropout=0.0, embed_dropout=0.0, resid_dropout=0.0),
+    "gemma": lambda: Causal("GemmaForCausalLM", "GemmaConfig", head_dim=8), "gemma2": lambda: Causal("Gemma2ForCausalLM", "Gemma2Config", head_dim=8),
+    "gemma3": lambda: Causal("Gemma3ForCausalLM", "Gemma3TextConfig", head_dim=8),
+    "phi": lambda: Causal("PhiForCausalLM", "PhiConfig", num_key_value_heads=4, attention_dropout=0.0, resid_pdrop=0.0, embd_pdrop=0.0),
+    "falcon": lambda: Causal("FalconForCausalLM", "FalconConfig", hidden_dropout=0.0, attention_dropout=0.0),
+    "stablelm": lambda: Causal("StableLmForCausalLM", "StableLmConfig"), "olmo": lambda: Causal("OlmoForCausalLM", "OlmoConfig", pad_token_id=0),
+    "olmo2": lambda: Causal("Olmo2ForCausalLM", "Olmo2Config", pad_token_id=0), "cohere": lambda: Causal("CohereForCausalLM", "CohereConfig"),
+    "starcoder2": lambda: Causal("Starcoder2ForCausalLM", "Starcoder2Config", residual_dropout=0.0, embedding_dropout=0.0), "granite": lambda: Causal("GraniteForCausalLM", "GraniteConfig"),
+    "smollm3": lambda: Causal("SmolLM3ForCausalLM", "SmolLM3Config", pad_token_id=0), "mpt": lambda: Causal("MptForCausalLM", "MptConfig", d_model=16, n_heads=4, n_layers=2, max_seq_len=32),
+    "codegen": lambda: Causal("CodeGenForCausalLM", "CodeGenConfig", n_embd=16, n_layer=2, n_head=4, rotary_dim=2, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0),
+    "helium": lambda: Causal("HeliumForCausalLM", "HeliumConfig", head_dim=4), "glm": lambda: Causal("GlmForCausalLM", "GlmConfig", head_dim=4, pad_token_id=0),
+    "nemotron": lambda: Causal("NemotronForCausalLM", "NemotronConfig"), "exaone4": lambda: Causal("Exaone4ForCausalLM", "Exaone4Config"),
+    "bert": lambda: Texts("BertForMaskedLM", "BertConfig"), "bert_class": lambda: Texts("BertForSequenceClassification", "BertConfig"),
+    "bert_tokens": lambda: Texts("BertForTokenClassification", "BertConfig"),
+    "roberta": lambda: Texts("RobertaForMaskedLM", "RobertaConfig"), "roberta_class": lambda: Texts("RobertaForSequenceClassification", "RobertaConfig"),
+    "distilbert": lambda: Texts("DistilBertForMaskedLM", "DistilBertConfig", **DISTIL), "distilbert_class": lambda: Texts("DistilBertForSequenceClassification", "DistilBertConfig", seq_classif_dropout=0.0, **DISTIL),
+    "electra": lambda: Texts("ElectraForMaskedLM", "ElectraConfig", embedding_size=16), "electra_class": lambda: Texts("ElectraForSequenceClassification", "ElectraConfig", embedding_size=8),
+    "albert": lambda: Texts("AlbertForMaskedLM", "AlbertConfig", embedding_size=8), "camembert": lambda: Texts("CamembertForMaskedLM", "CamembertConfig"),
+    "xlm_roberta": lambda: Texts("XLMRobertaForMaskedLM", "XLMRobertaConfig"), "mpnet": lambda: Texts("MPNetForMaskedLM", "MPNetConfig"),
+    "modernbert": lambda: Texts("ModernBertForMaskedLM", "ModernBertConfig", attention_dropout=0.0, pad_token_id=0),
+    "deberta_v2": lambda: Texts("DebertaV2ForMaskedLM", "DebertaV2Config"), "mobilebert": lambda: Texts("MobileBertForMaskedLM", "MobileBertConfig", embedding_size=8, intra_bottleneck_size=16, true_hidden_size=16),
+    "squeezebert": lambda: Texts("SqueezeBertForMaskedLM", "SqueezeBertConfig", embedding_size=16), "roformer": lambda: Texts("RoFormerForMaskedLM", "RoFormerConfig", embedding_size=16),
+    "layoutlm": lambda: Texts("LayoutLMForMaskedLM", "LayoutLMConfig"), "ernie": lambda: Texts("ErnieForMaskedLM", "ErnieConfig"), "nezha": lambda: Texts("MegatronBertForMaskedLM", "MegatronBertConfig"),
+    "gpt2_class": lambda: Texts("GPT2ForTokenClassification", "GPT2Config", n_embd=16, n_layer=2, n_head=4, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, classifier_dropout=0.0),
+    "t5_encoder": T5Encoder, "t5_gated": lambda: T5Encoder(feed_forward_proj="gated-gelu"),
     "hf_vit": lambda: Images("ViTForImageClassification", "ViTConfig", **VIT), "hf_deit": lambda: Images("DeiTForImageClassification", "DeiTConfig", **VIT),
     "hf_convnext": lambda: Images("ConvNextForImageClassification", "ConvNextConfig", hidden_sizes=[16, 32], depths=[1, 1], num_stages=2),
     "hf_resnet": lambda: Images("ResNetForImageClassification", "ResNetConfig", embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1]),
@@ -288,7 +357,7 @@ HUGGING = {
 
 OWN = {"axes": Axes, "vision": Vision, "mobile": Mobile, "tiny": Tiny, "branches": Branches, "skips": Skips, "sdpa": Decoder, "written": Written, "modules": Modules, "encoder": Encoder, "transformers": Transformers}
 
-# Image, batch and rate of each, where they are not 64, 4 and a steady one. Deep models with norms of few pixels have gradients of norm 1000 and more:
+# Image, batch and rate of each, where they are not 64, 4 and a steady one, of tokens 3 and 0.1. Deep models with norms of few pixels have gradients of norm 1000 and more:
 # at a rate of 1e-5 the third loss of ResNet-50 differs by 5 % between PyTorch and itself with other kernels, or in float64.
 SIZES = {
     "tiny": (16, 2, 0.05), "branches": (8, 2, 0.1), "skips": (8, 2, 0.5), "alexnet": (224, 2, 0.01), "vgg11": (224, 2, 1e-3), "vgg11_bn": (224, 2, 3e-5),
@@ -390,12 +459,12 @@ def main():
             m.dropout = 0.0
         if type(m).__name__ == "StochasticDepth":
             m.p = 0.0
-    image, batch, rate = SIZES.get(a.model, (64, 4, None))
+    image, batch, rate = SIZES.get(a.model, (0, 3, 0.1) if hasattr(model, "vocabulary") else (64, 4, None))
     image, batch, rate = a.image or image, a.batch or batch, rate if a.rate is None else a.rate
     tokens = hasattr(model, "vocabulary")
     if tokens:
-        image, classes = model.length, model.vocabulary
-        samples, labels = torch.randint(classes, (batch, image)), torch.randint(classes, (batch, image))
+        image, classes = model.length, getattr(model, "classes", model.vocabulary)
+        samples, labels = torch.randint(model.vocabulary, (batch, image)), torch.randint(classes, (batch, image) if getattr(model, "each", True) else (batch,))
     else:
         classes = 10
         samples, labels = torch.randn(batch, 3, image, image), torch.randint(classes, (batch,))
