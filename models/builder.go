@@ -39,7 +39,7 @@ type Builder struct {
 }
 
 // NewBuilder starts a model with the given input, images N, H, W, C, each of which has one label, or tokens N, T, int32, each of
-// which has one, and classes. PerPixel and PerSample say otherwise.
+// which has one, and classes. PerPixel and PerSample change that.
 func NewBuilder(name string, input kernels.Desc, classes int) *Builder {
 	b := &Builder{ConvStart: KaimingFanOut, LinearStart: UniformFanIn, BiasStart: UniformFanIn, DType: input.DType, out: input, names: map[string]bool{}}
 	labels := input.Shape[:min(1, len(input.Shape))]
@@ -65,7 +65,7 @@ func (b *Builder) PerPixel() {
 	b.model.Labels.Shape = b.model.Input.Shape[:3]
 }
 
-// PerSample says that a sample of tokens has one label, so that logits are N, classes. It is to be called before the first layer.
+// PerSample gives each sample of tokens one label, so that logits are N, classes. The call comes before the first layer.
 func (b *Builder) PerSample() {
 	if b.model.Input.DType != kernels.Int32 || len(b.model.Layers) > 0 {
 		b.fail("PerSample is for tokens, and comes before the first layer")
@@ -101,7 +101,7 @@ func (b *Builder) add(name, prefix string, joined []kernels.Desc, graph func(g *
 		b.err = fmt.Errorf("%s: layer %d (%s): %w", b.model.Name, len(b.model.Layers)+1, name, b.err)
 		return
 	}
-	l.placeParams()
+	placeParams(l)
 	b.model.Layers = append(b.model.Layers, l)
 	b.out = l.Desc(v)
 }

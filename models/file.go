@@ -12,6 +12,8 @@ type File struct {
 	Known
 	Channels int  // of its images
 	Text     bool // it reads tokens, not images
+	// PerSample is true where a sample of tokens has one class, false where each token has one.
+	PerSample bool
 	// About describes the model that was read, in sentences for people.
 	About []string
 }

@@ -178,8 +178,8 @@ func (l *Layer) params(which func(Parameter) bool) (ps []Parameter) {
 	return ps
 }
 
-// placeParams places the parameters in the layer's blocks, those of other layers behind its own.
-func (l *Layer) placeParams() {
+// placeParams gives each parameter of a layer its place in the layer's blocks. Tied parameters lie behind the layer's own.
+func placeParams(l *Layer) {
 	for _, own := range []bool{true, false} {
 		for i := range l.Nodes {
 			for j := range l.Nodes[i].Params {

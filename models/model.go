@@ -42,7 +42,7 @@ type Source struct {
 	Name string
 	// Transposed is that of a matrix whose columns files have as rows; see Part.
 	Transposed bool
-	// Shape is that of the file's tensor; see Part.
+	// Shape goes to Part.Shape.
 	Shape []int
 	Fill  func(dst []float32) // writes the elements, in the order in which the op has them
 }

@@ -66,7 +66,7 @@ type Part struct {
 	// Area is the number of pixels of the image that a Linear reads. Memory has a row as H*W,C; the file has it as C,H*W, because
 	// PyTorch flattens an image in that order. 0: the file has rows as memory has them.
 	Area int
-	// Shape is that of the file's tensor, where its axes of 1 are others than the parameter's; nil: it has the parameter's axes.
+	// Shape gives the tensor of the file other axes of 1 than the parameter has; nil: both have the same axes.
 	Shape []int
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"plimsoll/executor/checkpoint/safetensors"
@@ -127,4 +128,24 @@ func resummed(t testing.TB, b []byte) []byte {
 	end := len(b) - sha256.Size
 	sum := sha256.Sum256(b[:end])
 	return append(b[:end:end], sum[:]...)
+}
+
+// A tensor whose axes of 1 are others in files has them there, and is read back from them.
+func TestFilesHaveTheirOwnAxesOfOne(t *testing.T) {
+	t.Parallel()
+	of := func(seed uint64) *memory {
+		m := &memory{}
+		m.add("token", "weight", 1, 3)
+		m.tensors[0].Parts = []models.Part{{Name: "token", Rows: 1, Shape: []int{1, 1, 3}}}
+		m.fill(seed)
+		return m
+	}
+	from, into := of(1), of(2)
+	restoredFrom(t, encode(t, from, someMeta(3)), from, into)
+	f, err := safetensors.Open(save(t, encode(t, from, someMeta(3))))
+	must(t, err)
+	if x, is := f.Tensor("token"); !is || !slices.Equal(x.Shape, []int{1, 1, 3}) {
+		t.Errorf("%+v", x)
+	}
+	must(t, f.Close())
 }

@@ -93,6 +93,9 @@ func (j *Job) openData() (err error) {
 	c := &j.Config
 	o := data.Options{Seed: j.Seed, Image: c.Image, Channels: c.Channels, Classes: c.Classes, SkipBad: j.SkipBad, OnSkip: j.OnSkip}
 	if models.OfText(j.Model) {
+		if f, is, _ := models.Open(j.Model); is && f.PerSample {
+			return fmt.Errorf("%w: --model %s gives a text a class, and data sets of text have the next token of each: give a model whose logits are N,T,vocabulary", ErrSpec, j.Model)
+		}
 		o.Image, o.Length, o.Tokenizer = 0, c.Image, j.Tokenizer
 	}
 	set, err := data.Open(j.Data, o)
@@ -191,9 +194,6 @@ func (j *Job) ask(do func(executor.Target) error) error {
 // checkLabels refuses a model that gives classes to other things than those that have them in the data.
 func (j *Job) checkLabels(m *models.Model) error {
 	switch pixels := len(m.Labels.Shape) == 3; {
-	case models.OfText(j.Model) && len(m.Labels.Shape) == 1:
-		return fmt.Errorf("%w: --model %s gives a text a class, and data set %s has the next token of each: give a model whose logits are N,T,vocabulary",
-			ErrSpec, j.Model, j.Set.Name())
 	case pixels && !data.Masked(j.Set):
 		return fmt.Errorf("%w: --model %s gives each pixel a class, and data set %s has one for an image: give it masks, as in --data shapes, or a model that classifies images, as in -m unet",
 			ErrSpec, j.Model, j.Set.Name())

@@ -12,7 +12,7 @@ import (
 func (c *chain) model(name string, config models.Config) (*models.Model, error) {
 	b := models.NewBuilder(name, c.input.desc, config.Classes)
 	b.DType = config.DType
-	if out := c.steps[len(c.steps)-1].desc; c.input.desc.DType == kernels.Int32 && len(out.Shape) == 2 {
+	if c.perSample() {
 		b.PerSample()
 	}
 	taken := map[string]int{}

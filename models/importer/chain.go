@@ -16,6 +16,11 @@ type chain struct {
 // classes returns how many logits there are.
 func (c *chain) classes() int { return last(c.steps[len(c.steps)-1].desc.Shape) }
 
+// perSample reports whether a sample of tokens has one row of logits.
+func (c *chain) perSample() bool {
+	return c.input.desc.DType == kernels.Int32 && len(c.steps[len(c.steps)-1].desc.Shape) == 2
+}
+
 // fuse lets a BatchNorm carry the sum and the ReLU behind it, so that neither has a tensor of its own.
 func (c *chain) fuse(out *step) {
 	readers := map[*step]int{out: 1}

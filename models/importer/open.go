@@ -18,7 +18,7 @@ func Open(path string, g *Graph) (models.File, *Summary, error) {
 	if err != nil {
 		return models.File{}, nil, fmt.Errorf("%w: %s: %w", ErrUnsupported, path, err)
 	}
-	f.Classes, f.Image = m.classes(), c.Image
+	f.Classes, f.Image, f.PerSample = m.classes(), c.Image, m.perSample()
 	f.Build = func(name string, c models.Config) (*models.Model, error) { return g.build(name, c, f) }
 	return f, &Summary{m}, nil
 }
