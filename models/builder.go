@@ -242,6 +242,11 @@ func (g *Graph) Project(name string, x Value, out int) Value {
 	return g.Op(name, kernels.Linear{Out: out, LastAxis: true}, x)
 }
 
+// Rows is Dense with a bias, Project without one.
+func (g *Graph) Rows(name string, x Value, out int, bias bool) Value {
+	return g.Op(name, kernels.Linear{Out: out, Bias: bias, LastAxis: true}, x)
+}
+
 // LayerNorm normalizes each row of the last axis.
 func (g *Graph) LayerNorm(name string, x Value) Value { return g.Op(name, kernels.LayerNorm{}, x) }
 

@@ -2,6 +2,7 @@ package models
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +15,12 @@ type File struct {
 	Text     bool // it reads tokens, not images
 	// PerSample is true where a sample of tokens has one class, false where each token has one.
 	PerSample bool
+	// Weights is the path of the weights that a run begins with; "": the parameters have them (see Parameter.Fill).
+	Weights string
+	// Tokenizer names the tokenizer, as tokenizer.Open takes it; "": the file names none.
+	Tokenizer string
+	// Beside returns the files that trained weights are saved with, by name, in a folder of the model; nil: there are none.
+	Beside func() (map[string][]byte, error)
 	// About describes the model that was read, in sentences for people.
 	About []string
 }
@@ -24,6 +31,12 @@ var formats = map[string]func(path string) (File, error){}
 // RegisterFormat makes files known whose names have an ending, as in ".onnx", to all that take a model's name; call it from an init
 // function.
 func RegisterFormat(ending string, open func(path string) (File, error)) { formats[ending] = open }
+
+// folders are what reads folders, by the name of a file that they have.
+var folders = map[string]func(path string) (File, error){}
+
+// RegisterFolder makes folders known that have a file of a name, as in "config.json"; see RegisterFormat.
+func RegisterFolder(file string, open func(path string) (File, error)) { folders[file] = open }
 
 // opened are the files that were read.
 var opened struct {
@@ -41,11 +54,11 @@ type openedFile struct {
 // Open returns the model of a file; false: the name is not that of a file of a known format. A file is read once, and again when
 // it has changed. Errors: those of the operating system and of the format.
 func Open(name string) (f File, is bool, err error) {
-	open := formatOf(name)
+	open, file := formatOf(name)
 	if open == nil {
 		return File{}, false, nil
 	}
-	info, err := os.Stat(name)
+	info, err := os.Stat(file)
 	if err != nil {
 		return File{}, true, err
 	}
@@ -64,18 +77,35 @@ func Open(name string) (f File, is bool, err error) {
 	return f, true, nil
 }
 
-// formatOf returns what reads the files of a name, whatever the case of its ending; nil: nothing does.
-func formatOf(name string) func(path string) (File, error) {
+// formatOf returns what reads the files of a name, whatever the case of its ending, or the folder of a name, and the file that tells
+// when the model has changed; nil: nothing does.
+func formatOf(name string) (open func(path string) (File, error), file string) {
 	for ending, open := range formats {
 		if strings.HasSuffix(strings.ToLower(name), ending) {
-			return open
+			return open, name
 		}
 	}
-	return nil
+	for marker, open := range folders {
+		if file := filepath.Join(name, marker); isPath(name) && isFile(file) {
+			return open, file
+		}
+	}
+	return nil, ""
+}
+
+// isOfFile reports whether a name is that of a file or a folder with a model.
+func isOfFile(name string) bool {
+	open, _ := formatOf(name)
+	return open != nil
 }
 
 // isPath reports whether a name that is no model's is meant as that of a file: it has a slash, or there is one.
 func isPath(name string) bool {
 	_, err := os.Stat(name)
 	return err == nil || strings.ContainsAny(name, `/\`)
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }

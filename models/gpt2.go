@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -22,13 +23,15 @@ type Language struct {
 	DType         kernels.DType // of the activations
 	Tied          bool          // the last layer's weight is the embedding's
 
-	Epsilon float32 // of the norms: see kernels.LayerNorm and kernels.RMSNorm
+	Epsilon    float32    // of the norms: see kernels.LayerNorm and kernels.RMSNorm
+	Hidden     int        // channels of the MLP; 0 means 4*Width, of GPT-2 alone
+	Activation kernels.Op // of the MLP; nil means GELU by tanh for GPT-2 and SiLU for Llamas
 
 	// Of Llamas alone, which have no learned positions:
 
 	KVHeads    int     // of keys and values; they divide the heads; 0 means Heads
-	Hidden     int     // channels of the MLP
 	RotaryBase float64 // see kernels.Rotary
+	Form       LlamaForm
 }
 
 // take sets the constants that a name gives, of those that a family of models has.
@@ -187,12 +190,20 @@ func (c Language) attention(g *Graph, x Value) Value {
 
 // mlp is x + c_proj(gelu(c_fc(ln_2(x)))).
 func (c Language) mlp(g *Graph, x Value) Value {
-	y := g.Op("mlp.act", kernels.GELU{Tanh: true}, g.Dense("mlp.c_fc", c.layerNorm(g, "ln_2", x), 4*c.Width))
+	y := g.Op("mlp.act", c.activation(kernels.GELU{Tanh: true}), g.Dense("mlp.c_fc", c.layerNorm(g, "ln_2", x), cmp.Or(c.Hidden, 4*c.Width)))
 	return g.Add("add_2", x, c.drop(g, "mlp.drop", g.Dense("mlp.c_proj", y, c.Width)))
 }
 
 func (c Language) layerNorm(g *Graph, name string, x Value) Value {
 	return g.Op(name, kernels.LayerNorm{Epsilon: c.Epsilon}, x)
+}
+
+// activation returns that of the MLP, which is normal unless the model says otherwise.
+func (c Language) activation(normal kernels.Op) kernels.Op {
+	if c.Activation == nil {
+		return normal
+	}
+	return c.Activation
 }
 
 func (c Language) drop(g *Graph, name string, x Value) Value {
@@ -206,6 +217,8 @@ func (c Language) checkGPT2() error {
 	switch err := c.check(extent{"positions", c.Positions}); {
 	case err != nil:
 		return err
+	case c.Hidden < 0 || c.Hidden > kernels.MaxExtent/4:
+		return fmt.Errorf("%w: hidden is %d, want from 1 to %d", ErrConfig, c.Hidden, kernels.MaxExtent/4)
 	case c.Length > c.Positions:
 		return fmt.Errorf("%w: length is %d, more than %d positions", ErrConfig, c.Length, c.Positions)
 	}
@@ -228,7 +241,7 @@ func (c Language) check(more ...extent) error {
 		}
 	}
 	switch {
-	case c.Width%c.Heads != 0:
+	case c.Form.HeadDim == 0 && c.Width%c.Heads != 0:
 		return fmt.Errorf("%w: width is %d, which %d heads do not divide", ErrConfig, c.Width, c.Heads)
 	case !c.DType.Stored().Float():
 		return fmt.Errorf("%w: dtype is %v, want float32, tf32 or bfloat16", ErrConfig, c.DType)

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -66,7 +67,7 @@ func Llama(name string, c Language) (*Model, error) {
 	b := NewBuilder(name, kernels.Desc{Shape: kernels.Shape{c.Batch, c.Length}, DType: kernels.Int32}, c.Vocabulary)
 	b.DType, b.LinearStart, b.Parts = c.DType, NormalFiftieth, c.llamaParts
 	b.Layer("embed", "model", func(g *Graph, x Value) Value {
-		embed := kernels.Embedding{Vocabulary: c.Vocabulary, Width: c.Width, To: c.DType.Stored()}
+		embed := kernels.Embedding{Vocabulary: c.Vocabulary, Width: c.Width, To: c.DType.Stored(), Fixed: c.Form.Padding}
 		return c.drop(g, "drop", g.Op("embed_tokens", embed, x))
 	})
 	for i := range c.Blocks {
@@ -83,35 +84,66 @@ func Llama(name string, c Language) (*Model, error) {
 	return b.Model()
 }
 
-// llamaParts are Hugging Face's: projections to queries, keys and values are tensors of their own.
+// headDim returns the channels of a Llama's head.
+func (c Language) headDim() int { return cmp.Or(c.Form.HeadDim, c.Width/c.Heads) }
+
+// llamaParts are Hugging Face's: projections to queries, keys and values are tensors of their own, unless they are Joined.
 func (c Language) llamaParts(p Parameter) []Part {
-	module, fused := strings.CutSuffix(p.Name, "qkv_proj.weight")
-	if !fused {
+	module, kind, fused := strings.Cut(p.Name, "qkv_proj")
+	if !fused || c.Form.Joined {
 		return nil
 	}
-	dim := c.Width / c.Heads
+	dim := c.headDim()
 	return []Part{
-		{Name: module + "q_proj.weight", Rows: c.Heads * dim},
-		{Name: module + "k_proj.weight", Rows: c.KVHeads * dim},
-		{Name: module + "v_proj.weight", Rows: c.KVHeads * dim},
+		{Name: module + "q_proj" + kind, Rows: c.Heads * dim},
+		{Name: module + "k_proj" + kind, Rows: c.KVHeads * dim},
+		{Name: module + "v_proj" + kind, Rows: c.KVHeads * dim},
 	}
 }
 
 // llamaAttention is x + o_proj(attention(rotary(qkv_proj(input_layernorm(x))))).
 func (c Language) llamaAttention(g *Graph, x Value) Value {
-	dim := c.Width / c.Heads
-	qkv := g.Project("self_attn.qkv_proj", c.rmsNorm(g, "input_layernorm", x), (c.Heads+2*c.KVHeads)*dim)
+	dim := c.headDim()
+	qkv := g.Rows("self_attn.qkv_proj", c.rmsNorm(g, "input_layernorm", x), (c.Heads+2*c.KVHeads)*dim, c.Form.QKVBias)
+	if c.Form.NormHeads {
+		qkv = c.normHeads(g, qkv)
+	}
 	turned := g.Op("self_attn.rotary", kernels.Rotary{Heads: c.Heads + c.KVHeads, Dim: dim, Base: c.RotaryBase}, qkv)
 	y := g.Op("self_attn.attention", kernels.Attention{Heads: c.Heads, KVHeads: c.KVHeads}, turned)
-	return g.Add("add_1", x, c.drop(g, "self_attn.drop", g.Project("self_attn.o_proj", y, c.Width)))
+	return g.Add("add_1", x, c.drop(g, "self_attn.drop", g.Rows("self_attn.o_proj", y, c.Width, c.Form.OutputBias)))
 }
 
-// llamaMLP is x + down_proj(silu(gate_proj(y)) * up_proj(y)) with y = post_attention_layernorm(x).
+// normHeads normalizes each head of queries and of keys, which are N,T,C with the values.
+func (c Language) normHeads(g *Graph, qkv Value) Value {
+	dim, width := c.headDim(), g.Channels(qkv)
+	take := func(name string, head, heads int) Value {
+		rows := kernels.NewRearrange([]int{c.Batch, c.Length, heads, dim}, head*dim, []kernels.Loop{{N: c.Batch * c.Length, Stride: width}, {N: heads * dim, Stride: 1}})
+		return g.Op("self_attn."+name, rows, qkv)
+	}
+	q := c.rmsNorm(g, "self_attn.q_norm", take("queries", 0, c.Heads))
+	k := c.rmsNorm(g, "self_attn.k_norm", take("keys", c.Heads, c.KVHeads))
+	all := g.Op("self_attn.heads", kernels.Concat{Axis: 2}, q, k, take("values", c.Heads+c.KVHeads, c.KVHeads))
+	return g.Op("self_attn.normed", kernels.NewRearrange([]int{c.Batch, c.Length, width}, 0, []kernels.Loop{{N: c.Batch * c.Length * width, Stride: 1}}), all)
+}
+
+// llamaMLP is x + down_proj(act(gate_proj(y)) * up_proj(y)) with y = post_attention_layernorm(x).
 func (c Language) llamaMLP(g *Graph, x Value) Value {
-	y := c.rmsNorm(g, "post_attention_layernorm", x)
-	gate := g.Op("mlp.act", kernels.SiLU{}, g.Project("mlp.gate_proj", y, c.Hidden))
-	product := g.Op("mlp.multiply", kernels.Multiply{}, gate, g.Project("mlp.up_proj", y, c.Hidden))
-	return g.Add("add_2", x, c.drop(g, "mlp.drop", g.Project("mlp.down_proj", product, c.Width)))
+	gate, up := c.gateAndUp(g, c.rmsNorm(g, "post_attention_layernorm", x))
+	product := g.Op("mlp.multiply", kernels.Multiply{}, g.Op("mlp.act", c.activation(kernels.SiLU{}), gate), up)
+	return g.Add("add_2", x, c.drop(g, "mlp.drop", g.Rows("mlp.down_proj", product, c.Width, c.Form.MLPBias)))
+}
+
+// gateAndUp returns the two products that an MLP multiplies: of a weight each, or of one with the rows of both.
+func (c Language) gateAndUp(g *Graph, y Value) (gate, up Value) {
+	if !c.Form.Joined {
+		return g.Rows("mlp.gate_proj", y, c.Hidden, c.Form.MLPBias), g.Rows("mlp.up_proj", y, c.Hidden, c.Form.MLPBias)
+	}
+	both := g.Rows("mlp.gate_up_proj", y, 2*c.Hidden, c.Form.MLPBias)
+	half := func(name string, from int) Value {
+		rows := kernels.NewRearrange([]int{c.Batch, c.Length, c.Hidden}, from, []kernels.Loop{{N: c.Batch * c.Length, Stride: 2 * c.Hidden}, {N: c.Hidden, Stride: 1}})
+		return g.Op(name, rows, both)
+	}
+	return half("mlp.gate", 0), half("mlp.up", c.Hidden)
 }
 
 func (c Language) rmsNorm(g *Graph, name string, x Value) Value {
@@ -125,8 +157,10 @@ func (c Language) checkLlama() error {
 	switch {
 	case c.Heads%c.KVHeads != 0:
 		return fmt.Errorf("%w: %d heads of keys and values do not divide %d heads", ErrConfig, c.KVHeads, c.Heads)
-	case c.Width/c.Heads%2 != 0:
-		return fmt.Errorf("%w: a head has %d channels, want an even number, which rotation has in pairs", ErrConfig, c.Width/c.Heads)
+	case c.Form.HeadDim < 0 || c.Form.HeadDim > kernels.MaxExtent/4:
+		return fmt.Errorf("%w: a head has %d channels, want from 1 to %d", ErrConfig, c.Form.HeadDim, kernels.MaxExtent/4)
+	case c.headDim()%2 != 0:
+		return fmt.Errorf("%w: a head has %d channels, want an even number, which rotation has in pairs", ErrConfig, c.headDim())
 	case c.Positions != 0:
 		return fmt.Errorf("%w: positions is %d, want 0: rotation needs none that are learned", ErrConfig, c.Positions)
 	}

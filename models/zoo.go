@@ -3,8 +3,6 @@ package models
 import (
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,7 +166,7 @@ func (s SampleSize) Samples(n int) string {
 
 // Untied returns the name of a language model without tied weights, "" of other models and files.
 func Untied(name string) string {
-	if !OfText(name) || formatOf(name) != nil {
+	if !OfText(name) || isOfFile(name) {
 		return ""
 	}
 	_, constants := cutConstants(name)
@@ -189,23 +187,14 @@ func lookup(name string) (func(name string, c Config) (*Model, error), error) {
 			build = k.Build
 		}
 	}
-	if build == nil && isFile(filepath.Join(name, "config.json")) {
-		return nil, fmt.Errorf("%w: %s is a folder of Hugging Face, which is not read yet: give a model with the sizes in its config.json, as in -m llama-B-C-H-K-F,rope_theta=X,rms_norm_eps=Y, "+
-			"and its weights with --init", ErrUnknown, name)
-	}
 	switch {
 	case build != nil:
 		return build, nil
 	case isPath(name):
-		return nil, fmt.Errorf("%w: %s is no file of a model: %swant a file that PyTorch exported, whose name ends with %s, or a model that plimsoll models lists",
+		return nil, fmt.Errorf("%w: %s is no file of a model: %swant a file of PyTorch's export, NAME%s, a folder of Hugging Face, or a model that plimsoll models lists",
 			ErrUnknown, name, names.Hint(names.Closest(name, Names()), ""), strings.Join(slices.Sorted(maps.Keys(formats)), " or "))
 	}
 	return nil, names.Unknown(ErrUnknown, name, Names())
-}
-
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
 }
 
 // Names lists what New knows; unet-B-C, unetseg-B-C, amoebanet-L-F, gpt2-B-C and llama-B-C stand for all models of their families.
@@ -231,7 +220,7 @@ func New(name string, c Config) (*Model, error) {
 // Constants returns the constants of a known language model, in a fixed order; none of other models and of files, whose ops have their
 // own. Errors: those of New.
 func Constants(name string) ([]Constant, error) {
-	if !OfText(name) || formatOf(name) != nil {
+	if !OfText(name) || isOfFile(name) {
 		return nil, nil
 	}
 	m, err := New(name, Config{Batch: 1, Image: 1, Classes: 1})

@@ -404,7 +404,7 @@ func TestMissingFilesAreMissing(t *testing.T) {
 	}
 }
 
-// Commands recognize folders of Hugging Face, and say which file to give instead.
+// Commands refuse folders of Hugging Face whose files say nothing, each with the file and the field.
 func TestFoldersOfHuggingFace(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -412,9 +412,9 @@ func TestFoldersOfHuggingFace(t *testing.T) {
 		write(t, filepath.Join(folder, name), "{}")
 	}
 	for args, want := range map[string]string{
-		"train -m FOLDER":                       "is a folder of Hugging Face, which is not read yet: give a model with the sizes in its config.json",
-		"train -m gpt2-1-16 --init FOLDER":      "has Hugging Face's weights in several files, which are not read yet",
-		"evaluate -m tiny --weights FOLDER":     "has Hugging Face's weights in several files, which are not read yet",
+		"train -m FOLDER":                       `config.json: field "model_type" is missing`,
+		"train -m gpt2-1-16 --init FOLDER":      `model.safetensors.index.json: field "weight_map" is missing`,
+		"evaluate -m tiny --weights FOLDER":     `model.safetensors.index.json: field "weight_map" is missing`,
 		"train -m gpt2-1-16 --tokenizer FOLDER": "its tokenizer.json is not read yet",
 	} {
 		if r := plimsoll(t, strings.Fields(strings.ReplaceAll(args, "FOLDER", folder))...); r.code != exitUsage || !strings.Contains(r.err, want) {

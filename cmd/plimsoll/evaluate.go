@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ func (f *weightsFlags) register(a *app, cmd *cobra.Command) {
 
 // open opens the job and binds it to its device, with the weights.
 func (f *weightsFlags) open(ctx context.Context) (*train.Job, *train.Runner, error) {
+	f.weights = cmp.Or(f.weights, f.job.weights())
 	if err := required("--weights", f.weights, "--weights runs/a"); err != nil {
 		return nil, nil, err
 	}
@@ -154,6 +156,9 @@ func (c *generateCommand) run(ctx context.Context) (err error) {
 	if err := c.check(); err != nil {
 		return err
 	}
+	if err := c.job.ofFile(); err != nil {
+		return err
+	}
 	words, err := tokenizer.Open(c.job.tokenizer)
 	if err != nil {
 		return usage(fmt.Errorf("--tokenizer: %w", err))
@@ -164,7 +169,7 @@ func (c *generateCommand) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	if have := job.Config.Classes; have != words.Size() {
+	if have := job.Config.Classes; have < words.Size() || have > words.Size() && c.job.weights() == "" { // folders have rows to spare
 		return usage(fmt.Errorf("the model has %d tokens, and the tokenizer %d: give the --tokenizer that it was trained with", have, words.Size()))
 	}
 	out := generateFigures{Prompt: c.prompt}

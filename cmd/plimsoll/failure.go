@@ -19,6 +19,7 @@ import (
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/models/data"
+	_ "plimsoll/models/huggingface"
 	"plimsoll/models/importer"
 	_ "plimsoll/models/onnx"
 	_ "plimsoll/models/torchexport"
@@ -48,7 +49,7 @@ var badInput = []error{
 	models.ErrUnknown, models.ErrConfig, importer.ErrFormat, importer.ErrUnsupported, measure.ErrSlowLink, trace.ErrTooLong,
 	data.ErrUnknown, data.ErrOption, data.ErrUnreadable, data.ErrNoImages, data.ErrEmptyClass, data.ErrCorrupt, data.ErrTruncated,
 	data.ErrTooLarge, data.ErrLabel, devices.ErrSpec, devices.ErrUnknown, train.ErrSpec, train.ErrOtherModel, train.ErrOtherRun,
-	train.ErrLog, train.ErrNoRoom, checkpoint.ErrElsewhere, checkpoint.ErrNoWeights, safetensors.ErrFormat,
+	train.ErrLog, train.ErrNoRoom, checkpoint.ErrElsewhere, checkpoint.ErrNoWeights, checkpoint.ErrIndex, safetensors.ErrFormat,
 	interop.ErrTable, interop.ErrIllegal, interop.ErrChain, pipeline.ErrPlatform, pipeline.ErrBranches, periodic.ErrOptions, periodic.ErrStages, periodic.ErrNoPattern, flush.ErrOptions, flush.ErrHalves, ilp.ErrTooLarge, pipeline.ErrOps, pipe.ErrPlan, world.ErrTransport,
 }
 

@@ -84,7 +84,7 @@ func (f *jobFlags) registerModel(a *app, cmd *cobra.Command) {
 	f.kernels.Note = f.note
 	s, o := cmd.Flags(), optionsOf(cmd)
 	f.set, f.config.Batch = s, 32
-	s.StringVarP(&f.model, "model", "m", "", "model of the zoo (plimsoll models lists them), or a file that PyTorch exported, NAME.pt2 or NAME.onnx")
+	s.StringVarP(&f.model, "model", "m", "", "model of the zoo (plimsoll models lists them), a folder of Hugging Face, or a file that PyTorch exported, NAME.pt2 or NAME.onnx")
 	s.IntVar(&f.config.Image, "image", 32, "height and width of the images, pixels")
 	s.StringVar(&f.tokenizer, "tokenizer", "", "bytes, or a folder with encoder.json and vocab.bpe (default: bytes)")
 	s.IntVar(&f.length, "length", 64, "tokens of a sample, of language models")

@@ -87,6 +87,9 @@ func (f *jobFlags) ofFile() error {
 	if !is || err != nil {
 		return usage(err)
 	}
+	if err := f.takeTokenizer(file); err != nil {
+		return err
+	}
 	for _, sentence := range file.About {
 		if !f.told {
 			f.note(f.model + ": " + sentence)
@@ -101,6 +104,23 @@ func (f *jobFlags) ofFile() error {
 		if spelling(f.set, v.flag) == "" {
 			*v.to = v.has
 		}
+	}
+	return nil
+}
+
+// weights returns the folder with the weights that the model of a folder begins with; "" of other models.
+func (f *jobFlags) weights() string {
+	file, _, _ := models.Open(f.model) // its errors come again
+	return file.Weights
+}
+
+// takeTokenizer takes the tokenizer of a model's folder. Text that becomes other tokens than the model's would mean nothing to it.
+func (f *jobFlags) takeTokenizer(file models.File) error {
+	if file.Weights == "" || f.tokenizer != "" || strings.HasPrefix(f.data, "tokens:") {
+		return nil
+	}
+	if f.tokenizer = file.Tokenizer; f.tokenizer == "" {
+		return usage(fmt.Errorf("--model %s is a folder without tokenizer.json: give --tokenizer, or tokens, as in --data tokens:PATH", f.model))
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func TestArchives(t *testing.T) {
 	write(t, loud, read(t, archive("tiny")))
 	write(t, other, "PK")
 	works(t, "profile", "-m", loud)
-	const files = " is no file of a model: want a file that PyTorch exported, whose name ends with .onnx or .pt2, or a model that plimsoll models lists"
+	const files = " is no file of a model: want a file of PyTorch's export, NAME.onnx or .pt2, a folder of Hugging Face, or a model that plimsoll models lists"
 	for _, c := range []struct {
 		want string
 		args []string

@@ -68,13 +68,14 @@ const (
 	logFile     = "log.jsonl"
 	checkpoints = train.Checkpoints
 	finalFile   = train.FinalWeights
+	finalFolder = train.FinalFolder
 	reportFile  = "report.html"
 )
 
 // trained are what training leaves besides checkpoints, runFiles everything.
 var (
 	trained  = []string{logFile, finalFile, reportFile, report.FileName, "trace.json"}
-	runFiles = append([]string{runFile, "chain.json", "plan.json", checkpoints}, trained...)
+	runFiles = append([]string{runFile, "chain.json", "plan.json", checkpoints, finalFolder}, trained...)
 )
 
 // runFolder is the folder of a run, which may have one in it already. Without --out it is nil, and does nothing.
@@ -127,9 +128,9 @@ func (f *runFolder) look() (err error) {
 			continue
 		case err != nil:
 			return f.unusable(err)
-		case info.IsDir() && name != checkpoints:
+		case info.IsDir() && name != checkpoints && name != finalFolder:
 			return usage(fmt.Errorf("--out %s: %s is a folder, where a run has a file: give another --out", f.flags.out.path, name))
-		case name == checkpoints && !info.IsDir():
+		case (name == checkpoints || name == finalFolder) && !info.IsDir():
 			return usage(fmt.Errorf("--out %s: %s is not what a run has there: give another --out", f.flags.out.path, name))
 		}
 		found = cmp.Or(found, name)
@@ -188,7 +189,7 @@ func (f *runFolder) ended(r *train.Run) (*train.RunFile, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: give another folder, or begin anew with --force", err)
-	case f.was.Summary == nil || f.was.Steps < f.steps || !f.Has(finalFile):
+	case f.was.Summary == nil || f.was.Steps < f.steps || !r.Saves.Final.Dir.Has(r.Saves.Final.Name):
 		return nil, nil
 	case f.was.Steps > f.steps:
 		return nil, fmt.Errorf("%w: %s is of %d steps, and --steps is %d: give more", train.ErrOtherRun, f.Path(runFile), f.was.Steps, f.steps)
@@ -283,7 +284,25 @@ func (f *runFolder) clear() error {
 			return err
 		}
 	}
+	if err := f.clearFinal(); err != nil {
+		return err
+	}
 	return f.saves.Dir.Clear()
+}
+
+// clearFinal removes the files of a model of a folder that another run has left.
+func (f *runFolder) clearFinal() error {
+	final := f.Sub(finalFolder)
+	files, err := final.List()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, file := range files {
+		if !file.IsDir() {
+			err = errors.Join(err, final.Remove(file.Name()))
+		}
+	}
+	return err
 }
 
 // write writes which run the folder is of and, at its end, what it gave.

@@ -211,7 +211,7 @@ func TestFoldersInTheWay(t *testing.T) {
 		for _, how := range []string{"", "--resume", "--force"} {
 			out := t.TempDir()
 			bad := filepath.Join(out, name)
-			if name == checkpoints {
+			if name == checkpoints || name == finalFolder {
 				write(t, bad, "a file")
 			} else if err := os.MkdirAll(filepath.Join(bad, "inner"), 0o700); err != nil {
 				t.Fatal(err)

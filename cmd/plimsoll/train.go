@@ -229,6 +229,7 @@ func (c *trainCommand) open(ctx context.Context, place *runFolder, p *planning) 
 	c.job.microbatches, c.job.peerBandwidth = c.pipe.stepParts(), c.pipe.links.peerBandwidth
 	c.job.hostMemory = c.link.memory
 	c.job.onSkip = func(err error) { c.note("passed over: %v", err) }
+	c.init = cmp.Or(c.init, c.job.weights())
 	c.job.start = c.init
 	if err := c.findBatch(ctx, p); err != nil {
 		return nil, err
@@ -253,6 +254,9 @@ func (c *trainCommand) open(ctx context.Context, place *runFolder, p *planning) 
 	if c.pipe.devices == 0 {
 		r.HostLimit = job.HostLimit(r.HostLimit)
 		c.options.HostMemory = job.Work.HostRoom(r.HostLimit)
+	}
+	if c.job.weights() != "" {
+		r.Saves = r.Saves.InFolder()
 	}
 	if r.World = c.processes; r.World != nil {
 		if err := c.agree(ctx, r); err != nil {

@@ -55,7 +55,7 @@ func (f *trainFlags) register(a *app, cmd *cobra.Command) {
 	s.Float64Var(&f.clip, "clip-norm", 0, "clip the norm of all gradients together to this (default: no clipping)")
 	s.IntVar(&f.eval, "eval-every", 0, "steps between evaluations on held-out samples (default: the end)")
 	s.Var(newOneOf(&f.onNaN, "stop", "skip"), "on-nan", "when a step is not finite: stop, or skip it")
-	s.StringVar(&f.init, "init", "", "safetensors file to begin with, named as torchvision or Hugging Face do")
+	s.StringVar(&f.init, "init", "", "weights to begin with: a safetensors file, or a folder of Hugging Face")
 	s.StringVar(&f.metrics, "metrics", "", "serve Prometheus metrics at this address, as in 127.0.0.1:9090")
 	f.keep.register(cmd)
 	f.pipe.register(cmd)

@@ -46,7 +46,7 @@ func Fits(path string, model []executor.Tensor) (auxiliary int, err error) {
 func openFiles(path string) ([]*safetensors.File, error) {
 	if isFolder(path) {
 		if numbers, err := shardNumbers(folder.At(path)); err == nil && len(numbers) == 0 {
-			return nil, noWeights(path)
+			return openForeign(path)
 		}
 		c, err := openShards(folder.At(path))
 		if err != nil {

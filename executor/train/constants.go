@@ -9,10 +9,12 @@ import (
 	"plimsoll/models"
 )
 
-// Names in a run's folder: the file with the weights that it ended with, and the folder of its checkpoints.
+// Names in a run's folder.
 const (
-	FinalWeights = "final.safetensors"
-	Checkpoints  = "checkpoints"
+	FinalWeights  = "final.safetensors" // the weights that the run ended with
+	FinalFolder   = "final"             // in place of FinalWeights, for a model of a folder: a folder of that kind
+	FolderWeights = "model.safetensors" // its weights
+	Checkpoints   = "checkpoints"
 )
 
 // constants returns the constants of a language model, as metadata of its file of weights; nil for other models.
@@ -52,8 +54,10 @@ func SavedConstants(weights string) (map[string]float64, error) {
 
 // weightsIn returns the file with the final weights if path is the folder of a run, else path.
 func weightsIn(path string) string {
-	if final := filepath.Join(path, FinalWeights); isFile(final) {
-		return final
+	for _, final := range []string{filepath.Join(path, FinalWeights), filepath.Join(path, FinalFolder, FolderWeights)} {
+		if isFile(final) {
+			return final
+		}
 	}
 	return path
 }

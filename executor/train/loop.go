@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	"plimsoll/internal/atomicfile"
 	"plimsoll/internal/units"
+	"plimsoll/models"
 	"plimsoll/models/data"
 )
 
@@ -25,7 +28,8 @@ type loop struct {
 	step    int // steps done, which is the number of the next one
 	saved   int // steps of the latest checkpoint of this run, -1 before the first
 	failure error
-	room    *atomicfile.Room // for the trained weights
+	room    *atomicfile.Room  // for the trained weights
+	beside  map[string][]byte // files that are saved with them
 
 	recent       executor.Recent
 	ran          int // steps
@@ -186,6 +190,11 @@ func (l *loop) reserve() error {
 	if err != nil {
 		return err
 	}
+	if f, is, _ := models.Open(l.Job.Model); is && f.Beside != nil {
+		if l.beside, err = f.Beside(); err != nil {
+			return err
+		}
+	}
 	if err = at.Dir.Make(); err == nil {
 		l.room, err = at.Dir.Reserve(at.Name, bytes)
 	}
@@ -203,6 +212,11 @@ func (l *loop) keepWeights(trained checkpoint.Model) {
 		return
 	}
 	err := l.Saves.Dir.Check()
+	for _, name := range slices.Sorted(maps.Keys(l.beside)) { // before the weights, which make the folder whole
+		if err == nil {
+			err = at.Dir.Write(name, func(w io.Writer) error { _, err := w.Write(l.beside[name]); return err })
+		}
+	}
 	if err == nil {
 		freed := l.room.Free()
 		if err = at.Dir.Write(at.Name, func(w io.Writer) error {

@@ -56,6 +56,14 @@ type Saves struct {
 // SavesTo keeps in the folder at a path, which is made, the newest checkpoints, one after every so many steps, and the trained weights.
 func SavesTo(path string, keep, every int) Saves { return SavesIn(folder.At(path), keep, every) }
 
+// InFolder returns the saves of a model of a folder, whose trained weights are a folder of that kind.
+func (s Saves) InFolder() Saves {
+	if !s.Final.IsZero() {
+		s.Final = folder.File{Dir: s.Final.Dir.Sub(FinalFolder), Name: FolderWeights}
+	}
+	return s
+}
+
 // SavesIn is SavesTo of a folder that is open.
 func SavesIn(at *folder.Dir, keep, every int) Saves {
 	return Saves{Dir: checkpoint.DirIn(at.Sub(Checkpoints), keep), Every: every, Final: folder.File{Dir: at, Name: FinalWeights}}

@@ -14,8 +14,10 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"plimsoll/bench/research/peers/internal/storeall"
+	"plimsoll/executor/checkpoint"
 	"plimsoll/models"
-	_ "plimsoll/models/onnx"        // reads .onnx files
+	_ "plimsoll/models/huggingface" // reads folders of transformers
+	_ "plimsoll/models/onnx"        // and .onnx files
 	_ "plimsoll/models/torchexport" // and .pt2 archives
 )
 
@@ -87,6 +89,11 @@ func compare(folder string) (r *result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, closed()) }()
+	if f, _, _ := models.Open(file); f.Weights != "" {
+		if _, err := checkpoint.Import(f.Weights, e); err != nil {
+			return nil, err
+		}
+	}
 	r = &result{reference: ref, layers: len(m.Layers)}
 	var images []byte
 	if len(ref.Tokens) == 0 {
@@ -97,8 +104,11 @@ func compare(folder string) (r *result, err error) {
 	return r, r.train(e, images)
 }
 
-// modelIn returns the file of a folder that is a model, whatever its format.
+// modelIn returns the file of a folder that is a model, whatever its format, or a folder that is one itself.
 func modelIn(folder string) (string, error) {
+	if _, is, err := models.Open(folder); is || err != nil {
+		return folder, err
+	}
 	all, err := filepath.Glob(filepath.Join(folder, "model.*"))
 	if err != nil || len(all) != 1 {
 		return "", fmt.Errorf("%s has %d models, want one, model.pt2 or model.onnx: %w", folder, len(all), errors.Join(err))

@@ -11,16 +11,17 @@ import (
 	"testing"
 )
 
-// fixtures are the small models of torch_export.py, which the tests of the formats' packages read too.
+// fixtures are the small models of torch_export.py and torch_folders.py, which the tests of the formats' packages read too.
 const (
 	fixtures = "../../../../models/onnx/testdata"
 	archives = "../../../../models/torchexport/testdata"
+	folders  = "../../../../models/huggingface/testdata"
 )
 
 // Losses of small models are those that PyTorch has computed.
 func TestSmallModelsArePyTorchs(t *testing.T) {
 	t.Parallel()
-	for folder, least := range map[string]int{fixtures: 6, archives: 15} {
+	for folder, least := range map[string]int{fixtures: 6, archives: 15, folders: 7} {
 		folders, err := filepath.Glob(filepath.Join(folder, "*", "reference.json"))
 		if err != nil {
 			t.Fatal(err)

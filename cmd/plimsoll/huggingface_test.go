@@ -1,0 +1,119 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"plimsoll/executor/checkpoint/safetensors"
+	"plimsoll/models/tokenizer"
+)
+
+// folderOf returns a copy of a folder that transformers has written, small, and a file of tokens of its vocabulary.
+func folderOf(t *testing.T, name string) (folder, tokens string) {
+	t.Helper()
+	folder, tokens = t.TempDir(), filepath.Join(t.TempDir(), "tokens.bin")
+	if err := os.CopyFS(folder, os.DirFS(filepath.Join("..", "..", "models", "huggingface", "testdata", name))); err != nil {
+		t.Fatal(err)
+	}
+	all := make([]int32, 1200)
+	for i := range all {
+		all[i] = int32(i*i+i/7) % 96
+	}
+	if err := tokenizer.WriteFile(tokens, tokenizer.NewTokens(all, 96), 96); err != nil {
+		t.Fatal(err)
+	}
+	return folder, "tokens:" + tokens
+}
+
+// tensorsOf returns the names and shapes of a file's tensors.
+func tensorsOf(t *testing.T, path string) (all []string) {
+	t.Helper()
+	f, err := safetensors.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range f.Tensors() {
+		text, _ := json.Marshal(x.Shape)
+		all = append(all, x.Name+string(text))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// A folder trains under a limit to the bits of training without one, and what is written is a folder with the same tensors that evaluates
+// as the run has. Only this test finds a folder whose weights are not those that training begins with, or that is written otherwise.
+func TestTrainFolder(t *testing.T) {
+	t.Parallel()
+	folder, data := folderOf(t, "qwen3-tied")
+	write(t, filepath.Join(folder, "special_tokens_map.json"), "{}")
+	train := func(more ...string) (out string) {
+		t.Helper()
+		out = filepath.Join(t.TempDir(), "run")
+		works(t, append([]string{"train", "-m", folder, "--data", data, "--length", "16", "--batch", "8", "--steps", "3", "--lr", "0.05", "--option", "profile.steps=1", "--out", out}, more...)...)
+		return out
+	}
+	out := train()
+	final := filepath.Join(out, "final")
+	weights := filepath.Join(final, "model.safetensors")
+	if read(t, weights) != read(t, filepath.Join(train("--memory", "70%"), "final", "model.safetensors")) {
+		t.Error("under a limit the weights are others")
+	}
+	if have, want := tensorsOf(t, weights), tensorsOf(t, filepath.Join(folder, "model.safetensors")); !slices.Equal(have, want) {
+		t.Errorf("tensors are %v, want %v", have, want)
+	}
+	if read(t, filepath.Join(final, "special_tokens_map.json")) != "{}" || !strings.Contains(read(t, filepath.Join(final, "config.json")), `"model_type": "qwen3"`) {
+		t.Error("the files beside the weights are not those of the folder")
+	}
+	loss := func(args ...string) float64 {
+		t.Helper()
+		var f evaluateFigures
+		r := works(t, append([]string{"evaluate", "--json", "--data", data, "--length", "16", "--batch", "8"}, args...)...)
+		if err := json.Unmarshal([]byte(r.out), &f); err != nil {
+			t.Fatal(err)
+		}
+		return f.Loss
+	}
+	before, after := loss("-m", folder), loss("-m", final)
+	if !(after < before) || math.Abs(after-loss("-m", folder, "--weights", out)) != 0 {
+		t.Errorf("the loss is %v, and was %v; the run's folder as weights gives another one", after, before)
+	}
+	if r := plimsoll(t, "train", "-m", folder, "--data", data, "--length", "16", "--steps", "3", "--out", out); r.code != exitUsage || !strings.Contains(r.err, "holds a run") {
+		t.Errorf("%d, %s", r.code, r.err)
+	}
+	write(t, filepath.Join(final, "added_tokens.json"), "{}") // of a run before
+	works(t, "train", "-m", folder, "--data", data, "--length", "16", "--batch", "8", "--steps", "1", "--option", "profile.steps=1", "--out", out, "--force")
+	if _, err := os.Stat(filepath.Join(final, "added_tokens.json")); err == nil {
+		t.Error("--force leaves files of the run before")
+	}
+}
+
+// Folders are refused with what is wrong, before anything is measured.
+func TestFoldersThatAreRefused(t *testing.T) {
+	t.Parallel()
+	folder, data := folderOf(t, "llama")
+	bare, _ := folderOf(t, "llama")
+	if err := os.Remove(filepath.Join(bare, "model.safetensors")); err != nil {
+		t.Fatal(err)
+	}
+	other, _ := folderOf(t, "gpt2")
+	for args, want := range map[string]string{
+		"train -m FOLDER":                                   "is a folder without tokenizer.json: give --tokenizer, or tokens, as in --data tokens:PATH",
+		"train -m FOLDER --tokenizer bytes":                 "has a vocabulary of 96 tokens, and data set opticks one of 256",
+		"train -m FOLDER --data DATA --classes 100":         "has a vocabulary of 96 tokens, not 100: leave --classes out",
+		"train -m BARE --data DATA":                         "it is a folder without weights",
+		"train -m FOLDER --data DATA --init OTHER":          "its tensors are not the model's: 21 missing: model.embed_tokens.weight",
+		"evaluate -m FOLDER --data DATA --weights OTHER":    "its tensors are not the model's: 21 missing: model.embed_tokens.weight",
+		"train -m FOLDER --data DATA --out RUN --dtype f16": "--dtype",
+	} {
+		line := strings.NewReplacer("FOLDER", folder, "DATA", data, "BARE", bare, "OTHER", other, "RUN", filepath.Join(t.TempDir(), "run")).Replace(args)
+		if r := plimsoll(t, strings.Fields(line)...); r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%s: exit code %d, %s, want %s", args, r.code, r.err, want)
+		}
+	}
+	works(t, "fit", "-m", bare, "--data", data, "--memory", "64MiB") // which needs no weights
+}
