@@ -15,6 +15,7 @@ import (
 	"plimsoll/executor/train"
 	"plimsoll/internal/visible"
 	"plimsoll/models"
+	"plimsoll/models/data"
 	"plimsoll/models/tokenizer"
 	"plimsoll/planner"
 	"plimsoll/planner/strategy"
@@ -88,7 +89,7 @@ checkpoint, or the folder of a run. Give the --model, --length or --image, --tok
 			return err
 		}
 		out := evaluateFigures{job.Model, job.Data, score.Samples, score.Correct, score.Accuracy(), score.MeanIoU(), score.MeanLoss(), nil}
-		if job.Tokens() > 0 {
+		if job.Tokens() > 0 && data.Labels(job.Set) > 1 {
 			perplexity := math.Exp(out.Loss)
 			out.Perplexity = &perplexity
 		}

@@ -80,7 +80,7 @@ func (j *Job) Rate(samples float64) string {
 // Held says how many of so many held-out samples, with so large a loss and, of masks, so large a mean IoU, were predicted.
 func (j *Job) Held(loss, accuracy float64, iou *float64, samples int) string {
 	switch {
-	case j.Tokens() > 0:
+	case j.Tokens() > 0 && data.Labels(j.Set) > 1:
 		return fmt.Sprintf("%.2f%% of %d held-out tokens, perplexity %.3f", 100*accuracy, samples, math.Exp(loss))
 	case iou != nil:
 		return fmt.Sprintf("%.2f%% of %d held-out pixels, mean IoU %.4f", 100*accuracy, samples, *iou)
@@ -93,13 +93,13 @@ func (j *Job) openData() (err error) {
 	c := &j.Config
 	o := data.Options{Seed: j.Seed, Image: c.Image, Channels: c.Channels, Classes: c.Classes, SkipBad: j.SkipBad, OnSkip: j.OnSkip}
 	if models.OfText(j.Model) {
-		if f, is, _ := models.Open(j.Model); is && f.PerSample {
-			return fmt.Errorf("%w: --model %s gives a text a class, and data sets of text have the next token of each: give a model whose logits are N,T,vocabulary", ErrSpec, j.Model)
-		}
 		o.Image, o.Length, o.Tokenizer = 0, c.Image, j.Tokenizer
 	}
 	set, err := data.Open(j.Data, o)
 	if err != nil {
+		return err
+	}
+	if err := j.checkTexts(set); err != nil {
 		return err
 	}
 	if models.OfPairs(j.Model) {
@@ -108,7 +108,7 @@ func (j *Job) openData() (err error) {
 	if c.Classes = cmp.Or(c.Classes, set.Classes()); c.Classes < set.Classes() {
 		if f, is, _ := models.Open(j.Model); is && f.Classes == c.Classes {
 			format := "%w: --model %s has %d classes, and data set %s has %d: give data with at most as many, or export the model with %d"
-			if f.Text {
+			if f.Text && !f.PerSample {
 				format = "%w: --model %s has a vocabulary of %d tokens, and data set %s one of %d: " +
 					"give data whose tokenizer has at most as many tokens, or export the model with %d"
 			}
@@ -118,6 +118,18 @@ func (j *Job) openData() (err error) {
 	}
 	j.batches, err = newBatches(set, c.Batch, j.Seed)
 	return err
+}
+
+// checkTexts refuses texts with a class each for a model that gives logits to each token, and the other way round.
+func (j *Job) checkTexts(set data.Dataset) error {
+	f, _, _ := models.Open(j.Model)
+	switch _, classified := set.(data.Classified); {
+	case classified && !f.PerSample:
+		return fmt.Errorf("%w: data set %s has a label for each text, and --model %s gives logits to each token: give a model whose logits are N,classes", ErrSpec, set.Name(), j.Model)
+	case f.PerSample && !classified:
+		return fmt.Errorf("%w: --model %s gives a text a class, and data set %s has the next token of each: give texts with labels, as in --data jsonl:PATH", ErrSpec, j.Model, set.Name())
+	}
+	return nil
 }
 
 // compile builds the model and compiles it for the device's library, which a device that is never used tells.

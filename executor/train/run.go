@@ -8,6 +8,7 @@ import (
 	"plimsoll/internal/folder"
 	"plimsoll/kernels"
 	"plimsoll/models"
+	"plimsoll/models/data"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 )
@@ -90,6 +91,9 @@ func (r *Run) Check() error {
 // checkNext refuses, with ErrSpec, a model whose tokens see those behind them: here text has the next token as the label of each, which they
 // would see.
 func (j *Job) checkNext() error {
+	if data.Labels(j.Set) == 1 {
+		return nil
+	}
 	for _, l := range j.Work.Model.Layers {
 		for i := range l.Nodes {
 			if a, attends := l.Nodes[i].Op.(kernels.Attention); attends && a.Bidirectional && models.OfText(j.Model) {

@@ -69,6 +69,13 @@ type Sequences interface {
 	FillTokens(split Split, index int64, dst []float32, labels []int32) error
 }
 
+// Classified is a data set of text whose samples have a class each, not a label for each token.
+type Classified interface {
+	Sequences
+	// Classified tells it apart from other sequences.
+	Classified()
+}
+
 // Masks is a data set of images that have a class for each pixel.
 type Masks interface {
 	Dataset
@@ -89,10 +96,12 @@ func Masked(set Dataset) bool {
 // Labels returns how many labels a sample of a data set has.
 func Labels(set Dataset) int {
 	s := set.Shape()
-	if _, ok := set.(Sequences); ok {
+	switch set.(type) {
+	case Classified:
+		return 1
+	case Sequences:
 		return s[1]
-	}
-	if Masked(set) {
+	case Masks:
 		return s[0] * s[1]
 	}
 	return 1

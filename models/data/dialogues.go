@@ -3,6 +3,7 @@ package data
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"plimsoll/models/tokenizer"
 )
@@ -48,15 +49,31 @@ func (d *dialogues) add(all []segment, behind ...int32) error {
 	return nil
 }
 
-func (d *dialogues) check(from int) error {
-	learns := 0
-	for _, yes := range d.learned[from:] {
-		if yes {
-			learns++
-		}
+// addText appends a sample whose tokens are read alone. Errors: as add.
+func (d *dialogues) addText(text string) error {
+	from := len(d.tokens)
+	d.tokens = d.by.Encode(d.tokens, []byte(text))
+	var err error
+	switch n := len(d.tokens) - from; {
+	case n == 0:
+		err = fmt.Errorf("%w: its text is empty", ErrCorrupt)
+	case n > d.options.Length:
+		err = fmt.Errorf("%w: it has %d tokens, and a sample has %d (--length): give --length %d, or shorter records", ErrTooLarge, n, d.options.Length, n)
 	}
+	if err != nil {
+		d.tokens = d.tokens[:from]
+		return err
+	}
+	for len(d.learned) < len(d.tokens) {
+		d.learned = append(d.learned, false)
+	}
+	d.starts = append(d.starts, int64(len(d.tokens)))
+	return nil
+}
+
+func (d *dialogues) check(from int) error {
 	switch labels := len(d.tokens) - from - 1; {
-	case learns == 0:
+	case !slices.Contains(d.learned[from:], true):
 		return fmt.Errorf("%w: it has no token to learn", ErrCorrupt)
 	case labels > d.options.Length:
 		return fmt.Errorf("%w: it has %d tokens with its end, and a sample of %d (--length) takes %d: give --length %d, or shorter records",
@@ -90,6 +107,14 @@ func (d *dialogues) TrainLen() int64   { return int64(d.cut) }
 func (d *dialogues) TestLen() int64    { return int64(len(d.starts) - 1 - d.cut) }
 func (d *dialogues) tokenizer() string { return d.by.Name() }
 
+// record is the one that a sample is.
+func (d *dialogues) record(split Split, index int64) int64 {
+	if split == Test {
+		return int64(d.cut) + index%d.TestLen()
+	}
+	return index % d.TrainLen()
+}
+
 // Fill implements Dataset, with the label of the last token.
 func (d *dialogues) Fill(split Split, index int64, dst []float32) (int, error) {
 	labels := make([]int32, len(dst))
@@ -99,10 +124,7 @@ func (d *dialogues) Fill(split Split, index int64, dst []float32) (int, error) {
 
 // FillTokens implements Sequences.
 func (d *dialogues) FillTokens(split Split, index int64, dst []float32, labels []int32) error {
-	record := index % d.TrainLen()
-	if split == Test {
-		record = int64(d.cut) + index%d.TestLen()
-	}
+	record := d.record(split, index)
 	from, to := d.starts[record], d.starts[record+1]
 	pad := math.Float32frombits(uint32(ending(d.by)))
 	for i := range dst {
@@ -116,4 +138,30 @@ func (d *dialogues) FillTokens(split Split, index int64, dst []float32, labels [
 		}
 	}
 	return nil
+}
+
+// classified are dialogues that are texts with a class each.
+type classified struct {
+	*dialogues
+	labels  []int32 // of the records
+	classes int
+}
+
+// Classified implements the interface of that name.
+func (c *classified) Classified() {}
+
+// Classes counts them: one more than the largest label.
+func (c *classified) Classes() int { return c.classes }
+
+// Fill implements Dataset.
+func (c *classified) Fill(split Split, index int64, dst []float32) (int, error) {
+	label := []int32{0}
+	err := c.FillTokens(split, index, dst, label)
+	return int(label[0]), err
+}
+
+// FillTokens implements Sequences, with one label.
+func (c *classified) FillTokens(split Split, index int64, dst []float32, labels []int32) error {
+	labels[0] = c.labels[c.record(split, index)]
+	return c.dialogues.FillTokens(split, index, dst, make([]int32, len(dst)))
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -22,6 +23,7 @@ type record struct {
 	form                     form
 	text, prompt, completion string
 	messages                 []map[string]any
+	label                    int32
 }
 
 // form is how a record has its text: all records of a data set have one form.
@@ -29,6 +31,7 @@ type form string
 
 const (
 	formText     form = "text"
+	formLabel    form = "text and label"
 	formPrompt   form = "prompt and completion"
 	formMessages form = "messages"
 )
@@ -39,27 +42,56 @@ func (r row) record() (record, error) {
 		return record{}, r.err
 	}
 	var parsed record
-	strings := map[string]*string{"text": &parsed.text, "prompt": &parsed.prompt, "completion": &parsed.completion}
 	has := map[string]bool{}
 	for name, value := range r.fields {
-		var ok bool
-		switch into, known := strings[name]; {
-		case value == nil, !known && name != "messages":
+		if value == nil {
 			continue
-		case known:
-			*into, ok = value.(string)
-		default:
-			parsed.messages, ok = messagesOf(value)
 		}
-		if !ok {
-			return record{}, fmt.Errorf("%w: field %s is %.40v: want %s", ErrCorrupt, name, value, wanted[name == "messages"])
+		if wanted, ok := parsed.set(name, value); !ok {
+			return record{}, fmt.Errorf("%w: field %s is %.40v: want %s", ErrCorrupt, name, value, wanted)
 		}
 		has[name] = true
 	}
 	return parsed, parsed.find(has, r.fields)
 }
 
-var wanted = map[bool]string{false: "a string", true: "a list of objects with role and content, which are strings"}
+// set takes the value of a field, and says which values it may have.
+func (r *record) set(name string, value any) (wanted string, ok bool) {
+	wanted = "a string"
+	switch name {
+	case "text":
+		r.text, ok = value.(string)
+	case "prompt":
+		r.prompt, ok = value.(string)
+	case "completion":
+		r.completion, ok = value.(string)
+	case "messages":
+		wanted = "a list of objects with role and content, which are strings"
+		r.messages, ok = messagesOf(value)
+	case "label":
+		wanted = fmt.Sprintf("a class, from 0 to %d", mostLabel)
+		r.label, ok = classOf(value)
+	default:
+		ok = true
+	}
+	return wanted, ok
+}
+
+// mostLabel is the largest class of a text.
+const mostLabel = 1<<20 - 1
+
+func classOf(value any) (label int32, ok bool) {
+	n := -1.0
+	switch value := value.(type) {
+	case float64:
+		n = value
+	case int32:
+		n = float64(value)
+	case int64:
+		n = float64(value)
+	}
+	return int32(n), n >= 0 && n <= mostLabel && n == math.Trunc(n)
+}
 
 func messagesOf(value any) ([]map[string]any, bool) {
 	list, ok := value.([]any)
@@ -78,14 +110,17 @@ func messagesOf(value any) ([]map[string]any, bool) {
 // find says which form the fields make.
 func (r *record) find(has map[string]bool, fields map[string]any) error {
 	n := 0
-	for f, there := range map[form]bool{formText: has["text"], formPrompt: has["prompt"] && has["completion"], formMessages: has["messages"]} {
+	for f, there := range map[form]bool{
+		formText: has["text"] && !has["label"], formLabel: has["text"] && has["label"],
+		formPrompt: has["prompt"] && has["completion"], formMessages: has["messages"],
+	} {
 		if there {
 			r.form = f
 			n++
 		}
 	}
 	if n != 1 || has["prompt"] != has["completion"] {
-		return fmt.Errorf("%w: its fields are %s: want text, or prompt and completion, or messages, and one of the three",
+		return fmt.Errorf("%w: its fields are %s: want text, or text and label, or prompt and completion, or messages, and one of these",
 			ErrCorrupt, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 	}
 	return nil
@@ -98,6 +133,7 @@ func openRecords(name string, o Options, rows iter.Seq[row]) (Dataset, error) {
 		return nil, fmt.Errorf("%w: %w", ErrOption, err)
 	}
 	d := newDialogues(name, o, by)
+	labels := &classified{dialogues: d}
 	var first form
 	for row := range rows {
 		r, err := row.record()
@@ -108,13 +144,19 @@ func openRecords(name string, o Options, rows iter.Seq[row]) (Dataset, error) {
 			first = r.form
 			err = d.addRecord(r)
 		}
+		if err == nil && first == formLabel {
+			labels.labels, labels.classes = append(labels.labels, r.label), max(labels.classes, int(r.label)+1)
+		}
 		if err != nil {
 			if err = d.pass(row.place, 1, fmt.Errorf("data set %s: %s: %w", name, row.place, err)); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if first == formText {
+	switch first {
+	case formLabel:
+		return labels, d.close()
+	case formText:
 		return newText(name, o, by.Name(), tokenizer.NewTokens(d.tokens, by.Size()), by.Size())
 	}
 	return d, d.close()
@@ -126,6 +168,8 @@ func (d *dialogues) addRecord(r record) error {
 	case formText:
 		d.tokens = append(d.by.Encode(d.tokens, []byte(r.text)), ending(d.by))
 		return nil
+	case formLabel:
+		return d.addText(r.text)
 	case formPrompt:
 		return d.add([]segment{{r.prompt, false}, {r.completion, true}}, ending(d.by))
 	}

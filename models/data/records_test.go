@@ -119,6 +119,36 @@ func TestTextOfRecords(t *testing.T) {
 	sameSamples(t, "jsonl:"+write(t, filepath.Join(dir, "a.jsonl"), lines.Bytes()), "text:"+write(t, filepath.Join(dir, "a.txt"), text.Bytes()), o)
 }
 
+// TestTextsWithLabels: a text is read whole, and its class is its one label. Classes are one more than the largest.
+func TestTextsWithLabels(t *testing.T) {
+	t.Parallel()
+	file := write(t, filepath.Join(t.TempDir(), "a.jsonl"), []byte(`{"text":"good","label":2}`+"\n"+`{"label":0,"text":"bad"}`+"\n"+`{"label":1,"text":"a"}`))
+	set, err := Open("jsonl:"+file, Options{Length: 5})
+	must(t, err)
+	if set.Classes() != 3 || Labels(set) != 1 || set.TrainLen() != 2 || set.TestLen() != 1 {
+		t.Errorf("%d classes, %d labels, %d and %d samples", set.Classes(), Labels(set), set.TrainLen(), set.TestLen())
+	}
+	b, err := NewBatcher(set, Train, 4, 1)
+	must(t, err)
+	tokens, labels := make([]float32, 20), make([]int32, 4)
+	_, err = b.Fill(0, tokens, labels)
+	must(t, err)
+	for i, label := range labels {
+		text := ""
+		for _, token := range tokens[i*5 : i*5+5] {
+			text += letter(tokenOf(token))
+		}
+		if want := map[int32]string{2: "good.", 0: "bad.."}[label]; text != want {
+			t.Errorf("class %d has the text %q, want %q", label, text, want)
+		}
+	}
+	for words, line := range map[string]string{"give --length 6": `{"text":"longer","label":1}`, "its text is empty": `{"text":"","label":1}`} {
+		if _, err := Open("jsonl:"+write(t, file, []byte(line)), Options{Length: 5}); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %v, want %q", line, err, words)
+		}
+	}
+}
+
 // TestParquetIsJSON: files that pyarrow wrote in three ways have the samples of the lines of JSON that they were made of.
 func TestParquetIsJSON(t *testing.T) {
 	t.Parallel()
@@ -162,10 +192,13 @@ func TestBadRecords(t *testing.T) {
 		want            error
 		words           string
 	}{
-		{`{"prompt":"2"}`, "", ErrCorrupt, "its fields are prompt: want text, or prompt and completion"},
+		{`{"prompt":"2"}`, "", ErrCorrupt, "its fields are prompt: want text, or text and label, or prompt and completion"},
 		{`{"instruction":"2","output":"4"}`, "", ErrCorrupt, "its fields are instruction, output"},
-		{`{"text":"2","prompt":"2","completion":"4"}`, "", ErrCorrupt, "one of the three"},
+		{`{"text":"2","prompt":"2","completion":"4"}`, "", ErrCorrupt, "one of these"},
 		{`{"text":"2"}`, "", ErrCorrupt, "it has text, and records before it have prompt and completion"},
+		{`{"text":"2","label":0.5}`, "", ErrCorrupt, "field label is 0.5: want a class, from 0 to 1048575"},
+		{`{"text":"2","label":-1}`, "", ErrCorrupt, "field label is -1"},
+		{`{"label":1}`, "", ErrCorrupt, "its fields are label: want text, or text and label"},
 		{`{"prompt":"2","completion":4}`, "", ErrCorrupt, "field completion is 4: want a string"},
 		{`{"messages":[{"role":"user"}]}`, "", ErrCorrupt, "want a list of objects with role and content"},
 		{`["prompt"]`, "", ErrCorrupt, "no object of JSON"},
