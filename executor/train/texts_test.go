@@ -37,7 +37,7 @@ func TestClassesOfTexts(t *testing.T) {
 			t.Errorf("%s on %s: %v, want %q", c.model, c.data, err, c.words)
 		}
 	}
-	j, err := train.Open(train.Spec{Model: classifier, Data: "jsonl:" + file, Config: models.Config{Image: 12, Classes: 5, Batch: 4}, Seed: 1})
+	j, err := train.Open(train.Spec{Devices: "cpu", Model: classifier, Data: "jsonl:" + file, Config: models.Config{Image: 12, Classes: 5, Batch: 4}, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

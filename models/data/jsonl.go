@@ -9,7 +9,7 @@ import (
 
 var jsonlInfo = Info{
 	Name:    "jsonl:PATH",
-	Summary: "lines of JSON with text, with prompt and completion, or with messages; a file, or the .jsonl files of a folder",
+	Summary: "lines of JSON with text, with text and label, with prompt and completion, or with messages; a file, or the .jsonl files of a folder",
 	Text:    true,
 	Source:  "files of the user",
 	Open: func(path string, o Options) (Dataset, error) {

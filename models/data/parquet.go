@@ -14,7 +14,7 @@ import (
 
 var parquetInfo = Info{
 	Name:    "parquet:PATH",
-	Summary: "rows with text, with prompt and completion, or with messages; a file, or the .parquet files of a folder",
+	Summary: "rows with text, with text and label, with prompt and completion, or with messages; a file, or the .parquet files of a folder",
 	Text:    true,
 	Source:  "files of the user",
 	Open: func(path string, o Options) (Dataset, error) {
@@ -97,7 +97,7 @@ func columnsOf(f *parquet.File) (*parquet.Schema, error) {
 	for _, field := range f.Schema().Fields() {
 		names = append(names, field.Name())
 		switch field.Name() {
-		case "text", "prompt", "completion", "messages":
+		case "text", "label", "prompt", "completion", "messages":
 			group[field.Name()] = field
 		}
 	}
