@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"plimsoll/executor/train"
+	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/models/data"
 	_ "plimsoll/models/torchexport" // reads archives
@@ -37,7 +38,7 @@ func TestClassesOfTexts(t *testing.T) {
 			t.Errorf("%s on %s: %v, want %q", c.model, c.data, err, c.words)
 		}
 	}
-	j, err := train.Open(train.Spec{Devices: "cpu", Model: classifier, Data: "jsonl:" + file, Config: models.Config{Image: 12, Classes: 5, Batch: 4}, Seed: 1})
+	j, err := train.Open(train.Spec{Devices: "cpu", Update: kernels.SGD{}, Model: classifier, Data: "jsonl:" + file, Config: models.Config{Image: 12, Classes: 5, Batch: 4}, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
