@@ -45,8 +45,11 @@ type Spec struct {
 // ErrSpec says that the parts of a spec do not go together; the message names them.
 var ErrSpec = errors.New("bad job")
 
-// divide makes the batch that of a microbatch.
+// divide makes the batch that of a microbatch, of a spec that has an optimizer.
 func (s *Spec) divide() error {
+	if s.Update == nil {
+		return fmt.Errorf("%w: it has no optimizer: give one, as in Update: kernels.SGD{Momentum: 0.9}", ErrSpec)
+	}
 	m, batch := s.parts(), s.Config.Batch
 	if batch%m != 0 {
 		parts := "microbatches"

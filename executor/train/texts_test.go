@@ -34,7 +34,7 @@ func TestClassesOfTexts(t *testing.T) {
 		{classifier, "opticks", "gives a text a class, and data set opticks has the next token of each: give texts with labels"},
 		{"gpt2-1-16", "jsonl:" + file, "has a label for each text, and --model gpt2-1-16 gives logits to each token"},
 	} {
-		if _, err := train.Open(train.Spec{Model: c.model, Data: c.data, Config: models.Config{Image: 12, Classes: 5, Batch: 4}}); !errors.Is(err, train.ErrSpec) || !strings.Contains(err.Error(), c.words) {
+		if _, err := train.Open(train.Spec{Update: kernels.SGD{}, Model: c.model, Data: c.data, Config: models.Config{Image: 12, Classes: 5, Batch: 4}}); !errors.Is(err, train.ErrSpec) || !strings.Contains(err.Error(), c.words) {
 			t.Errorf("%s on %s: %v, want %q", c.model, c.data, err, c.words)
 		}
 	}
@@ -44,5 +44,13 @@ func TestClassesOfTexts(t *testing.T) {
 	}
 	if n := j.Work.Model.Labels.Elements(); n != 4 || data.Labels(j.Set) != 1 || j.Held(0.5, 1, nil, 4) != "100.00% of 4 held-out samples" {
 		t.Errorf("%d labels of a batch, %s", n, j.Held(0.5, 1, nil, 4))
+	}
+}
+
+// A spec without an optimizer is refused.
+func TestSpecsHaveOptimizers(t *testing.T) {
+	t.Parallel()
+	if _, err := train.Open(train.Spec{Devices: "cpu", Model: "tiny", Data: "digits", Config: models.Config{Image: 16, Batch: 4}}); !errors.Is(err, train.ErrSpec) {
+		t.Error(err)
 	}
 }
