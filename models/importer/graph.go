@@ -27,6 +27,7 @@ type Advice struct {
 	Outputs string // it has several inputs or outputs
 	Frozen  string // a BatchNorm computes with its running statistics
 	Shared  string // two nodes have one parameter
+	Batch   string // the export holds its batch
 }
 
 // Port is an input or output of the graph. An axis whose extent is open is 0.

@@ -89,6 +89,10 @@ func (g *Graph) build(name string, c models.Config, f models.File) (*models.Mode
 	}
 	m := newImporter(g, c)
 	if err := m.run(); err != nil {
+		if batch := int(g.Inputs[0].Shape[0]); batch > 0 && batch != c.Batch && g.runs(batch, c) {
+			return nil, fmt.Errorf("%w: %s: its ops hold the batch of %d that it was exported with, and do not run with %d: give --batch %d, or export it with an open one%s",
+				models.ErrConfig, name, batch, c.Batch, batch, g.Advice.Batch)
+		}
 		size := fmt.Sprintf("images of %dx%d", c.Image, c.Image)
 		if f.Text {
 			size = fmt.Sprintf("samples of %d tokens", c.Image)
@@ -96,4 +100,10 @@ func (g *Graph) build(name string, c models.Config, f models.File) (*models.Mode
 		return nil, fmt.Errorf("%w: %s: %s: %w", ErrUnsupported, name, size, err)
 	}
 	return m.model(name, c)
+}
+
+// runs reports whether a configuration can be built with another batch.
+func (g *Graph) runs(batch int, c models.Config) bool {
+	c.Batch = batch
+	return newImporter(g, c).run() == nil
 }

@@ -48,5 +48,6 @@ func counted(n int, one, several string) string {
 var advice = importer.Advice{
 	Outputs: ": export a model that makes logits, and nothing else, of one batch of images",
 	Frozen:  ": export the model in training mode, as in torch.onnx.export(model.train(), ..., training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)",
+	Batch:   `, as with dynamic_axes={"NAME": {0: "n"}}`,
 	Shared:  ": export with dynamo=False, which keeps apart what begins with equal values",
 }

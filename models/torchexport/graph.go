@@ -92,5 +92,6 @@ func (c *call) lower() []string {
 // advice is how to export what is refused.
 var advice = importer.Advice{
 	Outputs: ": export a model that takes one tensor, images or tokens, and returns logits and nothing else (aux_logits=False, return_dict=False)",
+	Batch:   `, as with dynamic_shapes=({0: torch.export.Dim("n")},)`,
 	Shared:  ": give each module parameters of its own",
 }
