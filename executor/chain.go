@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"plimsoll/kernels"
+	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/schedule"
 )
@@ -95,7 +96,7 @@ func (w *Workload) SizeUpdates(c *chain.Chain) *chain.Chain {
 		_, narrow := w.WeightLayout(of)
 		_, u.StateBytes = w.MasterLayout(of)
 		if wide := layer.WeightBytes; u.StateBytes > 0 {
-			layer.WeightBytes, layer.UnroundedWeightBytes = wide-w.Layers[i].GradBytes+narrow, wide
+			layer.WeightBytes, layer.UnroundedWeightBytes = wide-w.roundedFrom(of)+narrow, wide
 		}
 		if bytes := w.Layers[i].GradBytes; bytes != layer.WeightBytes {
 			u.GradientBytes = &bytes
@@ -106,6 +107,16 @@ func (w *Workload) SizeUpdates(c *chain.Chain) *chain.Chain {
 		}
 	}
 	return &out
+}
+
+// roundedFrom returns the bytes of a layer's own weights before any is rounded.
+func (w *Workload) roundedFrom(l *models.Layer) (bytes int64) {
+	for _, q := range l.Params() {
+		if !q.Statistic() {
+			bytes += q.Desc.Storage()
+		}
+	}
+	return bytes
 }
 
 // UpdatesOf returns the updates of layer l, from 1, without memory: of a rounded copy the bytes alone.

@@ -10,7 +10,7 @@ import (
 // Tensor is one named tensor of a model's state.
 type Tensor struct {
 	Name string // the parameter's name
-	Role string // "weight", "buffer", "gradient", "state0", "state1"
+	Role string // "weight", "buffer", "constant", "gradient", "state0", "state1"
 	Desc kernels.Desc
 	// Layer counts from 1.
 	Layer int
@@ -21,9 +21,8 @@ type Tensor struct {
 func (w *Workload) Tensors() (all []Tensor) {
 	for l, layer := range w.Model.Layers {
 		for _, q := range layer.Params() {
-			roles := []string{"buffer"}
+			roles := []string{q.Role()}
 			if q.Trained {
-				roles = []string{"weight"}
 				for k := range kernels.StatesOf(w.Optimizer, q.Matrix) {
 					roles = append(roles, fmt.Sprintf("state%d", k))
 				}

@@ -11,28 +11,28 @@ import (
 // the layer's Grads block, the offset in the state's block, which has so many bytes. Where an optimizer keeps as much of every parameter
 // the two are equal; of Muon's matrices there is no second state.
 func StateLayout(opt kernels.Update, l *models.Layer, k int) (at map[int64]int64, bytes int64) {
-	return lay(l, func(q models.Parameter) int64 {
-		if k < kernels.StatesOf(opt, q.Matrix) {
+	return lay(l, func(q models.Parameter) int64 { return q.Grad.Offset }, func(q models.Parameter) int64 {
+		if q.Trained && k < kernels.StatesOf(opt, q.Matrix) {
 			return q.Desc.Storage()
 		}
 		return 0
 	})
 }
 
-// lay places the trained parameters that take memory, one behind the other, by the offset of a gradient.
-func lay(l *models.Layer, storage func(models.Parameter) int64) (at map[int64]int64, bytes int64) {
+// lay places the parameters that take memory, one behind the other, by a key.
+func lay(l *models.Layer, key, storage func(models.Parameter) int64) (at map[int64]int64, bytes int64) {
 	at = map[int64]int64{}
 	for _, q := range l.Params() {
-		if !q.Trained {
-			continue
-		}
 		if n := storage(q); n > 0 {
-			at[q.Grad.Offset] = bytes
+			at[key(q)] = bytes
 			bytes += n
 		}
 	}
 	return at, bytes
 }
+
+// inParams is the offset of a parameter in its layer's Params block.
+func inParams(q models.Parameter) int64 { return q.Value.Offset }
 
 // updateWorkspaces returns the scratch bytes that updates of each layer take, one parameter after the other.
 func updateWorkspaces(m *models.Model, lib kernels.Library, opt kernels.Update) ([]int64, error) {

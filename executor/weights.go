@@ -17,7 +17,7 @@ func (w *Workload) KeepMasters(lib kernels.Library) {
 		if in[q.Layer-1] == nil {
 			in[q.Layer-1] = map[int64]bool{}
 		}
-		in[q.Layer-1][q.Grad.Offset] = true
+		in[q.Layer-1][q.Value.Offset] = true
 	}
 	for i, p := range w.Layers {
 		owners := map[int64]models.Parameter{}
@@ -52,7 +52,7 @@ func (w *Workload) Rounded(q models.Parameter) bool {
 	if q.Of != nil {
 		q = *q.Of
 	}
-	return w.masters != nil && w.masters[q.Layer-1][q.Grad.Offset]
+	return w.masters != nil && w.masters[q.Layer-1][q.Value.Offset]
 }
 
 // WeightType returns the type in which forward and backward of a cyclic plan read a parameter.
@@ -63,15 +63,20 @@ func (w *Workload) WeightType(q models.Parameter) kernels.DType {
 	return q.Desc.DType
 }
 
-// WeightLayout says where a cyclic plan has a layer's own weights, one behind the other, and how many bytes they take. The key is the offset of
-// a weight's gradient in the layer's Grads block. Where nothing is rounded that is the layout of the gradients.
+// WeightLayout says where a cyclic plan has a layer's own weights, one behind the other, and how many bytes they take: those that train and
+// frozen ones. The key is the offset of a weight in the layer's Params block.
 func (w *Workload) WeightLayout(l *models.Layer) (at map[int64]int64, bytes int64) {
-	return lay(l, func(q models.Parameter) int64 { return q.Desc.As(w.WeightType(q)).Storage() })
+	return lay(l, inParams, func(q models.Parameter) int64 {
+		if q.Statistic() {
+			return 0
+		}
+		return q.Desc.As(w.WeightType(q)).Storage()
+	})
 }
 
-// MasterLayout says where the optimizer's state has the master copies of a layer's weights: see StateLayout.
+// MasterLayout says where the optimizer's state has the master copies of a layer's weights: see WeightLayout.
 func (w *Workload) MasterLayout(l *models.Layer) (at map[int64]int64, bytes int64) {
-	return lay(l, func(q models.Parameter) int64 {
+	return lay(l, inParams, func(q models.Parameter) int64 {
 		if w.Rounded(q) {
 			return q.Desc.Storage()
 		}

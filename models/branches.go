@@ -26,7 +26,7 @@ func (b *Builder) Twins(n int) {
 	branch := slices.Clone(b.model.Layers[first:])
 	for _, l := range branch {
 		for _, p := range l.Params() {
-			if !p.Trained {
+			if p.Statistic() {
 				b.fail("layer %s has running statistics (%s), which branches cannot share", l.Name, p.Name)
 				return
 			}

@@ -285,6 +285,9 @@ func (g *Graph) params(n *Node, ps []kernels.Param, sources []Source) error {
 		if q.Of, err = g.tied(&q); err != nil {
 			return err
 		}
+		if q.Of != nil {
+			q.Trained, q.Frozen = q.Of.Trained, q.Of.Frozen
+		}
 		if g.b.names[q.Name] {
 			return fmt.Errorf("%w: there is already a parameter %q", ErrGraph, q.Name)
 		}
@@ -354,7 +357,7 @@ func (g *Graph) tied(q *Parameter) (*Parameter, error) {
 	for _, l := range g.b.model.Layers {
 		for i := range l.Nodes {
 			for j := range l.Nodes[i].Params {
-				if p := &l.Nodes[i].Params[j]; p.Name == to && p.Of == nil && p.Trained && q.Trained && p.Desc.Equal(q.Desc) {
+				if p := &l.Nodes[i].Params[j]; p.Name == to && p.Of == nil && !p.Statistic() && !q.Statistic() && p.Desc.Equal(q.Desc) {
 					return p, nil
 				}
 			}

@@ -16,7 +16,7 @@ func (m *Model) Compile(lib kernels.Library) ([]*Programs, error) {
 	}
 	late := m.readLate()
 	for i, l := range m.Layers {
-		if err := l.compileHalves(all[i], lib, m.differentiatesInput(i+1), late[i+1]); err != nil {
+		if err := l.compileHalves(all[i], lib, m.DifferentiatesInput(i+1), late[i+1]); err != nil {
 			return nil, m.at(i, err)
 		}
 	}
@@ -29,14 +29,14 @@ func (m *Model) CompileUnsplit(lib kernels.Library) ([]*Programs, error) {
 	var unlike []int // layers of which each is unlike those before it
 	for i, l := range m.Layers {
 		same := slices.IndexFunc(unlike, func(j int) bool {
-			return m.differentiatesInput(i+1) == m.differentiatesInput(j+1) && l.like(m.Layers[j])
+			return m.DifferentiatesInput(i+1) == m.DifferentiatesInput(j+1) && l.like(m.Layers[j])
 		})
 		if same >= 0 {
 			p := *all[unlike[same]]
 			all[i] = &p
 			continue
 		}
-		p, err := l.compile(lib, m.differentiatesInput(i+1))
+		p, err := l.compile(lib, m.DifferentiatesInput(i+1))
 		if err != nil {
 			return nil, m.at(i, err)
 		}
@@ -50,9 +50,10 @@ func (m *Model) at(i int, err error) error {
 	return fmt.Errorf("%s: layer %d (%s): %w", m.Name, i+1, m.Layers[i].Name, err)
 }
 
-// differentiatesInput reports whether the backward of layer ℓ computes the gradient of its input; tokens have none.
-func (m *Model) differentiatesInput(l int) bool {
-	return m.InputGradient && m.Input.DType.Float() || !m.Wiring().Begins(l)
+// DifferentiatesInput reports whether the backward of layer ℓ computes the gradient of its input. It does not where no layer before it is
+// trained, and tokens have none.
+func (m *Model) DifferentiatesInput(l int) bool {
+	return m.InputGradient && m.Input.DType.Float() || !m.Wiring().Begins(l) && slices.ContainsFunc(m.Layers[:l-1], (*Layer).trains)
 }
 
 // readLate returns, by activation, whether a BackParams reads it.
@@ -60,7 +61,7 @@ func (m *Model) readLate() []bool {
 	wiring := m.Wiring()
 	late := make([]bool, wiring.Activations())
 	for i, l := range m.Layers {
-		if l.readsLate(l.wanted(m.differentiatesInput(i + 1))) {
+		if l.readsLate(l.wanted(m.DifferentiatesInput(i + 1))) {
 			for _, a := range wiring.Reads(i + 1) {
 				late[a] = true
 			}

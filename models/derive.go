@@ -99,13 +99,15 @@ func (d *derivation) whole(n *Node, v Value, extras []Ref) {
 // halves derives an op whose parameters' and input's gradients are two calls. The parameters' come first, because
 // that is the last time that the input is read.
 func (d *derivation) halves(n *Node, dy *buffer) {
-	s := d.layer.instruction(n, kernels.BackwardParams)
-	d.bindNeeds(&s, n)
-	s.bind(kernels.DY, 0, dy)
-	s.bindGradients(n)
-	d.params.add(s)
-	if d.params != d.out {
-		s.keep()
+	if n.trains() {
+		s := d.layer.instruction(n, kernels.BackwardParams)
+		d.bindNeeds(&s, n)
+		s.bind(kernels.DY, 0, dy)
+		s.bindGradients(n)
+		d.params.add(s)
+		if d.params != d.out {
+			s.keep()
+		}
 	}
 	if slices.ContainsFunc(n.In, d.want.value) {
 		s := d.layer.instruction(n, kernels.BackwardInput)
@@ -122,10 +124,14 @@ func (d *derivation) bindNeeds(s *instruction, n *Node) {
 	}
 }
 
+// bindGradients binds the gradients of a node's parameters. The op also computes those of frozen ones, which nobody reads.
 func (s *instruction) bindGradients(n *Node) {
 	for j, p := range n.Params {
-		if p.Trained {
+		switch {
+		case p.Trained:
 			s.bind(kernels.DParam, j, fixed(p.Grad, false, true))
+		case p.Frozen:
+			s.bind(kernels.DParam, j, temporary(p.Desc))
 		}
 	}
 }

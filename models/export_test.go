@@ -70,5 +70,8 @@ func (l *Layer) Joined() []kernels.Desc { return l.joined }
 
 // CompileLayer compiles one layer, whatever the others are.
 func (m *Model) CompileLayer(i int, lib kernels.Library) (*Programs, error) {
-	return m.Layers[i].compile(lib, m.differentiatesInput(i+1))
+	return m.Layers[i].compile(lib, m.DifferentiatesInput(i+1))
 }
+
+// FileNames exports what files call a parameter.
+func FileNames(p Parameter) []string { return p.fileNames() }

@@ -180,7 +180,7 @@ func (l *Layer) readsLate(want *gradients) bool {
 	for i := range l.Nodes {
 		n := &l.Nodes[i]
 		for j, v := range n.In {
-			if want.active[i] && n.Op.Split() && n.Op.Needs().Input(j) && v.branch() >= 0 {
+			if want.active[i] && n.Op.Split() && n.trains() && n.Op.Needs().Input(j) && v.branch() >= 0 {
 				return true
 			}
 		}

@@ -33,7 +33,7 @@ type halved struct {
 
 func newHalved(t testing.TB, m *models.Model, programs []*models.Programs, l int, lib func(modeltest.Memory) kernels.Library) *halved {
 	t.Helper()
-	h := &halved{Frame: modeltest.NewFrame(m, programs, l, lib), input: !m.Wiring().Begins(l) || m.InputGradient}
+	h := &halved{Frame: modeltest.NewFrame(m, programs, l, lib), input: m.DifferentiatesInput(l)}
 	for k := range programs {
 		h.late = h.late || slices.Contains(m.Wiring().Reads(k+1), l) && programs[k].BackParams.Uses(models.Input)
 	}

@@ -86,6 +86,20 @@ func (n Node) like(o Node) bool {
 		})
 }
 
+// trains reports whether a parameter of the node is trained.
+func (n *Node) trains() bool {
+	return slices.ContainsFunc(n.Params, func(p Parameter) bool { return p.Trained })
+}
+
+// trains reports whether a parameter of the layer is trained.
+func (l *Layer) trains() bool {
+	return slices.ContainsFunc(l.Nodes, func(n Node) bool { return n.trains() })
+}
+
+// readsInputs reports whether the node's backward reads the inputs that its op needs. The input's gradient alone reads none of an op
+// whose backward is two calls.
+func (n *Node) readsInputs() bool { return n.trains() || !n.Op.Split() }
+
 // Desc returns the description of a value.
 func (l *Layer) Desc(v Value) kernels.Desc {
 	switch {
@@ -159,10 +173,20 @@ func (l *Layer) Tied() []Parameter {
 	return l.params(func(p Parameter) bool { return p.Of != nil })
 }
 
-// TiedBytes returns how much of Params, and of Grads, those of other layers take.
+// TiedBytes returns how much of Params those of other layers take.
 func (l *Layer) TiedBytes() (bytes int64) {
 	for _, p := range l.Tied() {
 		bytes += p.Desc.Storage()
+	}
+	return bytes
+}
+
+// TiedGradBytes returns how much of Grads those of other layers take.
+func (l *Layer) TiedGradBytes() (bytes int64) {
+	for _, p := range l.Tied() {
+		if p.Trained {
+			bytes += p.Desc.Storage()
+		}
 	}
 	return bytes
 }

@@ -7,9 +7,13 @@ type Parameter struct {
 	Name    string // unique in the model, as torchvision calls it: "layer1.0.conv1.weight"
 	Layer   int    // ℓ, whose Params block holds it
 	Desc    kernels.Desc
-	Trained bool // false for buffers: no gradient, no update
-	Value   Ref  // in Params
-	Grad    Ref  // in Grads; zero for buffers
+	Trained bool // false for buffers and frozen weights: no gradient, no update
+	// Frozen is true for a weight that its op could train and that stays as it is: see Config.Freeze.
+	Frozen bool
+	// Constant is true for a frozen weight that the model fills and no file has.
+	Constant bool
+	Value    Ref // in Params
+	Grad     Ref // in Grads; zero where nothing is trained
 
 	// Of is the parameter of an earlier layer that this one is, and whose gradient gets the sum of both; nil: it is its own. Where
 	// one memory has both layers, Value and Grad of the two are one tensor and two gradients; else each has a copy at Value.
@@ -28,6 +32,20 @@ type Parameter struct {
 	// Fill writes the elements that it starts with, in place of Start; nil: Start does. See Source.
 	Fill func(dst []float32)
 }
+
+// Role returns what the parameter is among the tensors of a model's state: a weight, a buffer or a constant.
+func (p Parameter) Role() string {
+	switch {
+	case p.Constant:
+		return "constant"
+	case p.Statistic():
+		return "buffer"
+	}
+	return "weight"
+}
+
+// Statistic reports whether the parameter is a buffer, which forward moves: a running statistic.
+func (p Parameter) Statistic() bool { return !p.Trained && !p.Frozen }
 
 // Matrices returns the extents that an optimizer for hidden layers' matrices goes by, row by row of the parameter. Where files have a
 // matrix as several tensors, they are those of the tensors. They are zero where the parameter is no such matrix.

@@ -23,7 +23,7 @@ import (
 func checkLayer(t testing.TB, m *models.Model, programs []*models.Programs, l int) {
 	t.Helper()
 	f, saved, gradient := checkDerivative(t, m, programs, l)
-	for _, r := range models.Saved(f.Layer, l > 1 || m.InputGradient) {
+	for _, r := range models.Saved(f.Layer, m.DifferentiatesInput(l)) {
 		without := slices.Clone(saved)
 		modeltest.PoisonBytes(without[r.Offset : r.Offset+r.Bytes])
 		if err := back(t, f, without, gradient); err == nil && !poisoned(f) {
@@ -55,7 +55,7 @@ func checkDerivative(t testing.TB, m *models.Model, programs []*models.Programs,
 	}
 
 	gradient = slices.Clone(f.Bytes(models.GradOutput))
-	compare(t, f, want, back(t, f, saved, gradient), l > 1 || m.InputGradient)
+	compare(t, f, want, back(t, f, saved, gradient), m.DifferentiatesInput(l))
 	return f, saved, gradient
 }
 

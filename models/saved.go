@@ -14,8 +14,7 @@ func (l *Layer) wanted(input bool) *gradients {
 	g.values[GraphInput] = input
 	for i := range l.Nodes {
 		n := &l.Nodes[i]
-		g.active[i] = slices.ContainsFunc(n.Params, func(p Parameter) bool { return p.Trained }) ||
-			slices.ContainsFunc(n.In, g.value)
+		g.active[i] = n.trains() || slices.ContainsFunc(n.In, g.value)
 		g.values[i+1] = g.active[i]
 	}
 	return g
@@ -49,7 +48,7 @@ func (l *Layer) saves(g *gradients) savedSet {
 		n := &l.Nodes[i]
 		needs := n.Op.Needs()
 		for j, v := range n.In {
-			if needs.Input(j) {
+			if needs.Input(j) && n.readsInputs() {
 				s.value(l, v)
 			}
 		}

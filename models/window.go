@@ -22,7 +22,7 @@ func (m *Model) Window(lib kernels.Library, all []*Programs, from, to int) (*Mod
 	}
 	w := &Model{
 		Name: m.Name, Input: m.Layers[from-1].Input(), Labels: m.Labels, Classes: m.Classes,
-		Layers: slices.Clone(m.Layers[from-1 : to]), InputGradient: m.InputGradient || !m.Wiring().Begins(from),
+		Layers: slices.Clone(m.Layers[from-1 : to]), InputGradient: m.DifferentiatesInput(from),
 	}
 	programs := slices.Clone(all[from-1 : to])
 	for i, l := range w.Layers {
@@ -30,9 +30,9 @@ func (m *Model) Window(lib kernels.Library, all []*Programs, from, to int) (*Mod
 	}
 	if first := w.Layers[0]; len(first.joined) > 0 {
 		first, w.Input = first.oneInput()
-		p, err := first.compile(lib, true)
+		p, err := first.compile(lib, w.InputGradient)
 		if err == nil {
-			err = first.compileHalves(p, lib, true, m.readLate()[from])
+			err = first.compileHalves(p, lib, w.InputGradient, m.readLate()[from])
 		}
 		if err != nil {
 			return nil, nil, err

@@ -214,7 +214,24 @@ func New(name string, c Config) (*Model, error) {
 	if err := c.complete(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return build(name, c)
+	m, err := build(name, c)
+	if err != nil {
+		return nil, err
+	}
+	return m, m.train(c)
+}
+
+// train makes those parameters train that a config says.
+func (m *Model) train(c Config) error {
+	switch {
+	case c.Freeze != "" && c.LoRA.Rank > 0:
+		return fmt.Errorf("%w: --lora freezes all weights but its adapters: leave --freeze out", ErrConfig)
+	case c.LoRA.Rank > 0:
+		return m.adapt(c.LoRA)
+	case c.Freeze != "":
+		return m.freeze(c.Freeze)
+	}
+	return m.checkTrains(m.Name)
 }
 
 // Constants returns the constants of a known language model, in a fixed order; none of other models and of files, whose ops have their

@@ -44,6 +44,8 @@ type modelFlags struct {
 	skipBad   bool
 	seed      uint64
 	told      bool   // the model's file has been described
+	freeze    []string
+	lora      string // settings of adapters, or the folder of one
 	start     string // weights that the model begins with; "": those of the seed
 }
 
@@ -91,6 +93,8 @@ func (f *jobFlags) registerModel(a *app, cmd *cobra.Command) {
 	o.IntVar(&f.config.Channels, "data.channels", 3, "")
 	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")
 	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "activations: float32, tf32 (rounded products) or bf16")
+	s.StringSliceVar(&f.freeze, "freeze", nil, "weights or modules that do not train, as in 'layer1,*.bias' or '*,!fc' (all but fc)")
+	s.StringVar(&f.lora, "lora", "", "train adapters alone: r=16,alpha=32,targets=q_proj+v_proj, or a folder that PEFT or train wrote")
 	s.StringVar(&f.data, "data", "", "data set: "+strings.Join(data.Names(), ", ")+" (default: digits; shapes for segmentation; opticks for text)")
 	o.BoolVar(&f.skipBad, "data.skip-bad", false, "")
 	s.Uint64Var(&f.seed, "seed", 1, "seed of weights, dropout and data")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"plimsoll/executor/checkpoint"
 	"plimsoll/executor/train"
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -24,6 +25,10 @@ func (f *jobFlags) open() (*train.Job, error) {
 // spec checks the flags and returns the job that they say.
 func (f *jobFlags) spec() (s train.Spec, err error) {
 	if err := f.checkJob(); err != nil {
+		return s, err
+	}
+	adapter, err := f.takeTrained()
+	if err != nil {
 		return s, err
 	}
 	if err := firstOf(f.ofFile(), f.takeConstants()); err != nil {
@@ -52,13 +57,33 @@ func (f *jobFlags) spec() (s train.Spec, err error) {
 		return s, err
 	}
 	return train.Spec{
-		Model: f.model, Config: f.config, Data: f.data, Tokenizer: f.tokenizer, Seed: f.seed, Devices: f.devices, Described: described, Update: update, NoGraph: f.noGraph, Kernels: f.kernels,
+		Model: f.model, Config: f.config, Adapter: adapter, Data: f.data, Tokenizer: f.tokenizer, Seed: f.seed, Devices: f.devices, Described: described, Update: update, NoGraph: f.noGraph, Kernels: f.kernels,
 		Microbatches: f.microbatches, Parts: f.parts, Processes: f.processes,
 		Open: devices.Options{
 			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos, Until: f.until, Local: f.local,
 		},
 		HostMemory: f.hostMemory.Bytes, SkipBad: f.skipBad, OnSkip: f.onSkip,
 	}, nil
+}
+
+// takeTrained takes what says which weights train. It returns the folder of the adapter to begin with; "": there is none.
+func (f *jobFlags) takeTrained() (adapter string, err error) {
+	f.config.Freeze = strings.Join(f.freeze, ",")
+	switch {
+	case f.lora == "" && spelling(f.set, "lora") == "":
+		return "", nil
+	case f.config.Freeze != "":
+		return "", usage(errors.New("--lora freezes all weights but its adapters: leave --freeze out"))
+	case strings.Contains(f.lora, "=") || f.lora == "":
+		if f.config.LoRA, err = models.ParseLoRA(f.lora); err != nil {
+			err = usage(fmt.Errorf("--lora %s: %w", f.lora, err))
+		}
+		return "", err
+	}
+	if f.config.LoRA, err = checkpoint.ReadAdapter(f.lora); err != nil {
+		err = usage(fmt.Errorf("--lora %w: give settings, as in r=16,alpha=32,targets=q_proj+v_proj, or a folder with %s", err, checkpoint.AdapterSettings))
+	}
+	return f.lora, err
 }
 
 // checkJob refuses flags that mean nothing, whatever the others say.

@@ -8,6 +8,7 @@ import (
 
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint/safetensors"
+	"plimsoll/models"
 )
 
 // stored is a tensor of a file.
@@ -53,7 +54,7 @@ func load(name string, files []*safetensors.File, into Model, kept roles) error 
 	}
 	var c copier
 	for _, t := range into.Tensors() {
-		if !kept(t.Role) {
+		if !kept(t.Role) || ofBase(t, names) {
 			continue
 		}
 		values, err := c.read(names, t)
@@ -103,7 +104,7 @@ func check(name string, names map[string]stored, model []executor.Tensor, kept r
 	bad := &TensorsError{File: name}
 	known := map[string]bool{}
 	for _, t := range model {
-		if !kept(t.Role) {
+		if !kept(t.Role) || !kept("state0") && ofBase(t, names) {
 			continue
 		}
 		for _, p := range parts(t) {
@@ -120,6 +121,19 @@ func check(name string, names map[string]stored, model []executor.Tensor, kept r
 		return bad
 	}
 	return nil
+}
+
+// ofBase reports whether a tensor is an adapter's and files have no adapter: they are those of the model without.
+func ofBase(t executor.Tensor, names map[string]stored) bool {
+	if !models.IsAdapter(t.Name) || strings.HasPrefix(t.Name, adapterPrefix) {
+		return false
+	}
+	for name := range names {
+		if models.IsAdapter(name) {
+			return false
+		}
+	}
+	return true
 }
 
 // unexpected lists the tensors of files that a model does not know, without those that files may have beside a model's:

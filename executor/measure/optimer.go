@@ -112,6 +112,9 @@ func (t *OpTimer) addUpdate(l runtime.Launch, err error) error {
 func (t *OpTimer) sumTied() error {
 	for l, layer := range t.Model.Layers {
 		for _, q := range layer.Tied() {
+			if !q.Trained {
+				continue
+			}
 			sum := t.Static.Layers[q.Of.Layer-1].Grads.Part(q.Of.Grad.Offset, q.Desc.Bytes())
 			more := t.Static.Layers[l].Grads.Part(q.Grad.Offset, q.Desc.Bytes())
 			call := kernels.Call{Op: kernels.Add{}, In: []kernels.Desc{q.Desc, q.Desc}, Train: true}

@@ -226,6 +226,9 @@ func (b *binder) sumTied(s *localStage, sum int) (all []table.Prepared, err erro
 	for i := range s.layers {
 		l := &s.layers[i]
 		for _, q := range l.ties {
+			if !q.Trained {
+				continue
+			}
 			whole := s.gradient(&s.layers[q.Of.Layer-s.spec.First], sum, q.Of.Grad)
 			o := kernels.Operands{X: []runtime.Span{whole, s.gradient(l, sum, q.Grad)}, Y: whole, Scalars: s.scalars[sum]}
 			launch, err := b.call(kernels.Call{Op: kernels.Add{}, In: []kernels.Desc{q.Desc, q.Desc}, Train: true}, o)
@@ -314,12 +317,12 @@ func (s *localStage) cyclicValue(l *stageLayer, f *frame, ref models.Ref) runtim
 	return x.weight(f.weights, offset, ref.Bytes)
 }
 
-// owner returns which layer of a cyclic plan has a trained parameter, at which offset of the Grads block.
+// owner returns which layer of a cyclic plan has a weight, at which offset of the Params block.
 func (s *localStage) owner(l *stageLayer, ref models.Ref) (x *layerState, offset int64, tied bool) {
 	if q, ok := l.tied[ref.Offset]; ok {
-		return &s.cyclic.layers[q.Of.Layer-1], q.Of.Grad.Offset, true
+		return &s.cyclic.layers[q.Of.Layer-1], q.Of.Value.Offset, true
 	}
-	return &s.cyclic.layers[l.number-1], l.trained[ref.Offset], false
+	return &s.cyclic.layers[l.number-1], ref.Offset, false
 }
 
 // weightType returns the type in which a step of an op has its weight.

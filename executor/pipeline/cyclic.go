@@ -19,7 +19,7 @@ func (lay *layout) layCyclic(d *driver, t *localStage, costs Costs, plan *pipeli
 		return err
 	}
 	t.cyclic, t.slabs = c, make([]slab, plan.Microbatches)
-	_, buffers, _ := t.layLayers(lay.Model, lay.Layers)
+	_, buffers, _, _ := t.layLayers(lay.Model, lay.Layers)
 	t.buffers, t.workspace = g.alloc(buffers), g.alloc(slices.Max(lay.UpdateWorkspaces))
 	c.device.positions, c.host.positions = len(c.ops), len(c.ops)
 	c.beside = besides(costs, plan)
@@ -56,7 +56,7 @@ func (c *cyclicStage) layLayer(lay *layout, l *stageLayer, s *layerState, g *all
 	s.weightAt, s.weightBytes = lay.WeightLayout(layer)
 	s.weightBytes, s.gradBytes = kernels.Align(s.weightBytes), kernels.Align(l.own)
 	if s.ties = len(l.ties) > 0; s.ties {
-		s.ownGradient, s.gradBytes = g.alloc(l.own), kernels.Align(layer.TiedBytes())
+		s.ownGradient, s.gradBytes = g.alloc(l.own), kernels.Align(layer.TiedGradBytes())
 	}
 	for k := range lay.Optimizer.States() {
 		at, bytes := executor.StateLayout(lay.Optimizer, layer, k)

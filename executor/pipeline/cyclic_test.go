@@ -284,15 +284,26 @@ func TestCyclicStatisticsMoveInOrder(t *testing.T) {
 // updates on the host and in the next step, and microbatches in any order.
 func TestPlannedResidencyTrainsAsResident(t *testing.T) {
 	t.Parallel()
-	names, cases := []string(nil), cyclicCases[:3]
-	shares := []float64{0.85, 0.6, 0.45, 0.3}
+	cases, shares := cyclicCases[:3], []float64{0.85, 0.6, 0.45, 0.3}
 	if testing.Short() {
 		cases, shares = cases[1:], shares[:2]
 	}
+	seen := plannedResidency(t, cases, shares)
+	for _, what := range []string{"plan", "again", "O", "H", "U", "Pw", "Ps", "prime"} {
+		if seen[what] < 1 {
+			t.Errorf("%d of %q: %v", seen[what], what, seen)
+		}
+	}
+}
+
+// plannedResidency trains models along plans within shares of the resident plan's peak, and returns what the plans do.
+func plannedResidency(t *testing.T, cases []cyclicCase, shares []float64) (seen map[string]int) {
+	t.Helper()
+	var names []string
 	for _, s := range residency.ForPlans() {
 		names = append(names, s.Name)
 	}
-	seen := map[string]int{}
+	seen = map[string]int{}
 	for i, z := range cases {
 		m, err := models.New(z.name, z.config)
 		must(t, err)
@@ -331,11 +342,7 @@ func TestPlannedResidencyTrainsAsResident(t *testing.T) {
 		}
 	}
 	t.Log(seen)
-	for _, what := range []string{"plan", "again", "O", "H", "U", "Pw", "Ps", "prime"} {
-		if seen[what] < 1 {
-			t.Errorf("%d of %q: %v", seen[what], what, seen)
-		}
-	}
+	return seen
 }
 
 // count counts plans that do something.

@@ -80,7 +80,7 @@ func (c *cyclicStage) compileMicrobatch(lay *layout, t *localStage, plan *pipeli
 // not be those of other plans.
 func (c *cyclicStage) checkStatistics(lay *layout) error {
 	for l, layer := range lay.Model.Layers {
-		buffers := slices.ContainsFunc(layer.Params(), func(q models.Parameter) bool { return !q.Trained })
+		buffers := slices.ContainsFunc(layer.Params(), models.Parameter.Statistic)
 		latest := none
 		for i := range c.ops {
 			o := &c.ops[i]

@@ -30,7 +30,7 @@ func (s *localStage) listCyclic(d *driver, add func(placed)) {
 			put := func(role string, at, rounded []place) {
 				add(placed{executor.Tensor{Name: q.Name, Role: role, Desc: q.Desc, Layer: l.number, Parts: q.Parts}, q, at, rounded})
 			}
-			if !q.Trained {
+			if q.Statistic() {
 				put("buffer", []place{{d, s.buffers.Part(l.buffers[q.Value.Offset], bytes), 0}}, nil)
 				continue
 			}
@@ -41,9 +41,13 @@ func (s *localStage) listCyclic(d *driver, add func(placed)) {
 				return at
 			}
 			states := x.newestState.places(x.state, x.stateHome)
-			weights := each(x.newest.places(x.weights, x.weightHome), func(in runtime.Span) runtime.Span { return x.weight(in, q.Grad.Offset, bytes) })
-			if x.rounds(q.Grad.Offset) {
-				put("weight", each(states, func(in runtime.Span) runtime.Span { return x.master(in, q.Grad.Offset, bytes) }), weights)
+			weights := each(x.newest.places(x.weights, x.weightHome), func(in runtime.Span) runtime.Span { return x.weight(in, q.Value.Offset, bytes) })
+			if q.Frozen {
+				put(q.Role(), weights, nil)
+				continue
+			}
+			if x.rounds(q.Value.Offset) {
+				put("weight", each(states, func(in runtime.Span) runtime.Span { return x.master(in, q.Value.Offset, bytes) }), weights)
 			} else {
 				put("weight", weights, nil)
 			}

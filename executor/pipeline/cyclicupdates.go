@@ -70,7 +70,9 @@ func (b *binder) sumUsers(t *localStage, layer int, at *layerUpdate) (list []tab
 			if q.Of.Layer != layer {
 				continue
 			}
-			tied = true
+			if tied = true; !q.Trained {
+				continue
+			}
 			bytes := q.Desc.Bytes()
 			whole := own.Part(q.Of.Grad.Offset, bytes)
 			sum, err := b.addTo(whole, at.gradients[next].Part(q.Grad.Offset-t.layers[i].own, bytes), q.Desc, at, t.cyclic.sumScalars)
@@ -102,10 +104,10 @@ func (b *binder) updateLayer(t *localStage, layer int, at *layerUpdate) (list []
 		bytes := q.Desc.Bytes()
 		o := kernels.UpdateOperands{
 			Elements: q.Desc.Elements(), Scalars: at.scalars, Workspace: at.workspace, Earlier: l.earlier,
-			Param: x.weight(at.weights, q.Grad.Offset, bytes), Grad: own.Part(q.Grad.Offset, bytes),
+			Param: x.weight(at.weights, q.Value.Offset, bytes), Grad: own.Part(q.Grad.Offset, bytes),
 		}
-		if x.rounds(q.Grad.Offset) {
-			o.Param, o.Rounded = x.master(at.state, q.Grad.Offset, bytes), o.Param
+		if x.rounds(q.Value.Offset) {
+			o.Param, o.Rounded = x.master(at.state, q.Value.Offset, bytes), o.Param
 		}
 		for k := range kernels.StatesOf(b.optimizer, q.Matrix) {
 			o.States = append(o.States, at.state.Part(x.stateAt[k]+l.stateAt[k][q.Grad.Offset], bytes))

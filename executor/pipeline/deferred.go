@@ -49,7 +49,7 @@ func (f *deferral) row(minibatch int) int {
 func bufferBytes(layers []*models.Layer) (bytes int64) {
 	for _, l := range layers {
 		for _, q := range l.Params() {
-			if !q.Trained {
+			if q.Statistic() {
 				bytes += kernels.Align(q.Desc.Bytes())
 			}
 		}

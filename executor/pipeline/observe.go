@@ -50,7 +50,7 @@ func (s *localStage) leftBy(m *models.Model, o *stageops.Op, sb *slab, at *frame
 	switch {
 	case !backward:
 		add("output", span(&o.Output, sb, at), layer.Desc(layer.Output()).Bytes())
-	case m.InputGradient || !m.Wiring().Begins(o.Layer):
+	case m.DifferentiatesInput(o.Layer):
 		for k := range 1 + len(o.Joined) {
 			_, gradient := o.OfBranch(k)
 			add("gradient of the input", span(gradient, sb, at), layer.Desc(models.InputOf(k)).Bytes())
@@ -61,7 +61,7 @@ func (s *localStage) leftBy(m *models.Model, o *stageops.Op, sb *slab, at *frame
 		switch {
 		case backward && q.Trained:
 			add("gradient of "+q.Name, s.gradient(l, at.sum, q.Grad), q.Desc.Bytes())
-		case !backward && !q.Trained:
+		case !backward && q.Statistic():
 			add("statistic "+q.Name, s.value(l, at.slot, q.Value), q.Desc.Bytes())
 		}
 	}

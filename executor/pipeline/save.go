@@ -15,7 +15,7 @@ func (s *localStage) saved(first bool) []runtime.Span {
 	case s.cyclic != nil:
 		return s.savedCyclic()
 	case first:
-		return append([]runtime.Span{s.weights[0], s.buffers}, s.states...)
+		return append([]runtime.Span{s.weights[0], s.buffers, s.frozen}, s.states...)
 	case s.shard != nil:
 		return s.states
 	}

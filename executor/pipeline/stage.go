@@ -43,6 +43,7 @@ type localStage struct {
 type stageParameters struct {
 	weights   []runtime.Span // by slot: one copy of the trained parameters of all layers
 	buffers   runtime.Span   // BatchNorm's statistics, of which there is one copy
+	frozen    runtime.Span   // weights that stay as they are, likewise; a cyclic plan has them with the others
 	grads     []runtime.Span // by slot: a sum of gradients, and what else replicas add up
 	ties      []runtime.Span // likewise, of parameters that are another layer's, by the layers that read them
 	scalars   []runtime.Span // of the update, likewise
@@ -76,7 +77,7 @@ type stageMessages struct {
 }
 
 // stageLayer says where the parameters of a layer lie: trained ones at an offset of a copy of the weights, of the gradients
-// and of each state; buffers at an offset of theirs.
+// and of each state; buffers and frozen weights at an offset of theirs.
 type stageLayer struct {
 	at      int64
 	own     int64                      // bytes of the gradients of its own parameters, which come first
@@ -84,6 +85,7 @@ type stageLayer struct {
 	ties    []models.Parameter         // those parameters
 	tied    map[int64]models.Parameter // likewise, by the offset in the Params block
 	buffers map[int64]int64            // by offset in the Params block
+	frozen  map[int64]int64            // likewise
 	trained map[int64]int64            // likewise, the offset in the Grads block
 	params  []models.Parameter         // with their places
 	stateAt []map[int64]int64          // of each of the optimizer's states, where it has a parameter, by the offset in the Grads block
@@ -113,6 +115,9 @@ type inFlight struct {
 func (s *localStage) value(l *stageLayer, slot int, ref models.Ref) runtime.Span {
 	if at, ok := l.buffers[ref.Offset]; ok {
 		return s.buffers.Part(at, ref.Bytes)
+	}
+	if at, ok := l.frozen[ref.Offset]; ok {
+		return s.frozen.Part(at, ref.Bytes)
 	}
 	if q, ok := l.tied[ref.Offset]; ok {
 		return s.value(&s.layers[q.Of.Layer-s.spec.First], slot, q.Of.Value)
@@ -416,7 +421,7 @@ type layerState struct {
 	weightBytes, gradBytes   int64
 	stateAt                  []int64         // offset of each of the optimizer's states
 	stateBytes               int64           // of all of them, and of master copies
-	weightAt                 map[int64]int64 // of each parameter, by the offset in the Grads block: see executor.WeightLayout
+	weightAt                 map[int64]int64 // of each parameter, by the offset in the Params block: see executor.WeightLayout
 	masterAt                 map[int64]int64 // of each master copy, in the block of them
 	masters                  int64           // offset of that block in the state
 	scalars, hostScalars     runtime.Span    // of its updates
@@ -617,13 +622,13 @@ func (r *remote) launch(span runtime.Span) (table.Prepared, error) {
 	return r.launches[span], err
 }
 
-// rounds reports whether a parameter, by its offset in the Grads block, is in bfloat16 and has a master copy in the state.
+// rounds reports whether a parameter, by its offset in the Params block, is in bfloat16 and has a master copy in the state.
 func (x *layerState) rounds(offset int64) bool {
 	_, is := x.masterAt[offset]
 	return is
 }
 
-// weight returns where a copy of the layer's weights has a parameter, by its offset in the Grads block and its bytes in float32.
+// weight returns where a copy of the layer's weights has a parameter, by its offset in the Params block and its bytes in float32.
 func (x *layerState) weight(in runtime.Span, offset, bytes int64) runtime.Span {
 	if x.rounds(offset) {
 		bytes = bytes / kernels.Float32.Size() * kernels.BFloat16.Size()

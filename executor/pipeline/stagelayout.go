@@ -11,42 +11,46 @@ import (
 	"slices"
 )
 
-// layLayers lays out the parameters of a stage's layers, and returns the bytes of a copy of the weights, of the buffers and of the gradients
-// of parameters that are another layer's.
-func (s *localStage) layLayers(m *models.Model, programs []*models.Programs) (weights, buffers, ties int64) {
+// layLayers lays out the parameters of a stage's layers, and returns the bytes of a copy of the weights, of the buffers, of frozen weights and
+// of the gradients of parameters that are another layer's.
+func (s *localStage) layLayers(m *models.Model, programs []*models.Programs) (weights, buffers, frozen, ties int64) {
 	for l := s.spec.First; l <= s.spec.Last; l++ {
-		tied := m.Layers[l-1].TiedBytes()
+		tied := m.Layers[l-1].TiedGradBytes()
 		layer := stageLayer{
 			at: weights, own: programs[l-1].GradBytes - tied, tiedAt: ties, ties: m.Layers[l-1].Tied(), tied: map[int64]models.Parameter{}, number: l,
-			buffers: map[int64]int64{}, trained: map[int64]int64{}, params: m.Layers[l-1].Params(),
+			buffers: map[int64]int64{}, frozen: map[int64]int64{}, trained: map[int64]int64{}, params: m.Layers[l-1].Params(),
 		}
 		for _, q := range layer.ties {
 			layer.tied[q.Value.Offset] = q
 		}
 		for _, q := range layer.params {
-			if q.Trained {
+			switch {
+			case q.Trained:
 				layer.trained[q.Value.Offset] = q.Grad.Offset
-				continue
+			case q.Frozen:
+				layer.frozen[q.Value.Offset] = frozen
+				frozen += kernels.Align(q.Desc.Bytes())
+			default:
+				layer.buffers[q.Value.Offset] = buffers
+				buffers += kernels.Align(q.Desc.Bytes())
 			}
-			layer.buffers[q.Value.Offset] = buffers
-			buffers += kernels.Align(q.Desc.Bytes())
 		}
 		weights, ties = weights+kernels.Align(layer.own), ties+kernels.Align(tied)
 		s.layers = append(s.layers, layer)
 	}
-	return weights, buffers, ties
+	return weights, buffers, frozen, ties
 }
 
 // layStatic places what lives throughout, with so many copies of the weights and so many sums of gradients. With a flush the scalars of an
 // update are those of a minibatch.
 func (s *localStage) layStatic(w *Workload, copies, sums int, flush bool, g *allocator, m *Memory) {
 	start := g.end
-	weights, buffers, ties := s.layLayers(w.Model, w.Layers)
+	weights, buffers, frozen, ties := s.layLayers(w.Model, w.Layers)
 	for range copies + s.discrepancy.copies() {
 		s.weights = append(s.weights, g.alloc(weights))
 	}
 	m.Weights += g.end - start
-	s.buffers = g.alloc(buffers)
+	s.buffers, s.frozen = g.alloc(buffers), g.alloc(frozen)
 	for range sums {
 		s.grads = append(s.grads, g.alloc(weights+s.deferred.bytes(buffers)))
 		s.ties = append(s.ties, g.alloc(ties))

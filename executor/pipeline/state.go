@@ -92,7 +92,7 @@ func (s *localStage) list(d *driver, add func(placed)) {
 				add(placed{executor.Tensor{Name: q.Name, Role: role, Desc: q.Desc, Layer: l.number, Parts: q.Parts}, q, at, nil})
 			}
 			if !q.Trained {
-				put("buffer", place{d, s.value(l, 0, q.Value), 0})
+				put(q.Role(), place{d, s.value(l, 0, q.Value), 0})
 				continue
 			}
 			put("weight", place{d, s.value(l, 0, q.Value), 0})
@@ -270,7 +270,7 @@ func (t *placed) initial(seed uint64, room []float32) []float32 {
 	n := t.Desc.Elements()
 	values := slices.Grow(room[:0], int(n))[:n]
 	clear(values)
-	if t.Role == "weight" || t.Role == "buffer" {
+	if t.Role == t.param.Role() {
 		models.Init(t.param, seed, values)
 	}
 	return values

@@ -122,6 +122,9 @@ func graphHash(m *models.Model) string {
 	for _, l := range m.Layers {
 		for i := range l.Nodes {
 			fmt.Fprintf(sum, "%s %T%+v %v\n", l.Name, l.Nodes[i].Op, l.Nodes[i].Op, l.Nodes[i].In)
+			for _, p := range l.Nodes[i].Params {
+				fmt.Fprintln(sum, p.Trained)
+			}
 		}
 	}
 	return hex.EncodeToString(sum.Sum(nil))

@@ -3,6 +3,7 @@ package train
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"plimsoll/executor/checkpoint"
@@ -27,6 +28,13 @@ func (j *Job) constants() map[string]string {
 		all[c.Name] = c.Text()
 	}
 	return all
+}
+
+// transposed reports whether files have matrices of linear layers in, out.
+func (j *Job) transposed() bool {
+	return slices.ContainsFunc(j.Work.Model.Params(), func(p models.Parameter) bool {
+		return slices.ContainsFunc(p.Parts, func(x models.Part) bool { return x.Transposed })
+	})
 }
 
 // SavedConstants returns the constants that weights were trained with, by name, as far as the file tells them. weights is a path as

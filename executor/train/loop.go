@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"plimsoll/executor"
 	"plimsoll/executor/checkpoint"
 	"plimsoll/internal/atomicfile"
+	"plimsoll/internal/folder"
 	"plimsoll/internal/units"
 	"plimsoll/models"
 	"plimsoll/models/data"
@@ -225,9 +227,22 @@ func (l *loop) keepWeights(trained checkpoint.Model) {
 			err = errors.Join(err, freed)
 		}
 	}
+	if err == nil && l.Job.Config.LoRA.Rank > 0 {
+		err = l.keepAdapter(at.Dir, trained)
+	}
 	if err != nil {
 		l.out.Unsaved = errors.Join(l.out.Unsaved, fmt.Errorf("the trained weights are not saved: %w", err))
 	}
+}
+
+// keepAdapter writes the adapter as PEFT reads it, its settings last.
+func (l *loop) keepAdapter(to *folder.Dir, trained checkpoint.Model) error {
+	if err := to.Write(checkpoint.AdapterWeights, func(w io.Writer) error { return checkpoint.EncodeAdapter(w, trained) }); err != nil {
+		return err
+	}
+	return to.Write(checkpoint.AdapterSettings, func(w io.Writer) error {
+		return checkpoint.EncodeAdapterSettings(w, l.Job.Config.LoRA, cmp.Or(l.Init, l.Job.Model), l.Job.transposed())
+	})
 }
 
 // Do measures the peak of one step, trains, and evaluates on the test samples. When ctx ends it finishes the step that

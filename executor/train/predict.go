@@ -27,6 +27,9 @@ func (j *Job) Predictor(ctx context.Context, k strategy.Kind, weights string) (*
 	if _, err := checkpoint.Fits(weights, j.Work.Tensors()); err != nil {
 		return nil, fmt.Errorf("--weights %w", err)
 	}
+	if err := j.checkAdapter(weights); err != nil {
+		return nil, err
+	}
 	limit, err := j.Smallest(ctx, k)
 	if err != nil {
 		return nil, err
@@ -48,10 +51,31 @@ func (j *Job) Predictor(ctx context.Context, k strategy.Kind, weights string) (*
 	if err != nil {
 		return nil, err
 	}
-	if _, err := checkpoint.Import(weights, r.Executor); err != nil {
+	_, err = checkpoint.Import(weights, r.Executor)
+	if err == nil && j.Adapter != "" {
+		err = checkpoint.ImportAdapter(j.Adapter, r.Executor)
+	}
+	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
+}
+
+// checkAdapter refuses to judge a model whose adapter is in no file, and an adapter that is not the model's.
+func (j *Job) checkAdapter(weights string) error {
+	switch {
+	case j.Adapter != "":
+		if err := checkpoint.FitsAdapter(j.Adapter, j.Work.Tensors()); err != nil {
+			return fmt.Errorf("--lora %w", err)
+		}
+	case j.Config.LoRA.Rank > 0:
+		has, err := checkpoint.HasAdapter(weights)
+		if err == nil && !has {
+			err = fmt.Errorf("%w: --weights %s has no adapter: give the folder of one, as in --lora runs/a, or leave --lora out", ErrSpec, weights)
+		}
+		return err
+	}
+	return nil
 }
 
 // ErrNotFinite says that a model has no likeliest token.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"plimsoll/executor"
 	"plimsoll/executor/measure"
 	"plimsoll/kernels"
 	"plimsoll/kernels/library"
+	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/strategy"
@@ -95,7 +97,11 @@ func (j *Job) ChainOf(path string, c *chain.Chain) (*chain.Chain, error) {
 	if c = of; c.Estimated {
 		return nil, fmt.Errorf("%s: %w for %s: give one that plimsoll profile measured, or leave it out", path, ErrEstimated, c.Device)
 	}
-	if err := sameSizes(c, j.Work.Chain()); err != nil {
+	err := sameSizes(c, j.Work.Chain())
+	if err == nil {
+		err = j.sameTrained(c)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrOtherModel, err)
 	}
 	return j.Work.SizeUpdates(c), nil
@@ -112,6 +118,22 @@ func sameSizes(got, want *chain.Chain) error {
 	for l := 1; l <= want.Len(); l++ {
 		if err := sameLayer(got.Layer(l), want.Layer(l)); err != nil {
 			return fmt.Errorf("layer %d (%s): %w", l, want.Layer(l).Name, err)
+		}
+	}
+	return nil
+}
+
+// sameTrained refuses costs of a model of which other weights are frozen. A chain whose layer says nothing of gradients trains all of it.
+func (j *Job) sameTrained(got *chain.Chain) error {
+	want := j.Work.Chain()
+	for l := 1; l <= want.Len(); l++ {
+		has, needs := got.Layer(l), want.Layer(l)
+		frozen := slices.ContainsFunc(j.Work.Model.Layers[l-1].Params(), func(p models.Parameter) bool { return p.Frozen })
+		if needs.Update.WeightsOf > 0 || has.Update.GradientBytes == nil && !frozen {
+			continue
+		}
+		if g, w := has.SummedWeights(), needs.SummedWeights(); g != w {
+			return fmt.Errorf("layer %d (%s): weight_gradient_bytes is %d, the model's is %d: other weights are frozen", l, needs.Name, g, w)
 		}
 	}
 	return nil

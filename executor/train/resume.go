@@ -60,6 +60,12 @@ func (j *Job) meta() checkpoint.Meta {
 			"channels": strconv.Itoa(c.Channels), "classes": strconv.Itoa(c.Classes), "dtype": c.DType.String(),
 		},
 	}
+	if c.Freeze != "" {
+		m.Extra[freezeField] = c.Freeze
+	}
+	if c.LoRA.Rank > 0 {
+		m.Extra[loraField] = fmt.Sprintf("r=%d,alpha=%v,dropout=%v,targets=%s", c.LoRA.Rank, c.LoRA.Alpha, c.LoRA.Dropout, c.LoRA.Targets)
+	}
 	if j.Work.Apart() {
 		m.Extra[matricesField] = "files' tensors"
 	}
@@ -97,6 +103,12 @@ const (
 	pipemareField     = "pipemare"
 	decayField        = "pipemare_decay"
 	deferredField     = "deferred_batchnorm"
+)
+
+// Fields of what trains, where not all does: patterns of frozen weights, and settings of adapters.
+const (
+	freezeField = "freeze"
+	loraField   = "lora"
 )
 
 // windowsField says which tokens of a text are labels in an epoch; before it was there, an epoch left some out.

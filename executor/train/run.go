@@ -191,5 +191,8 @@ func (r *Run) begin(e checkpoint.Model) (err error) {
 	case r.Init != "":
 		r.batches, err = checkpoint.Import(r.Init, e)
 	}
+	if err == nil && r.From == nil && r.Job.Adapter != "" {
+		err = checkpoint.ImportAdapter(r.Job.Adapter, e)
+	}
 	return err
 }

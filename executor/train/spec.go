@@ -13,11 +13,13 @@ import (
 
 // Spec says what is trained and where.
 type Spec struct {
-	Model   string
-	Config  models.Config // Classes 0 means those of the data set
-	Data    string        // name of a data set: "digits", "folder:/data/flowers"
-	Seed    uint64        // of weights, dropout, order and augmentation of the samples
-	Devices string        // as the user writes it: "cpu"
+	Model  string
+	Config models.Config // Classes 0 means those of the data set
+	// Adapter is a folder with the adapter that Config.LoRA is of, to begin with; "": it begins as new ones do.
+	Adapter string
+	Data    string // name of a data set: "digits", "folder:/data/flowers"
+	Seed    uint64 // of weights, dropout, order and augmentation of the samples
+	Devices string // as the user writes it: "cpu"
 	// Tokenizer is what makes tokens of text, as tokenizer.Open takes it.
 	Tokenizer string
 	// Microbatches, when not 0, makes the job one for a pipeline, on all of the devices: so many make a step. The Config's

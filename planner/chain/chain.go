@@ -160,6 +160,14 @@ func (l *Layer) WeightGradient() int64 {
 	return l.WeightBytes
 }
 
+// SummedWeights returns the bytes of gradients that replicas of the layer add up: of weights without rounding, frozen ones left out.
+func (l *Layer) SummedWeights() int64 {
+	if l.Update.GradientBytes != nil {
+		return min(*l.Update.GradientBytes, l.WideWeights())
+	}
+	return l.WideWeights()
+}
+
 // Beside is how many times as long an op takes while copies at the chain's Bandwidth run beside it: to the host, to the device, both ways at
 // once. Each at least 1.
 type Beside [3]float64

@@ -8,7 +8,7 @@ type Costs struct {
 	Chain *chain.Chain
 	// prefix sums over layers; [0] is 0
 	forward, backward, backwardInput, backwardWeight []float64
-	weights, inputs, saved                           []int64
+	weights, summed, inputs, saved                   []int64
 }
 
 // NewCosts prepares the sums of a chain.
@@ -19,6 +19,7 @@ func NewCosts(c *chain.Chain) *Costs {
 	k.backwardInput = prefix(c, func(l int) float64 { return value(c.Layer(l).BackwardInputS) })
 	k.backwardWeight = prefix(c, func(l int) float64 { return value(c.Layer(l).BackwardWeightS) })
 	k.weights = prefix(c, func(l int) int64 { return c.Layer(l).WideWeights() })
+	k.summed = prefix(c, func(l int) int64 { return c.Layer(l).SummedWeights() })
 	k.inputs = prefix(c, func(l int) int64 { return c.Activation(l - 1) })
 	k.saved = prefix(c, func(l int) int64 { return c.Layer(l).SavedBytes })
 	return k
@@ -69,6 +70,9 @@ func (k *Costs) CanSplit() (lacking int) {
 
 // Weights returns the weights of layers i..j, once.
 func (k *Costs) Weights(i, j int) int64 { return k.weights[j] - k.weights[i-1] }
+
+// Summed returns the bytes of the gradients that replicas of a stage of layers i..j add up: of weights that are not frozen.
+func (k *Costs) Summed(i, j int) int64 { return k.summed[j] - k.summed[i-1] }
 
 // Held returns what one live minibatch holds in a stage i..j: the inputs a_{i-1}..a_{j-1} of its layers or, accounting
 // saved, a_{i-1} and the saved sets of layers i..j.

@@ -457,7 +457,7 @@ func (y *synchronizer) buckets(x *replicatedStage, n int) (all [][2]int) {
 	done, bytes := int64(0), int64(0) // of all buckets, and of all layers so far
 	var b [2]int
 	for i := st.Last; i >= st.First; i-- {
-		w := y.chain.Layer(i).WideWeights()
+		w := y.chain.Layer(i).SummedWeights()
 		if w == 0 {
 			continue
 		}

@@ -8,7 +8,7 @@ import (
 
 // Tensor is what a run leaves of one parameter.
 type Tensor struct {
-	Role   string // "weight", "buffer", "state0", "state1"
+	Role   string // "weight", "buffer", "constant", "state0", "state1"
 	Name   string // the parameter's
 	Values []float32
 }

@@ -40,7 +40,7 @@ func (r *Reference) Predict(with []Tensor, m int) ([]float32, error) {
 func (r *Reference) load(with []Tensor) error {
 	for _, st := range r.stages {
 		for _, p := range st.params() {
-			i := slices.IndexFunc(with, func(t Tensor) bool { return t.Name == p.Name && (t.Role == "weight" || t.Role == "buffer") })
+			i := slices.IndexFunc(with, func(t Tensor) bool { return t.Name == p.Name && t.Role == p.Role() })
 			if i < 0 {
 				return fmt.Errorf("%w: no weights of %s", ErrConfig, p.Name)
 			}

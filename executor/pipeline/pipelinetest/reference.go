@@ -180,7 +180,7 @@ func (r *Reference) collect(out *Outcome) error {
 			if p.Trained {
 				out.Tensors = append(out.Tensors, Tensor{"weight", p.Name, slices.Clone(s.versions[s.updates][trained])})
 				trained++
-			} else if err := r.tensor(out, "buffer", p, p.value); err != nil {
+			} else if err := r.tensor(out, p.Role(), p, p.value); err != nil {
 				return err
 			}
 			for k, state := range p.states {

@@ -98,8 +98,8 @@ func (c *cutter) share() float64 {
 
 // may reports whether r devices may have a stage of layers i..j, with so many seconds for each of their minibatches.
 func (c *cutter) may(i, j, r int, turn float64) bool {
-	work, weights := c.costs.U(i, j), float64(c.costs.Weights(i, j))
-	if work > turn*loose || c.summing(weights, r) > turn*loose {
+	work, summed := c.costs.U(i, j), float64(c.costs.Summed(i, j))
+	if work > turn*loose || c.summing(summed, r) > turn*loose {
 		return false
 	}
 	memory := largest(c.Platform)

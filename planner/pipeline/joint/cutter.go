@@ -143,8 +143,8 @@ func (c *cutter) end(g, last int, period float64) {
 	}
 	turn, heaviest := float64(on.count)*period, int64(0)
 	for first := last; first >= 1; first-- {
-		heaviest = max(heaviest, c.costs.Weights(first, first))
-		if on.perByte*float64(c.costs.Weights(first, last)) > turn {
+		heaviest = max(heaviest, c.costs.Summed(first, first))
+		if on.perByte*float64(c.costs.Summed(first, last)) > turn {
 			return
 		}
 		delay, ok := periodic.Around(after, c.costs.U(first, last), turn)
@@ -156,7 +156,7 @@ func (c *cutter) end(g, last int, period float64) {
 		}
 		way, memory := choice{last: last, live: periodic.Live(delay, turn), number: none}, on.memory
 		if c.sums && on.count > 1 {
-			memory -= c.need.SumsOf(c.costs.Weights(first, last), heaviest)
+			memory -= c.need.SumsOf(c.costs.Summed(first, last), heaviest)
 		}
 		if c.need.Bytes(0, first, last, way.live) > memory {
 			if c.without.Recomputation {
@@ -268,7 +268,7 @@ func (c *cutter) longest() float64 {
 			beta = min(beta, e.beta)
 		}
 	}
-	return max(2*(c.costs.U(1, n)+float64(n)*again)+float64(n)*float64(bytes)/beta, perByte*float64(c.costs.Weights(1, n)), periodic.Instant*16)
+	return max(2*(c.costs.U(1, n)+float64(n)*again)+float64(n)*float64(bytes)/beta, perByte*float64(c.costs.Summed(1, n)), periodic.Instant*16)
 }
 
 // infeasible returns the error for a memory that is too small for any stages.

@@ -164,9 +164,9 @@ func sums(r pipeline.Request) int64 {
 	}
 	k, heaviest := pipeline.NewCosts(r.Chain), int64(0)
 	for l := 1; l <= k.Len(); l++ {
-		heaviest = max(heaviest, k.Weights(l, l))
+		heaviest = max(heaviest, k.Summed(l, l))
 	}
-	most := min(k.Weights(1, k.Len()), 2*heaviest)
+	most := min(k.Summed(1, k.Len()), 2*heaviest)
 	if r.Zero != pipeline.ZeroNothing {
 		most += int64(r.Platform.Devices)
 	}

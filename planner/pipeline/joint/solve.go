@@ -151,7 +151,7 @@ func (c *cutter) plan(ctx context.Context) (*pipeline.Plan, error) {
 func synchronization(k *pipeline.Costs, p *pipeline.Platform, stages []pipeline.Stage) (seconds float64) {
 	for _, st := range stages {
 		for i := 1; i < len(st.Devices); i++ {
-			seconds = max(seconds, perByte(p, st.Devices[i-1], st.Devices[i])*float64(k.Weights(st.First, st.Last))/float64(len(st.Devices)))
+			seconds = max(seconds, perByte(p, st.Devices[i-1], st.Devices[i])*float64(k.Summed(st.First, st.Last))/float64(len(st.Devices)))
 		}
 	}
 	return seconds

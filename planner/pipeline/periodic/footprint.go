@@ -101,9 +101,9 @@ func (f *Footprint) Static(stage, i, j, g int) int64 {
 func (f *Footprint) Sums(i, j int) int64 {
 	heaviest := int64(0)
 	for l := i; l <= j && f.buffers; l++ {
-		heaviest = max(heaviest, f.costs.Weights(l, l))
+		heaviest = max(heaviest, f.costs.Summed(l, l))
 	}
-	return f.SumsOf(f.costs.Weights(i, j), heaviest)
+	return f.SumsOf(f.costs.Summed(i, j), heaviest)
 }
 
 // SumsOf is Sums of a stage with so many bytes of weights, and in one layer at most so many.

@@ -170,7 +170,7 @@ func (p *problem) bytes(stage, g int) int64 {
 // take time.
 func (p *problem) addsUp() (takesTime bool) {
 	for _, st := range p.stages {
-		for i := 1; i < len(st.Devices) && p.costs.Weights(st.First, st.Last) > 0; i++ {
+		for i := 1; i < len(st.Devices) && p.costs.Summed(st.First, st.Last) > 0; i++ {
 			beta := p.Platform.Beta(st.Devices[i-1], st.Devices[i])
 			if beta == 0 {
 				return false
