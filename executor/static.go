@@ -45,7 +45,8 @@ func placeStatic(m *models.Model, layers []*models.Programs, opt kernels.Update,
 		return span
 	}
 	for i, p := range layers {
-		l := StaticLayer{Params: take(p.ParamBytes - m.Layers[i].TiedBytes()), Grads: take(p.GradBytes)}
+		tied, _ := m.Layers[i].TiedBytes()
+		l := StaticLayer{Params: take(p.ParamBytes - tied), Grads: take(p.GradBytes)}
 		for k := range opt.States() {
 			at, bytes := StateLayout(opt, m.Layers[i], k)
 			l.States, l.stateAt = append(l.States, take(bytes)), append(l.stateAt, at)

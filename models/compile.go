@@ -53,7 +53,7 @@ func (m *Model) at(i int, err error) error {
 // DifferentiatesInput reports whether the backward of layer ℓ computes the gradient of its input. It does not where no layer before it is
 // trained, and tokens have none.
 func (m *Model) DifferentiatesInput(l int) bool {
-	return m.InputGradient && m.Input.DType.Float() || !m.Wiring().Begins(l) && slices.ContainsFunc(m.Layers[:l-1], (*Layer).trains)
+	return m.InputGradient && m.Input.DType.Float() || !m.Wiring().Begins(l) && slices.ContainsFunc(m.Layers[:l-1], trains)
 }
 
 // readLate returns, by activation, whether a BackParams reads it.

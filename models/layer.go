@@ -91,8 +91,8 @@ func (n *Node) trains() bool {
 	return slices.ContainsFunc(n.Params, func(p Parameter) bool { return p.Trained })
 }
 
-// trains reports whether a parameter of the layer is trained.
-func (l *Layer) trains() bool {
+// trains reports whether a parameter of a layer is trained.
+func trains(l *Layer) bool {
 	return slices.ContainsFunc(l.Nodes, func(n Node) bool { return n.trains() })
 }
 
@@ -173,22 +173,15 @@ func (l *Layer) Tied() []Parameter {
 	return l.params(func(p Parameter) bool { return p.Of != nil })
 }
 
-// TiedBytes returns how much of Params those of other layers take.
-func (l *Layer) TiedBytes() (bytes int64) {
+// TiedBytes returns how much of Params, and of Grads, those of other layers take.
+func (l *Layer) TiedBytes() (params, grads int64) {
 	for _, p := range l.Tied() {
-		bytes += p.Desc.Storage()
-	}
-	return bytes
-}
-
-// TiedGradBytes returns how much of Grads those of other layers take.
-func (l *Layer) TiedGradBytes() (bytes int64) {
-	for _, p := range l.Tied() {
+		params += p.Desc.Storage()
 		if p.Trained {
-			bytes += p.Desc.Storage()
+			grads += p.Desc.Storage()
 		}
 	}
-	return bytes
+	return params, grads
 }
 
 func (l *Layer) params(which func(Parameter) bool) (ps []Parameter) {

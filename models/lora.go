@@ -11,8 +11,8 @@ import (
 	"plimsoll/kernels"
 )
 
-// LoRA says which linear layers get low-rank adapters (Hu et al. 2021, LoRA: Low-Rank Adaptation of Large Language Models, section 4.1):
-// y = W x + (alpha/r) B A x, of which A and B train and all else is frozen. Names are those of PEFT. The zero value adds none.
+// LoRA holds the settings of low-rank adapters of linear layers: y = W x + (alpha/r) B A x. A and B train, and all else is frozen.
+// The zero value adds none. Names are PEFT's. Source: Hu et al. 2021, LoRA: Low-Rank Adaptation of Large Language Models, section 4.1.
 type LoRA struct {
 	Rank    int
 	Alpha   float64

@@ -33,7 +33,7 @@ type Parameter struct {
 	Fill func(dst []float32)
 }
 
-// Role returns what the parameter is among the tensors of a model's state: a weight, a buffer or a constant.
+// Role names the parameter's kind among the tensors of a model's state: "weight", "buffer" or "constant".
 func (p Parameter) Role() string {
 	switch {
 	case p.Constant:
@@ -46,6 +46,18 @@ func (p Parameter) Role() string {
 
 // Statistic reports whether the parameter is a buffer, which forward moves: a running statistic.
 func (p Parameter) Statistic() bool { return !p.Trained && !p.Frozen }
+
+// fileNames returns what files call the parameter, or each of its parts.
+func (p Parameter) fileNames() []string {
+	if len(p.Parts) == 0 {
+		return []string{p.Name}
+	}
+	all := make([]string, len(p.Parts))
+	for i, part := range p.Parts {
+		all[i] = part.Name
+	}
+	return all
+}
 
 // Matrices returns the extents that an optimizer for hidden layers' matrices goes by, row by row of the parameter. Where files have a
 // matrix as several tensors, they are those of the tensors. They are zero where the parameter is no such matrix.

@@ -129,6 +129,8 @@ func combinations(t *testing.T, p map[string][]string) []combination {
 		{feature: "`--option world.allreduce=nccl` in one process", args: []string{"--option", "world.allreduce=nccl"}, answers: all(no(worlds))},
 		{feature: "checkpoints, evaluations", args: []string{"--checkpoint-every", "2", "--eval-every", "2", "--force"}, answers: all(yes())},
 		{feature: "Muon", args: []string{"--optimizer", "muon"}, answers: all(yes())},
+		{feature: "`--freeze`", args: []string{"--freeze", "conv1,bn1,*.bias"}, answers: all(yes())},
+		{feature: "`--lora`", args: []string{"--lora", "r=2,alpha=4,targets=fc"}, answers: all(yes())},
 		{feature: "bf16", args: []string{"--dtype", "bf16"}, answers: all(yes())},
 		{feature: "random delays (`--debug chaos`)", args: []string{"--debug", "chaos=3"}, answers: all(yes())},
 	}

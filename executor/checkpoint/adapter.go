@@ -17,11 +17,10 @@ import (
 	"plimsoll/models"
 )
 
-// Files of an adapter's folder, as PEFT names them, and what it puts before the names of tensors.
+// Files of an adapter's folder, as PEFT names them.
 const (
 	AdapterWeights  = "adapter_model.safetensors"
 	AdapterSettings = "adapter_config.json"
-	adapterPrefix   = "base_model.model."
 )
 
 // ErrAdapter: a folder's adapter_config.json asks for what is not supported; the message names the field.

@@ -32,12 +32,13 @@ func training(role string) bool  { return inference(role) || strings.HasPrefix(r
 // Names that a file has beside those of weights and buffers: "optimizer.state0." and the weight's name for a state, the
 // count of batches that PyTorch keeps beside the running statistics of every BatchNorm, "AuxLogits." before those of
 // the auxiliary classifier in torchvision's file of Inception v3, which ours has not, and constants in Hugging Face's files of
-// transformers: the masks of GPT-2's attention, the frequencies of Llama's rotation.
+// transformers: the masks of GPT-2's attention, the frequencies of Llama's rotation. PEFT puts a prefix before the names of an adapter's.
 const (
-	statePrefix = "optimizer."
-	auxPrefix   = "AuxLogits."
-	countSuffix = ".num_batches_tracked"
-	varSuffix   = ".running_var"
+	statePrefix   = "optimizer."
+	auxPrefix     = "AuxLogits."
+	adapterPrefix = "base_model.model."
+	countSuffix   = ".num_batches_tracked"
+	varSuffix     = ".running_var"
 )
 
 var constant = regexp.MustCompile(`\.attn\.(masked_)?bias$|\.rotary_emb\.inv_freq$`)

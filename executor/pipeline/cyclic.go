@@ -56,7 +56,8 @@ func (c *cyclicStage) layLayer(lay *layout, l *stageLayer, s *layerState, g *all
 	s.weightAt, s.weightBytes = lay.WeightLayout(layer)
 	s.weightBytes, s.gradBytes = kernels.Align(s.weightBytes), kernels.Align(l.own)
 	if s.ties = len(l.ties) > 0; s.ties {
-		s.ownGradient, s.gradBytes = g.alloc(l.own), kernels.Align(layer.TiedGradBytes())
+		_, tied := layer.TiedBytes()
+		s.ownGradient, s.gradBytes = g.alloc(l.own), kernels.Align(tied)
 	}
 	for k := range lay.Optimizer.States() {
 		at, bytes := executor.StateLayout(lay.Optimizer, layer, k)

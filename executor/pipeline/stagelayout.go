@@ -15,7 +15,7 @@ import (
 // of the gradients of parameters that are another layer's.
 func (s *localStage) layLayers(m *models.Model, programs []*models.Programs) (weights, buffers, frozen, ties int64) {
 	for l := s.spec.First; l <= s.spec.Last; l++ {
-		tied := m.Layers[l-1].TiedGradBytes()
+		_, tied := m.Layers[l-1].TiedBytes()
 		layer := stageLayer{
 			at: weights, own: programs[l-1].GradBytes - tied, tiedAt: ties, ties: m.Layers[l-1].Tied(), tied: map[int64]models.Parameter{}, number: l,
 			buffers: map[int64]int64{}, frozen: map[int64]int64{}, trained: map[int64]int64{}, params: m.Layers[l-1].Params(),

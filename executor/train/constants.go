@@ -30,9 +30,9 @@ func (j *Job) constants() map[string]string {
 	return all
 }
 
-// transposed reports whether files have matrices of linear layers in, out.
-func (j *Job) transposed() bool {
-	return slices.ContainsFunc(j.Work.Model.Params(), func(p models.Parameter) bool {
+// transposed reports whether files have matrices of a model's linear layers in, out.
+func transposed(m *models.Model) bool {
+	return slices.ContainsFunc(m.Params(), func(p models.Parameter) bool {
 		return slices.ContainsFunc(p.Parts, func(x models.Part) bool { return x.Transposed })
 	})
 }

@@ -241,7 +241,7 @@ func (l *loop) keepAdapter(to *folder.Dir, trained checkpoint.Model) error {
 		return err
 	}
 	return to.Write(checkpoint.AdapterSettings, func(w io.Writer) error {
-		return checkpoint.EncodeAdapterSettings(w, l.Job.Config.LoRA, cmp.Or(l.Init, l.Job.Model), l.Job.transposed())
+		return checkpoint.EncodeAdapterSettings(w, l.Job.Config.LoRA, cmp.Or(l.Init, l.Job.Model), transposed(l.Job.Work.Model))
 	})
 }
 

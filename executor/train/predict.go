@@ -27,7 +27,7 @@ func (j *Job) Predictor(ctx context.Context, k strategy.Kind, weights string) (*
 	if _, err := checkpoint.Fits(weights, j.Work.Tensors()); err != nil {
 		return nil, fmt.Errorf("--weights %w", err)
 	}
-	if err := j.checkAdapter(weights); err != nil {
+	if err := checkAdapter(j, weights); err != nil {
 		return nil, err
 	}
 	limit, err := j.Smallest(ctx, k)
@@ -62,7 +62,7 @@ func (j *Job) Predictor(ctx context.Context, k strategy.Kind, weights string) (*
 }
 
 // checkAdapter refuses to judge a model whose adapter is in no file, and an adapter that is not the model's.
-func (j *Job) checkAdapter(weights string) error {
+func checkAdapter(j *Job, weights string) error {
 	switch {
 	case j.Adapter != "":
 		if err := checkpoint.FitsAdapter(j.Adapter, j.Work.Tensors()); err != nil {

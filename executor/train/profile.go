@@ -99,7 +99,7 @@ func (j *Job) ChainOf(path string, c *chain.Chain) (*chain.Chain, error) {
 	}
 	err := sameSizes(c, j.Work.Chain())
 	if err == nil {
-		err = j.sameTrained(c)
+		err = sameTrained(j.Work.Model, c, j.Work.Chain())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrOtherModel, err)
@@ -124,11 +124,10 @@ func sameSizes(got, want *chain.Chain) error {
 }
 
 // sameTrained refuses costs of a model of which other weights are frozen. A chain whose layer says nothing of gradients trains all of it.
-func (j *Job) sameTrained(got *chain.Chain) error {
-	want := j.Work.Chain()
+func sameTrained(m *models.Model, got, want *chain.Chain) error {
 	for l := 1; l <= want.Len(); l++ {
 		has, needs := got.Layer(l), want.Layer(l)
-		frozen := slices.ContainsFunc(j.Work.Model.Layers[l-1].Params(), func(p models.Parameter) bool { return p.Frozen })
+		frozen := slices.ContainsFunc(m.Layers[l-1].Params(), func(p models.Parameter) bool { return p.Frozen })
 		if needs.Update.WeightsOf > 0 || has.Update.GradientBytes == nil && !frozen {
 			continue
 		}
