@@ -137,36 +137,31 @@ func (m *Model) eachOwn(do func(*Parameter)) {
 	}
 }
 
-// place lays out the parameters of each layer and their gradients, its own before those of other layers, which follow their owners.
+// place lays out the parameters of each layer and their gradients. Those of other layers follow their owners.
 func (m *Model) place() {
 	owners := map[string]*Parameter{}
 	m.eachOwn(func(p *Parameter) { owners[p.Name] = p })
 	for _, l := range m.Layers {
 		l.paramBytes, l.gradBytes = 0, 0
-		for _, tied := range []bool{false, true} {
-			for i := range l.Nodes {
-				for j := range l.Nodes[i].Params {
-					if p := &l.Nodes[i].Params[j]; (p.Of != nil) == tied {
-						p.place(l, owners)
-					}
-				}
+		for i := range l.Nodes {
+			for j := range l.Nodes[i].Params {
+				p := &l.Nodes[i].Params[j]
+				p.Grad = Ref{}
+				p.follow(owners)
 			}
 		}
+		placeParams(l)
 	}
 }
 
-// place lays out a parameter of a layer behind those before it.
-func (p *Parameter) place(l *Layer, owners map[string]*Parameter) {
-	if p.Of != nil {
-		owner := owners[p.Of.Name]
-		if owner == nil {
-			panic("BUG: " + p.Name + " is tied to " + p.Of.Name + ", which no layer has")
-		}
-		p.Of = owner
-		p.Trained, p.Frozen = p.Of.Trained, p.Of.Frozen
+// follow makes a parameter that is another layer's train as its owner does.
+func (p *Parameter) follow(owners map[string]*Parameter) {
+	if p.Of == nil {
+		return
 	}
-	p.Value, p.Grad = next(Params, &l.paramBytes, p.Desc), Ref{}
-	if p.Trained {
-		p.Grad = next(Grads, &l.gradBytes, p.Desc)
+	owner := owners[p.Of.Name]
+	if owner == nil {
+		panic("BUG: " + p.Name + " is tied to " + p.Of.Name + ", which no layer has")
 	}
+	p.Of, p.Trained, p.Frozen = owner, owner.Trained, owner.Frozen
 }

@@ -43,7 +43,7 @@ type modelFlags struct {
 	tokenizer string
 	skipBad   bool
 	seed      uint64
-	told      bool   // the model's file has been described
+	told      bool // the model's file has been described
 	freeze    []string
 	lora      string // settings of adapters, or the folder of one
 	start     string // weights that the model begins with; "": those of the seed

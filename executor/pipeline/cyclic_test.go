@@ -288,7 +288,7 @@ func TestPlannedResidencyTrainsAsResident(t *testing.T) {
 	if testing.Short() {
 		cases, shares = cases[1:], shares[:2]
 	}
-	seen := plannedResidency(t, cases, shares)
+	seen := residencyPlans(t, cases, shares)
 	for _, what := range []string{"plan", "again", "O", "H", "U", "Pw", "Ps", "prime"} {
 		if seen[what] < 1 {
 			t.Errorf("%d of %q: %v", seen[what], what, seen)
@@ -296,8 +296,8 @@ func TestPlannedResidencyTrainsAsResident(t *testing.T) {
 	}
 }
 
-// plannedResidency trains models along plans within shares of the resident plan's peak, and returns what the plans do.
-func plannedResidency(t *testing.T, cases []cyclicCase, shares []float64) (seen map[string]int) {
+// residencyPlans trains models along plans within shares of the resident plan's peak, and returns what the plans do.
+func residencyPlans(t *testing.T, cases []cyclicCase, shares []float64) (seen map[string]int) {
 	t.Helper()
 	var names []string
 	for _, s := range residency.ForPlans() {

@@ -44,7 +44,7 @@ func TestFrozenPlansTrainAsTheReference(t *testing.T) {
 // Plans that move weights train models of which parts are frozen as plans that keep everything on the device do.
 func TestFrozenResidencyTrainsAsResident(t *testing.T) {
 	t.Parallel()
-	seen := plannedResidency(t, []cyclicCase{{loraLlama, adamW}, {frozenGPT, adamW}, {frozenNet, optimizer}}, []float64{0.85, 0.5})
+	seen := residencyPlans(t, []cyclicCase{{loraLlama, adamW}, {frozenGPT, adamW}, {frozenNet, optimizer}}, []float64{0.85, 0.5})
 	for _, what := range []string{"plan", "again", "H", "U", "Pw"} {
 		if seen[what] < 1 {
 			t.Errorf("%d of %q: %v", seen[what], what, seen)
