@@ -117,3 +117,23 @@ func TestFoldersThatAreRefused(t *testing.T) {
 	}
 	works(t, "fit", "-m", bare, "--data", data, "--memory", "64MiB") // which needs no weights
 }
+
+// A folder with a tokenizer trains on text, evaluates and continues text by it; the tokenizer goes with the weights.
+func TestFolderWithTokenizer(t *testing.T) {
+	t.Parallel()
+	folder, _ := folderOf(t, "gpt2")
+	words := filepath.Join("..", "..", "models", "tokenizer", "testdata", "qwen2")
+	write(t, filepath.Join(folder, "tokenizer.json"), read(t, filepath.Join(words, "tokenizer.json")))
+	text := write(t, filepath.Join(t.TempDir(), "text.txt"), strings.Repeat("The quick brown fox jumps over the lazy dog. ", 200))
+	if r := plimsoll(t, "train", "-m", folder, "--data", "text:"+text, "--length", "16"); r.code != exitUsage || !strings.Contains(r.err, "has a vocabulary of 96 tokens, and data set text:"+text+" one of 503") {
+		t.Errorf("%d, %s", r.code, r.err)
+	}
+	out := filepath.Join(t.TempDir(), "run")
+	model := "gpt2-1-16"
+	args := []string{"--length", "16", "--batch", "8", "--tokenizer", words}
+	works(t, append([]string{"train", "-m", model, "--data", "text:" + text, "--steps", "2", "--option", "profile.steps=1", "--out", out}, args...)...)
+	r := works(t, "generate", "-m", model, "--length", "16", "--tokenizer", words, "--weights", out, "--prompt", "The quick", "--tokens", "3", "--json")
+	if !strings.Contains(r.out, `"prompt": "The quick"`) {
+		t.Error(r.out)
+	}
+}

@@ -88,7 +88,7 @@ func (f *jobFlags) registerModel(a *app, cmd *cobra.Command) {
 	f.set, f.config.Batch = s, 32
 	s.StringVarP(&f.model, "model", "m", "", "model of the zoo (plimsoll models lists them), a folder of Hugging Face, or a file that PyTorch exported, NAME.pt2 or NAME.onnx")
 	s.IntVar(&f.config.Image, "image", 32, "height and width of the images, pixels")
-	s.StringVar(&f.tokenizer, "tokenizer", "", "bytes, or a folder with encoder.json and vocab.bpe (default: bytes)")
+	s.StringVar(&f.tokenizer, "tokenizer", "", "bytes, or a folder with tokenizer.json, or with encoder.json and vocab.bpe (default: bytes; that of a --model FOLDER)")
 	s.IntVar(&f.length, "length", 64, "tokens of a sample, of language models")
 	o.IntVar(&f.config.Channels, "data.channels", 3, "")
 	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")

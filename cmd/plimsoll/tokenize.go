@@ -35,7 +35,7 @@ numbers of 4 bytes, then 2 bytes a token, or 4 for vocabularies beyond 65,536.`,
 	cmd.Example = `  plimsoll tokenize --data text:book.txt --tokenizer gpt2 --output book.bin
   plimsoll train -m gpt2 --data tokens:book.bin --length 256 --batch 4 --memory 60%`
 	cmd.Flags().StringVar(&c.data, "data", "", "text: opticks or text:PATH")
-	cmd.Flags().StringVar(&c.tokenizer, "tokenizer", "", "bytes, or a folder with GPT-2's encoder.json and vocab.bpe (default: bytes)")
+	cmd.Flags().StringVar(&c.tokenizer, "tokenizer", "", "bytes, or a folder with tokenizer.json, or with GPT-2's encoder.json and vocab.bpe (default: bytes)")
 	cmd.Flags().StringVarP(&c.out, "output", "o", "", "file to write")
 	cmd.RunE = func(*cobra.Command, []string) error { return c.run() }
 	return cmd

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"unicode/utf8"
 )
 
@@ -29,25 +28,6 @@ const (
 	endOfText  = "<|endoftext|>"
 )
 
-// GPT2 is a byte pair encoding on bytes: Radford et al. 2019, section 2.2; Sennrich et al. 2016, algorithm 1.
-type GPT2 struct {
-	folder string
-	name   string
-	size   int
-	end    int32
-	bytes  [256]int32       // the token of each byte
-	merges map[pair]merging // what two tokens become
-	text   map[int32][]byte // of each token
-
-	mu    sync.Mutex
-	words map[string][]int32 // that came before
-}
-
-type pair [2]int32
-
-// merging is what a pair becomes, of which that of the lowest rank is first.
-type merging struct{ rank, token int32 }
-
 // OpenGPT2 reads a folder with encoder.json and vocab.bpe as OpenAI has published them for GPT-2, or with vocab.json and merges.txt, as
 // Hugging Face names them. Errors: ErrVocabulary.
 func OpenGPT2(folder string) (*GPT2, error) {
@@ -56,6 +36,7 @@ func OpenGPT2(folder string) (*GPT2, error) {
 		return nil, err
 	}
 	g := &GPT2{folder: folder, end: -1, merges: map[pair]merging{}, text: map[int32][]byte{}, words: map[string][]int32{}}
+	g.word, g.symbols, g.merge = word, g.bytesOf, (*merger).round
 	numbers, err := g.readTokens(tokens)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrVocabulary, path, err)
@@ -100,7 +81,7 @@ func lack(folder string, files []string) string {
 		return fmt.Sprintf("there is no folder %s", folder)
 	}
 	text := fmt.Sprintf("folder %s has no %s", folder, strings.Join(files, " and no "))
-	for _, other := range []string{"tokenizer.json", "tokenizer.model"} {
+	for _, other := range []string{"tokenizer.model"} {
 		if _, err := os.Stat(filepath.Join(folder, other)); err == nil {
 			return text + ", and its " + other + " is not read yet"
 		}
@@ -114,34 +95,64 @@ func (g *GPT2) readTokens(data []byte) (map[string]int32, error) {
 	if err := json.Unmarshal(data, &numbers); err != nil {
 		return nil, err
 	}
-	from := bytesOf()
 	for written, n := range numbers {
-		if n < 0 || n >= mostTokens || g.text[n] != nil {
-			return nil, fmt.Errorf("token %q has number %d, which another one has or which is out of range", written, n)
-		}
-		g.size = max(g.size, int(n)+1)
 		if written == endOfText {
-			g.end, g.text[n] = n, []byte(written)
-			continue
+			g.end = n
 		}
-		text := make([]byte, 0, len(written))
-		for _, r := range written {
-			b, ok := from[r]
-			if !ok {
-				return nil, fmt.Errorf("token %q has %q, which is no byte's letter", written, r)
-			}
-			text = append(text, b)
+		text, err := bytesWritten(written)
+		if err != nil && written != endOfText {
+			return nil, err
 		}
-		g.text[n] = text
+		if err := g.add(n, written, text); err != nil {
+			return nil, err
+		}
 	}
+	return numbers, g.findBytes(numbers)
+}
+
+// add adds a token with the bytes that it stands for; a token without letters stands for itself.
+func (g *GPT2) add(n int32, written string, text []byte) error {
+	if n < 0 || n >= mostTokens || g.text[n] != nil {
+		return fmt.Errorf("token %q has number %d, which another one has or which is out of range", written, n)
+	}
+	if g.text[n] = text; text == nil {
+		g.text[n] = []byte(written)
+	}
+	g.size = max(g.size, int(n)+1)
+	return nil
+}
+
+// bytesWritten returns the bytes that a token's letters stand for.
+func bytesWritten(written string) ([]byte, error) {
+	text := make([]byte, 0, len(written))
+	for _, r := range written {
+		b, ok := letterBytes[r]
+		if !ok {
+			return nil, fmt.Errorf("token %q has %q, which is no byte's letter", written, r)
+		}
+		text = append(text, b)
+	}
+	return text, nil
+}
+
+// bytesOf appends the tokens of bytes.
+func (g *GPT2) bytesOf(dst []int32, word []byte) []int32 {
+	for _, b := range word {
+		dst = append(dst, g.bytes[b])
+	}
+	return dst
+}
+
+// findBytes finds the token of each byte.
+func (g *GPT2) findBytes(numbers map[string]int32) error {
 	for b, r := range letters() {
 		n, ok := numbers[string(r)]
 		if !ok {
-			return nil, fmt.Errorf("byte %d, written %q, is no token", b, r)
+			return fmt.Errorf("byte %d, written %q, is no token", b, r)
 		}
 		g.bytes[b] = n
 	}
-	return numbers, nil
+	return nil
 }
 
 // readMerges reads the pairs that are merged, a line each, the first ones first.
@@ -183,14 +194,14 @@ func letters() (all [256]rune) {
 	return all
 }
 
-// bytesOf is letters backwards.
-func bytesOf() map[rune]byte {
+// letterBytes is letters backwards.
+var letterBytes = func() map[rune]byte {
 	from := map[rune]byte{}
 	for b, r := range letters() {
 		from[r] = byte(b)
 	}
 	return from
-}
+}()
 
 // Name implements Tokenizer, with a hash of the files, wherever they are.
 func (g *GPT2) Name() string { return g.name }

@@ -1,12 +1,39 @@
 package tokenizer
 
-import "slices"
+import (
+	"slices"
+	"sync"
+)
+
+// GPT2 is a byte pair encoding on bytes: Radford et al. 2019, section 2.2; Sennrich et al. 2016, algorithm 1.
+type GPT2 struct {
+	folder string
+	name   string
+	size   int
+	end    int32
+	bytes  [256]int32       // the token of each byte
+	merges map[pair]merging // what two tokens become
+	text   map[int32][]byte // of each token
+
+	word    func(text []byte) int                       // the length of the first word of a text
+	symbols func(dst []int32, word []byte) []int32      // the tokens that a word begins as, at most one a byte
+	whole   func(word []byte) (token int32, whole bool) // the token of a whole word that is not merged; nil: every word is merged
+	merge   func(m *merger)                             // merges the first of the open pairs
+
+	mu    sync.Mutex
+	words map[string][]int32 // that came before
+}
+
+type pair [2]int32
+
+// merging is what a pair becomes, of which that of the lowest rank is first.
+type merging struct{ rank, token int32 }
 
 // Encode implements Tokenizer. What a text says of the end of a text is text.
 func (g *GPT2) Encode(dst []int32, text []byte) []int32 {
 	m := &merger{GPT2: g}
 	for len(text) > 0 {
-		n := word(text)
+		n := g.word(text)
 		dst = g.encodeWord(dst, text[:n], m)
 		text = text[n:]
 	}
@@ -18,13 +45,13 @@ const mostWords, longestWord = 1 << 16, 32
 
 func (g *GPT2) encodeWord(dst []int32, word []byte, m *merger) []int32 {
 	if len(word) > longestWord {
-		return m.append(dst, word)
+		return m.tokensOf(dst, word)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	tokens, ok := g.words[string(word)]
 	if !ok {
-		tokens = m.append(nil, word)
+		tokens = m.tokensOf(nil, word)
 		if len(g.words) == mostWords {
 			clear(g.words)
 		}
@@ -50,14 +77,26 @@ type merger struct {
 	joined         []int32     // places of a round
 }
 
+// tokensOf appends the tokens of a word: the token that a whole word is, or those of append.
+func (m *merger) tokensOf(dst []int32, word []byte) []int32 {
+	if m.whole != nil {
+		if token, whole := m.whole(word); whole {
+			return append(dst, token)
+		}
+	}
+	return m.append(dst, word)
+}
+
 // append appends the tokens of a word: of all neighbours that can be merged those of the lowest rank are, from the left, again and again.
 // The time is n log n in bytes.
 func (m *merger) append(dst []int32, word []byte) []int32 {
-	n := len(word)
-	dst = slices.Grow(dst, n)
-	m.tokens, m.next, m.previous = dst[len(dst):len(dst)+n], slices.Grow(m.next[:0], n)[:n], slices.Grow(m.previous[:0], n)[:n]
-	for i, b := range word {
-		m.tokens[i], m.next[i], m.previous[i] = m.bytes[b], int32(i+1), int32(i-1)
+	begin := len(dst)
+	dst = m.symbols(slices.Grow(dst, len(word)), word)
+	m.tokens = dst[begin:]
+	n := len(m.tokens)
+	m.next, m.previous = slices.Grow(m.next[:0], n)[:n], slices.Grow(m.previous[:0], n)[:n]
+	for i := range m.tokens {
+		m.next[i], m.previous[i] = int32(i+1), int32(i-1)
 	}
 	m.next[n-1] = -1
 	m.open = slices.Grow(m.open[:0], n)
@@ -65,12 +104,23 @@ func (m *merger) append(dst []int32, word []byte) []int32 {
 		m.consider(i)
 	}
 	for len(m.open) > 0 {
-		m.round()
+		m.merge(m)
 	}
+	dst = dst[:begin]
 	for i := int32(0); i >= 0; i = m.next[i] { // in place: a place is never behind its token
 		dst = append(dst, m.tokens[i])
 	}
 	return dst
+}
+
+// step merges one pair, the leftmost of the lowest rank, as Hugging Face's tokenizers do: another one that becomes possible may be next.
+func (m *merger) step() {
+	c := m.pop()
+	if now, ok := m.merging(c.at); ok && now.rank == c.rank {
+		m.join(c.at, now.token)
+		m.consider(m.previous[c.at])
+		m.consider(c.at)
+	}
 }
 
 // round merges all pairs of the lowest rank, before what they make possible.

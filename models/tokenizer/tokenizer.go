@@ -1,7 +1,11 @@
-// Package tokenizer makes numbers of text: its bytes, or GPT-2's byte pairs.
+// Package tokenizer makes numbers of text: its bytes, or byte pairs as GPT-2 and Hugging Face's tokenizers have them.
 package tokenizer
 
-import "fmt"
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
 
 // Tokenizer makes tokens of text, and text of tokens. It may be used by several goroutines at once.
 type Tokenizer interface {
@@ -20,10 +24,14 @@ type Tokenizer interface {
 // BytesName is that of Bytes, which Open knows.
 const BytesName = "bytes"
 
-// Open returns the tokenizer of a name: "bytes" or "", or the folder with the two files of a byte pair encoding (see OpenGPT2).
+// Open returns the tokenizer of a name: "bytes" or "", or a folder with a tokenizer.json (see OpenJSON) or with the two files of a byte pair
+// encoding (see OpenGPT2).
 func Open(name string) (Tokenizer, error) {
 	if name == "" || name == BytesName {
 		return Bytes{}, nil
+	}
+	if _, err := os.Lstat(filepath.Join(name, jsonFile)); err == nil {
+		return OpenJSON(name)
 	}
 	return OpenGPT2(name)
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // folder writes a vocabulary of bytes and of merges, in their order.
-func folder(t testing.TB, merges ...string) string {
+func folderOf(t testing.TB, merges ...string) string {
 	t.Helper()
 	numbers := map[string]int{}
 	for _, r := range letters() {
@@ -51,7 +51,7 @@ var merges = []string{"Ġ t", "Ġt h", "Ġth e", "ab a", "a b", "a a", "aa aa", 
 
 func opened(t testing.TB) *GPT2 {
 	t.Helper()
-	g, err := OpenGPT2(folder(t, merges...))
+	g, err := OpenGPT2(folderOf(t, merges...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestLongWord(t *testing.T) {
 
 func TestBadVocabularies(t *testing.T) {
 	t.Parallel()
-	good := folder(t, merges...)
+	good := folderOf(t, merges...)
 	tokens, err := os.ReadFile(filepath.Join(good, "encoder.json"))
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,160 @@
+package tokenizer
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"plimsoll/internal/fields"
+	"plimsoll/internal/folder"
+)
+
+// jsonFile is the file of Hugging Face's tokenizers.
+const jsonFile = "tokenizer.json"
+
+// OpenJSON reads the tokenizer.json of a folder: a byte pair encoding on bytes (GPT-2, Llama 3, Qwen 2) or on characters (Llama 2, Mistral).
+// Tokens are those of encode(text, add_special_tokens=False) of Hugging Face's tokenizers. Errors:
+// ErrVocabulary with the field that is not supported, folder.ErrForeign, those of the operating system.
+func OpenJSON(path string) (*Added, error) {
+	at := folder.At(path)
+	text, err := at.ReadFile(jsonFile)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrVocabulary, err)
+	}
+	a, err := readJSON(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrVocabulary, at.Path(jsonFile), err)
+	}
+	a.pairs.folder = path
+	return a, nil
+}
+
+// readJSON reads the text of a tokenizer.json.
+func readJSON(text []byte) (*Added, error) {
+	o, err := fields.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"truncation", "padding"} { // samples are cut and filled by data sets
+		o.Raw(name)
+	}
+	for _, name := range []string{"version", "decoder", "post_processor"} { // how tokens become text follows from the model; special tokens are not added
+		o.Raw(name)
+	}
+	o.Require("model")
+	model := o.Object("model")
+	sum := sha256.Sum256(text)
+	a := &Added{pairs: &GPT2{
+		name: "bpe-" + hex.EncodeToString(sum[:6]), end: -1,
+		merges: map[pair]merging{}, text: map[int32][]byte{}, words: map[string][]int32{}, merge: (*merger).step,
+	}}
+	cut, err := readCut(o)
+	if err := cmp.Or(o.Err(), err); err != nil {
+		return nil, err
+	}
+	numbers, err := a.readModel(model, cut)
+	if err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	if err := a.readAdded(o.Array("added_tokens"), cut, numbers); err != nil {
+		return nil, err
+	}
+	return a, unknown(o)
+}
+
+// readModel reads the vocabulary and the merges, and returns the numbers of tokens as they are written.
+func (a *Added) readModel(o *fields.Object, cut cut) (numbers map[string]int32, err error) {
+	if kind := o.String("type", "BPE"); kind != "BPE" {
+		o.Refuse("type", strconv.Quote(kind), "is not supported: want BPE")
+	}
+	for _, name := range []string{"continuing_subword_prefix", "end_of_word_suffix"} {
+		if text := o.Text(name, ""); text != "" {
+			o.Refuse(name, strconv.Quote(text), "is not supported: want none")
+		}
+	}
+	if p := o.Float("dropout", 0); p != 0 {
+		o.Refuse("dropout", fmt.Sprint(p), "is not supported: a text has one form")
+	}
+	o.Raw("unk_token") // every byte is a token
+	o.Raw("fuse_unk")
+	fallback, ignore := o.Bool("byte_fallback", false), o.Bool("ignore_merges", false)
+	o.Require("vocab", "merges")
+	vocabulary, merges := o.Object("vocab"), o.Array("merges")
+	if err := unknown(o); err != nil {
+		return nil, err
+	}
+	if numbers, err = readNumbers(vocabulary); err != nil {
+		return nil, err
+	}
+	if err := a.pairs.readPairs(merges, numbers); err != nil {
+		return nil, err
+	}
+	if cut.spaced() {
+		return numbers, a.pairs.onCharacters(numbers, fallback, ignore)
+	}
+	return numbers, a.pairs.onBytes(numbers, cut, ignore)
+}
+
+func readNumbers(o *fields.Object) (map[string]int32, error) {
+	numbers := map[string]int32{}
+	for written, raw := range o.Rest() {
+		n, err := strconv.ParseInt(string(raw), 10, 32)
+		if err != nil || n < 0 || n >= mostTokens {
+			return nil, fmt.Errorf("token %q has number %s, want one from 0 to %d", written, brief(raw), mostTokens-1)
+		}
+		numbers[written] = int32(n)
+	}
+	return numbers, o.Err()
+}
+
+// readPairs reads the merges: texts with a space between two tokens, or arrays of two.
+func (g *GPT2) readPairs(all []json.RawMessage, numbers map[string]int32) error {
+	for i, raw := range all {
+		var two []string
+		var one string
+		if json.Unmarshal(raw, &one) == nil {
+			two = strings.Split(one, " ")
+		} else if json.Unmarshal(raw, &two) != nil {
+			two = nil
+		}
+		if len(two) != 2 {
+			return fmt.Errorf("merges[%d] is %s, want two tokens", i, brief(raw))
+		}
+		left, okLeft := numbers[two[0]]
+		right, okRight := numbers[two[1]]
+		both, okBoth := numbers[two[0]+two[1]]
+		if !okLeft || !okRight || !okBoth {
+			return fmt.Errorf("merges[%d] is %s, and they or what they become are no tokens", i, brief(raw))
+		}
+		if _, twice := g.merges[pair{left, right}]; twice {
+			return fmt.Errorf("merges[%d] is %s, which is there twice", i, brief(raw))
+		}
+		g.merges[pair{left, right}] = merging{int32(i), both}
+	}
+	return nil
+}
+
+// onBytes makes the model one of words whose bytes are written as letters.
+func (g *GPT2) onBytes(numbers map[string]int32, cut cut, ignore bool) error {
+	whole := map[string]int32{}
+	for written, n := range numbers {
+		text, err := bytesWritten(written)
+		if err == nil {
+			whole[string(text)] = n
+		}
+		if err := g.add(n, written, text); err != nil {
+			return err
+		}
+		if written == endOfText {
+			g.end = n
+		}
+	}
+	if g.word, g.symbols = cut.word, g.bytesOf; ignore {
+		g.whole = func(word []byte) (int32, bool) { n, is := whole[string(word)]; return n, is }
+	}
+	return g.findBytes(numbers)
+}
