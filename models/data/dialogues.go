@@ -82,12 +82,16 @@ func (d *dialogues) check(from int) error {
 	return nil
 }
 
-// ending is the token behind a record: the tokenizer's end of a document, of bytes a line feed.
-func ending(by tokenizer.Tokenizer) int32 {
-	if end := by.End(); end >= 0 {
-		return end
+// ending is the token behind a record: the tokenizer's end of a document, of bytes a line feed. Errors: ErrOption for none.
+func (d *dialogues) ending() (int32, error) {
+	end := d.by.End()
+	switch {
+	case end >= 0:
+		return end, nil
+	case d.by.Name() == tokenizer.BytesName:
+		return '\n', nil
 	}
-	return '\n'
+	return 0, fmt.Errorf("%w: --tokenizer %s has no token that ends a document: name one as eos_token in its %s", ErrOption, d.options.Tokenizer, chatConfig)
 }
 
 // close ends the adding of records. Errors: ErrOption for too few.
@@ -126,7 +130,8 @@ func (d *dialogues) Fill(split Split, index int64, dst []float32) (int, error) {
 func (d *dialogues) FillTokens(split Split, index int64, dst []float32, labels []int32) error {
 	record := d.record(split, index)
 	from, to := d.starts[record], d.starts[record+1]
-	pad := math.Float32frombits(uint32(ending(d.by)))
+	end, _ := d.ending() // or token 0: what fills a sample has no label
+	pad := math.Float32frombits(uint32(end))
 	for i := range dst {
 		dst[i], labels[i] = pad, Ignored
 		at := from + int64(i)

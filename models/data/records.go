@@ -165,13 +165,10 @@ func openRecords(name string, o Options, rows iter.Seq[row]) (Dataset, error) {
 // addRecord appends a record. Of text alone all records are one text, in which a token ends each. Errors: those of add and openChat.
 func (d *dialogues) addRecord(r record) error {
 	switch r.form {
-	case formText:
-		d.tokens = append(d.by.Encode(d.tokens, []byte(r.text)), ending(d.by))
-		return nil
+	case formText, formPrompt:
+		return d.addDocument(r)
 	case formLabel:
 		return d.addText(r.text)
-	case formPrompt:
-		return d.add([]segment{{r.prompt, false}, {r.completion, true}}, ending(d.by))
 	}
 	if d.chat == nil {
 		c, err := openChat(d.options.Tokenizer)
@@ -185,4 +182,17 @@ func (d *dialogues) addRecord(r record) error {
 		return err
 	}
 	return d.add(all)
+}
+
+// addDocument appends a record behind which the end of a document stands.
+func (d *dialogues) addDocument(r record) error {
+	end, err := d.ending()
+	switch {
+	case err != nil:
+		return err
+	case r.form == formPrompt:
+		return d.add([]segment{{r.prompt, false}, {r.completion, true}}, end)
+	}
+	d.tokens = append(d.by.Encode(d.tokens, []byte(r.text)), end)
+	return nil
 }

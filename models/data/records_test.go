@@ -233,6 +233,14 @@ func TestBadRecords(t *testing.T) {
 			t.Errorf("%s: %v, skipped %v", c.line, err, met)
 		}
 	}
+	endless := byteFolder(t, "")
+	numbers, err := os.ReadFile(filepath.Join(endless, "vocab.json"))
+	must(t, err)
+	write(t, filepath.Join(endless, "vocab.json"), bytes.Replace(numbers, []byte(`\u003c|endoftext|\u003e`), []byte("AB"), 1))
+	file := write(t, filepath.Join(t.TempDir(), "a.jsonl"), []byte(good))
+	if _, err := Open("jsonl:"+file, Options{Length: 8, Tokenizer: endless}); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "has no token that ends a document") {
+		t.Errorf("a tokenizer without an end: %v", err)
+	}
 	if _, err := Open("jsonl:"+write(t, filepath.Join(t.TempDir(), "a.jsonl"), []byte(good)), Options{Length: 8}); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "it needs 2") {
 		t.Errorf("one record: %v", err)
 	}

@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"strings"
 
@@ -30,7 +32,46 @@ func OpenJSON(path string) (*Added, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrVocabulary, at.Path(jsonFile), err)
 	}
 	a.pairs.folder = path
-	return a, nil
+	return a, a.findEnd(at)
+}
+
+// configFile is the file beside it that names the end of a document.
+const configFile = "tokenizer_config.json"
+
+// findEnd takes the end of a document from eos_token, a string or an object with content, if there is such a file with the field.
+func (a *Added) findEnd(at *folder.Dir) error {
+	text, err := at.ReadFile(configFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var config struct {
+		EOS json.RawMessage `json:"eos_token"`
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &config)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrVocabulary, at.Path(configFile), err)
+	}
+	var end string
+	var object struct{ Content string }
+	if json.Unmarshal(config.EOS, &end) != nil && json.Unmarshal(config.EOS, &object) == nil {
+		end = object.Content
+	}
+	if end == "" {
+		return nil
+	}
+	found := int32(-1)
+	for n, token := range a.pairs.text {
+		if string(token) == end && (found < 0 || n > found) { // added tokens have the largest numbers
+			found = n
+		}
+	}
+	if found >= 0 {
+		a.pairs.end = found
+		return nil
+	}
+	return fmt.Errorf("%w: %s: eos_token is %q, which %s does not have", ErrVocabulary, at.Path(configFile), end, jsonFile)
 }
 
 // readJSON reads the text of a tokenizer.json.
