@@ -74,7 +74,7 @@ const (
 
 // trained are what training leaves besides checkpoints, runFiles everything.
 var (
-	trained  = []string{logFile, finalFile, reportFile, report.FileName, "trace.json"}
+	trained  = []string{logFile, finalFile, reportFile, report.FileName, "trace.json", checkpoint.AdapterWeights, checkpoint.AdapterSettings}
 	runFiles = append([]string{runFile, "chain.json", "plan.json", checkpoints, finalFolder}, trained...)
 )
 

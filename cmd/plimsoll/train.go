@@ -255,7 +255,7 @@ func (c *trainCommand) open(ctx context.Context, place *runFolder, p *planning) 
 		r.HostLimit = job.HostLimit(r.HostLimit)
 		c.options.HostMemory = job.Work.HostRoom(r.HostLimit)
 	}
-	if c.job.weights() != "" {
+	if c.job.weights() != "" && job.Config.LoRA.Rank == 0 { // a folder of the model has no place for adapters
 		r.Saves = r.Saves.InFolder()
 	}
 	if r.World = c.processes; r.World != nil {

@@ -192,7 +192,7 @@ func (l *loop) reserve() error {
 	if err != nil {
 		return err
 	}
-	if f, is, _ := models.Open(l.Job.Model); is && f.Beside != nil {
+	if f, is, _ := models.Open(l.Job.Model); is && f.Beside != nil && l.Job.Config.LoRA.Rank == 0 {
 		if l.beside, err = f.Beside(); err != nil {
 			return err
 		}
