@@ -343,6 +343,9 @@ func (m *Model) unmarkHead() {
 // of says what a parameter is by its source.
 func (s Source) of(p *Parameter) {
 	p.Name, p.Fill = s.Name, s.Fill
+	if s.Frozen && p.Trained {
+		p.Trained, p.Frozen = false, true
+	}
 	if s.Transposed || s.Shape != nil {
 		p.Parts = []Part{{Name: s.Name, Rows: p.Desc.Shape[0], Transposed: s.Transposed, Shape: s.Shape}}
 	}

@@ -47,7 +47,7 @@ func (s *step) parameters() (all []models.Source) {
 	params := s.op.Params(s.inputs())
 	for i, from := range s.sources {
 		shape := params[i].Desc.Shape
-		all = append(all, models.Source{Name: from.parameter(), Transposed: from.layout == transposed, Shape: from.stored(shape), Fill: from.fill(shape)})
+		all = append(all, models.Source{Name: from.parameter(), Transposed: from.layout == transposed, Shape: from.stored(shape), Fill: from.fill(shape), Frozen: from.tensor.Frozen})
 	}
 	return all
 }

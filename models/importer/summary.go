@@ -33,6 +33,7 @@ type Parameter struct {
 	Node     string // that reads it
 	Label    string // of that node
 	Trained  bool
+	Frozen   bool // it would train, and the file says that it does not
 	Elements int64
 }
 
@@ -42,7 +43,7 @@ func (s *Summary) Parameters() (all []Parameter) {
 		descs := step.inputs()
 		for i, p := range step.op.Params(descs) {
 			if from := step.sources[i]; from.tied == 0 {
-				all = append(all, Parameter{from.name, step.node, step.label, p.Trained, p.Desc.Elements()})
+				all = append(all, Parameter{from.name, step.node, step.label, p.Trained && !from.tensor.Frozen, p.Trained && from.tensor.Frozen, p.Desc.Elements()})
 			}
 		}
 	}

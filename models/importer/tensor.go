@@ -44,6 +44,7 @@ type Tensor struct {
 	DType  DType
 	Raw    []byte
 	Trains bool  // it is a parameter with a gradient, where the format tells
+	Frozen bool  // it is a parameter without a gradient, likewise
 	Err    error // the elements cannot be had: whoever reads the tensor is refused with this reason
 }
 

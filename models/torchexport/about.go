@@ -22,9 +22,6 @@ func (p *program) compare(s *importer.Summary) error {
 			continue
 		case from == nil || !from.Param:
 			return fmt.Errorf("%s: %q is a buffer, which PyTorch does not train, where a layer here has a parameter", q.Label, q.Name)
-		case !from.Meta.Requires:
-			return fmt.Errorf("%s: parameter %q is frozen (requires_grad=False), which is not supported: give it a gradient before you export",
-				q.Label, q.Name)
 		}
 		trained[from.Name] = true
 	}
@@ -44,12 +41,15 @@ func (p *program) compare(s *importer.Summary) error {
 
 // about describes the model: its layers, the parameters that train and the buffers, compared with those of the program.
 func (p *program) about(s *importer.Summary) []string {
-	trained, elements, kept := 0, int64(0), 0
+	trained, elements, frozen, kept := 0, int64(0), 0, 0
 	for _, q := range s.Parameters() {
-		if q.Trained {
+		switch {
+		case q.Trained:
 			trained++
 			elements += q.Elements
-		} else {
+		case q.Frozen:
+			frozen++
+		default:
 			kept++
 		}
 	}
@@ -64,6 +64,9 @@ func (p *program) about(s *importer.Summary) []string {
 	}
 	all := []string{fmt.Sprintf("%s; %s of %s numbers train, as in PyTorch; %d of %s move",
 		s.Layers(), units.Count(trained, "parameter"), humanize.Comma(elements), kept, units.Count(buffers, "buffer"))}
+	if frozen > 0 {
+		all = append(all, fmt.Sprintf("%s frozen, as in PyTorch (requires_grad=False)", units.Count(frozen, "parameter")))
+	}
 	if off := p.dropoutsOff(); off > 0 {
 		all = append(all, fmt.Sprintf("exported in evaluation mode, with %s off: export model.train() to train with dropout", units.Count(off, "dropout")))
 	}

@@ -78,7 +78,7 @@ func (a *archive) tensors(folder, description string) (*tensors, error) {
 		s.tensor = t
 	}
 	for _, s := range config.Config.all {
-		s.tensor.Trains = s.trains()
+		s.tensor.Trains, s.tensor.Frozen = s.trains(), s.Param && !s.Meta.Requires
 	}
 	config.Config.refuseOverlaps()
 	return &config.Config, nil

@@ -375,7 +375,6 @@ func TestUnsupported(t *testing.T) {
 		{changed(t, "tiny", model, "aten.relu.default", "aten.elu.default"), "aten.elu at torch_export.py:37 (self.stem.2): the op is not supported"},
 		{changed(t, "written", model, `"value", "arg": {"as_float": "-Infinity"}`, `"value", "arg": {"as_float": 0.0}`), "scores are replaced by 0, and only by a number up to -10000"},
 		{changed(t, "modules", model, `"dropout_p", "arg": {"as_float": 0.0}`, `"dropout_p", "arg": {"as_float": 0.1}`), "argument dropout_p is 0.1"},
-		{changed(t, "tiny", weights, `"requires_grad": true`, `"requires_grad": false`), `aten.conv2d at torch_export.py:37 (self.stem.0): parameter "stem.0.weight" is frozen`},
 		{changed(t, "tiny", weights, buffer, `"is_param": false`), `aten.conv2d at torch_export.py:37 (self.stem.0): "stem.0.weight" is a buffer`},
 		{changed(t, "tiny", weights, `"use_pickle": false`, `"use_pickle": true`), `tensor "stem.0.weight" is a pickle, which is not read because that runs code`},
 		{changed(t, "tiny", weights, `"dtype": 7`, `"dtype": 13`), `tensor "stem.0.weight" is of dtype 13`},
@@ -483,5 +482,42 @@ func TestSizes(t *testing.T) {
 	_, err := models.New(path, models.Config{Batch: 2, Image: 8, Classes: 40})
 	if want := "samples of 8 tokens: aten.add at torch_export.py:"; !errors.Is(err, importer.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// Exactly the parameters train that have a gradient in PyTorch; a file without one is refused.
+func TestFrozenParameters(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "frozen.pt2")
+	build := func(archive []byte) (*models.Model, string, error) {
+		if err := os.WriteFile(path, archive, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, _, err := models.Open(path)
+		if err != nil {
+			return nil, "", err
+		}
+		m, err := models.New(path, models.Config{Batch: 2, Image: f.Image, Classes: f.Classes})
+		return m, strings.Join(f.About, "; "), err
+	}
+	m, about, err := build(changed(t, "tiny", weights, `"requires_grad": true`, `"requires_grad": false`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var frozen []string
+	for _, p := range m.Params() {
+		if p.Frozen {
+			frozen = append(frozen, p.Name)
+		}
+	}
+	if !slices.Equal(frozen, []string{"stem.0.weight"}) || !strings.Contains(about, "12 parameters of 968 numbers train") || !strings.Contains(about, "1 parameter frozen") {
+		t.Errorf("%v: %s", frozen, about)
+	}
+	_, archive := fixture(t, "tiny")
+	all := entries(t, archive)
+	all[weights] = bytes.ReplaceAll(all[weights], []byte(`"requires_grad": true`), []byte(`"requires_grad": false`))
+	path = filepath.Join(t.TempDir(), "all.pt2")
+	if _, _, err := build(packed(t, all)); !errors.Is(err, models.ErrConfig) || !strings.Contains(err.Error(), "is frozen: leave some to train") {
+		t.Errorf("%v", err)
 	}
 }
