@@ -1,11 +1,19 @@
 package pipeline
 
 import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"plimsoll/executor"
 	"plimsoll/kernels"
 	"plimsoll/models"
+	"plimsoll/planner"
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/strategy"
 	"plimsoll/runtime/host"
 )
 
@@ -59,4 +67,45 @@ func TestEveryStrategyTrainsFrozenModels(t *testing.T) {
 	lora := loraLlama
 	lora.name = "llama-3-16"
 	on.train(t, []sample{frozenNet, lora}, []int{3})
+}
+
+// Whatever is frozen, at random, plans under limits train the weights of the reference, at exactly the predicted peak.
+func TestRandomFrozenPlans(t *testing.T) {
+	t.Parallel()
+	ran := 0
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		z := sample{"gpt2-4-32", models.Config{Batch: 2, Image: 20, Classes: 30}}
+		all, err := models.New(z.name, z.config)
+		must(t, err)
+		var names []string
+		for _, q := range all.Params() {
+			if q.Trained && r.IntN(2) == 0 {
+				names = append(names, q.Parts[0].Name)
+			}
+		}
+		z.config.Freeze = strings.Join(names, ",")
+		m, err := models.New(z.name, z.config)
+		must(t, err)
+		w := workload(t, m)
+		want := accumulated(t, w, feedOf(m), 3, 1, 0, noStep)
+		peak, err := w.PeakBytes(w.StoreAll())
+		must(t, err)
+		c := unequal(w.Chain())
+		c.Bandwidth = float64(c.Saved(2)) / 2
+		for _, name := range []string{"rotor", "pofo"} {
+			i := slices.IndexFunc(planner.Sequences(), func(s pipeline.Strategy) bool { return s.Name == name })
+			limit := w.StaticBytes() + (peak-w.StaticBytes())*int64(60+r.IntN(35))/100
+			plan, err := executor.Plan(t.Context(), w, c, planner.Sequences()[i], limit, strategy.Options{})
+			if errors.As(err, new(*executor.TooSmallError)) {
+				continue
+			}
+			must(t, err)
+			expectReference(t, fmt.Sprintf("%s, --freeze %s", name, z.config.Freeze), w, c, plan, limit, want, host.Config{Chaos: seed})
+			ran++
+		}
+	}
+	if ran < 8 {
+		t.Errorf("only %d plans ran", ran)
+	}
 }
