@@ -209,6 +209,13 @@ func badOps() []badOp {
 		{Rotary{Heads: 1, Dim: 3}, shapes(Shape{1, 2, 8}), "Dim"},
 		{Rotary{Heads: 1, Dim: huge - 1}, shapes(Shape{1, 2, 8}), "Dim"},
 		{Rotary{Heads: 3, Dim: 4}, shapes(Shape{1, 2, 8}), "Heads"},
+		{Rotary{Heads: 2, Dim: 4, Turned: 3}, shapes(Shape{1, 2, 8}), "Turned"},
+		{Rotary{Heads: 2, Dim: 4, Turned: 6}, shapes(Shape{1, 2, 8}), "Turned"},
+		{Affine{Factor: float32(math.Inf(1))}, shapes(image), "Factor"},
+		{Affine{Plus: float32(math.NaN())}, shapes(image), "Factor"},
+		{Embedding{Vocabulary: 3, Width: 4, Positions: 9, Uncounted: 4}, []Desc{tokens}, "Uncounted"},
+		{Embedding{Vocabulary: 3, Width: 4, Uncounted: 1}, []Desc{tokens}, "Uncounted"},
+		{Embedding{Vocabulary: 3, Width: 4, Positions: tokens.Shape[1] + 1, Uncounted: 2}, []Desc{tokens}, "Positions"},
 		{Rotary{Heads: 2, Dim: 4, Base: 1}, shapes(Shape{1, 2, 8}), "Base"},
 		{Rotary{Heads: 2, Dim: 4, Base: math.Inf(1)}, shapes(Shape{1, 2, 8}), "Base"},
 		{Attention{Heads: 1}, shapes(Shape{2, 6}), "X"},
@@ -242,6 +249,7 @@ var everyOp = []Op{
 	Embedding{Vocabulary: 5, Width: 4, Positions: 3}, LayerNorm{}, RMSNorm{}, GELU{}, SiLU{}, Multiply{},
 	Rotary{Heads: 4, Dim: 4}, Attention{Heads: 4, KVHeads: 2},
 	NewRearrange([]int{2, 3}, 1, []Loop{{2, 12}, {3, 2}}), Bias{Axes: 1}, Scale{Axes: 1}, AddRows{Rows: 9, First: 1, Step: 1}, Prepend{Rows: 2}, Gate{}, Pointwise{Of: HardSwish},
+	Affine{Factor: 2, Plus: 1},
 }
 
 // FuzzInfer: no attributes or shapes make Infer panic or overflow; what it accepts has sizes that can be computed.
@@ -262,7 +270,7 @@ func FuzzInfer(f *testing.F) {
 			LayerNorm{Epsilon: math.Float32frombits(uint32(kernel))}, RMSNorm{}, GELU{}, SiLU{}, Multiply{},
 			Rotary{Heads: i(kernel), Dim: i(stride), Base: math.Float64frombits(uint64(pad))}, Attention{Heads: i(kernel), KVHeads: i(stride)},
 			NewRearrange([]int{i(h), i(w)}, i(kernel), []Loop{{i(h), i(stride)}, {i(w), i(pad)}}), Bias{Axes: i(kernel)}, Scale{Axes: i(stride)}, AddRows{Rows: i(kernel), First: i(stride), Step: i(pad)}, Prepend{Rows: i(kernel)}, Gate{},
-			Pointwise{Of: Function(kernel)},
+			Pointwise{Of: Function(kernel)}, Affine{Factor: math.Float32frombits(uint32(kernel)), Plus: math.Float32frombits(uint32(pad))},
 		}
 		op := ops[int(kind)%len(ops)]
 		all := []Desc{F32(i(n), i(h), i(w), i(c)), F32(i(n), i(h), i(w), i(kernel)), {Shape: Shape{i(n)}, DType: DType(groups)}, F32(), F32(i(n), i(c)), F32(i(n), i(h), i(c)), {Shape: Shape{i(n), i(h)}, DType: Int32}, F32(i(n), i(h), i(w), i(c)).As(BFloat16)}

@@ -16,6 +16,9 @@ type Embedding struct {
 	Positions         int   // 0: none are added
 	To                DType // of Y
 	Fixed             int   // 1 + the token whose row gets no gradient; 0: none (PyTorch's padding_idx)
+	// Uncounted is 1 + the token that positions pass over, as in RoBERTa; 0: none. Token p = Uncounted-1 itself has position p, and any other
+	// token has p + the number of tokens other than p up to it. Row p of the positions gets no gradient.
+	Uncounted int
 }
 
 // LayerNorm normalizes each row of the last axis, then scales and shifts: Y = (X - mean)/std * weight + bias, with the
@@ -28,6 +31,7 @@ type LayerNorm struct {
 // (Zhang, Sennrich: Root Mean Square Layer Normalization, 2019). Params: weight C. Saved: 1/rms of each row.
 type RMSNorm struct {
 	Epsilon float32 // 0 means 1e-5
+	FromOne bool    // rows are scaled by 1 + weight, as in Gemma
 }
 
 // GELU is x*Phi(x), Phi being the normal distribution (Hendrycks, Gimpel: Gaussian Error Linear Units, 2016); with Tanh its
@@ -43,10 +47,12 @@ type Multiply struct{}
 // Rotary turns pairs of channels by angles that grow with the position (Su et al.: RoFormer, 2021). X[0] is N,T,C; of each
 // position, Heads heads of Dim channels, from the first channel on, are turned, the rest is copied: with queries, keys and
 // values side by side as Attention reads them, Heads are those of queries and keys. Channels i and i + Dim/2 of a head are a
-// pair, as in Llama's weights: by the angle t * Base^(-2i/Dim) at position t.
+// pair, as in Llama's weights: by the angle t * Base^(-2i/Dim) at position t. With Turned, the first Turned channels of a head are turned as
+// if they were all of it, and the rest is copied (GPT-NeoX).
 type Rotary struct {
 	Heads, Dim int
 	Base       float64 // 0 means 10000
+	Turned     int     // 0 means Dim
 }
 
 // Attention is self-attention, softmax(Q K^T / sqrt(D)) V, in which position t sees positions 0 to t or, where it is Bidirectional, all. X[0]: N,T,C
@@ -157,18 +163,35 @@ func (l LayerNorm) Defaults() LayerNorm {
 }
 
 // Defaults returns the op with a zero Epsilon replaced by 1e-5.
-func (r RMSNorm) Defaults() RMSNorm { return RMSNorm(LayerNorm(r).Defaults()) }
+func (r RMSNorm) Defaults() RMSNorm {
+	r.Epsilon = LayerNorm{r.Epsilon}.Defaults().Epsilon
+	return r
+}
 
-// Defaults returns the op with a zero Base replaced by 10000.
+// Offset returns what is added to the weight.
+func (r RMSNorm) Offset() float32 {
+	if r.FromOne {
+		return 1
+	}
+	return 0
+}
+
+// Defaults returns the op with a zero Base replaced by 10000, and zero Turned by Dim.
 func (r Rotary) Defaults() Rotary {
 	if r.Base == 0 {
 		r.Base = 10000
+	}
+	if r.Turned == 0 {
+		r.Turned = r.Dim
 	}
 	return r
 }
 
 // Ratio returns the quotient of the angles of two pairs that follow one another: pair i turns by t * Ratio^i.
-func (r Rotary) Ratio() float64 { return math.Pow(r.Defaults().Base, -2/float64(r.Dim)) }
+func (r Rotary) Ratio() float64 {
+	d := r.Defaults()
+	return math.Pow(d.Base, -2/float64(d.Turned))
+}
 
 // Defaults returns the op with zero KVHeads replaced by Heads.
 func (a Attention) Defaults() Attention {
@@ -204,6 +227,10 @@ func (e Embedding) Infer(in []Desc) (Desc, error) {
 		return Desc{}, bad(e.Kind(), "Vocabulary", "%d rows of %d have more than %d elements", max(e.Vocabulary, e.Positions), e.Width, int64(MaxElements))
 	case e.Positions > 0 && t > e.Positions:
 		return Desc{}, bad(e.Kind(), "Positions", "a sequence of %d has more than %d positions: use shorter ones", t, e.Positions)
+	case e.Uncounted < 0 || e.Uncounted > e.Vocabulary || e.Uncounted > 0 && e.Positions == 0:
+		return Desc{}, bad(e.Kind(), "Uncounted", "%d is not from 0, none, to %d, or there are no positions", e.Uncounted, e.Vocabulary)
+	case e.Uncounted > 0 && t > e.Positions-e.Uncounted:
+		return Desc{}, bad(e.Kind(), "Positions", "a sequence of %d, whose positions begin at %d, has more than %d: use shorter ones", t, e.Uncounted, e.Positions)
 	}
 	return output(e.Kind(), e.To, in[0].Shape[0], in[0].Shape[1], e.Width)
 }
@@ -240,6 +267,8 @@ func (r Rotary) Infer(in []Desc) (Desc, error) {
 		return Desc{}, bad(r.Kind(), "Dim", "%d is not an even number of at most %d channels", r.Dim, c)
 	case r.Heads < 1 || r.Heads > c/r.Dim:
 		return Desc{}, bad(r.Kind(), "Heads", "%d channels have no %d heads of %d", c, r.Heads, r.Dim)
+	case r.Turned < 0 || r.Turned%2 != 0 || r.Turned > r.Dim:
+		return Desc{}, bad(r.Kind(), "Turned", "%d is not from 0, all, to %d, and even", r.Turned, r.Dim)
 	case r.Base != 0 && !(r.Base > 1 && r.Base <= math.MaxFloat32):
 		return Desc{}, bad(r.Kind(), "Base", "%v is not more than 1 and finite", r.Base)
 	}

@@ -163,6 +163,8 @@ func addArrangement(b *builder, op kernels.Op) bool {
 		addPrepend(b)
 	case kernels.Gate:
 		addGate(b)
+	case kernels.Affine:
+		b.affine(op)
 	case kernels.Pointwise:
 		b.activation(functionKernels[op.Of][0], functionKernels[op.Of][1])
 	default:

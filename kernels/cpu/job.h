@@ -73,6 +73,8 @@ enum kernel {
 	MULTIPLY_BACKWARD,
 	EMBED_FORWARD,
 	EMBED_BACKWARD,
+	EMBED_NUMBERS,
+	AFFINE,
 	POSITION_BACKWARD,
 	ROWNORM_FORWARD,
 	ROWNORM_BACKWARD,
@@ -207,6 +209,7 @@ struct map_args { // elementwise
 	uint64_t a, b, out;
 	int64_t n, chunk, accumulate;
 	float most; // of a ReLU, 0: any
+	float factor, plus; // of kernels.Affine
 };
 
 struct lookup_args { // see kernels.Lookup
@@ -251,6 +254,8 @@ struct embed_args {
 	uint64_t x, weight, position, y; // backward: gradients in place of the last three
 	int64_t tokens, length, width, vocabulary, positions, per_task, accumulate;
 	int64_t fixed;                // the token whose row gets no gradient, -1: none
+	uint64_t numbers;             // int32 of each token's position, 0: in order
+	int64_t uncounted;            // the token that positions pass over
 };
 
 struct rownorm_args {
@@ -258,12 +263,12 @@ struct rownorm_args {
 	uint64_t mean, inverse;       // saved, by row; no mean and no bias: RMSNorm
 	uint64_t part;                // double chunks,2,channels
 	int64_t rows, channels, chunks, per_task, add_dx, add_params;
-	float epsilon;
+	float epsilon, offset;        // that is added to the weight
 };
 
 struct rotary_args {
 	uint64_t in, out;
-	int64_t samples, length, channels, heads, dim, per_task, accumulate;
+	int64_t samples, length, channels, heads, dim, half, per_task, accumulate;
 	double ratio, sign;           // of a pair's angle to the one's before it; -1 turns back
 };
 

@@ -11,7 +11,7 @@ import (
 )
 
 // draws is how many draws of randomOp have every kind of op.
-const draws = 31
+const draws = 32
 
 // randomOp returns an op with random attributes and inputs that fit it; round cycles through the kinds.
 func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
@@ -71,7 +71,7 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 	case 15:
 		return kernels.LayerNorm{Epsilon: 1e-3 * float32(r.IntN(2))}, []kernels.Desc{image}
 	case 16:
-		return kernels.RMSNorm{Epsilon: 1e-3 * float32(r.IntN(2))}, []kernels.Desc{image}
+		return kernels.RMSNorm{Epsilon: 1e-3 * float32(r.IntN(2)), FromOne: r.IntN(2) == 0}, []kernels.Desc{image}
 	case 17:
 		return kernels.GELU{Tanh: r.IntN(2) == 0}, []kernels.Desc{image}
 	case 18:
@@ -82,7 +82,7 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 		return randomEmbedding(r)
 	case 21:
 		dim, heads := 2*pick(20), pick(3)
-		return kernels.Rotary{Heads: heads, Dim: dim, Base: 500 * float64(r.IntN(2))}, []kernels.Desc{kernels.F32(pick(3), pick(40), heads*dim+r.IntN(9))}
+		return kernels.Rotary{Heads: heads, Dim: dim, Base: 500 * float64(r.IntN(2)), Turned: 2 * r.IntN(dim/2+1)}, []kernels.Desc{kernels.F32(pick(3), pick(40), heads*dim+r.IntN(9))}
 	case 22:
 		shared, group := pick(3), pick(3)
 		return kernels.Attention{Heads: shared * group, KVHeads: shared, Bidirectional: r.IntN(2) == 0}, []kernels.Desc{kernels.F32(pick(3), pick(40), shared*(group+2)*pick(40))}
@@ -101,6 +101,8 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 		return kernels.AddRows{Rows: rows + step*(length-1), First: r.IntN(rows), Step: step}, []kernels.Desc{kernels.F32(pick(3), length, pick(90))}
 	case 29:
 		return kernels.Pointwise{Of: kernels.Function(r.IntN(int(kernels.Functions)))}, []kernels.Desc{image}
+	case 30:
+		return kernels.Affine{Factor: r.Float32(), Plus: r.Float32()}, []kernels.Desc{image}
 	}
 	n, t, classes := pick(40), pick(3), pick(40)
 	switch r.IntN(3) {
@@ -117,7 +119,8 @@ func randomEmbedding(r *rand.Rand) (kernels.Op, []kernels.Desc) {
 	op := kernels.Embedding{Vocabulary: 1 + r.IntN(30), Width: 1 + r.IntN(100)}
 	op.Fixed = r.IntN(2) * (1 + r.IntN(op.Vocabulary))
 	if r.IntN(2) == 0 {
-		op.Positions = length + r.IntN(5)
+		op.Uncounted = r.IntN(2) * (1 + r.IntN(op.Vocabulary))
+		op.Positions = length + op.Uncounted + r.IntN(5)
 	}
 	return op, []kernels.Desc{{Shape: kernels.Shape{1 + r.IntN(4), length}, DType: kernels.Int32}}
 }
@@ -234,8 +237,8 @@ func TestRandomCalls(t *testing.T) {
 		}
 		ran[op.Kind()]++
 	}
-	if len(ran) != 30 {
-		t.Errorf("ran only %v, want all 30 kinds", ran)
+	if len(ran) != 31 {
+		t.Errorf("ran only %v, want all 31 kinds", ran)
 	}
 }
 

@@ -71,13 +71,25 @@ func referenceEmbedding(op kernels.Embedding, c kernels.Call, in data, out wants
 	y, dw, dp := newWant(len(in[opX])*width), newWant(op.Vocabulary*width), newWant(op.Positions*width)
 	for i := range y.value {
 		token, position, c := int(math.Float32bits(in[opX][i/width])), i/width%length, i%width
+		if p := op.Uncounted - 1; p >= 0 && token == p {
+			position = p
+		} else if p >= 0 {
+			first := i / width / length * length
+			for position = p; first <= i/width; first++ {
+				if int(math.Float32bits(in[opX][first])) != p {
+					position++
+				}
+			}
+		}
 		y.term(i, float64(in[opW][token*width+c]))
 		if token+1 != op.Fixed {
 			dw.term(token*width+c, float64(in[opDY][i]))
 		}
 		if op.Positions > 0 {
 			y.term(i, float64(in[opB][position*width+c]))
-			dp.term(position*width+c, float64(in[opDY][i]))
+			if position+1 != op.Uncounted {
+				dp.term(position*width+c, float64(in[opDY][i]))
+			}
 		}
 	}
 	if c.Pass == kernels.Forward {
@@ -86,15 +98,18 @@ func referenceEmbedding(op kernels.Embedding, c kernels.Call, in data, out wants
 	}
 	out[opDW] = dw.close(len(in[opX]))
 	if op.Positions > 0 {
-		out[opDB] = dp.close(c.In[0].Shape[0])
+		out[opDB] = dp.close(len(in[opX]))
 	}
 }
 
 // referenceRowNorm: the gradient is that of the definition, written out by the quotient rule.
-func referenceRowNorm(epsilon float32, centered bool, c kernels.Call, in data, out wants) {
+func referenceRowNorm(epsilon, offset float32, centered bool, c kernels.Call, in data, out wants) {
 	n := len(in[opW])
 	x, w, dy := float64s(in[opX]), float64s(in[opW]), float64s(in[opDY])
 	rows := len(x) / n
+	for i := range w {
+		w[i] += float64(offset)
+	}
 	y, dx, mean, inverse, dw, db := newWant(len(x)), newWant(len(x)), newWant(rows), newWant(rows), newWant(n), newWant(n)
 	loose := float64(32+n/4) * eps
 	for r := range rows {
@@ -162,16 +177,16 @@ func referenceRotary(op kernels.Rotary, c kernels.Call, in data, out wants) {
 	v, w := float64s(in[from]), newWant(len(in[from]))
 	for i := range v {
 		position, head, k := i/channels%length, i%channels/op.Dim, i%channels%op.Dim
-		if head >= op.Heads {
+		if head >= op.Heads || k >= op.Turned {
 			w.value[i] = v[i]
 			continue
 		}
-		angle := way * float64(position) / math.Pow(op.Base, 2*float64(k%(op.Dim/2))/float64(op.Dim))
+		angle := way * float64(position) / math.Pow(op.Base, 2*float64(k%(op.Turned/2))/float64(op.Turned))
 		w.term(i, v[i]*math.Cos(angle))
-		if k < op.Dim/2 {
-			w.term(i, -v[i+op.Dim/2]*math.Sin(angle))
+		if k < op.Turned/2 {
+			w.term(i, -v[i+op.Turned/2]*math.Sin(angle))
 		} else {
-			w.term(i, v[i-op.Dim/2]*math.Sin(angle))
+			w.term(i, v[i-op.Turned/2]*math.Sin(angle))
 		}
 	}
 	out[to] = w.close(8)

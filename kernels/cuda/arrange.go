@@ -180,6 +180,8 @@ func addArrangement(b *builder, op kernels.Op) bool {
 		addPrepend(b)
 	case kernels.Gate:
 		addGate(b)
+	case kernels.Affine:
+		b.affine(op)
 	case kernels.Pointwise:
 		b.activation(op.Of.String(), 1)
 	default:

@@ -32,7 +32,7 @@ func as(d kernels.DType, op kernels.Op) kernels.Op {
 }
 
 // kinds is how many kinds of ops randomOp draws from.
-const kinds = 31
+const kinds = 32
 
 // randomOp returns an op with random attributes and inputs of type d that fit it; round cycles through the kinds.
 func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.Desc) {
@@ -84,7 +84,7 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 		image.Shape[3]++ // of one channel nothing is left but rounding
 		return kernels.LayerNorm{Epsilon: 1e-3 * float32(r.IntN(2))}, []kernels.Desc{image}
 	case 16:
-		return kernels.RMSNorm{Epsilon: 1e-3 * float32(r.IntN(2))}, []kernels.Desc{image}
+		return kernels.RMSNorm{Epsilon: 1e-3 * float32(r.IntN(2)), FromOne: r.IntN(2) == 0}, []kernels.Desc{image}
 	case 17:
 		return kernels.GELU{Tanh: r.IntN(2) == 0}, []kernels.Desc{image}
 	case 18:
@@ -95,10 +95,14 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 		length := pick(20)
 		op := kernels.Embedding{Vocabulary: pick(30), Width: pick(300), Positions: r.IntN(2) * (length + r.IntN(5)), To: d.Stored()}
 		op.Fixed = r.IntN(2) * pick(op.Vocabulary)
+		if op.Positions > 0 && r.IntN(2) == 0 {
+			op.Uncounted = pick(op.Vocabulary)
+			op.Positions += op.Uncounted
+		}
 		return op, []kernels.Desc{{Shape: kernels.Shape{pick(4), length}, DType: kernels.Int32}}
 	case 21:
 		dim, heads := 2*pick(20), pick(3)
-		return kernels.Rotary{Heads: heads, Dim: dim, Base: 500 * float64(r.IntN(2))}, []kernels.Desc{typed(d, pick(3), pick(40), heads*dim+r.IntN(9))}
+		return kernels.Rotary{Heads: heads, Dim: dim, Base: 500 * float64(r.IntN(2)), Turned: 2 * r.IntN(dim/2+1)}, []kernels.Desc{typed(d, pick(3), pick(40), heads*dim+r.IntN(9))}
 	case 22:
 		shared, group := pick(2), pick(3)
 		return kernels.Attention{Heads: shared * group, KVHeads: shared, Bidirectional: r.IntN(2) == 0}, []kernels.Desc{typed(d, pick(2), pick(100), shared*(group+2)*pick(90))}
@@ -117,6 +121,8 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 		return kernels.AddRows{Rows: rows + step*(length-1), First: r.IntN(rows), Step: step}, []kernels.Desc{typed(d, pick(3), length, pick(90))}
 	case 29:
 		return kernels.Pointwise{Of: kernels.Function(r.IntN(int(kernels.Functions)))}, []kernels.Desc{image}
+	case 30:
+		return kernels.Affine{Factor: r.Float32(), Plus: r.Float32()}, []kernels.Desc{image}
 	}
 	n, classes := pick(40), []int{pick(40), 200 + pick(200)}[r.IntN(2)]
 	switch r.IntN(3) {

@@ -163,10 +163,13 @@ var ops = []struct {
 	{kernels.Embedding{Vocabulary: 3, Width: 4}, []kernels.Desc{{Shape: kernels.Shape{2, 5}, DType: kernels.Int32}}},
 	{kernels.LayerNorm{}, []kernels.Desc{kernels.F32(2, 3, 5)}},
 	{kernels.RMSNorm{Epsilon: 0.1}, []kernels.Desc{kernels.F32(2, 3, 5)}},
+	{kernels.RMSNorm{Epsilon: 0.1, FromOne: true}, []kernels.Desc{kernels.F32(2, 3, 5)}},
+	{kernels.Affine{Factor: -0.5, Plus: 2}, []kernels.Desc{image}},
 	{kernels.GELU{}, []kernels.Desc{image}},
 	{kernels.GELU{Tanh: true}, []kernels.Desc{image}},
 	{kernels.SiLU{}, []kernels.Desc{image}},
 	{kernels.Multiply{}, []kernels.Desc{image, image}},
+	{kernels.Rotary{Heads: 2, Dim: 6, Base: 10, Turned: 4}, []kernels.Desc{kernels.F32(2, 6, 13)}},
 	{kernels.Rotary{Heads: 2, Dim: 4, Base: 10}, []kernels.Desc{kernels.F32(2, 6, 10)}},
 	{kernels.Attention{Heads: 2}, []kernels.Desc{kernels.F32(2, 5, 6*3)}},
 	{kernels.Attention{Heads: 4, KVHeads: 2}, []kernels.Desc{kernels.F32(2, 5, 8*3)}},
@@ -210,7 +213,7 @@ func TestGradients(t *testing.T) {
 			}
 		})
 	}
-	if compared != 81 {
+	if compared != 85 {
 		t.Errorf("compared %d gradients", compared)
 	}
 }
@@ -316,7 +319,7 @@ func TestAliases(t *testing.T) {
 			}
 		}
 	}
-	if aliases[kernels.Float32] != 77 || aliases[kernels.BFloat16] != 77 {
+	if aliases[kernels.Float32] != 84 || aliases[kernels.BFloat16] != 84 {
 		t.Errorf("tried %v aliases", aliases)
 	}
 }

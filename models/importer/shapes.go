@@ -20,6 +20,9 @@ func concat(c *call) (*value, error) {
 	if v := half(c, axis); v != nil {
 		return v, nil
 	}
+	if v, err := turnedPart(c, axis); v != nil || err != nil {
+		return v, err
+	}
 	if first := c.at(0); first != nil && first.repeated != nil {
 		return prepended(c, axis)
 	}

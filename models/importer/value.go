@@ -27,6 +27,8 @@ type value struct {
 	name     string // of tensor, where the node gives it other axes
 	repeated []int  // the shape to which tensor is repeated along axes of 1
 	table    *table
+	fromOne  *value    // the parameter that 1 is added to
+	numbered *numbered // of each token
 
 	rest []*value // outputs of the node behind the first
 }
@@ -35,6 +37,7 @@ type value struct {
 type table struct {
 	source
 	rows, first, step int
+	uncounted         int // 1 + the token that positions pass over; 0: none
 }
 
 // scores are what attention makes before it multiplies values: queries times keys, scaled, masked, or their softmax.
@@ -58,8 +61,10 @@ func (v *value) kind() string {
 	switch {
 	case v.shape != nil:
 		return "a tensor"
-	case v.tensor != nil, v.table != nil:
+	case v.tensor != nil, v.table != nil, v.fromOne != nil:
 		return "an initializer"
+	case v.numbered != nil:
+		return "numbers of tokens"
 	case v.numbers != nil, v.mask != nil:
 		return "a constant"
 	}
