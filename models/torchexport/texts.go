@@ -1,5 +1,7 @@
 package torchexport
 
+import "slices"
+
 // Rules of ops that models of texts make masks, positions and norms with.
 func init() {
 	for op, rule := range map[string]func(c *call) string{
@@ -52,5 +54,9 @@ func softmaxOf(c *call) string {
 // fullLike is a number in the shape of a constant.
 func fullLike(c *call) string {
 	c.constants()
-	return c.emit("Expand", nil, c.operand("fill_value"), c.emit("Shape", nil, c.tensor("self")))
+	all := c.sizes("self")
+	if slices.Contains(all, -1) {
+		c.fail("argument self has an open extent, which is not supported")
+	}
+	return c.emit("Expand", nil, c.operand("fill_value"), c.list(all))
 }

@@ -273,7 +273,7 @@ class Texts(nn.Module):
             vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=24, max_position_embeddings=32, initializer_range=0.1,
             hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pad_token_id=1, num_labels=5)
         made = getattr(transformers, config)(**(sizes | more))
-        self.model = getattr(transformers, model)(made)
+        self.model, self.padding = getattr(transformers, model)(made), made.pad_token_id
         if "Classification" in model:
             self.classes = made.num_labels
             self.each = "Token" in model
@@ -465,6 +465,8 @@ def main():
     if tokens:
         image, classes = model.length, getattr(model, "classes", model.vocabulary)
         samples, labels = torch.randint(model.vocabulary, (batch, image)), torch.randint(classes, (batch, image) if getattr(model, "each", True) else (batch,))
+        if hasattr(model, "padding"):  # positions pass over it
+            samples[0, 4:6], samples[1, -3:] = model.padding, model.padding
     else:
         classes = 10
         samples, labels = torch.randn(batch, 3, image, image), torch.randint(classes, (batch,))
