@@ -168,7 +168,7 @@ func (r RMSNorm) Defaults() RMSNorm {
 	return r
 }
 
-// Offset returns what is added to the weight.
+// Offset returns the number that is added to the weight.
 func (r RMSNorm) Offset() float32 {
 	if r.FromOne {
 		return 1

@@ -77,28 +77,28 @@ func (b *builder) embedding(op kernels.Embedding) {
 		return
 	}
 	args.weight, args.position, args.y = b.at(kernels.DParam, 0), b.at(kernels.DParam, 1), b.at(kernels.DY, 0)
-	b.tableGradient(args, op)
+	tableGradient(b, args, op)
 	switch {
 	case op.Uncounted > 0: // a table of positions, as one of tokens
 		args.x, args.weight, args.vocabulary, args.fixed = args.numbers, args.position, args.positions, args.uncounted
-		b.tableGradient(args, op)
+		tableGradient(b, args, op)
 	case op.Positions > 0:
-		b.embedRows("position_backward", int64(op.Positions), args, op)
+		embedRows(b, "position_backward", int64(op.Positions), args, op)
 	}
 }
 
 // tableGradient adds up, for each row of a table, the gradients of the tokens that have it.
-func (b *builder) tableGradient(args C.struct_embed_args, op kernels.Embedding) {
+func tableGradient(b *builder, args C.struct_embed_args, op kernels.Embedding) {
 	b.sortTokens(&args)
 	if pieces := int64(args.tokens) / tokenPiece; pieces > 0 {
 		args.parts = b.reserve(pieces * int64(op.Width) * 4)
-		b.embedRows("embed_pieces", pieces, args, op)
+		embedRows(b, "embed_pieces", pieces, args, op)
 	}
-	b.embedRows("embed_backward", int64(args.vocabulary), args, op)
+	embedRows(b, "embed_backward", int64(args.vocabulary), args, op)
 }
 
 // embedRows adds a step of so many rows of channels.
-func (b *builder) embedRows(function string, rows int64, args C.struct_embed_args, op kernels.Embedding) {
+func embedRows(b *builder, function string, rows int64, args C.struct_embed_args, op kernels.Embedding) {
 	l := newLanes(op.To, int64(op.Width), 0, sumLanes)
 	addStep(b, "sequence", function+l.suffix(op.To), dim{l.grid, min(ceil(rows, l.rows), maxRowBlocks), 1}, l.block(), 0, args)
 }

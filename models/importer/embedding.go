@@ -20,7 +20,7 @@ func (c *call) embedding(x, at *value, axis int) (*value, error) {
 		return c.push(c.Node, op, asImage, []source{from}, at)
 	}
 	if at.numbered != nil {
-		return c.numberedRows(from, at)
+		return numberedRows(c, from, at)
 	}
 	if len(at.numbers) == 0 {
 		return nil, fmt.Errorf("a table is read neither with the tokens nor with constants, which alone is supported")

@@ -92,7 +92,7 @@ func sameOfAll(c *call, x, at *value) *value {
 }
 
 // numberedRows are rows of a table by positions that follow from the tokens.
-func (c *call) numberedRows(from source, at *value) (*value, error) {
+func numberedRows(c *call, from source, at *value) (*value, error) {
 	n := at.numbered
 	switch {
 	case n.stage != positions0:

@@ -73,7 +73,7 @@ func rotary(c *call, x, y *value) (*value, error) {
 		t := turned{of: x.turned.of, table: x.turned.table, sines: y.turned.table}
 		return &value{turned: &t, shape: x.shape, from: c.Node}, nil
 	}
-	return c.turn(h, x, x.turned.table, y.turned.table)
+	return turn(c, h, x, x.turned.table, y.turned.table)
 }
 
 // turnedPart is heads of which the first channels were turned, input 0, and the others were not, input 1; nil, without an error: they are something
@@ -101,11 +101,11 @@ func turnedPart(c *call, axis int) (*value, error) {
 	if !is || h.lead != 2 {
 		return nil, fmt.Errorf("positions turn a part of %v, which is no heads, N,heads,T,D, of a sequence", whole.shape())
 	}
-	return c.turn(h, &value{view: &whole, shape: whole.shape()}, x.turned.table, x.turned.sines)
+	return turn(c, h, &value{view: &whole, shape: whole.shape()}, x.turned.table, x.turned.sines)
 }
 
 // turn adds the op that turns heads, seen as x, by tables of cosines and sines.
-func (c *call) turn(h heads, x *value, cosines, sines []float64) (*value, error) {
+func turn(c *call, h heads, x *value, cosines, sines []float64) (*value, error) {
 	op := kernels.Rotary{Heads: h.number, Dim: h.channels, Turned: len(cosines) / h.length}
 	var err error
 	if op.Base, err = rotaryBase(cosines, sines, op.Turned); err != nil {
