@@ -212,9 +212,6 @@ func product(c *call) (*value, error) {
 			return c.rescaled(x, y.numbers[0])
 		}
 	}
-	if v := timesNumbered(c.at(0), c.at(1)); v != nil {
-		return v, nil
-	}
 	for i := range 2 {
 		x, y := c.at(i), c.at(1-i)
 		if v := timesTable(c, x, y); v != nil {
@@ -337,13 +334,7 @@ func (c *call) rescaled(x *value, by float64) (*value, error) {
 }
 
 func add(c *call) (*value, error) {
-	if v, err := addToNumbered(c); v != nil || err != nil {
-		return v, err
-	}
 	for i := range 2 {
-		if x, y := c.at(i), c.at(1-i); fromOne(x, y) {
-			return &value{fromOne: x, from: c.Node}, nil
-		}
 		if v, err := rotary(c, c.at(i), c.at(1-i)); v != nil || err != nil {
 			return v, err
 		}

@@ -19,9 +19,6 @@ func (c *call) embedding(x, at *value, axis int) (*value, error) {
 		op := kernels.Embedding{Vocabulary: int(x.tensor.Dims[0]), Width: int(x.tensor.Dims[1]), To: c.config.DType.Stored(), Fixed: c.int("fixed", -1) + 1}
 		return c.push(c.Node, op, asImage, []source{from}, at)
 	}
-	if at.numbered != nil {
-		return numberedRows(c, from, at)
-	}
 	if len(at.numbers) == 0 {
 		return nil, fmt.Errorf("a table is read neither with the tokens nor with constants, which alone is supported")
 	}
@@ -65,9 +62,6 @@ func positions(c *call, i, j int) (v *value, is bool, err error) {
 		return nil, true, fmt.Errorf("%d rows of %q are added to %v: only one for each position of a sequence, or one for all, is supported", p.table.rows, p.table.name, x.shape)
 	}
 	t := p.table
-	if t.uncounted > 0 {
-		return addNumbered(c, j, t)
-	}
 	if x.step != nil && t.first == 0 && t.step == 1 && t.rows == x.shape[1] {
 		if op, embeds := x.step.op.(kernels.Embedding); embeds && op.Positions == 0 && x.step.reads == 1 {
 			op.Positions = int(t.tensor.Dims[0])

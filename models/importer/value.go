@@ -40,6 +40,23 @@ type table struct {
 	uncounted         int // 1 + the token that positions pass over; 0: none
 }
 
+// numbered are whole numbers that follow from the tokens on the way to RoBERTa's positions: a token p has position p, and each other token p + the
+// number of tokens other than p up to it.
+type numbered struct {
+	token int
+	stage numberedStage
+}
+
+// numberedStage is a step of that way.
+type numberedStage uint8
+
+const (
+	counted0   numberedStage = iota // 1 of tokens other than p, 0 of p
+	summed                          // their sums along a sample
+	zeroed                          // the sums, 0 for p itself
+	positions0                      // the sums and p
+)
+
 // scores are what attention makes before it multiplies values: queries times keys, scaled, masked, or their softmax.
 type scores struct {
 	queries, keys heads
