@@ -90,11 +90,11 @@ func turnedPart(c *call, axis int) (*value, error) {
 	whole := first
 	whole.axes = slices.Clone(first.axes)
 	whole.axes[3] = merged([]loop{{own + last(rest.shape), 1}})
-	part, err := whole.slice(3, 0, own)
-	if err != nil || !part.same(first) {
-		return nil, nil
+	isPart := func(v view, from, n int) bool {
+		part, err := whole.slice(3, from, n)
+		return err == nil && part.same(v)
 	}
-	if part, err = whole.slice(3, own, last(rest.shape)); err != nil || !part.same(*rest.view) {
+	if !isPart(first, 0, own) || !isPart(*rest.view, own, last(rest.shape)) {
 		return nil, nil
 	}
 	h, is := headsOf(whole)
