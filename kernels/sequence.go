@@ -16,6 +16,9 @@ type Embedding struct {
 	Positions         int   // 0: none are added
 	To                DType // of Y
 	Fixed             int   // 1 + the token whose row gets no gradient; 0: none (PyTorch's padding_idx)
+	// Uncounted is 1 + the token that positions pass over, as in RoBERTa; 0: none. Token p = Uncounted-1 itself has position p, and any other
+	// token has p + the number of tokens other than p up to it. Row p of the positions gets no gradient.
+	Uncounted int
 }
 
 // LayerNorm normalizes each row of the last axis, then scales and shifts: Y = (X - mean)/std * weight + bias, with the
@@ -28,6 +31,7 @@ type LayerNorm struct {
 // (Zhang, Sennrich: Root Mean Square Layer Normalization, 2019). Params: weight C. Saved: 1/rms of each row.
 type RMSNorm struct {
 	Epsilon float32 // 0 means 1e-5
+	FromOne bool    // rows are scaled by 1 + weight, as in Gemma
 }
 
 // GELU is x*Phi(x), Phi being the normal distribution (Hendrycks, Gimpel: Gaussian Error Linear Units, 2016); with Tanh its
@@ -43,10 +47,12 @@ type Multiply struct{}
 // Rotary turns pairs of channels by angles that grow with the position (Su et al.: RoFormer, 2021). X[0] is N,T,C; of each
 // position, Heads heads of Dim channels, from the first channel on, are turned, the rest is copied: with queries, keys and
 // values side by side as Attention reads them, Heads are those of queries and keys. Channels i and i + Dim/2 of a head are a
-// pair, as in Llama's weights: by the angle t * Base^(-2i/Dim) at position t.
+// pair, as in Llama's weights: by the angle t * Base^(-2i/Dim) at position t. With Turned, the first Turned channels of a head are turned as
+// if they were all of it, and the rest is copied (GPT-NeoX).
 type Rotary struct {
 	Heads, Dim int
 	Base       float64 // 0 means 10000
+	Turned     int     // 0 means Dim
 }
 
 // Attention is self-attention, softmax(Q K^T / sqrt(D)) V, in which position t sees positions 0 to t or, where it is Bidirectional, all. X[0]: N,T,C
@@ -54,24 +60,11 @@ type Rotary struct {
 // C = (Heads + 2*KVHeads)*D; Y is N,T,Heads*D. Heads h*Heads/KVHeads and following share keys and values h. The T,T matrix
 // is never in memory: Saved is N,Heads,T, log(sum(exp)) of its rows, from which backward computes it again block by block
 // (Dao: FlashAttention-2, 2023).
-//
-// Two terms can be added to the scaled scores of position t at position s:
-//   - With Table, a learned one by head (Swin, BEiT, T5): bias[index[t,s], h]. Params: bias Table,Heads and the constant index T,T, which has
-//     whole numbers as float32. An index outside the table is the nearest row.
-//   - With Masks, a constant (shifted windows; ALiBi with MaskHeads): mask[n mod Masks, t, s] of sample n, or mask[n mod Masks, h, t, s].
-//     Params: the constant mask Masks,T,T or Masks,Heads,T,T. Its numbers are finite; Hidden hides a position.
 type Attention struct {
 	Heads         int
-	KVHeads       int     // 0 means Heads
-	Bidirectional bool    // as in encoders
-	Scale         float32 // of scores; 0 means 1/sqrt(D)
-	Table         int     // rows of the learned term; 0: there is none
-	Masks         int     // of the constant term; 0: there is none
-	MaskHeads     bool    // each head has masks of its own
+	KVHeads       int  // 0 means Heads
+	Bidirectional bool // as in encoders
 }
-
-// Hidden is added to a score so that the position gets no weight: finite, so that no row of scores has differences of infinities.
-const Hidden = -1e30
 
 func (Embedding) Kind() string { return "embedding" }
 func (LayerNorm) Kind() string { return "layernorm" }
@@ -135,26 +128,11 @@ func (RMSNorm) Params(in []Desc) []Param {
 	return []Param{{Name: "weight", Desc: F32(channels(in[0])), Trained: true}}
 }
 
-// Params implements Op: the terms that are added to scores.
-func (a Attention) Params(in []Desc) (all []Param) {
-	t := in[0].Shape[1]
-	if a.Table > 0 {
-		bias := Param{Name: "bias", Desc: F32(a.Table, a.Heads), Trained: true, FanIn: a.Heads, FanOut: a.Heads}
-		all = append(all, bias, Param{Name: "index", Desc: F32(t, t), Constant: true})
-	}
-	switch {
-	case a.Masks > 0 && a.MaskHeads:
-		all = append(all, Param{Name: "mask", Desc: F32(a.Masks, a.Heads, t, t), Constant: true})
-	case a.Masks > 0:
-		all = append(all, Param{Name: "mask", Desc: F32(a.Masks, t, t), Constant: true})
-	}
-	return all
-}
-
-func (GELU) Params([]Desc) []Param     { return nil }
-func (SiLU) Params([]Desc) []Param     { return nil }
-func (Multiply) Params([]Desc) []Param { return nil }
-func (Rotary) Params([]Desc) []Param   { return nil }
+func (GELU) Params([]Desc) []Param      { return nil }
+func (SiLU) Params([]Desc) []Param      { return nil }
+func (Multiply) Params([]Desc) []Param  { return nil }
+func (Rotary) Params([]Desc) []Param    { return nil }
+func (Attention) Params([]Desc) []Param { return nil }
 
 // Saved implements Op: mean and 1/std of each row.
 func (LayerNorm) Saved(in []Desc) []Desc {
@@ -185,18 +163,35 @@ func (l LayerNorm) Defaults() LayerNorm {
 }
 
 // Defaults returns the op with a zero Epsilon replaced by 1e-5.
-func (r RMSNorm) Defaults() RMSNorm { return RMSNorm(LayerNorm(r).Defaults()) }
+func (r RMSNorm) Defaults() RMSNorm {
+	r.Epsilon = LayerNorm{r.Epsilon}.Defaults().Epsilon
+	return r
+}
 
-// Defaults returns the op with a zero Base replaced by 10000.
+// Offset returns the number that is added to the weight.
+func (r RMSNorm) Offset() float32 {
+	if r.FromOne {
+		return 1
+	}
+	return 0
+}
+
+// Defaults returns the op with a zero Base replaced by 10000, and zero Turned by Dim.
 func (r Rotary) Defaults() Rotary {
 	if r.Base == 0 {
 		r.Base = 10000
+	}
+	if r.Turned == 0 {
+		r.Turned = r.Dim
 	}
 	return r
 }
 
 // Ratio returns the quotient of the angles of two pairs that follow one another: pair i turns by t * Ratio^i.
-func (r Rotary) Ratio() float64 { return math.Pow(r.Defaults().Base, -2/float64(r.Dim)) }
+func (r Rotary) Ratio() float64 {
+	d := r.Defaults()
+	return math.Pow(d.Base, -2/float64(d.Turned))
+}
 
 // Defaults returns the op with zero KVHeads replaced by Heads.
 func (a Attention) Defaults() Attention {
@@ -205,17 +200,6 @@ func (a Attention) Defaults() Attention {
 	}
 	return a
 }
-
-// ScoreScale returns the factor of products of queries and keys.
-func (a Attention) ScoreScale(x Desc) float64 {
-	if a.Scale != 0 {
-		return float64(a.Scale)
-	}
-	return 1 / math.Sqrt(float64(a.Dim(x)))
-}
-
-// Plain reports whether nothing is added to scores.
-func (a Attention) Plain() bool { return a.Table == 0 && a.Masks == 0 }
 
 // Dim returns the channels of a head.
 func (a Attention) Dim(x Desc) int { return channels(x) / (a.Heads + 2*a.Defaults().KVHeads) }
@@ -243,6 +227,10 @@ func (e Embedding) Infer(in []Desc) (Desc, error) {
 		return Desc{}, bad(e.Kind(), "Vocabulary", "%d rows of %d have more than %d elements", max(e.Vocabulary, e.Positions), e.Width, int64(MaxElements))
 	case e.Positions > 0 && t > e.Positions:
 		return Desc{}, bad(e.Kind(), "Positions", "a sequence of %d has more than %d positions: use shorter ones", t, e.Positions)
+	case e.Uncounted < 0 || e.Uncounted > e.Vocabulary || e.Uncounted > 0 && e.Positions == 0:
+		return Desc{}, bad(e.Kind(), "Uncounted", "%d is not from 0, none, to %d, or there are no positions", e.Uncounted, e.Vocabulary)
+	case e.Uncounted > 0 && t > e.Positions-e.Uncounted:
+		return Desc{}, bad(e.Kind(), "Positions", "a sequence of %d, whose positions begin at %d, has more than %d: use shorter ones", t, e.Uncounted, e.Positions)
 	}
 	return output(e.Kind(), e.To, in[0].Shape[0], in[0].Shape[1], e.Width)
 }
@@ -279,6 +267,8 @@ func (r Rotary) Infer(in []Desc) (Desc, error) {
 		return Desc{}, bad(r.Kind(), "Dim", "%d is not an even number of at most %d channels", r.Dim, c)
 	case r.Heads < 1 || r.Heads > c/r.Dim:
 		return Desc{}, bad(r.Kind(), "Heads", "%d channels have no %d heads of %d", c, r.Heads, r.Dim)
+	case r.Turned < 0 || r.Turned%2 != 0 || r.Turned > r.Dim:
+		return Desc{}, bad(r.Kind(), "Turned", "%d is not from 0, all, to %d, and even", r.Turned, r.Dim)
 	case r.Base != 0 && !(r.Base > 1 && r.Base <= math.MaxFloat32):
 		return Desc{}, bad(r.Kind(), "Base", "%v is not more than 1 and finite", r.Base)
 	}
@@ -301,31 +291,9 @@ func (a Attention) Infer(in []Desc) (Desc, error) {
 	case d.Dim(in[0]) > maxHead:
 		return Desc{}, bad(a.Kind(), "Heads", "a head of %d channels is larger than %d", d.Dim(in[0]), maxHead)
 	}
-	if err := d.checkTerms(int64(in[0].Shape[1])); err != nil {
-		return Desc{}, err
-	}
 	y := slices.Clone(in[0].Shape)
 	y[2] = d.Heads * d.Dim(in[0])
 	return output(a.Kind(), in[0].DType, y...)
-}
-
-// checkTerms refuses a scale, or terms that are added to scores of t positions, that no library can use.
-func (a Attention) checkTerms(t int64) error {
-	scale, maps := float64(a.Scale), int64(max(a.Masks, 0))
-	if a.MaskHeads {
-		maps *= int64(a.Heads)
-	}
-	switch {
-	case math.IsNaN(scale) || math.IsInf(scale, 0):
-		return bad(a.Kind(), "Scale", "%v is not finite", a.Scale)
-	case a.Table < 0 || a.Table > 1<<24 || int64(a.Table)*int64(a.Heads) > MaxExtent:
-		return bad(a.Kind(), "Table", "%d is not from 0, none, to %d rows of %d heads", a.Table, min(1<<24, MaxExtent/a.Heads), a.Heads)
-	case a.Masks < 0 || a.Masks > MaxExtent || a.MaskHeads && a.Masks == 0:
-		return bad(a.Kind(), "Masks", "%d is not from 0, none, to %d, or 0 with masks for each head", a.Masks, MaxExtent)
-	case !a.Plain() && max(maps, 1) > MaxExtent/t/t:
-		return bad(a.Kind(), "Masks", "terms of scores of %d positions have more than %d elements: use shorter samples", t, MaxExtent)
-	}
-	return nil
 }
 
 // maxHead bounds the channels of a head of Attention, so that blocks of it fit where kernels keep them.

@@ -149,9 +149,9 @@ func (l *Library) build(c kernels.Call, uses []access) *builder {
 	case kernels.Embedding:
 		b.embedding(op)
 	case kernels.LayerNorm:
-		b.rowNorm(op.Defaults().Epsilon, true)
+		b.rowNorm(op.Defaults().Epsilon, 0, true)
 	case kernels.RMSNorm:
-		b.rowNorm(op.Defaults().Epsilon, false)
+		b.rowNorm(op.Defaults().Epsilon, op.Offset(), false)
 	case kernels.GELU:
 		b.gelu(op)
 	case kernels.SiLU:
@@ -159,7 +159,7 @@ func (l *Library) build(c kernels.Call, uses []access) *builder {
 	case kernels.Multiply:
 		b.elementProduct()
 	case kernels.Rotary:
-		b.rotary(op)
+		b.rotary(op.Defaults())
 	case kernels.Attention:
 		b.attention(op.Defaults())
 	default:

@@ -45,10 +45,6 @@ enum kernel {
 	ADAPTIVEPOOL_BACKWARD,
 	UPSAMPLE_FORWARD,
 	UPSAMPLE_BACKWARD,
-	RESIZE_FORWARD,
-	RESIZE_BACKWARD,
-	PAD_FORWARD,
-	PAD_BACKWARD,
 	LOSS_FORWARD,
 	LOSS_TOTAL,
 	LOSS_BACKWARD,
@@ -77,6 +73,8 @@ enum kernel {
 	MULTIPLY_BACKWARD,
 	EMBED_FORWARD,
 	EMBED_BACKWARD,
+	EMBED_NUMBERS,
+	AFFINE,
 	POSITION_BACKWARD,
 	ROWNORM_FORWARD,
 	ROWNORM_BACKWARD,
@@ -84,7 +82,6 @@ enum kernel {
 	ROTARY,
 	ATTENTION_FORWARD,
 	ATTENTION_BACKWARD,
-	ATTENTION_BIAS,
 	SGD_UPDATE,
 	ADAM_UPDATE,
 	MUON_BEGIN,
@@ -212,6 +209,7 @@ struct map_args { // elementwise
 	uint64_t a, b, out;
 	int64_t n, chunk, accumulate;
 	float most; // of a ReLU, 0: any
+	float factor, plus; // of kernels.Affine
 };
 
 struct lookup_args { // see kernels.Lookup
@@ -230,14 +228,6 @@ struct pool_args {
 	int64_t n, h, w, channels, oh, ow;
 	int64_t kh, kw, sh, sw, ph, pw;
 	int64_t accumulate, rows_per_task;
-};
-
-struct axis { int64_t in, out, nearest; float ratio, shift; }; // see kernels.Axis
-
-struct frame_args { // see kernels.Resize and kernels.Pad
-	uint64_t x, y, dy, dx;
-	struct axis rows, columns;
-	int64_t n, channels, top, left, circular, accumulate, rows_per_task;
 };
 
 struct loss_args {
@@ -264,6 +254,8 @@ struct embed_args {
 	uint64_t x, weight, position, y; // backward: gradients in place of the last three
 	int64_t tokens, length, width, vocabulary, positions, per_task, accumulate;
 	int64_t fixed;                // the token whose row gets no gradient, -1: none
+	uint64_t numbers;             // int32 of each token's position, 0: in order
+	int64_t uncounted;            // the token that positions pass over
 };
 
 struct rownorm_args {
@@ -271,20 +263,18 @@ struct rownorm_args {
 	uint64_t mean, inverse;       // saved, by row; no mean and no bias: RMSNorm
 	uint64_t part;                // double chunks,2,channels
 	int64_t rows, channels, chunks, per_task, add_dx, add_params;
-	float epsilon;
+	float epsilon, offset;        // that is added to the weight
 };
 
 struct rotary_args {
 	uint64_t in, out;
-	int64_t samples, length, channels, heads, dim, per_task, accumulate;
+	int64_t samples, length, channels, heads, dim, half, per_task, accumulate;
 	double ratio, sign;           // of a pair's angle to the one's before it; -1 turns back
 };
 
 struct attention_args {
 	uint64_t x, y, dy, dx, rows;  // rows: log(sum(exp)) of each, or 0
-	uint64_t bias, index, mask, dbias; // bias, mask: 0 where there is none
 	int64_t heads, kv, dim, length, channels, accumulate, bidirectional;
-	int64_t samples, table, masks, mask_heads;
 	float scale;
 };
 
@@ -356,7 +346,6 @@ struct job {
 		struct rownorm_args rownorm;
 		struct rotary_args rotary;
 		struct attention_args attention;
-		struct frame_args frame;
 		struct arrange_args arrange;
 		struct weigh_args weigh;
 		struct gate_args gate;

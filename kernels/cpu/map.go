@@ -140,3 +140,12 @@ func (b *builder) copied(c copying) {
 		accumulate: flag(c.accumulate), rows_per_task: C.int64_t(per), columns_per_task: C.int64_t(columns),
 	})
 }
+
+func (b *builder) affine(op kernels.Affine) {
+	switch {
+	case b.call.Pass == kernels.Forward:
+		b.mapped(C.AFFINE, C.struct_map_args{a: b.at(kernels.X, 0), out: b.at(kernels.Y, 0), factor: C.float(op.Factor), plus: C.float(op.Plus)})
+	case !b.call.Skips(0):
+		b.mapped(C.AFFINE, C.struct_map_args{a: b.at(kernels.DY, 0), out: b.at(kernels.DX, 0), factor: C.float(op.Factor), accumulate: flag(b.call.Adds(0))})
+	}
+}

@@ -79,6 +79,21 @@ static void copy(const struct job *job, int64_t task, char *scratch) {
 	for (int64_t i = from; i < end; i++) out[i] = to(of(out[i]) + of(a[i]));
 }
 
+// affine: a = x, or dy, without plus; out = y, or dx.
+static void affine(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct map_args *m = &job->args.map;
+	int64_t from = task * m->chunk, end = least(from + m->chunk, m->n);
+	const elem *x = E(m->a);
+	elem *out = E(m->out);
+	float factor = m->factor, plus = m->plus;
+	INDEPENDENT
+	for (int64_t i = from; i < end; i++) {
+		float v = factor * of(x[i]) + plus;
+		out[i] = to(m->accumulate ? of(out[i]) + v : v);
+	}
+}
+
 // copy_columns copies (or adds) a block of columns from one matrix to another, or clears it. A task is some columns of
 // some rows: all columns, or one row.
 static void copy_columns(const struct job *job, int64_t task, char *scratch) {

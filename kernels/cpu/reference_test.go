@@ -93,10 +93,6 @@ func reference(c kernels.Call, in data) wants {
 		referenceSlice(op, c, in, out)
 	case kernels.Upsample:
 		referenceUpsample(op, c, in, out)
-	case kernels.Pad:
-		referencePad(op, c, in, out)
-	case kernels.Resize:
-		referenceResize(op, c, in, out)
 	case kernels.MaxPool:
 		referenceMaxPool(op.Defaults(), c, in, out)
 	case kernels.AvgPool:
@@ -113,9 +109,9 @@ func reference(c kernels.Call, in data) wants {
 	case kernels.Embedding:
 		referenceEmbedding(op, c, in, out)
 	case kernels.LayerNorm:
-		referenceRowNorm(op.Defaults().Epsilon, true, c, in, out)
+		referenceRowNorm(op.Defaults().Epsilon, 0, true, c, in, out)
 	case kernels.RMSNorm:
-		referenceRowNorm(op.Defaults().Epsilon, false, c, in, out)
+		referenceRowNorm(op.Defaults().Epsilon, op.Offset(), false, c, in, out)
 	case kernels.GELU:
 		referenceGELU(op, c, in, out)
 	case kernels.SiLU:
@@ -136,6 +132,12 @@ func reference(c kernels.Call, in data) wants {
 		referencePrepend(op, c, in, out)
 	case kernels.Gate:
 		referenceGate(c, in, out)
+	case kernels.Affine:
+		f, plus := float64(op.Factor), float64(op.Plus)
+		referenceActivation(func(x float64) float64 { return f*x + plus }, func(float64) float64 { return f }, c, in, out)
+		for i := range out[opY].slack { // values near 0 are sums of others
+			out[opY].slack[i] += 4 * eps * math.Abs(plus)
+		}
 	case kernels.Pointwise:
 		f := referenceFunctions[op.Of]
 		referenceActivation(f.value, f.slope, c, in, out)

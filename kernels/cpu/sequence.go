@@ -43,7 +43,11 @@ func (b *builder) embedding(op kernels.Embedding) {
 		x: b.at(kernels.X, 0), weight: b.at(kernels.ParamRole, 0), position: b.at(kernels.ParamRole, 1), y: b.at(kernels.Y, 0),
 		tokens: C.int64_t(tokens), length: C.int64_t(b.call.In[0].Shape[1]), width: C.int64_t(width),
 		vocabulary: C.int64_t(op.Vocabulary), positions: C.int64_t(op.Positions),
-		per_task: C.int64_t(rowsPerTask(width)), accumulate: flag(b.call.AddParams), fixed: C.int64_t(op.Fixed - 1),
+		per_task: C.int64_t(rowsPerTask(width)), accumulate: flag(b.call.AddParams), fixed: C.int64_t(op.Fixed - 1), uncounted: C.int64_t(op.Uncounted - 1),
+	}
+	if op.Uncounted > 0 {
+		args.numbers = b.reserve(tokens * kernels.Int32.Size())
+		addJob(b, C.EMBED_NUMBERS, int64(b.call.In[0].Shape[0]), scratch{}, args)
 	}
 	if b.call.Pass == kernels.Forward {
 		addJob(b, C.EMBED_FORWARD, ceil(tokens, rowsPerTask(width)), scratch{}, args)
@@ -51,19 +55,23 @@ func (b *builder) embedding(op kernels.Embedding) {
 	}
 	args.weight, args.position, args.y = b.at(kernels.DParam, 0), b.at(kernels.DParam, 1), b.at(kernels.DY, 0)
 	addJob(b, C.EMBED_BACKWARD, ceil(width, C.EMBED_COLUMNS)*ceil(int64(op.Vocabulary), C.EMBED_ROWS), scratch{}, args)
-	if op.Positions > 0 {
+	switch {
+	case op.Uncounted > 0: // a table of positions, as one of tokens
+		args.x, args.weight, args.vocabulary, args.fixed = args.numbers, args.position, args.positions, args.uncounted
+		addJob(b, C.EMBED_BACKWARD, ceil(width, C.EMBED_COLUMNS)*ceil(int64(op.Positions), C.EMBED_ROWS), scratch{}, args)
+	case op.Positions > 0:
 		addJob(b, C.POSITION_BACKWARD, ceil(int64(op.Positions), rowsPerTask(width)), scratch{}, args)
 	}
 }
 
 // rowNorm is LayerNorm, or RMSNorm, which has no bias and saves no mean.
-func (b *builder) rowNorm(epsilon float32, centered bool) {
+func (b *builder) rowNorm(epsilon, offset float32, centered bool) {
 	x := b.call.In[0]
 	channels := int64(x.Shape[len(x.Shape)-1])
 	rows := x.Elements() / channels
 	args := C.struct_rownorm_args{
 		x: b.at(kernels.X, 0), y: b.at(kernels.Y, 0), weight: b.at(kernels.ParamRole, 0), inverse: b.at(kernels.Save, 0),
-		rows: C.int64_t(rows), channels: C.int64_t(channels), per_task: C.int64_t(rowsPerTask(channels)), epsilon: C.float(epsilon),
+		rows: C.int64_t(rows), channels: C.int64_t(channels), per_task: C.int64_t(rowsPerTask(channels)), epsilon: C.float(epsilon), offset: C.float(offset),
 	}
 	if centered {
 		args.mean, args.inverse, args.bias = b.at(kernels.Save, 0), b.at(kernels.Save, 1), b.at(kernels.ParamRole, 1)
@@ -85,7 +93,7 @@ func (b *builder) rotary(op kernels.Rotary) {
 	x := b.call.In[0].Shape
 	args := C.struct_rotary_args{
 		in: b.at(kernels.X, 0), out: b.at(kernels.Y, 0), samples: C.int64_t(x[0]), length: C.int64_t(x[1]), channels: C.int64_t(x[2]),
-		heads: C.int64_t(op.Heads), dim: C.int64_t(op.Dim), ratio: C.double(op.Ratio()), sign: 1,
+		heads: C.int64_t(op.Heads), dim: C.int64_t(op.Dim), half: C.int64_t(op.Turned / 2), ratio: C.double(op.Ratio()), sign: 1,
 	}
 	if b.call.Pass != kernels.Forward {
 		if b.call.Skips(0) {

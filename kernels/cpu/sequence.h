@@ -39,11 +39,20 @@ static void embed_forward(const struct job *job, int64_t task, char *scratch) {
 		if (!known) {
 			for (int64_t c = 0; c < e->width; c++) y[c] = to(NAN);
 		} else if (e->position) {
-			const float *restrict at = F(e->position) + r % e->length * e->width;
+			const float *restrict at = F(e->position) + (e->numbers ? I(e->numbers)[r] : r % e->length) * e->width;
 			for (int64_t c = 0; c < e->width; c++) y[c] = to(row[c] + at[c]);
 		} else
 			for (int64_t c = 0; c < e->width; c++) y[c] = to(row[c]);
 	}
+}
+
+// embed_numbers: a task is a sample, whose tokens get the numbers of their positions.
+static void embed_numbers(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct embed_args *e = &job->args.embed;
+	const int32_t *x = I(e->x) + task * e->length;
+	int32_t *number = I(e->numbers) + task * e->length, none = (int32_t)e->uncounted, counted = none;
+	for (int64_t t = 0; t < e->length; t++) number[t] = x[t] == none ? none : ++counted;
 }
 
 // embed_backward: a task is EMBED_COLUMNS columns of EMBED_ROWS rows of the weight. It goes through all tokens and adds the
@@ -102,7 +111,7 @@ static void rownorm_forward(const struct job *job, int64_t task, char *scratch) 
 			for (int64_t i = 0; i < channels; i++) y[i] = to((of(x[i]) - mean) * inverse * weight[i] + bias[i]);
 		} else {
 			INDEPENDENT
-			for (int64_t i = 0; i < channels; i++) y[i] = to(of(x[i]) * inverse * weight[i]);
+			for (int64_t i = 0; i < channels; i++) y[i] = to(of(x[i]) * inverse * (weight[i] + n->offset));
 		}
 	}
 }
@@ -127,12 +136,12 @@ static void rownorm_backward(const struct job *job, int64_t task, char *scratch)
 			FOLD(sum, channels, of(dy[i]) * weight[i]);
 		}
 		if (!n->dx) continue;
-		FOLD(product, channels, of(dy[i]) * weight[i] * ((of(x[i]) - mean) * inverse));
+		FOLD(product, channels, of(dy[i]) * (weight[i] + n->offset) * ((of(x[i]) - mean) * inverse));
 		sum /= (float)channels;
 		product /= (float)channels;
 		INDEPENDENT
 		for (int64_t i = 0; i < channels; i++) {
-			float v = (of(dy[i]) * weight[i] - sum - (of(x[i]) - mean) * inverse * product) * inverse;
+			float v = (of(dy[i]) * (weight[i] + n->offset) - sum - (of(x[i]) - mean) * inverse * product) * inverse;
 			dx[i] = to(n->add_dx ? of(dx[i]) + v : v);
 		}
 	}
@@ -164,7 +173,7 @@ INLINE void turn(const elem *in, elem *out, int64_t half, const float *cosine, c
 // rotary: a task is some positions of all samples. Scratch: float 2,half.
 static void rotary(const struct job *job, int64_t task, char *scratch) {
 	const struct rotary_args *a = &job->args.rotary;
-	int64_t half = a->dim / 2, turned = a->heads * a->dim, from = task * a->per_task, end = least(from + a->per_task, a->length);
+	int64_t half = a->half, turned = a->heads * a->dim, from = task * a->per_task, end = least(from + a->per_task, a->length);
 	float *cosine = (float *)scratch, *sine = cosine + half;
 	for (int64_t t = from; t < end; t++) {
 		double frequency = 1;
@@ -175,11 +184,13 @@ static void rotary(const struct job *job, int64_t task, char *scratch) {
 		for (int64_t n = 0; n < a->samples; n++) {
 			const elem *in = E(a->in) + (n * a->length + t) * a->channels;
 			elem *out = E(a->out) + (n * a->length + t) * a->channels;
-			for (int64_t h = 0; h < a->heads; h++)
+			for (int64_t h = 0; h < a->heads; h++) {
 				if (a->accumulate)
 					turn(in + h * a->dim, out + h * a->dim, half, cosine, sine, 1);
 				else
 					turn(in + h * a->dim, out + h * a->dim, half, cosine, sine, 0);
+				for (int64_t i = h * a->dim + 2 * half; i < (h + 1) * a->dim; i++) out[i] = to(a->accumulate ? of(out[i]) + of(in[i]) : of(in[i]));
+			}
 			INDEPENDENT
 			for (int64_t i = turned; i < a->channels; i++) out[i] = to(a->accumulate ? of(out[i]) + of(in[i]) : of(in[i]));
 		}

@@ -71,13 +71,25 @@ func referenceEmbedding(op kernels.Embedding, c kernels.Call, in data, out wants
 	y, dw, dp := newWant(len(in[opX])*width), newWant(op.Vocabulary*width), newWant(op.Positions*width)
 	for i := range y.value {
 		token, position, c := int(math.Float32bits(in[opX][i/width])), i/width%length, i%width
+		if p := op.Uncounted - 1; p >= 0 && token == p {
+			position = p
+		} else if p >= 0 {
+			first := i / width / length * length
+			for position = p; first <= i/width; first++ {
+				if int(math.Float32bits(in[opX][first])) != p {
+					position++
+				}
+			}
+		}
 		y.term(i, float64(in[opW][token*width+c]))
 		if token+1 != op.Fixed {
 			dw.term(token*width+c, float64(in[opDY][i]))
 		}
 		if op.Positions > 0 {
 			y.term(i, float64(in[opB][position*width+c]))
-			dp.term(position*width+c, float64(in[opDY][i]))
+			if position+1 != op.Uncounted {
+				dp.term(position*width+c, float64(in[opDY][i]))
+			}
 		}
 	}
 	if c.Pass == kernels.Forward {
@@ -86,15 +98,18 @@ func referenceEmbedding(op kernels.Embedding, c kernels.Call, in data, out wants
 	}
 	out[opDW] = dw.close(len(in[opX]))
 	if op.Positions > 0 {
-		out[opDB] = dp.close(c.In[0].Shape[0])
+		out[opDB] = dp.close(len(in[opX]))
 	}
 }
 
 // referenceRowNorm: the gradient is that of the definition, written out by the quotient rule.
-func referenceRowNorm(epsilon float32, centered bool, c kernels.Call, in data, out wants) {
+func referenceRowNorm(epsilon, offset float32, centered bool, c kernels.Call, in data, out wants) {
 	n := len(in[opW])
 	x, w, dy := float64s(in[opX]), float64s(in[opW]), float64s(in[opDY])
 	rows := len(x) / n
+	for i := range w {
+		w[i] += float64(offset)
+	}
 	y, dx, mean, inverse, dw, db := newWant(len(x)), newWant(len(x)), newWant(rows), newWant(rows), newWant(n), newWant(n)
 	loose := float64(32+n/4) * eps
 	for r := range rows {
@@ -162,36 +177,19 @@ func referenceRotary(op kernels.Rotary, c kernels.Call, in data, out wants) {
 	v, w := float64s(in[from]), newWant(len(in[from]))
 	for i := range v {
 		position, head, k := i/channels%length, i%channels/op.Dim, i%channels%op.Dim
-		if head >= op.Heads {
+		if head >= op.Heads || k >= op.Turned {
 			w.value[i] = v[i]
 			continue
 		}
-		angle := way * float64(position) / math.Pow(op.Base, 2*float64(k%(op.Dim/2))/float64(op.Dim))
+		angle := way * float64(position) / math.Pow(op.Base, 2*float64(k%(op.Turned/2))/float64(op.Turned))
 		w.term(i, v[i]*math.Cos(angle))
-		if k < op.Dim/2 {
-			w.term(i, -v[i+op.Dim/2]*math.Sin(angle))
+		if k < op.Turned/2 {
+			w.term(i, -v[i+op.Turned/2]*math.Sin(angle))
 		} else {
-			w.term(i, v[i-op.Dim/2]*math.Sin(angle))
+			w.term(i, v[i-op.Turned/2]*math.Sin(angle))
 		}
 	}
 	out[to] = w.close(8)
-}
-
-// scoreTerm is what is added to the score of head h of sample n at positions t and s; with a table also which of its elements.
-func scoreTerm(op kernels.Attention, length int, in data, n, head, t, s int) (sum float64, entry int) {
-	next := 0
-	if op.Table > 0 {
-		entry, next = int(in[opB][t*length+s])*op.Heads+head, 2
-		sum = float64(in[opW][entry])
-	}
-	if op.Masks > 0 {
-		at := n % op.Masks
-		if op.MaskHeads {
-			at = at*op.Heads + head
-		}
-		sum += float64(in[operand(kernels.ParamRole, next)][(at*length+t)*length+s])
-	}
-	return sum, entry
 }
 
 // referenceAttention makes the whole matrix of weights.
@@ -199,7 +197,7 @@ func referenceAttention(op kernels.Attention, c kernels.Call, in data, out wants
 	length, channels, dim := c.In[0].Shape[1], c.In[0].Shape[2], op.Dim(c.In[0])
 	x := float64s(in[opX])
 	y, rows, dx := newWant(c.In[0].Shape[0]*length*op.Heads*dim), newWant(c.In[0].Shape[0]*op.Heads*length), newWant(len(x))
-	scale, table := op.ScoreScale(c.In[0]), newWant(op.Table*op.Heads)
+	scale := 1 / math.Sqrt(float64(dim))
 	for r := range rows.value {
 		n, head, t := r/length/op.Heads, r/length%op.Heads, r%length
 		q, o := (n*length+t)*channels+head*dim, ((n*length+t)*op.Heads+head)*dim
@@ -216,8 +214,7 @@ func referenceAttention(op kernels.Attention, c kernels.Call, in data, out wants
 			p = make([]float64, length)
 		}
 		for s := range p {
-			term, _ := scoreTerm(op, length, in, n, head, t, s)
-			p[s] = math.Exp(dot(x, q, x, key(s))*scale + term)
+			p[s] = math.Exp(dot(x, q, x, key(s)) * scale)
 			sum += p[s]
 		}
 		rows.value[r], rows.slack[r] = math.Log(sum), eps*float64(dim+len(p)+32)
@@ -235,13 +232,8 @@ func referenceAttention(op kernels.Attention, c kernels.Call, in data, out wants
 			mean += p[s] * dot(dy, 0, x, value(s))
 		}
 		for s := range p {
-			ds, bound := p[s]*(dot(dy, 0, x, value(s))-mean), p[s]*(float64(dim)+math.Abs(mean)) // of what is taken off
-			if op.Table > 0 {
-				_, entry := scoreTerm(op, length, in, n, head, t, s)
-				table.term(entry, ds)
-				table.slack[entry] += bound
-			}
-			ds, bound = ds*scale, bound*math.Abs(scale)
+			ds := p[s] * (dot(dy, 0, x, value(s)) - mean) * scale
+			bound := p[s] * (float64(dim) + math.Abs(mean)) * scale // of what is taken off
 			for k := range dim {
 				dx.term(value(s)+k, p[s]*dy[k])
 				dx.term(q+k, ds*x[key(s)+k])
@@ -253,9 +245,6 @@ func referenceAttention(op kernels.Attention, c kernels.Call, in data, out wants
 	}
 	if c.Pass != kernels.Forward {
 		out[opDX] = dx.close(dim/2 + 32)
-		if op.Table > 0 {
-			out[opDW] = table.close(dim/2 + 32)
-		}
 		return
 	}
 	out[opY] = y.close(dim + 32)

@@ -51,9 +51,9 @@ func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder,
 	case kernels.Embedding:
 		b.embedding(op)
 	case kernels.LayerNorm:
-		b.rowNorm(op.Defaults().Epsilon, true)
+		b.rowNorm(op.Defaults().Epsilon, 0, true)
 	case kernels.RMSNorm:
-		b.rowNorm(op.Defaults().Epsilon, false)
+		b.rowNorm(op.Defaults().Epsilon, op.Offset(), false)
 	case kernels.GELU:
 		b.activation(map[bool]string{false: "gelu", true: "gelu_tanh"}[op.Tanh], wide(c.In[0].DType))
 	case kernels.SiLU:
@@ -61,7 +61,7 @@ func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder,
 	case kernels.Multiply:
 		b.elementProduct()
 	case kernels.Rotary:
-		b.rotary(op)
+		b.rotary(op.Defaults())
 	case kernels.Attention:
 		b.attention(op.Defaults())
 	default:

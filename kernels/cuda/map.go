@@ -182,3 +182,11 @@ func (l lanes) block() dim { return dim{l.lanes, l.rows, 1} }
 func (l lanes) suffix(d kernels.DType) string {
 	return suffix(d) + "_v" + string('0'+byte(l.vector))
 }
+
+func (b *builder) affine(op kernels.Affine) {
+	if b.call.Pass == kernels.Forward {
+		b.each("affine", C.struct_map_args{a: b.at(kernels.X, 0), out: b.at(kernels.Y, 0), factor: C.float(op.Factor), plus: C.float(op.Plus)})
+	} else if !b.call.Skips(0) {
+		b.each("affine", C.struct_map_args{a: b.at(kernels.DY, 0), out: b.at(kernels.DX, 0), factor: C.float(op.Factor), add: flag(b.call.Adds(0))})
+	}
+}

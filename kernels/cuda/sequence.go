@@ -66,26 +66,41 @@ func (b *builder) embedding(op kernels.Embedding) {
 	args := C.struct_embed_args{
 		x: b.at(kernels.X, 0), weight: b.at(kernels.ParamRole, 0), position: b.at(kernels.ParamRole, 1), y: b.at(kernels.Y, 0),
 		tokens: C.int(tokens), length: C.int(b.call.In[0].Shape[1]), width: C.int(op.Width),
-		vocabulary: C.int(op.Vocabulary), positions: C.int(op.Positions), add: flag(b.call.AddParams), fixed: C.int(op.Fixed - 1),
+		vocabulary: C.int(op.Vocabulary), positions: C.int(op.Positions), add: flag(b.call.AddParams), fixed: C.int(op.Fixed - 1), uncounted: C.int(op.Uncounted - 1),
+	}
+	if op.Uncounted > 0 {
+		args.numbers = b.reserve(tokens * kernels.Int32.Size())
+		addStep(b, "sequence", "embed_numbers", perRow(int64(b.call.In[0].Shape[0])), rowBlock, 0, args)
 	}
 	if b.call.Pass == kernels.Forward {
 		addStep(b, "sequence", "embed_forward"+suffix(op.To), perRow(tokens), rowBlock, 0, args)
 		return
 	}
 	args.weight, args.position, args.y = b.at(kernels.DParam, 0), b.at(kernels.DParam, 1), b.at(kernels.DY, 0)
+	tableGradient(b, args, op)
+	switch {
+	case op.Uncounted > 0: // a table of positions, as one of tokens
+		args.x, args.weight, args.vocabulary, args.fixed = args.numbers, args.position, args.positions, args.uncounted
+		tableGradient(b, args, op)
+	case op.Positions > 0:
+		embedRows(b, "position_backward", int64(op.Positions), args, op)
+	}
+}
+
+// tableGradient adds up, for each row of a table, the gradients of the tokens that have it.
+func tableGradient(b *builder, args C.struct_embed_args, op kernels.Embedding) {
 	b.sortTokens(&args)
-	l := newLanes(op.To, int64(op.Width), 0, sumLanes)
-	each := func(function string, rows int64) {
-		addStep(b, "sequence", function+l.suffix(op.To), dim{l.grid, min(ceil(rows, l.rows), maxRowBlocks), 1}, l.block(), 0, args)
-	}
-	if pieces := tokens / tokenPiece; pieces > 0 {
+	if pieces := int64(args.tokens) / tokenPiece; pieces > 0 {
 		args.parts = b.reserve(pieces * int64(op.Width) * 4)
-		each("embed_pieces", pieces)
+		embedRows(b, "embed_pieces", pieces, args, op)
 	}
-	each("embed_backward", int64(op.Vocabulary))
-	if op.Positions > 0 {
-		each("position_backward", int64(op.Positions))
-	}
+	embedRows(b, "embed_backward", int64(args.vocabulary), args, op)
+}
+
+// embedRows adds a step of so many rows of channels.
+func embedRows(b *builder, function string, rows int64, args C.struct_embed_args, op kernels.Embedding) {
+	l := newLanes(op.To, int64(op.Width), 0, sumLanes)
+	addStep(b, "sequence", function+l.suffix(op.To), dim{l.grid, min(ceil(rows, l.rows), maxRowBlocks), 1}, l.block(), 0, args)
 }
 
 // sortTokens appends the sort of the rows by their tokens, and where each token's rows start.
@@ -127,13 +142,13 @@ func (b *builder) rowNormStep(function string, args C.struct_rownorm_args, d ker
 
 // rowNorm is LayerNorm, or RMSNorm, which has no bias and saves no mean. The parameters' gradients come first: the input's may
 // lie on what they are made of.
-func (b *builder) rowNorm(epsilon float32, centered bool) {
+func (b *builder) rowNorm(epsilon, offset float32, centered bool) {
 	x := b.call.In[0]
 	c := channels(x)
 	rows := x.Elements() / c
 	args := C.struct_rownorm_args{
 		x: b.at(kernels.X, 0), y: b.at(kernels.Y, 0), weight: b.at(kernels.ParamRole, 0), inverse: b.at(kernels.Save, 0),
-		rows: C.i64(rows), channels: C.int(c), epsilon: C.double(epsilon),
+		rows: C.i64(rows), channels: C.int(c), epsilon: C.double(epsilon), offset: C.float(offset),
 	}
 	if centered {
 		args.mean, args.inverse, args.bias = b.at(kernels.Save, 0), b.at(kernels.Save, 1), b.at(kernels.ParamRole, 1)
@@ -160,7 +175,7 @@ func (b *builder) rotary(op kernels.Rotary) {
 	length, rows := int64(x.Shape[1]), int64(x.Shape[0])*int64(x.Shape[1])
 	args := C.struct_rotary_args{
 		in: b.at(kernels.X, 0), out: b.at(kernels.Y, 0), rows: C.i64(rows), length: C.int(length), channels: C.int(x.Shape[2]),
-		heads: C.int(op.Heads), dim: C.int(op.Dim), ratio: C.double(op.Ratio()), sign: 1,
+		heads: C.int(op.Heads), dim: C.int(op.Dim), half: C.int(op.Turned / 2), ratio: C.double(op.Ratio()), sign: 1,
 	}
 	if b.call.Pass != kernels.Forward {
 		if b.call.Skips(0) {
@@ -168,8 +183,8 @@ func (b *builder) rotary(op kernels.Rotary) {
 		}
 		args.in, args.out, args.sign, args.add = b.at(kernels.DY, 0), b.at(kernels.DX, 0), -1, flag(b.call.Adds(0))
 	}
-	args.table = b.reserve(length * int64(op.Dim) * 4)
-	addStep(b, "sequence", "rotary_table", dim{ceil(length*int64(op.Dim)/2, rowBlock[0]), 1, 1}, rowBlock, 0, args)
+	args.table = b.reserve(length * int64(op.Turned) * 4)
+	addStep(b, "sequence", "rotary_table", dim{ceil(length*int64(op.Turned)/2, rowBlock[0]), 1, 1}, rowBlock, 0, args)
 	addStep(b, "sequence", "rotary"+suffix(x.DType), perRow(rows), rowBlock, 0, args)
 }
 
@@ -221,13 +236,11 @@ func (b *builder) attention(op kernels.Attention) {
 	args := C.struct_attention_args{
 		x: b.at(kernels.X, 0), y: b.at(kernels.Y, 0), dy: b.at(kernels.DY, 0), dx: b.at(kernels.DX, 0), rows: b.at(kernels.Save, 0),
 		total: C.i64(samples * heads * length), channels: C.i64(x.Shape[2]), heads: C.int(heads), kv: C.int(kv), dim: C.int(width), length: C.int(length),
-		add: flag(b.call.Adds(0)), bidirectional: flag(op.Bidirectional), scale: C.float(op.ScoreScale(x)),
+		add: flag(b.call.Adds(0)), bidirectional: flag(op.Bidirectional), scale: C.float(1 / math.Sqrt(float64(width))),
 	}
-	setTerms(b, op, &args)
-	fast := !op.Bidirectional && op.Plain() // kernels on tensor cores have no terms
 	tiles, parts := ceil(length, attentionTile), ceil(width, attentionTile)
 	if b.call.Pass == kernels.Forward {
-		if f := b.lib.flashForward(x.DType, width); f.dim > 0 && fast {
+		if f := b.lib.flashForward(x.DType, width); f.dim > 0 && !op.Bidirectional {
 			grid := dim{ceil(length, flashRows) * samples * heads, 1, 1}
 			addStep(b, "flashforward", fmt.Sprintf("flash_forward_%d", f.dim), grid, flashBlock, f.shared(), args)
 			return
@@ -235,36 +248,17 @@ func (b *builder) attention(op kernels.Attention) {
 		addStep(b, "attention", "attention_forward"+suffix(x.DType), dim{tiles * samples * heads, parts, 1}, rowBlock, 0, args)
 		return
 	}
-	if b.call.Skips(0) && op.Table == 0 {
+	if b.call.Skips(0) {
 		return
 	}
 	args.means = b.reserve(samples * heads * length * 4)
 	addStep(b, "attention", "attention_means"+suffix(x.DType), dim{ceil(samples*heads*length, meanRows), 1, 1}, rowBlock, 0, args)
-	if head := b.lib.flashBackward(x.DType, width); head > 0 && fast {
+	if head := b.lib.flashBackward(x.DType, width); head > 0 && !op.Bidirectional {
 		tiles, block, shared := ceil(length, gradientTile), dim{gradientThreads, 1, 1}, gradientShared(head)
 		addStep(b, "flashbackward", gradientKernel("queries", x.DType, head), dim{tiles * samples * heads, 1, 1}, block, shared, args)
 		addStep(b, "flashbackward", gradientKernel("keys", x.DType, head), dim{tiles * samples * kv, 1, 1}, block, shared, args)
 		return
 	}
-	if !b.call.Skips(0) {
-		addStep(b, "attention", "attention_queries"+suffix(x.DType), dim{tiles * samples * heads, parts, 1}, rowBlock, 0, args)
-		addStep(b, "attention", "attention_keys"+suffix(x.DType), dim{tiles * samples * kv, parts, 1}, rowBlock, 0, args)
-	}
-	if op.Table > 0 {
-		args.dbias, args.add, args.terms = b.at(kernels.DParam, 0), flag(b.call.AddParams), b.reserve(heads*length*length*4)
-		addStep(b, "attention", "attention_terms"+suffix(x.DType), dim{tiles * heads, tiles, 1}, rowBlock, 0, args)
-		addStep(b, "attention", "attention_table"+suffix(x.DType), dim{int64(op.Table) * heads, 1, 1}, rowBlock, 0, args)
-	}
-}
-
-// setTerms sets the arguments of what is added to scores.
-func setTerms(b *builder, op kernels.Attention, args *C.struct_attention_args) {
-	x, next := b.call.In[0], 0
-	args.samples, args.table, args.masks, args.mask_heads = C.i64(x.Shape[0]), C.int(op.Table), C.int(op.Masks), flag(op.MaskHeads)
-	if op.Table > 0 {
-		args.bias, args.index, next = b.at(kernels.ParamRole, 0), b.at(kernels.ParamRole, 1), 2
-	}
-	if op.Masks > 0 {
-		args.mask = b.at(kernels.ParamRole, next)
-	}
+	addStep(b, "attention", "attention_queries"+suffix(x.DType), dim{tiles * samples * heads, parts, 1}, rowBlock, 0, args)
+	addStep(b, "attention", "attention_keys"+suffix(x.DType), dim{tiles * samples * kv, parts, 1}, rowBlock, 0, args)
 }

@@ -183,8 +183,24 @@ func arrangement(op kernels.Op, t *tensors) (func() error, error) {
 		return func() error { return prepend(t) }, nil
 	case kernels.Gate:
 		return func() error { return gate(t) }, nil
+	case kernels.Affine:
+		return func() error { return affine(float64(op.Factor), float64(op.Plus), t) }, nil
 	case kernels.Pointwise:
 		return func() error { return pointwise(op, t) }, nil
 	}
 	return nil, fmt.Errorf("%s: %w", op.Kind(), kernels.NoKernel("kernels/ref"))
+}
+
+// affine is factor*x + plus; its slope is the factor.
+func affine(factor, plus float64, t *tensors) error {
+	if t.call.Pass == kernels.Forward {
+		for i, v := range t.x[0] {
+			t.y[i] = float32(factor*float64(v) + plus)
+		}
+		return nil
+	}
+	for i := range t.dx[0] {
+		put(&t.dx[0][i], factor*float64(t.dy[i]), t.call.Adds(0))
+	}
+	return nil
 }

@@ -80,10 +80,6 @@ func kernel(op kernels.Op, t *tensors) (func() error, error) {
 		return func() error { return slice(op.Defaults(), t) }, nil
 	case kernels.Upsample:
 		return func() error { return upsample(op, t) }, nil
-	case kernels.Resize:
-		return func() error { return resize(op, t) }, nil
-	case kernels.Pad:
-		return func() error { return pad(op, t) }, nil
 	case kernels.MaxPool:
 		return func() error { return maxPool(op.Defaults(), t) }, nil
 	case kernels.AvgPool:
@@ -103,9 +99,9 @@ func kernel(op kernels.Op, t *tensors) (func() error, error) {
 	case kernels.Embedding:
 		return func() error { return embedding(op, t) }, nil
 	case kernels.LayerNorm:
-		return func() error { return rowNorm(op.Defaults().Epsilon, true, t) }, nil
+		return func() error { return rowNorm(op.Defaults().Epsilon, 0, true, t) }, nil
 	case kernels.RMSNorm:
-		return func() error { return rowNorm(op.Defaults().Epsilon, false, t) }, nil
+		return func() error { return rowNorm(op.Defaults().Epsilon, op.Offset(), false, t) }, nil
 	case kernels.GELU:
 		return func() error { return gelu(op, t) }, nil
 	case kernels.SiLU:

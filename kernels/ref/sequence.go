@@ -10,19 +10,20 @@ import (
 func embedding(op kernels.Embedding, t *tensors) error {
 	length, width := t.in[0].Shape[1], op.Width
 	tokens := integers(t.x[0])
+	at := positionsOf(op, tokens, length)
 	var sums [2][]float64
 	if t.call.Pass != kernels.Forward {
 		sums[0], sums[1] = make([]float64, op.Vocabulary*width), make([]float64, op.Positions*width)
 	}
 	for i := range len(tokens) * width {
-		token, position, c := int(tokens[i/width]), i/width%length, i%width
+		token, position, c := int(tokens[i/width]), at[i/width], i%width
 		known := token >= 0 && token < op.Vocabulary
 		switch {
 		case sums[0] != nil:
 			if known && token+1 != op.Fixed {
 				sums[0][token*width+c] += float64(t.dy[i])
 			}
-			if op.Positions > 0 {
+			if op.Positions > 0 && position+1 != op.Uncounted {
 				sums[1][position*width+c] += float64(t.dy[i])
 			}
 		case !known:
@@ -41,16 +42,38 @@ func embedding(op kernels.Embedding, t *tensors) error {
 	return nil
 }
 
+// positionsOf returns the position of each token of samples of a length.
+func positionsOf(op kernels.Embedding, tokens []int32, length int) []int {
+	all, counted := make([]int, len(tokens)), 0
+	for i, token := range tokens {
+		if i%length == 0 {
+			counted = 0
+		}
+		switch all[i] = i % length; {
+		case op.Uncounted > 0 && int(token)+1 == op.Uncounted:
+			all[i] = op.Uncounted - 1
+		case op.Uncounted > 0:
+			counted++
+			all[i] = op.Uncounted - 1 + counted
+		}
+	}
+	return all
+}
+
 // rowNorm is LayerNorm, or RMSNorm, which has neither mean nor bias: h = (x-mean)/std, y = w h + b. With g = w dy,
-// dx = (g - mean(g) - h mean(g h))/std, the means over the row; RMSNorm has no mean(g).
-func rowNorm(epsilon float32, centered bool, t *tensors) error {
+// dx = (g - mean(g) - h mean(g h))/std, the means over the row; RMSNorm has no mean(g). w is the weight and an offset.
+func rowNorm(epsilon, offset float32, centered bool, t *tensors) error {
 	c := len(t.params[0])
+	w := make([]float64, c)
+	for k, v := range t.params[0] {
+		w[k] = float64(v) + float64(offset)
+	}
 	dw, db := make([]float64, c), make([]float64, c)
 	for r := range len(t.x[0]) / c {
 		if t.call.Pass == kernels.Forward {
-			rowNormForward(float64(epsilon), centered, t, r, c)
+			rowNormForward(float64(epsilon), centered, t, r, w)
 		} else {
-			rowNormBackward(centered, t, r, c, dw, db)
+			rowNormBackward(centered, t, r, w, dw, db)
 		}
 	}
 	if t.call.Pass != kernels.Forward {
@@ -62,7 +85,8 @@ func rowNorm(epsilon float32, centered bool, t *tensors) error {
 	return nil
 }
 
-func rowNormForward(epsilon float64, centered bool, t *tensors, r, c int) {
+func rowNormForward(epsilon float64, centered bool, t *tensors, r int, w []float64) {
+	c := len(w)
 	x := t.x[0][r*c : (r+1)*c]
 	mean, squares := 0.0, 0.0
 	for _, v := range x {
@@ -75,7 +99,7 @@ func rowNormForward(epsilon float64, centered bool, t *tensors, r, c int) {
 	}
 	inverse := 1 / math.Sqrt(squares/float64(c)+epsilon)
 	for k, v := range x {
-		y := (float64(v) - mean) * inverse * float64(t.params[0][k])
+		y := (float64(v) - mean) * inverse * w[k]
 		if centered {
 			y += float64(t.params[1][k])
 		}
@@ -88,13 +112,14 @@ func rowNormForward(epsilon float64, centered bool, t *tensors, r, c int) {
 	}
 }
 
-func rowNormBackward(centered bool, t *tensors, r, c int, dw, db []float64) {
+func rowNormBackward(centered bool, t *tensors, r int, w, dw, db []float64) {
+	c := len(w)
 	mean, inverse := 0.0, float64(t.saved[len(t.saved)-1][r])
 	if centered {
 		mean = float64(t.saved[0][r])
 	}
 	h := func(k int) float64 { return (float64(t.x[0][r*c+k]) - mean) * inverse }
-	g := func(k int) float64 { return float64(t.dy[r*c+k]) * float64(t.params[0][k]) }
+	g := func(k int) float64 { return float64(t.dy[r*c+k]) * w[k] }
 	var meanG, meanGH float64
 	for k := range c {
 		if centered {
@@ -185,14 +210,14 @@ func rotary(op kernels.Rotary, t *tensors) error {
 		}
 		from, to, add, way = t.dy, t.dx[0], t.call.Adds(0), -1
 	}
-	length, c, half := t.in[0].Shape[1], t.in[0].Shape[2], op.Dim/2
+	length, c, half := t.in[0].Shape[1], t.in[0].Shape[2], op.Turned/2
 	for i := range from {
 		position, head, at := i/c%length, i%c/op.Dim, i%c%op.Dim
 		switch {
-		case head >= op.Heads:
+		case head >= op.Heads || at >= op.Turned:
 			put(&to[i], float64(from[i]), add)
 		case at < half:
-			sin, cos := math.Sincos(float64(position) * math.Pow(op.Base, -2*float64(at)/float64(op.Dim)))
+			sin, cos := math.Sincos(float64(position) * math.Pow(op.Base, -2*float64(at)/float64(op.Turned)))
 			x, y := float64(from[i]), float64(from[i+half])
 			put(&to[i], x*cos-way*y*sin, add)
 			put(&to[i+half], y*cos+way*x*sin, add)
@@ -205,13 +230,10 @@ func rotary(op kernels.Rotary, t *tensors) error {
 type heads struct {
 	queries, kv, dim, length, row int
 	all                           bool // each position sees all
-	scale                         float64
-	terms                         scoreTerms
 }
 
-func newHeads(op kernels.Attention, t *tensors) heads {
-	x := t.in[0]
-	return heads{op.Heads, op.KVHeads, op.Dim(x), x.Shape[1], x.Shape[2], op.Bidirectional, op.ScoreScale(x), newScoreTerms(op, t)}
+func newHeads(op kernels.Attention, x kernels.Desc) heads {
+	return heads{op.Heads, op.KVHeads, op.Dim(x), x.Shape[1], x.Shape[2], op.Bidirectional}
 }
 
 // seen returns how many positions, from the first on, one sees.
@@ -229,10 +251,13 @@ func (h heads) at(n, head, t, s int) (query, key, value int) {
 	return (n*h.length+t)*h.row + head*h.dim, row + (h.queries+shared)*h.dim, row + (h.queries+h.kv+shared)*h.dim
 }
 
-// attention is softmax(QK^T/sqrt(d) + terms)V over the positions up to each, or over all.
+// attention is softmax(QK^T/sqrt(d))V over the positions up to each, or over all.
 func attention(op kernels.Attention, t *tensors) error {
-	h := newHeads(op, t)
-	sums := make([]float64, t.in[0].Elements())
+	h := newHeads(op, t.in[0])
+	sums := make([]float64, len(t.x[0]))
+	if t.call.Pass != kernels.Forward && t.call.Skips(0) {
+		return nil
+	}
 	for row := range t.in[0].Shape[0] * op.Heads * h.length {
 		n, head, at := row/h.length/op.Heads, row/h.length%op.Heads, row%h.length
 		if t.call.Pass == kernels.Forward {
@@ -241,28 +266,25 @@ func attention(op kernels.Attention, t *tensors) error {
 			attentionBackward(t, h, n, head, at, row, sums)
 		}
 	}
-	if t.call.Pass != kernels.Forward && !t.call.Skips(0) {
+	if t.call.Pass != kernels.Forward {
 		store(t.dx[0], sums, t.call.Adds(0))
-	}
-	if t.call.Pass != kernels.Forward && op.Table > 0 {
-		store(t.dparams[0], h.terms.dbias, t.call.AddParams)
 	}
 	return nil
 }
 
-// score is the scaled product of a query and a key, with what is added to it.
-func (h heads) score(x []float32, n, head, t, at int) (sum float64) {
-	q, k, _ := h.at(n, head, t, at)
+// score is the scaled product of a query and a key.
+func (h heads) score(x []float32, q, k int) (sum float64) {
 	for i := range h.dim {
 		sum += float64(x[q+i]) * float64(x[k+i])
 	}
-	return sum*h.scale + h.terms.of(n, head, t, at)
+	return sum / math.Sqrt(float64(h.dim))
 }
 
 func attentionForward(t *tensors, h heads, n, head, at, row int) {
 	scores, largest, sum := make([]float64, h.seen(at)), math.Inf(-1), 0.0
 	for s := range scores {
-		scores[s] = h.score(t.x[0], n, head, at, s)
+		q, k, _ := h.at(n, head, at, s)
+		scores[s] = h.score(t.x[0], q, k)
 		largest = max(largest, scores[s])
 	}
 	for _, v := range scores {
@@ -282,7 +304,7 @@ func attentionForward(t *tensors, h heads, n, head, at, row int) {
 }
 
 // attentionBackward adds what one row of scores contributes: with p = exp(s - log sum), dv = p dy, ds = p (dy v - dy y),
-// dq = ds k/sqrt(d), dk = ds q/sqrt(d); a term of the score has the gradient ds.
+// dq = ds k/sqrt(d), dk = ds q/sqrt(d).
 func attentionBackward(t *tensors, h heads, n, head, at, row int, sums []float64) {
 	y, x := ((n*h.length+at)*h.queries+head)*h.dim, t.x[0]
 	product := func(a []float32, i int) (sum float64) {
@@ -294,10 +316,8 @@ func attentionBackward(t *tensors, h heads, n, head, at, row int, sums []float64
 	mean := product(t.y, y)
 	for s := range h.seen(at) {
 		q, k, v := h.at(n, head, at, s)
-		p := math.Exp(h.score(x, n, head, at, s) - float64(t.saved[0][row]))
-		ds := p * (product(x, v) - mean)
-		h.terms.add(head, at, s, ds)
-		ds *= h.scale
+		p := math.Exp(h.score(x, q, k) - float64(t.saved[0][row]))
+		ds := p * (product(x, v) - mean) / math.Sqrt(float64(h.dim))
 		for i := range h.dim {
 			sums[v+i] += p * float64(t.dy[y+i])
 			sums[q+i] += ds * float64(x[k+i])

@@ -144,6 +144,9 @@ func (c *call) plain(v *value, i int) (*value, error) {
 	}
 	op := v.curve.activation()
 	if op == nil {
+		op = v.curve.affine()
+	}
+	if op == nil {
 		return nil, fmt.Errorf("input %d is a function of a tensor by %s, and it is no activation that is supported", i, v.from.Label)
 	}
 	x, err := c.plain(v.curve.of, i)

@@ -57,3 +57,22 @@ func linear(at []float64) (k float64, is bool) {
 	}
 	return k, true
 }
+
+// affine returns the op of a curve that is x times a number, plus one; nil: it is none.
+func (f *curve) affine() kernels.Op {
+	n := len(samples) - 1
+	k := (f.at[n] - f.at[0]) / (samples[n] - samples[0])
+	b := f.at[0] - k*samples[0]
+	if g, is := linear(f.at); is {
+		k, b = g, 0
+	}
+	if k == 0 {
+		return nil
+	}
+	for i, x := range samples {
+		if !near(f.at[i], k*x+b) {
+			return nil
+		}
+	}
+	return kernels.Affine{Factor: float32(k), Plus: float32(b)}
+}

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -77,18 +78,24 @@ func scaledNorm(c *call, i, j int) (v *value, is bool, err error) {
 	if p == nil || x == nil || x.normed == nil {
 		return nil, false, nil
 	}
+	op := kernels.RMSNorm{Epsilon: x.normed.epsilon, FromOne: p.fromOne != nil}
+	if op.FromOne {
+		p = p.fromOne
+	}
 	if p.tensor == nil || len(p.tensor.Dims) != 1 {
 		return nil, true, fmt.Errorf("rows that are divided by their root mean square are scaled by something else than a parameter, which alone is supported")
 	}
-	from, err := c.param(i, asIs)
-	if err != nil {
-		return nil, true, err
+	from := source{name: cmp.Or(p.name, p.tensor.Name), tensor: p.tensor}
+	if !op.FromOne {
+		if from, err = c.param(i, asIs); err != nil {
+			return nil, true, err
+		}
 	}
 	rows, seen, err := c.rowsOf(x.normed.of)
 	if err != nil {
 		return nil, true, err
 	}
-	y, err := c.push(c.Node, kernels.RMSNorm{Epsilon: x.normed.epsilon}, as(rows), []source{from}, rows)
+	y, err := c.push(c.Node, op, as(rows), []source{from}, rows)
 	if err != nil {
 		return nil, true, err
 	}

@@ -14,6 +14,7 @@ type turned struct {
 	of     *value // heads, N,H,T,D
 	halves bool
 	table  []float64 // T,D; nil: not yet
+	sines  []float64 // of the sum: the table of halves; nil: it is no sum. Only heads whose other channels are not turned have one
 }
 
 // half is heads whose halves of channels are exchanged, the first one then negative: what Concat makes of a negative part and another one;
@@ -31,6 +32,9 @@ func half(c *call, axis int) *value {
 	}
 	first, second, n := *y.view, *x.curve.of.view, len(y.view.axes)-1
 	loops := first.axes[n]
+	if len(loops) == 0 && second.from > first.from { // halves of one channel
+		loops = []loop{{1, second.from - first.from}}
+	}
 	if len(loops) != 1 || first.from+loops[0].n*loops[0].stride != second.from {
 		return nil
 	}
@@ -45,7 +49,7 @@ func half(c *call, axis int) *value {
 
 // timesTable is heads, or their halves, times a constant of positions and channels; nil: it is something else.
 func timesTable(c *call, x, y *value) *value {
-	if x == nil || y == nil || x.view == nil && x.turned == nil || x.turned != nil && x.turned.table != nil || len(x.shape) != 4 || y.numbers == nil || y.tensor != nil {
+	if x == nil || y == nil || x.view == nil && x.turned == nil || x.turned != nil && (x.turned.table != nil || x.turned.sines != nil) || len(x.shape) != 4 || y.numbers == nil || y.tensor != nil {
 		return nil
 	}
 	k := len(y.dims)
@@ -61,17 +65,54 @@ func timesTable(c *call, x, y *value) *value {
 
 // rotary is the sum of heads times cosines and of their halves times sines; nil, without an error: it is something else.
 func rotary(c *call, x, y *value) (*value, error) {
-	if x == nil || y == nil || x.turned == nil || y.turned == nil || x.turned.halves || !y.turned.halves || y.turned.table == nil || !x.turned.of.is(y.turned.of) {
+	if x == nil || y == nil || x.turned == nil || y.turned == nil || x.turned.halves || x.turned.sines != nil || !y.turned.halves || y.turned.table == nil || !x.turned.of.is(y.turned.of) {
 		return nil, nil
 	}
 	h, is := headsOf(*x.turned.of.view)
-	if !is || h.lead != 2 {
-		return nil, fmt.Errorf("positions turn %v, which is no heads, N,heads,T,D, of a sequence", x.shape)
+	if !is || h.lead != 2 { // a part of heads, perhaps
+		t := turned{of: x.turned.of, table: x.turned.table, sines: y.turned.table}
+		return &value{turned: &t, shape: x.shape, from: c.Node}, nil
 	}
-	op := kernels.Rotary{Heads: h.number, Dim: h.channels}
+	return turn(c, h, x, x.turned.table, y.turned.table)
+}
+
+// turnedPart is heads of which the first channels were turned, input 0, and the others were not, input 1; nil, without an error: they are something
+// else.
+func turnedPart(c *call, axis int) (*value, error) {
+	if len(c.In) != 2 {
+		return nil, nil
+	}
+	x, rest := c.at(0), c.at(1)
+	if x == nil || x.turned == nil || x.turned.sines == nil || rest == nil || rest.view == nil || len(rest.view.axes) != 4 || positive(axis, 4) != 3 {
+		return nil, nil
+	}
+	first, own := *x.turned.of.view, last(x.shape)
+	whole := first
+	whole.axes = slices.Clone(first.axes)
+	whole.axes[3] = merged([]loop{{own + last(rest.shape), 1}})
+	isPart := func(v view, from, n int) bool {
+		part, err := whole.slice(3, from, n)
+		return err == nil && part.same(v)
+	}
+	if !isPart(first, 0, own) || !isPart(*rest.view, own, last(rest.shape)) {
+		return nil, nil
+	}
+	h, is := headsOf(whole)
+	if !is || h.lead != 2 {
+		return nil, fmt.Errorf("positions turn a part of %v, which is no heads, N,heads,T,D, of a sequence", whole.shape())
+	}
+	return turn(c, h, &value{view: &whole, shape: whole.shape()}, x.turned.table, x.turned.sines)
+}
+
+// turn adds the op that turns heads, seen as x, by tables of cosines and sines.
+func turn(c *call, h heads, x *value, cosines, sines []float64) (*value, error) {
+	op := kernels.Rotary{Heads: h.number, Dim: h.channels, Turned: len(cosines) / h.length}
 	var err error
-	if op.Base, err = rotaryBase(x.turned.table, y.turned.table, h.channels); err != nil {
+	if op.Base, err = rotaryBase(cosines, sines, op.Turned); err != nil {
 		return nil, err
+	}
+	if op.Turned == op.Dim {
+		op.Turned = 0
 	}
 	whole := h
 	if own := h.number * h.channels; h.from != 0 || h.all != own {

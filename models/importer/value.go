@@ -17,8 +17,6 @@ type value struct {
 	turned    *turned
 	normed    *normed
 	statistic *statistic
-	picks     *picks
-	pieces    pieces
 	from      *Node  // that made it
 	made      *value // the tensor that it has become, for something that reads it
 
@@ -29,6 +27,8 @@ type value struct {
 	name     string // of tensor, where the node gives it other axes
 	repeated []int  // the shape to which tensor is repeated along axes of 1
 	table    *table
+	fromOne  *value    // the parameter that 1 is added to
+	numbered *numbered // of each token
 
 	rest []*value // outputs of the node behind the first
 }
@@ -37,14 +37,31 @@ type value struct {
 type table struct {
 	source
 	rows, first, step int
+	uncounted         int // 1 + the token that positions pass over; 0: none
 }
+
+// numbered are whole numbers that follow from the tokens on the way to RoBERTa's positions: a token p has position p, and each other token p + the
+// number of tokens other than p up to it.
+type numbered struct {
+	token int
+	stage numberedStage
+}
+
+// numberedStage is a step of that way.
+type numberedStage uint8
+
+const (
+	counted0   numberedStage = iota // 1 of tokens other than p, 0 of p
+	summed                          // their sums along a sample
+	zeroed                          // the sums, 0 for p itself
+	positions0                      // the sums and p
+)
 
 // scores are what attention makes before it multiplies values: queries times keys, scaled, masked, or their softmax.
 type scores struct {
 	queries, keys heads
 	scale         float64
 	causal, soft  bool
-	terms         terms
 }
 
 // curve is a function of each element of a tensor, by its values at samples: what elementwise ops with constants, or with the tensor
@@ -61,8 +78,10 @@ func (v *value) kind() string {
 	switch {
 	case v.shape != nil:
 		return "a tensor"
-	case v.tensor != nil, v.table != nil, v.picks != nil, v.pieces != nil:
+	case v.tensor != nil, v.table != nil, v.fromOne != nil:
 		return "an initializer"
+	case v.numbered != nil:
+		return "numbers of tokens"
 	case v.numbers != nil, v.mask != nil:
 		return "a constant"
 	}
@@ -110,11 +129,8 @@ func (t *Tensor) value() (*value, error) {
 		return &value{tensor: t}, nil
 	}
 	v, most := &value{tensor: t, constant: constant{mask: t.mask()}}, int64(64)
-	switch k := len(t.Dims); {
-	case t.DType == Int64 || t.DType == Int32:
-		most = 1 << 16
-	case k > 1 && t.Dims[k-1] == t.Dims[k-2]: // masks of positions
-		most = mostNumbers
+	if t.DType == Int64 || t.DType == Int32 {
+		most = MostElements
 	}
 	if n, err := t.Elements(); err == nil && n <= most && v.mask == nil {
 		if v.numbers, err = t.numbers(); err != nil {

@@ -30,7 +30,7 @@ var views = map[string]bool{}
 
 func init() {
 	for _, op := range strings.Fields(`alias alias_copy chunk contiguous detach dropout expand expand_as flatten movedim narrow numpy_T permute ravel
-		reshape reshape_as select slice split split_with_sizes squeeze swapaxes swapdims t tensor_split to transpose type_as unbind unflatten unsqueeze
+		reshape reshape_as select slice split split_with_sizes squeeze detach_ swapaxes swapdims t tensor_split to transpose type_as unbind unflatten unsqueeze
 		unsafe_chunk unsafe_split view view_as _unsafe_view diagonal unfold real feature_dropout alpha_dropout feature_alpha_dropout`) {
 		views[op] = true
 	}
@@ -38,7 +38,7 @@ func init() {
 
 // changes reports whether an op changes its first input: its name ends with one underscore, as relu_, or is an assignment, as __iand__.
 func changes(op string) bool {
-	return strings.HasSuffix(op, "_") && !strings.HasSuffix(op, "__") || strings.HasPrefix(op, "__i") && op != "__invert__"
+	return strings.HasSuffix(op, "_") && !strings.HasSuffix(op, "__") && op != "detach_" || strings.HasPrefix(op, "__i") && op != "__invert__"
 }
 
 // follow notes what a node's outputs share memory with. The inputs are the names of all tensors that it reads, the first one first.

@@ -21,7 +21,7 @@ import (
 )
 
 // names are those of the archives in testdata, which bench/research/peers/src/torch_export.py has written.
-var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules", "transformers", "axes", "encoder", "llama", "mobile", "qwen3", "vision", "windows", "pixels", "bert_class", "distilbert"}
+var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules", "transformers", "axes", "encoder", "llama", "mobile", "qwen3", "vision", "bert_class", "distilbert", "roberta", "gemma", "phi"}
 
 func fixture(t testing.TB, name string) (path string, archive []byte) {
 	t.Helper()
@@ -250,6 +250,41 @@ func TestClassifiersOfTexts(t *testing.T) {
 	m := build(t, "bert_class", 3, 0)
 	if !slices.Equal(m.Labels.Shape, kernels.Shape{3}) || m.Classes != 5 {
 		t.Errorf("labels %v of %d classes", m.Labels, m.Classes)
+	}
+}
+
+// Positions pass over the padding token of the graph, norms count from 1, and a part of each head is turned.
+func TestOpsOfTexts(t *testing.T) {
+	t.Parallel()
+	all := map[kernels.Op]int{}
+	for _, name := range []string{"roberta", "gemma", "phi"} {
+		for _, l := range build(t, name, 3, 0).Layers {
+			for _, n := range l.Nodes {
+				all[n.Op]++
+			}
+		}
+	}
+	for op, want := range map[kernels.Op]int{
+		kernels.Embedding{Vocabulary: 40, Width: 16, Positions: 32, Fixed: 2, Uncounted: 2}: 1, kernels.RMSNorm{Epsilon: 1e-6, FromOne: true}: 5,
+		kernels.Affine{Factor: 4}: 1, kernels.Rotary{Heads: 4, Dim: 4, Turned: 2, Base: 10000}: 4,
+	} {
+		if all[op] != want {
+			t.Errorf("%d of %+v, want %d of %v", all[op], op, want, all)
+		}
+	}
+}
+
+// A table of positions whose row for the padding token has a gradient is not RoBERTa's.
+func TestPositionsOfOtherTables(t *testing.T) {
+	t.Parallel()
+	_, archive := fixture(t, "roberta")
+	all := entries(t, archive)
+	at := bytes.LastIndex(all[model], []byte(`"padding_idx"`))
+	text := bytes.Replace(all[model][at:], []byte(`"as_int": 1`), []byte(`"as_int": -1`), 1)
+	all[model] = slices.Concat(all[model][:at], text)
+	_, err := Read("x", packed(t, all))
+	if !errors.Is(err, importer.ErrUnsupported) || !strings.Contains(err.Error(), "positions pass over token 1, and row -1 of their table has no gradient (padding_idx): want the same") {
+		t.Error(err)
 	}
 }
 

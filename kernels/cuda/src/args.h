@@ -18,6 +18,7 @@ struct map_args {
 	i64 n;
 	int add;    // to what out holds
 	float most; // of a ReLU, 0: any
+	float factor, plus; // of kernels.Affine
 };
 
 // lookup_args: y[i] = table[i % channels][x[i]] for n bytes. See kernels.Lookup.
@@ -95,19 +96,8 @@ struct embed_args {
 	u64 x, weight, position, y, unsorted, order, counts, starts, parts;
 	int tokens, length, width, vocabulary, positions, add, chunk, shift;
 	int fixed; // the token whose row gets no gradient, -1: none
-};
-
-// frame_axis: see kernels.Axis.
-struct frame_axis {
-	int in, out, nearest;
-	float ratio, shift;
-};
-
-// frame_args: see kernels.Resize and kernels.Pad.
-struct frame_args {
-	u64 x, y, dy, dx;
-	struct frame_axis rows, columns;
-	int n, c, top, left, circular, add;
+	u64 numbers; // int of each token's position, 0: in order
+	int uncounted; // the token that positions pass over
 };
 
 // rownorm_args: norms of rows of so many channels; without mean and bias: RMSNorm. part holds chunks x 2 x channels float64.
@@ -116,22 +106,22 @@ struct rownorm_args {
 	i64 rows, chunk_rows;
 	double epsilon;
 	int channels, chunks, add_dx, add_params;
+	float offset; // that is added to the weight
 };
 
-// rotary_args: see kernels.Rotary. table holds length x dim float32: cosine and sine of each pair; sign -1 turns back.
+// rotary_args: see kernels.Rotary. table holds length x 2*half float32: cosine and sine of each pair; sign -1 turns back.
 struct rotary_args {
 	u64 in, out, table;
 	i64 rows;
 	double ratio, sign;
-	int length, channels, heads, dim, add;
+	int length, channels, heads, dim, half, add;
 };
 
 // attention_args: see kernels.Attention. rows: log(sum(exp)) of each row, or 0; means: the sum of dy*y of each. There are total rows.
 struct attention_args {
 	u64 x, y, dy, dx, rows, means;
-	u64 bias, index, mask, dbias, terms; // bias and mask: 0 where there is none; terms: heads x length x length float32
-	i64 total, channels, samples;
-	int heads, kv, dim, length, add, bidirectional, table, masks, mask_heads;
+	i64 total, channels;
+	int heads, kv, dim, length, add, bidirectional;
 	float scale;
 };
 

@@ -150,3 +150,16 @@ template <typename T> INLINE void dropout(const dropout_args &a) {
 	});
 }
 INSTANCES(dropout, dropout_args)
+
+// affine: out (+)= factor*a + plus.
+template <typename T> INLINE void affine(const map_args &a) {
+	const int V = wide<T>::elements;
+	stream<V>(a.n, [&](i64 i, i64 left) {
+		values<V> x;
+		load_some(x, GLOBAL(const T, a.a) + i, left);
+#pragma unroll
+		for (int k = 0; k < V; k++) x.v[k] = a.factor * x.v[k] + a.plus;
+		deposit(GLOBAL(T, a.out) + i, x, left, a.add);
+	});
+}
+INSTANCES(affine, map_args)

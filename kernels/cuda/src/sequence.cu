@@ -47,12 +47,30 @@ template <typename T> INLINE void embed_forward(const embed_args &a) {
 		bool known = token >= 0 && token < a.vocabulary;
 		for (int c = threadIdx.x; c < a.width; c += ROW_THREADS) {
 			float v = known ? GLOBAL(const float, a.weight)[(i64)token * a.width + c] : __uint_as_float(0x7fc00000u);
-			if (a.position) v += GLOBAL(const float, a.position)[(i64)(r % a.length) * a.width + c];
+			if (a.position) v += GLOBAL(const float, a.position)[(i64)(a.numbers ? GLOBAL(const int, a.numbers)[r] : r % a.length) * a.width + c];
 			put(GLOBAL(T, a.y) + (i64)r * a.width + c, v);
 		}
 	}
 }
 INSTANCES(embed_forward, embed_args)
+
+// embed_numbers: a block takes one sample after the other, whose tokens get the numbers of their positions: a thread has some that follow
+// one another.
+KERNEL(embed_numbers, struct embed_args) {
+	__shared__ int counts[ROW_THREADS];
+	int t = threadIdx.x, each = (a.length + ROW_THREADS - 1) / ROW_THREADS, from = t * each, to = from + each < a.length ? from + each : a.length;
+	for (i64 n = blockIdx.x; n * a.length < a.tokens; n += gridDim.x) {
+		const int *x = GLOBAL(const int, a.x) + n * a.length;
+		int counted = 0;
+		for (int i = from; i < to; i++) counted += x[i] != a.uncounted;
+		__syncthreads();
+		counts[t] = counted;
+		__syncthreads();
+		counted = a.uncounted;
+		for (int i = 0; i < t; i++) counted += counts[i];
+		for (int i = from; i < to; i++) GLOBAL(int, a.numbers)[n * a.length + i] = x[i] == a.uncounted ? a.uncounted : ++counted;
+	}
+}
 
 // The gradient of the table sorts the rows by their tokens first: a stable radix sort without atomics, so that each token's rows follow
 // one another in ascending order. A pass sorts by one digit of the keys. Its blocks take chunks of rows, and a block's warps equal shares
@@ -269,7 +287,7 @@ template <typename T> INLINE void rownorm_forward(const rownorm_args &a) {
 		if (a.mean && threadIdx.x == 0) GLOBAL(float, a.mean)[r] = mean;
 		if (a.inverse && threadIdx.x == 0) GLOBAL(float, a.inverse)[r] = inverse;
 		for (int c = threadIdx.x; c < a.channels; c += ROW_THREADS) {
-			float v = (to_float(x[c]) - mean) * inverse * GLOBAL(const float, a.weight)[c];
+			float v = (to_float(x[c]) - mean) * inverse * (GLOBAL(const float, a.weight)[c] + a.offset);
 			put(GLOBAL(T, a.y) + r * a.channels + c, a.bias ? v + GLOBAL(const float, a.bias)[c] : v);
 		}
 	}
@@ -283,14 +301,14 @@ template <typename T> INLINE void rownorm_backward(const rownorm_args &a) {
 		const float *weight = GLOBAL(const float, a.weight);
 		float mean = a.mean ? GLOBAL(const float, a.mean)[r] : 0, inverse = GLOBAL(const float, a.inverse)[r], sum = 0, product = 0;
 		for (int c = threadIdx.x; c < a.channels; c += ROW_THREADS) {
-			float g = to_float(dy[c]) * weight[c];
+			float g = to_float(dy[c]) * (weight[c] + a.offset);
 			sum += g;
 			product += g * (to_float(x[c]) - mean) * inverse;
 		}
 		sum = a.mean ? total(sum) / (float)a.channels : 0;
 		product = total(product) / (float)a.channels;
 		for (int c = threadIdx.x; c < a.channels; c += ROW_THREADS) {
-			values<1> v = {{(to_float(dy[c]) * weight[c] - sum - (to_float(x[c]) - mean) * inverse * product) * inverse}};
+			values<1> v = {{(to_float(dy[c]) * (weight[c] + a.offset) - sum - (to_float(x[c]) - mean) * inverse * product) * inverse}};
 			deposit(GLOBAL(T, a.dx) + r * a.channels + c, v, 1, a.add_dx);
 		}
 	}
@@ -352,7 +370,7 @@ template <typename T, int HELD> INLINE void rownorm_forward_held(const rownorm_a
 			if (a.bias) load_floats(bias, GLOBAL(const float, a.bias) + c);
 #pragma unroll
 			for (int k = 0; k < V; k++) {
-				float v = (x[j].v[k] - mean) * inverse * weight.v[k];
+				float v = (x[j].v[k] - mean) * inverse * (weight.v[k] + a.offset);
 				x[j].v[k] = a.bias ? v + bias.v[k] : v;
 			}
 			store(GLOBAL(T, a.y) + r * a.channels + c, x[j]);
@@ -384,7 +402,7 @@ template <typename T, int HELD> INLINE void rownorm_backward_held(const rownorm_
 #pragma unroll
 			for (int k = 0; k < V; k++) {
 				x[j].v[k] = (x[j].v[k] - mean) * inverse;
-				dy[j].v[k] *= weight.v[k];
+				dy[j].v[k] *= weight.v[k] + a.offset;
 				sum += dy[j].v[k];
 				product += dy[j].v[k] * x[j].v[k];
 			}
@@ -471,7 +489,7 @@ KERNEL(rownorm_params, struct rownorm_args) {
 
 // rotary_table writes cosine and sine of each position and pair.
 KERNEL(rotary_table, struct rotary_args) {
-	int half = a.dim / 2;
+	int half = a.half;
 	i64 i = (i64)blockIdx.x * ROW_THREADS + threadIdx.x;
 	if (i >= (i64)a.length * half) return;
 	double angle = (double)(i / half) * pow(a.ratio, (double)(i % half));
@@ -481,14 +499,14 @@ KERNEL(rotary_table, struct rotary_args) {
 
 // rotary: a block takes one position of one sample after the other. out may lie on in.
 template <typename T> INLINE void rotary(const rotary_args &a) {
-	int half = a.dim / 2;
+	int half = a.half;
 	for (i64 r = blockIdx.x; r < a.rows; r += gridDim.x) {
 		const T *in = GLOBAL(const T, a.in) + r * a.channels;
 		T *out = GLOBAL(T, a.out) + r * a.channels;
-		const float *table = GLOBAL(const float, a.table) + (r % a.length) * a.dim;
+		const float *table = GLOBAL(const float, a.table) + (r % a.length) * 2 * half;
 		for (int c = threadIdx.x; c < a.channels; c += ROW_THREADS) {
 			int i = c % a.dim;
-			if (c >= a.heads * a.dim) {
+			if (c >= a.heads * a.dim || i >= 2 * half) {
 				deposit(out + c, values<1>{{to_float(in[c])}}, 1, a.add);
 			} else if (i < half) {
 				float x = to_float(in[c]), y = to_float(in[c + half]), cosine = table[2 * i], sine = table[2 * i + 1];
