@@ -171,7 +171,11 @@ func layerNorm(c *call) string {
 	c.ignore("cudnn_enable")
 	c.lastAxis()
 	a := attributes{"axis": number(-1), "epsilon": decimal(c.float("eps", 1e-5))}
-	return c.emit("LayerNormalization", a, c.tensor("input"), c.tensor("weight"), c.tensor("bias"))
+	in := []string{c.tensor("input"), c.tensor("weight"), c.tensor("bias")}
+	if in[1] == "" || in[2] == "" {
+		c.fail("it has no weight or no bias, which is not supported: want elementwise_affine=True and bias=True")
+	}
+	return c.emit("LayerNormalization", a, in...)
 }
 
 // epsilonOfFloat32 is what a norm adds where it is given nothing: the distance from 1 to the next float32.

@@ -288,6 +288,21 @@ func TestPositionsOfOtherTables(t *testing.T) {
 	}
 }
 
+// A LayerNorm without a weight or a bias is refused for that.
+func TestNormsWithoutParameters(t *testing.T) {
+	t.Parallel()
+	_, archive := fixture(t, "roberta")
+	all := entries(t, archive)
+	at := bytes.Index(all[model], []byte(`"torch.ops.aten.layer_norm.default"`))
+	end := at + bytes.Index(all[model][at:], []byte(`"outputs"`))
+	node := bytes.Replace(all[model][at:end], []byte(`"name": "weight", "arg": {`), []byte(`"name": "weight", "arg": {"as_none": true}, "was": {`), 1)
+	all[model] = slices.Concat(all[model][:at], node, all[model][end:])
+	_, err := Read("x", packed(t, all))
+	if !errors.Is(err, importer.ErrUnsupported) || !strings.Contains(err.Error(), "it has no weight or no bias, which is not supported: want elementwise_affine=True and bias=True") {
+		t.Error(err)
+	}
+}
+
 // Parameters with axes of 1 keep them in files.
 func TestStoredShapes(t *testing.T) {
 	t.Parallel()

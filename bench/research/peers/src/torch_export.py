@@ -347,7 +347,7 @@ HUGGING = {
     "modernbert": lambda: Texts("ModernBertForMaskedLM", "ModernBertConfig", attention_dropout=0.0, pad_token_id=0),
     "deberta_v2": lambda: Texts("DebertaV2ForMaskedLM", "DebertaV2Config"), "mobilebert": lambda: Texts("MobileBertForMaskedLM", "MobileBertConfig", embedding_size=8, intra_bottleneck_size=16, true_hidden_size=16),
     "squeezebert": lambda: Texts("SqueezeBertForMaskedLM", "SqueezeBertConfig", embedding_size=16), "roformer": lambda: Texts("RoFormerForMaskedLM", "RoFormerConfig", embedding_size=16),
-    "layoutlm": lambda: Texts("LayoutLMForMaskedLM", "LayoutLMConfig"), "ernie": lambda: Texts("ErnieForMaskedLM", "ErnieConfig"), "nezha": lambda: Texts("MegatronBertForMaskedLM", "MegatronBertConfig"),
+    "layoutlm": lambda: Texts("LayoutLMForMaskedLM", "LayoutLMConfig"), "ernie": lambda: Texts("ErnieForMaskedLM", "ErnieConfig"), "megatron_bert": lambda: Texts("MegatronBertForMaskedLM", "MegatronBertConfig"),
     "gpt2_class": lambda: Texts("GPT2ForTokenClassification", "GPT2Config", n_embd=16, n_layer=2, n_head=4, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, classifier_dropout=0.0),
     "t5_encoder": T5Encoder, "t5_gated": lambda: T5Encoder(feed_forward_proj="gated-gelu"),
     "hf_vit": lambda: Images("ViTForImageClassification", "ViTConfig", **VIT), "hf_deit": lambda: Images("DeiTForImageClassification", "DeiTConfig", **VIT),
