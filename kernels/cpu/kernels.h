@@ -3,7 +3,6 @@
 #include "norm.h"
 #include "map.h"
 #include "pool.h"
-#include "frame.h"
 #include "loss.h"
 #include "dropout.h"
 #include "activation.h"
@@ -45,10 +44,6 @@ static kernel_fn *const table[KERNELS] = {
 	[ADAPTIVEPOOL_BACKWARD] = adaptivepool_backward,
 	[UPSAMPLE_FORWARD] = upsample_forward,
 	[UPSAMPLE_BACKWARD] = upsample_backward,
-	[RESIZE_FORWARD] = resize_forward,
-	[RESIZE_BACKWARD] = resize_backward,
-	[PAD_FORWARD] = pad_forward,
-	[PAD_BACKWARD] = pad_backward,
 	[LOSS_FORWARD] = loss_forward,
 	[LOSS_TOTAL] = loss_total,
 	[LOSS_BACKWARD] = loss_backward,
@@ -86,7 +81,6 @@ static kernel_fn *const table[KERNELS] = {
 	[ROTARY] = rotary,
 	[ATTENTION_FORWARD] = attention_forward,
 	[ATTENTION_BACKWARD] = attention_backward,
-	[ATTENTION_BIAS] = attention_bias,
 #if HALF
 	[NARROW] = narrow,
 	[WIDEN] = widen,

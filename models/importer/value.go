@@ -21,7 +21,6 @@ type value struct {
 	made      *value // the tensor that it has become, for something that reads it
 
 	constant
-	addends
 
 	tensor   *Tensor
 	flipped  string // the name of the matrix that tensor is, transposed
@@ -63,7 +62,6 @@ type scores struct {
 	queries, keys heads
 	scale         float64
 	causal, soft  bool
-	terms         terms
 }
 
 // curve is a function of each element of a tensor, by its values at samples: what elementwise ops with constants, or with the tensor
@@ -80,7 +78,7 @@ func (v *value) kind() string {
 	switch {
 	case v.shape != nil:
 		return "a tensor"
-	case v.tensor != nil, v.table != nil, v.fromOne != nil, v.picks != nil, v.pieces != nil:
+	case v.tensor != nil, v.table != nil, v.fromOne != nil:
 		return "an initializer"
 	case v.numbered != nil:
 		return "numbers of tokens"
@@ -131,11 +129,8 @@ func (t *Tensor) value() (*value, error) {
 		return &value{tensor: t}, nil
 	}
 	v, most := &value{tensor: t, constant: constant{mask: t.mask()}}, int64(64)
-	switch k := len(t.Dims); {
-	case t.DType == Int64 || t.DType == Int32:
-		most = 1 << 16
-	case k > 1 && t.Dims[k-1] == t.Dims[k-2]: // masks of positions
-		most = mostNumbers
+	if t.DType == Int64 || t.DType == Int32 {
+		most = MostElements
 	}
 	if n, err := t.Elements(); err == nil && n <= most && v.mask == nil {
 		if v.numbers, err = t.numbers(); err != nil {
