@@ -88,8 +88,8 @@ func (c Call) forwardUses(l *uses, o Operands) {
 		l.add(X, i, at(o.X, i), d.Bytes(), true, false)
 	}
 	for i, p := range c.Op.Params(c.In) {
-		moves := c.Train && c.UpdateStats && !p.Trained
-		if p.Trained || !c.Train || moves {
+		moves := c.Train && c.UpdateStats && !p.Trained && !p.Constant
+		if p.Trained || p.Constant || !c.Train || moves {
 			l.add(ParamRole, i, at(o.Params, i), c.paramBytes(i, p), true, moves)
 		}
 	}
@@ -136,7 +136,7 @@ func (c Call) backwardUses(l *uses, o Operands) {
 func (c Call) backwardParamUses(l *uses, o Operands, inputs, params bool) {
 	inputs = inputs && c.In[0].DType.Float()
 	for i, p := range c.Op.Params(c.In) {
-		if inputs && (p.Trained && i == 0 || !p.Trained && !c.Train) {
+		if inputs && (p.Trained && i == 0 || p.Constant || !p.Trained && !c.Train) {
 			l.add(ParamRole, i, at(o.Params, i), c.paramBytes(i, p), true, false)
 		}
 		if params && p.Trained {

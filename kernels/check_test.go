@@ -129,8 +129,8 @@ func TestUses(t *testing.T) {
 		{Call{Op: everyOp[18], Train: true, Pass: Backward, AddParams: true}, "DY X[0] >DX[0] Params[0] +DParams[0] Saved[0]"},
 		{Call{Op: everyOp[21], Train: true, Pass: Backward, SkipDX: []bool{true}}, "DY X[0] X[1] >DX[1]"},
 		{Call{Op: everyOp[22], Train: true, Pass: Backward}, "DY >DX[0]"},
-		{Call{Op: everyOp[23], Train: true}, "X[0] >Y >Saved[0]"},
-		{Call{Op: everyOp[23], Train: true, Pass: Backward}, "DY Y X[0] >DX[0] Saved[0]"},
+		{Call{Op: everyOp[23], Train: true}, "X[0] Params[0] Params[1] Params[2] >Y >Saved[0]"},
+		{Call{Op: everyOp[23], Train: true, Pass: Backward}, "DY Y X[0] >DX[0] Params[0] Params[1] Params[2] >DParams[0] Saved[0]"},
 	} {
 		c.call.In = inputsOf(c.call.Op, Float32)
 		if err := c.call.Check(); err != nil {

@@ -74,6 +74,8 @@ func TestShapes(t *testing.T) {
 		{Scale{Axes: 1}, shapes(Shape{2, 3, 5}), Shape{2, 3, 5}},
 		{Prepend{Rows: 2}, shapes(Shape{2, 3, 5}), Shape{2, 5, 5}},
 		{Gate{}, shapes(Shape{2, 4, 3, 5}, Shape{2, 5}), Shape{2, 4, 3, 5}},
+		{Pad{Top: 1, Bottom: 2, Left: -1, Right: 3}, shapes(Shape{2, 4, 3, 5}), Shape{2, 7, 5, 5}},
+		{Resize{OutH: 7, OutW: 2}, shapes(Shape{2, 4, 3, 5}), Shape{2, 7, 2, 5}},
 		{Pointwise{Of: Tanh}, shapes(Shape{7}), Shape{7}},
 	} {
 		got, err := c.op.Infer(c.in)
@@ -181,6 +183,16 @@ func badOps() []badOp {
 		{Slice{From: -1, H: 1, W: 1, C: 1}, shapes(image), "From"},
 		{Slice{From: huge, H: 1, W: 1, C: 1}, shapes(image), "From"},
 		{Upsample{}, shapes(image), "Factor"},
+		{Pad{Top: huge}, shapes(image), "Top"},
+		{Pad{Right: -huge}, shapes(image), "Right"},
+		{Pad{Bottom: -8}, shapes(Shape{1, 8, 8, 1}), "Top"},
+		{Pad{}, shapes(Shape{1, 8}), "X"},
+		{Resize{OutW: 1}, shapes(image), "OutH"},
+		{Resize{OutH: 1, OutW: huge}, shapes(image), "OutW"},
+		{Resize{OutH: 1, OutW: 1, RatioH: -1}, shapes(image), "RatioH"},
+		{Resize{OutH: 1, OutW: 1, RatioW: float32(math.NaN())}, shapes(image), "RatioW"},
+		{Resize{OutH: 1, OutW: 1, Nearest: true, AlignCorners: true}, shapes(image), "AlignCorners"},
+		{Resize{OutH: 1, OutW: 1}, shapes(Shape{1, 8}), "X"},
 		{Upsample{Factor: huge}, shapes(image), "Factor"},
 		{Upsample{Factor: 1 << 24}, shapes(image), "Y"},
 		{Upsample{Factor: 2}, shapes(Shape{1, 8}), "X"},
@@ -225,6 +237,12 @@ func badOps() []badOp {
 		{Attention{Heads: 1}, shapes(Shape{1, 2, 3 * 1024}), "Heads"},
 		{Attention{Heads: 3, KVHeads: 2}, shapes(Shape{1, 2, 7}), "KVHeads"},
 		{Attention{Heads: 1, KVHeads: -1}, shapes(Shape{1, 2, 6}), "KVHeads"},
+		{Attention{Heads: 1, Scale: float32(math.NaN())}, shapes(Shape{1, 2, 6}), "Scale"},
+		{Attention{Heads: 1, Table: -1}, shapes(Shape{1, 2, 6}), "Table"},
+		{Attention{Heads: 1, Masks: -1}, shapes(Shape{1, 2, 6}), "Masks"},
+		{Attention{Heads: 1, MaskHeads: true}, shapes(Shape{1, 2, 6}), "Masks"},
+		{Attention{Heads: 1, Table: 4}, shapes(Shape{1, 1 << 16, 6}), "Masks"},
+		{Attention{Heads: 1, Masks: 1 << 30}, shapes(Shape{1, 2, 6}), "Masks"},
 	}
 }
 
@@ -247,9 +265,10 @@ var everyOp = []Op{
 	AvgPool{KernelH: 2, KernelW: 2}, GlobalAvgPool{}, Dropout{P: 0.5}, SoftmaxCrossEntropy{}, Cast{},
 	AdaptiveAvgPool{OutH: 3, OutW: 2}, Pack{}, Slice{Rows: 4, From: 6, H: 4, W: 1, C: 12}, Upsample{Factor: 2},
 	Embedding{Vocabulary: 5, Width: 4, Positions: 3}, LayerNorm{}, RMSNorm{}, GELU{}, SiLU{}, Multiply{},
-	Rotary{Heads: 4, Dim: 4}, Attention{Heads: 4, KVHeads: 2},
+	Rotary{Heads: 4, Dim: 4}, Attention{Heads: 4, KVHeads: 2, Table: 3, Masks: 2},
 	NewRearrange([]int{2, 3}, 1, []Loop{{2, 12}, {3, 2}}), Bias{Axes: 1}, Scale{Axes: 1}, AddRows{Rows: 9, First: 1, Step: 1}, Prepend{Rows: 2}, Gate{}, Pointwise{Of: HardSwish},
 	Affine{Factor: 2, Plus: 1},
+	Pad{Top: 1, Bottom: -1, Right: 2}, Resize{OutH: 3, OutW: 7},
 }
 
 // FuzzInfer: no attributes or shapes make Infer panic or overflow; what it accepts has sizes that can be computed.
@@ -268,9 +287,10 @@ func FuzzInfer(f *testing.F) {
 			Pack{}, Slice{Rows: i(kernel), From: i(stride), H: i(pad), W: i(dilation), C: i(groups)}, Upsample{Factor: i(kernel)},
 			Linear{Out: i(kernel), LastAxis: true}, Embedding{Vocabulary: i(kernel), Width: i(stride), Positions: i(pad), To: DType(dilation)},
 			LayerNorm{Epsilon: math.Float32frombits(uint32(kernel))}, RMSNorm{}, GELU{}, SiLU{}, Multiply{},
-			Rotary{Heads: i(kernel), Dim: i(stride), Base: math.Float64frombits(uint64(pad))}, Attention{Heads: i(kernel), KVHeads: i(stride)},
+			Rotary{Heads: i(kernel), Dim: i(stride), Base: math.Float64frombits(uint64(pad))}, Attention{Heads: i(kernel), KVHeads: i(stride), Table: i(pad), Masks: i(dilation), MaskHeads: groups > 0},
 			NewRearrange([]int{i(h), i(w)}, i(kernel), []Loop{{i(h), i(stride)}, {i(w), i(pad)}}), Bias{Axes: i(kernel)}, Scale{Axes: i(stride)}, AddRows{Rows: i(kernel), First: i(stride), Step: i(pad)}, Prepend{Rows: i(kernel)}, Gate{},
 			Pointwise{Of: Function(kernel)}, Affine{Factor: math.Float32frombits(uint32(kernel)), Plus: math.Float32frombits(uint32(pad))},
+			Pad{Top: i(kernel), Bottom: i(stride), Left: i(pad), Right: i(dilation)}, Resize{OutH: i(kernel), OutW: i(stride), RatioH: float32(pad)},
 		}
 		op := ops[int(kind)%len(ops)]
 		all := []Desc{F32(i(n), i(h), i(w), i(c)), F32(i(n), i(h), i(w), i(kernel)), {Shape: Shape{i(n)}, DType: DType(groups)}, F32(), F32(i(n), i(c)), F32(i(n), i(h), i(c)), {Shape: Shape{i(n), i(h)}, DType: Int32}, F32(i(n), i(h), i(w), i(c)).As(BFloat16)}

@@ -35,8 +35,10 @@ type Param struct {
 	Name    string // "weight", "bias", "running_mean", ...
 	Desc    Desc
 	Trained bool // false for buffers: no gradient, no update
-	FanIn   int  // for initialization
-	FanOut  int
+	// Constant marks a buffer that every pass reads and none writes.
+	Constant bool
+	FanIn    int // for initialization
+	FanOut   int
 }
 
 // Needs says which forward tensors the backward passes read besides the gradient and the saved extras.

@@ -1,7 +1,6 @@
 package kernels
 
 import (
-	"cmp"
 	"math"
 	"slices"
 )
@@ -54,35 +53,6 @@ type Rotary struct {
 	Heads, Dim int
 	Base       float64 // 0 means 10000
 	Turned     int     // 0 means Dim
-	Scaling    RotaryScaling
-}
-
-// RotaryScaling slows pairs of channels down, for sequences longer than a model began with (Grattafiori et al.: The Llama 3 Herd of Models,
-// 2024). A pair turns n times in Positions. Its angles are multiplied by (1-s)/Factor + s, where s is (n - Low)/(High - Low), cut to 0..1.
-// Without Positions that is 1/Factor for all pairs. The zero value scales nothing.
-type RotaryScaling struct {
-	Factor    float64 // 0: no scaling
-	Low, High float64 // turns
-	Positions float64
-}
-
-// Turns returns how often a pair turns in Positions whose angle grows by 1 a position.
-func (s RotaryScaling) Turns() float64 { return s.Positions / (2 * math.Pi) }
-
-// check refuses a scaling that is none.
-func (s RotaryScaling) check() error {
-	const kind = "rotary"
-	switch {
-	case s == RotaryScaling{}:
-		return nil
-	case !(s.Factor >= 1 && s.Factor <= math.MaxFloat32):
-		return bad(kind, "Scaling", "factor %v is not from 1 and finite", s.Factor)
-	case !(s.Low >= 0 && s.Low < s.High && s.High <= math.MaxFloat32):
-		return bad(kind, "Scaling", "turns from %v to %v are no range from 0", s.Low, s.High)
-	case !(s.Positions >= 0 && s.Positions <= math.MaxFloat32):
-		return bad(kind, "Scaling", "%v positions are not from 0 and finite", s.Positions)
-	}
-	return nil
 }
 
 // Attention is self-attention, softmax(Q K^T / sqrt(D)) V, in which position t sees positions 0 to t or, where it is Bidirectional, all. X[0]: N,T,C
@@ -90,11 +60,24 @@ func (s RotaryScaling) check() error {
 // C = (Heads + 2*KVHeads)*D; Y is N,T,Heads*D. Heads h*Heads/KVHeads and following share keys and values h. The T,T matrix
 // is never in memory: Saved is N,Heads,T, log(sum(exp)) of its rows, from which backward computes it again block by block
 // (Dao: FlashAttention-2, 2023).
+//
+// Two terms can be added to the scaled scores of position t at position s:
+//   - With Table, a learned one by head (Swin, BEiT, T5): bias[index[t,s], h]. Params: bias Table,Heads and the constant index T,T, which has
+//     whole numbers as float32. An index outside the table is the nearest row.
+//   - With Masks, a constant (shifted windows; ALiBi with MaskHeads): mask[n mod Masks, t, s] of sample n, or mask[n mod Masks, h, t, s].
+//     Params: the constant mask Masks,T,T or Masks,Heads,T,T. Its numbers are finite; Hidden hides a position.
 type Attention struct {
 	Heads         int
-	KVHeads       int  // 0 means Heads
-	Bidirectional bool // as in encoders
+	KVHeads       int     // 0 means Heads
+	Bidirectional bool    // as in encoders
+	Scale         float32 // of scores; 0 means 1/sqrt(D)
+	Table         int     // rows of the learned term; 0: there is none
+	Masks         int     // of the constant term; 0: there is none
+	MaskHeads     bool    // each head has masks of its own
 }
+
+// Hidden is added to a score so that the position gets no weight: finite, so that no row of scores has differences of infinities.
+const Hidden = -1e30
 
 func (Embedding) Kind() string { return "embedding" }
 func (LayerNorm) Kind() string { return "layernorm" }
@@ -158,11 +141,26 @@ func (RMSNorm) Params(in []Desc) []Param {
 	return []Param{{Name: "weight", Desc: F32(channels(in[0])), Trained: true}}
 }
 
-func (GELU) Params([]Desc) []Param      { return nil }
-func (SiLU) Params([]Desc) []Param      { return nil }
-func (Multiply) Params([]Desc) []Param  { return nil }
-func (Rotary) Params([]Desc) []Param    { return nil }
-func (Attention) Params([]Desc) []Param { return nil }
+// Params implements Op: the terms that are added to scores.
+func (a Attention) Params(in []Desc) (all []Param) {
+	t := in[0].Shape[1]
+	if a.Table > 0 {
+		bias := Param{Name: "bias", Desc: F32(a.Table, a.Heads), Trained: true, FanIn: a.Heads, FanOut: a.Heads}
+		all = append(all, bias, Param{Name: "index", Desc: F32(t, t), Constant: true})
+	}
+	switch {
+	case a.Masks > 0 && a.MaskHeads:
+		all = append(all, Param{Name: "mask", Desc: F32(a.Masks, a.Heads, t, t), Constant: true})
+	case a.Masks > 0:
+		all = append(all, Param{Name: "mask", Desc: F32(a.Masks, t, t), Constant: true})
+	}
+	return all
+}
+
+func (GELU) Params([]Desc) []Param     { return nil }
+func (SiLU) Params([]Desc) []Param     { return nil }
+func (Multiply) Params([]Desc) []Param { return nil }
+func (Rotary) Params([]Desc) []Param   { return nil }
 
 // Saved implements Op: mean and 1/std of each row.
 func (LayerNorm) Saved(in []Desc) []Desc {
@@ -231,6 +229,17 @@ func (a Attention) Defaults() Attention {
 	return a
 }
 
+// ScoreScale returns the factor of products of queries and keys.
+func (a Attention) ScoreScale(x Desc) float64 {
+	if a.Scale != 0 {
+		return float64(a.Scale)
+	}
+	return 1 / math.Sqrt(float64(a.Dim(x)))
+}
+
+// Plain reports whether nothing is added to scores.
+func (a Attention) Plain() bool { return a.Table == 0 && a.Masks == 0 }
+
 // Dim returns the channels of a head.
 func (a Attention) Dim(x Desc) int { return channels(x) / (a.Heads + 2*a.Defaults().KVHeads) }
 
@@ -289,7 +298,7 @@ func (m Multiply) Infer(in []Desc) (Desc, error) { return same(m.Kind(), in, 2) 
 
 // Infer implements Op.
 func (r Rotary) Infer(in []Desc) (Desc, error) {
-	if err := cmp.Or(sequence(r.Kind(), in), r.Scaling.check()); err != nil {
+	if err := sequence(r.Kind(), in); err != nil {
 		return Desc{}, err
 	}
 	switch c := channels(in[0]); {
@@ -321,9 +330,31 @@ func (a Attention) Infer(in []Desc) (Desc, error) {
 	case d.Dim(in[0]) > maxHead:
 		return Desc{}, bad(a.Kind(), "Heads", "a head of %d channels is larger than %d", d.Dim(in[0]), maxHead)
 	}
+	if err := d.checkTerms(int64(in[0].Shape[1])); err != nil {
+		return Desc{}, err
+	}
 	y := slices.Clone(in[0].Shape)
 	y[2] = d.Heads * d.Dim(in[0])
 	return output(a.Kind(), in[0].DType, y...)
+}
+
+// checkTerms refuses a scale, or terms that are added to scores of t positions, that no library can use.
+func (a Attention) checkTerms(t int64) error {
+	scale, maps := float64(a.Scale), int64(max(a.Masks, 0))
+	if a.MaskHeads {
+		maps *= int64(a.Heads)
+	}
+	switch {
+	case math.IsNaN(scale) || math.IsInf(scale, 0):
+		return bad(a.Kind(), "Scale", "%v is not finite", a.Scale)
+	case a.Table < 0 || a.Table > 1<<24 || int64(a.Table)*int64(a.Heads) > MaxExtent:
+		return bad(a.Kind(), "Table", "%d is not from 0, none, to %d rows of %d heads", a.Table, min(1<<24, MaxExtent/a.Heads), a.Heads)
+	case a.Masks < 0 || a.Masks > MaxExtent || a.MaskHeads && a.Masks == 0:
+		return bad(a.Kind(), "Masks", "%d is not from 0, none, to %d, or 0 with masks for each head", a.Masks, MaxExtent)
+	case !a.Plain() && max(maps, 1) > MaxExtent/t/t:
+		return bad(a.Kind(), "Masks", "terms of scores of %d positions have more than %d elements: use shorter samples", t, MaxExtent)
+	}
+	return nil
 }
 
 // maxHead bounds the channels of a head of Attention, so that blocks of it fit where kernels keep them.

@@ -148,7 +148,7 @@ var functionKernels = [kernels.Functions][2]int64{
 	kernels.HardSigmoid: {C.HARD_SIGMOID_FORWARD, C.HARD_SIGMOID_BACKWARD}, kernels.HardSwish: {C.HARD_SWISH_FORWARD, C.HARD_SWISH_BACKWARD},
 }
 
-// addArrangement adds the ops of this file; false: it is none of them.
+// addArrangement adds the ops of this file and of frame.go; false: it is none of them.
 func addArrangement(b *builder, op kernels.Op) bool {
 	switch op := op.(type) {
 	case kernels.Rearrange:
@@ -167,6 +167,10 @@ func addArrangement(b *builder, op kernels.Op) bool {
 		b.affine(op)
 	case kernels.Pointwise:
 		b.activation(functionKernels[op.Of][0], functionKernels[op.Of][1])
+	case kernels.Resize:
+		addResize(b, op)
+	case kernels.Pad:
+		addPad(b, op)
 	default:
 		return false
 	}

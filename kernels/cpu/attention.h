@@ -53,6 +53,23 @@ static void scores(const struct pair *p, const float *a, const float *b, float *
 	}
 }
 
+// entry_of is where the table has the term of a head at positions t and s, the nearest row of a wrong index.
+INLINE int64_t entry_of(const struct attention_args *a, int64_t head, int64_t t, int64_t s) {
+	float row = F(a->index)[t * a->length + s];
+	return (row > 0 ? (int64_t)(row < a->table - 1 ? row : a->table - 1) : 0) * a->heads + head;
+}
+
+// add_terms adds what the table and the mask have for the scores of head of sample n.
+static void add_terms(const struct attention_args *a, const struct pair *p, int64_t n, int64_t head, float *s) {
+	const float *bias = a->bias ? F(a->bias) : 0, *mask = 0;
+	if (a->mask) mask = F(a->mask) + (a->mask_heads ? n % a->masks * a->heads + head : n % a->masks) * a->length * a->length;
+	for (int64_t r = 0; (bias || mask) && r < p->rows; r++, s += ATT_LEAD) {
+		int64_t open = seen(p, r), t = p->q0 + r;
+		for (int64_t j = 0; bias && j < open; j++) s[j] += bias[entry_of(a, head, t, p->k0 + j)];
+		for (int64_t j = 0; mask && j < open; j++) s[j] += mask[t * a->length + p->k0 + j];
+	}
+}
+
 // over_keys: out (+)= weights * b, where b has a row for each key.
 static void over_keys(const struct pair *p, const float *weights, const float *b, int64_t columns, float *const *out, int add) {
 	int64_t lead = att_lead(p->dim);
@@ -149,6 +166,7 @@ static void attention_forward(const struct job *job, int64_t task, char *scratch
 		load_columns(keys + p.k0 * a->channels, a->channels, p.keys, dim, k);
 		load_rows(values + p.k0 * a->channels, a->channels, p.keys, dim, 1, v);
 		scores(&p, q, k, srow);
+		add_terms(a, &p, n, head, s);
 		online(&p, s, max, sum, o);
 		over_keys(&p, s, v, lead - GAP, orow, p.k0 > 0);
 	}
@@ -210,6 +228,7 @@ static void attention_backward(const struct job *job, int64_t task, char *scratc
 				load_rows(E(a->dy) + at, a->heads * dim, p.rows, dim, 1, dy);
 				scores(&p, q, kt, srow);
 				scores(&p, dy, vt, dsrow);
+				add_terms(a, &p, n, head, s);
 				gradients_of_scores(&p, s, ds, F(a->rows) + (n * a->heads + head) * a->length + p.q0, dy, E(a->y) + at, a->heads * dim);
 				over_queries(&p, s, dy, dvrow);
 				over_queries(&p, ds, q, dkrow);
@@ -227,4 +246,41 @@ static void attention_backward(const struct job *job, int64_t task, char *scratc
 	}
 	for (int64_t head = 0; HALF && head < group; head++)
 		deposit_rows(dq + head * a->length * dim, dim, a->length, dim, dx + (shared * group + head) * dim, step, a->accumulate);
+}
+
+// attention_bias: a task is a head, and its column of the table's gradient: the sum of the gradients of all scores that an entry was added
+// to, in float64, by samples, blocks of keys, blocks of queries. Scratch: the column, then as addAttentionGradients in attention.go says.
+static void attention_bias(const struct job *job, int64_t head, char *scratch) {
+	const struct attention_args *a = &job->args.attention;
+	int64_t dim = a->dim, lead = att_lead(dim), shared = head / (a->heads / a->kv), step = a->channels;
+	double *column = (double *)scratch;
+	float *q = (float *)(column + a->table), *dy = q + ATT_ROWS * lead, *s = dy + ATT_ROWS * lead, *ds = s + ATT_ROWS * ATT_LEAD;
+	float *kt = ds + ATT_ROWS * ATT_LEAD, *vt = kt + dim * ATT_LEAD, *srow[ATT_ROWS], *dsrow[ATT_ROWS];
+	row_pointers(s, ATT_LEAD, ATT_ROWS, srow);
+	row_pointers(ds, ATT_LEAD, ATT_ROWS, dsrow);
+	memset(column, 0, (size_t)a->table * 8);
+	for (int64_t n = 0; n < a->samples; n++) {
+		const elem *x = E(a->x) + n * a->length * step, *keys = x + (a->heads + shared) * dim, *values = keys + a->kv * dim;
+		for (int64_t k0 = 0; k0 < a->length; k0 += ATT_KEYS) {
+			struct pair p = {.k0 = k0, .keys = least(ATT_KEYS, a->length - k0), .dim = dim, .open = a->bidirectional};
+			load_columns(keys + k0 * step, step, p.keys, dim, kt);
+			load_columns(values + k0 * step, step, p.keys, dim, vt);
+			for (p.q0 = p.open ? 0 : k0 / ATT_ROWS * ATT_ROWS; p.q0 < a->length; p.q0 += ATT_ROWS) {
+				p.rows = least(ATT_ROWS, a->length - p.q0);
+				int64_t at = ((n * a->length + p.q0) * a->heads + head) * dim;
+				load_rows(x + p.q0 * step + head * dim, step, p.rows, dim, a->scale, q);
+				load_rows(E(a->dy) + at, a->heads * dim, p.rows, dim, 1, dy);
+				scores(&p, q, kt, srow);
+				scores(&p, dy, vt, dsrow);
+				add_terms(a, &p, n, head, s);
+				gradients_of_scores(&p, s, ds, F(a->rows) + (n * a->heads + head) * a->length + p.q0, dy, E(a->y) + at, a->heads * dim);
+				for (int64_t r = 0; r < p.rows; r++)
+					for (int64_t j = 0; j < seen(&p, r); j++) column[entry_of(a, head, p.q0 + r, k0 + j) / a->heads] += ds[r * ATT_LEAD + j];
+			}
+		}
+	}
+	for (int64_t row = 0; row < a->table; row++) {
+		float *to = F(a->dbias) + row * a->heads + head;
+		*to = (float)((a->accumulate ? *to : 0) + column[row]);
+	}
 }

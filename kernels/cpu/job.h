@@ -45,6 +45,10 @@ enum kernel {
 	ADAPTIVEPOOL_BACKWARD,
 	UPSAMPLE_FORWARD,
 	UPSAMPLE_BACKWARD,
+	RESIZE_FORWARD,
+	RESIZE_BACKWARD,
+	PAD_FORWARD,
+	PAD_BACKWARD,
 	LOSS_FORWARD,
 	LOSS_TOTAL,
 	LOSS_BACKWARD,
@@ -82,6 +86,7 @@ enum kernel {
 	ROTARY,
 	ATTENTION_FORWARD,
 	ATTENTION_BACKWARD,
+	ATTENTION_BIAS,
 	SGD_UPDATE,
 	ADAM_UPDATE,
 	MUON_BEGIN,
@@ -230,6 +235,14 @@ struct pool_args {
 	int64_t accumulate, rows_per_task;
 };
 
+struct axis { int64_t in, out, nearest; float ratio, shift; }; // see kernels.Axis
+
+struct frame_args { // see kernels.Resize and kernels.Pad
+	uint64_t x, y, dy, dx;
+	struct axis rows, columns;
+	int64_t n, channels, top, left, circular, accumulate, rows_per_task;
+};
+
 struct loss_args {
 	uint64_t logits, labels, saved, result, dx; // saved: float rows,3; result: float[2]
 	uint64_t row_loss;                          // double rows
@@ -270,12 +283,13 @@ struct rotary_args {
 	uint64_t in, out;
 	int64_t samples, length, channels, heads, dim, half, per_task, accumulate;
 	double ratio, sign;           // of a pair's angle to the one's before it; -1 turns back
-	double factor, low, high, turns; // of kernels.RotaryScaling; no factor: there is none
 };
 
 struct attention_args {
 	uint64_t x, y, dy, dx, rows;  // rows: log(sum(exp)) of each, or 0
+	uint64_t bias, index, mask, dbias; // bias, mask: 0 where there is none
 	int64_t heads, kv, dim, length, channels, accumulate, bidirectional;
+	int64_t samples, table, masks, mask_heads;
 	float scale;
 };
 
@@ -347,6 +361,7 @@ struct job {
 		struct rownorm_args rownorm;
 		struct rotary_args rotary;
 		struct attention_args attention;
+		struct frame_args frame;
 		struct arrange_args arrange;
 		struct weigh_args weigh;
 		struct gate_args gate;

@@ -3,6 +3,7 @@
 #include "norm.h"
 #include "map.h"
 #include "pool.h"
+#include "frame.h"
 #include "loss.h"
 #include "dropout.h"
 #include "activation.h"
@@ -44,6 +45,10 @@ static kernel_fn *const table[KERNELS] = {
 	[ADAPTIVEPOOL_BACKWARD] = adaptivepool_backward,
 	[UPSAMPLE_FORWARD] = upsample_forward,
 	[UPSAMPLE_BACKWARD] = upsample_backward,
+	[RESIZE_FORWARD] = resize_forward,
+	[RESIZE_BACKWARD] = resize_backward,
+	[PAD_FORWARD] = pad_forward,
+	[PAD_BACKWARD] = pad_backward,
 	[LOSS_FORWARD] = loss_forward,
 	[LOSS_TOTAL] = loss_total,
 	[LOSS_BACKWARD] = loss_backward,
@@ -81,6 +86,7 @@ static kernel_fn *const table[KERNELS] = {
 	[ROTARY] = rotary,
 	[ATTENTION_FORWARD] = attention_forward,
 	[ATTENTION_BACKWARD] = attention_backward,
+	[ATTENTION_BIAS] = attention_bias,
 #if HALF
 	[NARROW] = narrow,
 	[WIDEN] = widen,

@@ -11,7 +11,7 @@ import (
 )
 
 // draws is how many draws of randomOp have every kind of op.
-const draws = 32
+const draws = 34
 
 // randomOp returns an op with random attributes and inputs that fit it; round cycles through the kinds.
 func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
@@ -82,11 +82,10 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 		return randomEmbedding(r)
 	case 21:
 		dim, heads := 2*pick(20), pick(3)
-		scaling := []kernels.RotaryScaling{{}, {Factor: 4, High: 1}, {Factor: 8, Low: 1, High: 4, Positions: 16}}[r.IntN(3)]
-		return kernels.Rotary{Heads: heads, Dim: dim, Base: 500 * float64(r.IntN(2)), Turned: 2 * r.IntN(dim/2+1), Scaling: scaling}, []kernels.Desc{kernels.F32(pick(3), pick(40), heads*dim+r.IntN(9))}
+		return kernels.Rotary{Heads: heads, Dim: dim, Base: 500 * float64(r.IntN(2)), Turned: 2 * r.IntN(dim/2+1)}, []kernels.Desc{kernels.F32(pick(3), pick(40), heads*dim+r.IntN(9))}
 	case 22:
 		shared, group := pick(3), pick(3)
-		return kernels.Attention{Heads: shared * group, KVHeads: shared, Bidirectional: r.IntN(2) == 0}, []kernels.Desc{kernels.F32(pick(3), pick(40), shared*(group+2)*pick(40))}
+		return randomTerms(r, kernels.Attention{Heads: shared * group, KVHeads: shared, Bidirectional: r.IntN(2) == 0}), []kernels.Desc{kernels.F32(pick(3), pick(40), shared*(group+2)*pick(40))}
 	case 23:
 		return randomRearrange(r, image), []kernels.Desc{image}
 	case 24:
@@ -104,6 +103,12 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 		return kernels.Pointwise{Of: kernels.Function(r.IntN(int(kernels.Functions)))}, []kernels.Desc{image}
 	case 30:
 		return kernels.Affine{Factor: r.Float32(), Plus: r.Float32()}, []kernels.Desc{image}
+	case 31:
+		return randomPad(r, image), []kernels.Desc{image}
+	case 32:
+		op := kernels.Resize{OutH: pick(20), OutW: pick(20), Nearest: r.IntN(3) == 0, RatioH: float32(r.IntN(2)) * r.Float32()}
+		op.AlignCorners = !op.Nearest && r.IntN(2) == 0
+		return op, []kernels.Desc{image}
 	}
 	n, t, classes := pick(40), pick(3), pick(40)
 	switch r.IntN(3) {
@@ -124,6 +129,15 @@ func randomEmbedding(r *rand.Rand) (kernels.Op, []kernels.Desc) {
 		op.Positions = length + op.Uncounted + r.IntN(5)
 	}
 	return op, []kernels.Desc{{Shape: kernels.Shape{1 + r.IntN(4), length}, DType: kernels.Int32}}
+}
+
+// randomPad leaves at least one row and one column.
+func randomPad(r *rand.Rand, x kernels.Desc) kernels.Pad {
+	side := func(extent int) (int, int) { return r.IntN(extent+3) - extent/2, r.IntN(extent+3) - (extent-1)/2 }
+	p := kernels.Pad{Circular: r.IntN(2) == 0}
+	p.Top, p.Bottom = side(x.Shape[1])
+	p.Left, p.Right = side(x.Shape[2])
+	return p
 }
 
 // randomSlice takes a part of each row of an image, or of each sample.
@@ -158,6 +172,20 @@ func randomConv(r *rand.Rand) (kernels.Op, []kernels.Desc) {
 		x.Shape[1]++
 		x.Shape[2]++
 	}
+}
+
+// randomTerms adds terms to an attention's scores, or another scale, in half of all cases.
+func randomTerms(r *rand.Rand, op kernels.Attention) kernels.Attention {
+	if r.IntN(2) == 0 {
+		op.Table = 1 + r.IntN(9)
+	}
+	if r.IntN(2) == 0 {
+		op.Masks, op.MaskHeads = 1+r.IntN(3), r.IntN(2) == 0
+	}
+	if r.IntN(2) == 0 {
+		op.Scale = 0.25
+	}
+	return op
 }
 
 // randomCalls returns the forward and the backward calls of an op with random switches.
@@ -238,8 +266,8 @@ func TestRandomCalls(t *testing.T) {
 		}
 		ran[op.Kind()]++
 	}
-	if len(ran) != 31 {
-		t.Errorf("ran only %v, want all 31 kinds", ran)
+	if len(ran) != 33 {
+		t.Errorf("ran only %v, want all 33 kinds", ran)
 	}
 }
 
@@ -320,6 +348,8 @@ var largeCalls = []struct {
 	{kernels.Slice{From: 70, H: 9, W: 10, C: 300}, []kernels.Desc{kernels.F32(2, 50_001)}},
 	{kernels.Slice{Rows: 40 * 40, From: 20, H: 40, W: 40, C: 30}, []kernels.Desc{kernels.F32(2, 40, 40, 60)}},
 	{kernels.Upsample{Factor: 2}, []kernels.Desc{kernels.F32(2, 20, 21, 60)}},
+	{kernels.Pad{Top: 2, Bottom: 3, Left: -4, Right: 5}, []kernels.Desc{kernels.F32(2, 20, 21, 60)}},
+	{kernels.Resize{OutH: 50, OutW: 33}, []kernels.Desc{kernels.F32(2, 20, 21, 60)}},
 	{kernels.Dropout{P: 0.3}, []kernels.Desc{kernels.F32(50_001)}},
 	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(900, 61), {Shape: kernels.Shape{900}, DType: kernels.Int32}}},
 	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(2, 40, 41, 5), {Shape: kernels.Shape{2, 40, 41}, DType: kernels.Int32}}},
@@ -339,6 +369,8 @@ var largeCalls = []struct {
 	{kernels.Pointwise{Of: kernels.HardSigmoid}, []kernels.Desc{kernels.F32(50_001)}},
 	{kernels.Pointwise{Of: kernels.HardSwish}, []kernels.Desc{kernels.F32(50_001)}},
 	{kernels.Attention{Heads: 2, Bidirectional: true}, []kernels.Desc{kernels.F32(2, 150, 6*20)}},
+	{kernels.Attention{Heads: 2, Bidirectional: true, Table: 7, Masks: 2}, []kernels.Desc{kernels.F32(4, 150, 6*20)}},
+	{kernels.Attention{Heads: 2, Scale: 0.5, Table: 7, Masks: 1, MaskHeads: true}, []kernels.Desc{kernels.F32(2, 150, 6*20)}},
 	{kernels.GELU{}, []kernels.Desc{kernels.F32(50_001)}},
 	{kernels.GELU{Tanh: true}, []kernels.Desc{kernels.F32(50_001)}},
 	{kernels.SiLU{}, []kernels.Desc{kernels.F32(50_001)}},

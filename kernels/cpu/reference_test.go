@@ -93,6 +93,10 @@ func reference(c kernels.Call, in data) wants {
 		referenceSlice(op, c, in, out)
 	case kernels.Upsample:
 		referenceUpsample(op, c, in, out)
+	case kernels.Pad:
+		referencePad(op, c, in, out)
+	case kernels.Resize:
+		referenceResize(op, c, in, out)
 	case kernels.MaxPool:
 		referenceMaxPool(op.Defaults(), c, in, out)
 	case kernels.AvgPool:

@@ -298,6 +298,10 @@ func randomInputs(r *rand.Rand, c kernels.Call) data {
 		}
 	case kernels.Embedding:
 		integers(r, in[opX], op.Vocabulary)
+	case kernels.Attention:
+		for i := 0; op.Table > 0 && i < len(in[opB]); i++ {
+			in[opB][i] = float32(r.IntN(op.Table))
+		}
 	}
 	in[operand(kernels.ScalarsRole, 0)] = scalars(kernels.Scalars{Seed: r.Uint64(), Step: r.Uint64N(1000), Microbatch: r.Uint64N(9), LR: 0.1, GradScale: 1})
 	return in

@@ -181,17 +181,7 @@ func referenceRotary(op kernels.Rotary, c kernels.Call, in data, out wants) {
 			w.value[i] = v[i]
 			continue
 		}
-		wave := 2 * math.Pi * math.Pow(op.Base, 2*float64(k%(op.Turned/2))/float64(op.Turned)) // positions of a turn
-		angle := way * float64(position) * 2 * math.Pi / wave
-		if s := op.Scaling; s.Factor > 0 { // as transformers has it, in three cases
-			switch {
-			case s.Positions == 0 || wave > s.Positions/s.Low:
-				angle /= s.Factor
-			case wave >= s.Positions/s.High:
-				smooth := (s.Positions/wave - s.Low) / (s.High - s.Low)
-				angle *= (1-smooth)/s.Factor + smooth
-			}
-		}
+		angle := way * float64(position) / math.Pow(op.Base, 2*float64(k%(op.Turned/2))/float64(op.Turned))
 		w.term(i, v[i]*math.Cos(angle))
 		if k < op.Turned/2 {
 			w.term(i, -v[i+op.Turned/2]*math.Sin(angle))
@@ -202,12 +192,29 @@ func referenceRotary(op kernels.Rotary, c kernels.Call, in data, out wants) {
 	out[to] = w.close(8)
 }
 
+// scoreTerm is what is added to the score of head h of sample n at positions t and s; with a table also which of its elements.
+func scoreTerm(op kernels.Attention, length int, in data, n, head, t, s int) (sum float64, entry int) {
+	next := 0
+	if op.Table > 0 {
+		entry, next = int(in[opB][t*length+s])*op.Heads+head, 2
+		sum = float64(in[opW][entry])
+	}
+	if op.Masks > 0 {
+		at := n % op.Masks
+		if op.MaskHeads {
+			at = at*op.Heads + head
+		}
+		sum += float64(in[operand(kernels.ParamRole, next)][(at*length+t)*length+s])
+	}
+	return sum, entry
+}
+
 // referenceAttention makes the whole matrix of weights.
 func referenceAttention(op kernels.Attention, c kernels.Call, in data, out wants) {
 	length, channels, dim := c.In[0].Shape[1], c.In[0].Shape[2], op.Dim(c.In[0])
 	x := float64s(in[opX])
 	y, rows, dx := newWant(c.In[0].Shape[0]*length*op.Heads*dim), newWant(c.In[0].Shape[0]*op.Heads*length), newWant(len(x))
-	scale := 1 / math.Sqrt(float64(dim))
+	scale, table := op.ScoreScale(c.In[0]), newWant(op.Table*op.Heads)
 	for r := range rows.value {
 		n, head, t := r/length/op.Heads, r/length%op.Heads, r%length
 		q, o := (n*length+t)*channels+head*dim, ((n*length+t)*op.Heads+head)*dim
@@ -224,7 +231,8 @@ func referenceAttention(op kernels.Attention, c kernels.Call, in data, out wants
 			p = make([]float64, length)
 		}
 		for s := range p {
-			p[s] = math.Exp(dot(x, q, x, key(s)) * scale)
+			term, _ := scoreTerm(op, length, in, n, head, t, s)
+			p[s] = math.Exp(dot(x, q, x, key(s))*scale + term)
 			sum += p[s]
 		}
 		rows.value[r], rows.slack[r] = math.Log(sum), eps*float64(dim+len(p)+32)
@@ -242,8 +250,13 @@ func referenceAttention(op kernels.Attention, c kernels.Call, in data, out wants
 			mean += p[s] * dot(dy, 0, x, value(s))
 		}
 		for s := range p {
-			ds := p[s] * (dot(dy, 0, x, value(s)) - mean) * scale
-			bound := p[s] * (float64(dim) + math.Abs(mean)) * scale // of what is taken off
+			ds, bound := p[s]*(dot(dy, 0, x, value(s))-mean), p[s]*(float64(dim)+math.Abs(mean)) // of what is taken off
+			if op.Table > 0 {
+				_, entry := scoreTerm(op, length, in, n, head, t, s)
+				table.term(entry, ds)
+				table.slack[entry] += bound
+			}
+			ds, bound = ds*scale, bound*math.Abs(scale)
 			for k := range dim {
 				dx.term(value(s)+k, p[s]*dy[k])
 				dx.term(q+k, ds*x[key(s)+k])
@@ -255,6 +268,9 @@ func referenceAttention(op kernels.Attention, c kernels.Call, in data, out wants
 	}
 	if c.Pass != kernels.Forward {
 		out[opDX] = dx.close(dim/2 + 32)
+		if op.Table > 0 {
+			out[opDW] = table.close(dim/2 + 32)
+		}
 		return
 	}
 	out[opY] = y.close(dim + 32)

@@ -165,7 +165,7 @@ func addGate(b *builder) {
 	addStep(b, "arrange", "gate_backward"+suffix(x.DType), dim{samples * ceil(channels, gateChannels), 1, 1}, dim{streamThreads, 1, 1}, 0, args)
 }
 
-// addArrangement adds the ops of this file; false: it is none of them.
+// addArrangement adds the ops of this file and of frame.go; false: it is none of them.
 func addArrangement(b *builder, op kernels.Op) bool {
 	switch op := op.(type) {
 	case kernels.Rearrange:
@@ -184,6 +184,10 @@ func addArrangement(b *builder, op kernels.Op) bool {
 		b.affine(op)
 	case kernels.Pointwise:
 		b.activation(op.Of.String(), 1)
+	case kernels.Resize:
+		addResize(b, op)
+	case kernels.Pad:
+		addPad(b, op)
 	default:
 		return false
 	}

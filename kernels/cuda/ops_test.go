@@ -32,7 +32,7 @@ func as(d kernels.DType, op kernels.Op) kernels.Op {
 }
 
 // kinds is how many kinds of ops randomOp draws from.
-const kinds = 32
+const kinds = 34
 
 // randomOp returns an op with random attributes and inputs of type d that fit it; round cycles through the kinds.
 func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.Desc) {
@@ -102,11 +102,10 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 		return op, []kernels.Desc{{Shape: kernels.Shape{pick(4), length}, DType: kernels.Int32}}
 	case 21:
 		dim, heads := 2*pick(20), pick(3)
-		scaling := []kernels.RotaryScaling{{}, {Factor: 4, High: 1}, {Factor: 8, Low: 1, High: 4, Positions: 16}}[r.IntN(3)]
-		return kernels.Rotary{Heads: heads, Dim: dim, Base: 500 * float64(r.IntN(2)), Turned: 2 * r.IntN(dim/2+1), Scaling: scaling}, []kernels.Desc{typed(d, pick(3), pick(40), heads*dim+r.IntN(9))}
+		return kernels.Rotary{Heads: heads, Dim: dim, Base: 500 * float64(r.IntN(2)), Turned: 2 * r.IntN(dim/2+1)}, []kernels.Desc{typed(d, pick(3), pick(40), heads*dim+r.IntN(9))}
 	case 22:
 		shared, group := pick(2), pick(3)
-		return kernels.Attention{Heads: shared * group, KVHeads: shared, Bidirectional: r.IntN(2) == 0}, []kernels.Desc{typed(d, pick(2), pick(100), shared*(group+2)*pick(90))}
+		return randomTerms(r, kernels.Attention{Heads: shared * group, KVHeads: shared, Bidirectional: r.IntN(2) == 0}), []kernels.Desc{typed(d, pick(2), pick(100), shared*(group+2)*pick(90))}
 	case 23:
 		return randomRearrange(r, image), []kernels.Desc{image}
 	case 24:
@@ -124,6 +123,12 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 		return kernels.Pointwise{Of: kernels.Function(r.IntN(int(kernels.Functions)))}, []kernels.Desc{image}
 	case 30:
 		return kernels.Affine{Factor: r.Float32(), Plus: r.Float32()}, []kernels.Desc{image}
+	case 31:
+		return randomPad(r, image), []kernels.Desc{image}
+	case 32:
+		op := kernels.Resize{OutH: pick(20), OutW: pick(20), Nearest: r.IntN(3) == 0, RatioH: float32(r.IntN(2)) * r.Float32()}
+		op.AlignCorners = !op.Nearest && r.IntN(2) == 0
+		return op, []kernels.Desc{image}
 	}
 	n, classes := pick(40), []int{pick(40), 200 + pick(200)}[r.IntN(2)]
 	switch r.IntN(3) {
@@ -172,6 +177,15 @@ func randomConcat(r *rand.Rand, d kernels.DType, image kernels.Desc) (kernels.Op
 		in[i] = typed(d, image.Shape[0], image.Shape[1], image.Shape[2], width)
 	}
 	return kernels.Concat{}, in
+}
+
+// randomPad leaves at least one row and one column.
+func randomPad(r *rand.Rand, x kernels.Desc) kernels.Pad {
+	side := func(extent int) (int, int) { return r.IntN(extent+3) - extent/2, r.IntN(extent+3) - (extent-1)/2 }
+	p := kernels.Pad{Circular: r.IntN(2) == 0}
+	p.Top, p.Bottom = side(x.Shape[1])
+	p.Left, p.Right = side(x.Shape[2])
+	return p
 }
 
 // randomSlice takes a part of each row of an image, or of each sample: whole vectors, and others.
@@ -341,6 +355,9 @@ var largeCalls = []struct {
 	{kernels.Slice{From: 80, H: 9, W: 10, C: 320}, []int{2, 50_000}},
 	{kernels.Slice{Rows: 20 * 20, From: 21, H: 20, W: 20, C: 30}, []int{2, 20, 20, 60}},
 	{kernels.Upsample{Factor: 2}, []int{2, 20, 21, 40}},
+	{kernels.Pad{Top: 2, Bottom: 3, Left: -4, Right: 5}, []int{2, 20, 21, 40}},
+	{kernels.Pad{Top: -3, Bottom: 3, Left: 44, Right: 5, Circular: true}, []int{2, 20, 21, 40}},
+	{kernels.Resize{OutH: 50, OutW: 33}, []int{2, 20, 21, 40}},
 	{kernels.Dropout{P: 0.3}, []int{50_001}},
 	{kernels.Linear{Out: 140, Bias: true, LastAxis: true}, []int{2, 5, 2104}},
 	{kernels.LayerNorm{}, []int{3, 50, 300}},
@@ -356,6 +373,7 @@ var largeCalls = []struct {
 	{kernels.Attention{Heads: 2}, []int{2, 150, 6 * 64}},
 	{kernels.Attention{Heads: 4, KVHeads: 2}, []int{1, 200, 8 * 130}},
 	{kernels.Attention{Heads: 2, Bidirectional: true}, []int{2, 150, 6 * 64}},
+	{kernels.Attention{Heads: 2, Bidirectional: true, Table: 7, Masks: 2}, []int{4, 150, 6 * 20}},
 	{kernels.NewRearrange([]int{300, 50, 3}, 0, []kernels.Loop{{N: 300, Stride: 1}, {N: 50, Stride: 300}, {N: 3, Stride: 15_000}}), []int{3, 50, 300}},
 	{kernels.Bias{Axes: 2}, []int{3, 50, 300}},
 	{kernels.Scale{Axes: 1}, []int{30, 50, 300}},

@@ -35,6 +35,11 @@ const maxImages = 1<<16 - 1
 
 // pixels appends a kernel with a thread for each element of images of this shape.
 func (b *builder) pixels(function string, d kernels.DType, args C.struct_pool_args, shape kernels.Shape) {
+	addPixels(b, function, d, args, shape)
+}
+
+// addPixels is pixels with arguments of any type.
+func addPixels[T any](b *builder, function string, d kernels.DType, args T, shape kernels.Shape) {
 	row := int64(shape[2]) * int64(shape[3])
 	if row > kernels.MaxExtent-streamThreads {
 		b.fail("a row of %d pixels of %d channels has more than %d elements", shape[2], shape[3], kernels.MaxExtent-streamThreads)

@@ -385,6 +385,11 @@ func randomInputs(r *rand.Rand, c kernels.Call) data {
 				v[i] = v[i]*v[i] + 0.1
 			}
 		}
+		if a, is := c.Op.(kernels.Attention); is && a.Table > 0 && o == operand(kernels.ParamRole, 1) {
+			for i := range v {
+				v[i] = float32(r.IntN(a.Table))
+			}
+		}
 		if d.DType == kernels.Int32 && o.Role != kernels.Save {
 			below := int(channels(c.In[0]))
 			if e, ok := c.Op.(kernels.Embedding); ok {

@@ -176,7 +176,6 @@ func (b *builder) rotary(op kernels.Rotary) {
 	args := C.struct_rotary_args{
 		in: b.at(kernels.X, 0), out: b.at(kernels.Y, 0), rows: C.i64(rows), length: C.int(length), channels: C.int(x.Shape[2]),
 		heads: C.int(op.Heads), dim: C.int(op.Dim), half: C.int(op.Turned / 2), ratio: C.double(op.Ratio()), sign: 1,
-		factor: C.double(op.Scaling.Factor), low: C.double(op.Scaling.Low), high: C.double(op.Scaling.High), turns: C.double(op.Scaling.Turns()),
 	}
 	if b.call.Pass != kernels.Forward {
 		if b.call.Skips(0) {
@@ -237,11 +236,13 @@ func (b *builder) attention(op kernels.Attention) {
 	args := C.struct_attention_args{
 		x: b.at(kernels.X, 0), y: b.at(kernels.Y, 0), dy: b.at(kernels.DY, 0), dx: b.at(kernels.DX, 0), rows: b.at(kernels.Save, 0),
 		total: C.i64(samples * heads * length), channels: C.i64(x.Shape[2]), heads: C.int(heads), kv: C.int(kv), dim: C.int(width), length: C.int(length),
-		add: flag(b.call.Adds(0)), bidirectional: flag(op.Bidirectional), scale: C.float(1 / math.Sqrt(float64(width))),
+		add: flag(b.call.Adds(0)), bidirectional: flag(op.Bidirectional), scale: C.float(op.ScoreScale(x)),
 	}
+	setTerms(b, op, &args)
+	fast := !op.Bidirectional && op.Plain() // kernels on tensor cores have no terms
 	tiles, parts := ceil(length, attentionTile), ceil(width, attentionTile)
 	if b.call.Pass == kernels.Forward {
-		if f := b.lib.flashForward(x.DType, width); f.dim > 0 && !op.Bidirectional {
+		if f := b.lib.flashForward(x.DType, width); f.dim > 0 && fast {
 			grid := dim{ceil(length, flashRows) * samples * heads, 1, 1}
 			addStep(b, "flashforward", fmt.Sprintf("flash_forward_%d", f.dim), grid, flashBlock, f.shared(), args)
 			return
@@ -249,17 +250,36 @@ func (b *builder) attention(op kernels.Attention) {
 		addStep(b, "attention", "attention_forward"+suffix(x.DType), dim{tiles * samples * heads, parts, 1}, rowBlock, 0, args)
 		return
 	}
-	if b.call.Skips(0) {
+	if b.call.Skips(0) && op.Table == 0 {
 		return
 	}
 	args.means = b.reserve(samples * heads * length * 4)
 	addStep(b, "attention", "attention_means"+suffix(x.DType), dim{ceil(samples*heads*length, meanRows), 1, 1}, rowBlock, 0, args)
-	if head := b.lib.flashBackward(x.DType, width); head > 0 && !op.Bidirectional {
+	if head := b.lib.flashBackward(x.DType, width); head > 0 && fast {
 		tiles, block, shared := ceil(length, gradientTile), dim{gradientThreads, 1, 1}, gradientShared(head)
 		addStep(b, "flashbackward", gradientKernel("queries", x.DType, head), dim{tiles * samples * heads, 1, 1}, block, shared, args)
 		addStep(b, "flashbackward", gradientKernel("keys", x.DType, head), dim{tiles * samples * kv, 1, 1}, block, shared, args)
 		return
 	}
-	addStep(b, "attention", "attention_queries"+suffix(x.DType), dim{tiles * samples * heads, parts, 1}, rowBlock, 0, args)
-	addStep(b, "attention", "attention_keys"+suffix(x.DType), dim{tiles * samples * kv, parts, 1}, rowBlock, 0, args)
+	if !b.call.Skips(0) {
+		addStep(b, "attention", "attention_queries"+suffix(x.DType), dim{tiles * samples * heads, parts, 1}, rowBlock, 0, args)
+		addStep(b, "attention", "attention_keys"+suffix(x.DType), dim{tiles * samples * kv, parts, 1}, rowBlock, 0, args)
+	}
+	if op.Table > 0 {
+		args.dbias, args.add, args.terms = b.at(kernels.DParam, 0), flag(b.call.AddParams), b.reserve(heads*length*length*4)
+		addStep(b, "attention", "attention_terms"+suffix(x.DType), dim{tiles * heads, tiles, 1}, rowBlock, 0, args)
+		addStep(b, "attention", "attention_table"+suffix(x.DType), dim{int64(op.Table) * heads, 1, 1}, rowBlock, 0, args)
+	}
+}
+
+// setTerms sets the arguments of what is added to scores.
+func setTerms(b *builder, op kernels.Attention, args *C.struct_attention_args) {
+	x, next := b.call.In[0], 0
+	args.samples, args.table, args.masks, args.mask_heads = C.i64(x.Shape[0]), C.int(op.Table), C.int(op.Masks), flag(op.MaskHeads)
+	if op.Table > 0 {
+		args.bias, args.index, next = b.at(kernels.ParamRole, 0), b.at(kernels.ParamRole, 1), 2
+	}
+	if op.Masks > 0 {
+		args.mask = b.at(kernels.ParamRole, next)
+	}
 }

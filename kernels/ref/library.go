@@ -80,6 +80,10 @@ func kernel(op kernels.Op, t *tensors) (func() error, error) {
 		return func() error { return slice(op.Defaults(), t) }, nil
 	case kernels.Upsample:
 		return func() error { return upsample(op, t) }, nil
+	case kernels.Resize:
+		return func() error { return resize(op, t) }, nil
+	case kernels.Pad:
+		return func() error { return pad(op, t) }, nil
 	case kernels.MaxPool:
 		return func() error { return maxPool(op.Defaults(), t) }, nil
 	case kernels.AvgPool:

@@ -152,6 +152,11 @@ var ops = []struct {
 	{kernels.Pack{}, []kernels.Desc{image, kernels.F32(3, 7)}},
 	{kernels.Slice{Rows: 5, From: 3, H: 5, W: 2, C: 4}, []kernels.Desc{image}},
 	{kernels.Upsample{Factor: 3}, []kernels.Desc{image}},
+	{kernels.Pad{Top: 2, Bottom: -1, Left: -1, Right: 3}, []kernels.Desc{image}},
+	{kernels.Pad{Top: 7, Bottom: -2, Left: -1, Right: 1, Circular: true}, []kernels.Desc{image}},
+	{kernels.Resize{OutH: 7, OutW: 3}, []kernels.Desc{image}},
+	{kernels.Resize{OutH: 3, OutW: 9, AlignCorners: true}, []kernels.Desc{image}},
+	{kernels.Resize{OutH: 7, OutW: 3, Nearest: true}, []kernels.Desc{image}},
 	{kernels.Linear{Out: 3}, []kernels.Desc{kernels.F32(4, 5)}},
 	{kernels.Linear{Out: 3, Bias: true}, []kernels.Desc{image}},
 	{kernels.Dropout{P: 0.4}, []kernels.Desc{image}},
@@ -174,6 +179,8 @@ var ops = []struct {
 	{kernels.Attention{Heads: 2}, []kernels.Desc{kernels.F32(2, 5, 6*3)}},
 	{kernels.Attention{Heads: 4, KVHeads: 2}, []kernels.Desc{kernels.F32(2, 5, 8*3)}},
 	{kernels.Attention{Heads: 4, KVHeads: 2, Bidirectional: true}, []kernels.Desc{kernels.F32(2, 5, 8*3)}},
+	{kernels.Attention{Heads: 4, KVHeads: 2, Bidirectional: true, Scale: 0.4, Table: 3, Masks: 2}, []kernels.Desc{kernels.F32(4, 5, 8*3)}},
+	{kernels.Attention{Heads: 2, Table: 3, Masks: 1, MaskHeads: true}, []kernels.Desc{kernels.F32(2, 5, 6*3)}},
 	{kernels.NewRearrange([]int{2, 5, 3}, 3, []kernels.Loop{{N: 2, Stride: 20}, {N: 5, Stride: 1}, {N: 3, Stride: 6}}), []kernels.Desc{kernels.F32(2, 4, 5)}},
 	{kernels.Bias{Axes: 2}, []kernels.Desc{kernels.F32(3, 4, 5)}},
 	{kernels.Scale{Axes: 2}, []kernels.Desc{kernels.F32(3, 4, 5)}},
@@ -213,7 +220,7 @@ func TestGradients(t *testing.T) {
 			}
 		})
 	}
-	if compared != 85 {
+	if compared != 94 {
 		t.Errorf("compared %d gradients", compared)
 	}
 }

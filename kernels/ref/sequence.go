@@ -201,15 +201,6 @@ func multiply(t *tensors) error {
 	return nil
 }
 
-// scaled returns the angle of a pair between two positions.
-func scaled(s kernels.RotaryScaling, angle float64) float64 {
-	if s.Factor == 0 {
-		return angle
-	}
-	kept := min(max((s.Turns()*angle-s.Low)/(s.High-s.Low), 0), 1)
-	return angle * ((1-kept)/s.Factor + kept)
-}
-
 // rotary turns forward, and gradients back.
 func rotary(op kernels.Rotary, t *tensors) error {
 	from, to, add, way := t.x[0], t.y, false, 1.0
@@ -226,7 +217,7 @@ func rotary(op kernels.Rotary, t *tensors) error {
 		case head >= op.Heads || at >= op.Turned:
 			put(&to[i], float64(from[i]), add)
 		case at < half:
-			sin, cos := math.Sincos(float64(position) * scaled(op.Scaling, math.Pow(op.Base, -2*float64(at)/float64(op.Turned))))
+			sin, cos := math.Sincos(float64(position) * math.Pow(op.Base, -2*float64(at)/float64(op.Turned)))
 			x, y := float64(from[i]), float64(from[i+half])
 			put(&to[i], x*cos-way*y*sin, add)
 			put(&to[i+half], y*cos+way*x*sin, add)
@@ -239,10 +230,13 @@ func rotary(op kernels.Rotary, t *tensors) error {
 type heads struct {
 	queries, kv, dim, length, row int
 	all                           bool // each position sees all
+	scale                         float64
+	terms                         scoreTerms
 }
 
-func newHeads(op kernels.Attention, x kernels.Desc) heads {
-	return heads{op.Heads, op.KVHeads, op.Dim(x), x.Shape[1], x.Shape[2], op.Bidirectional}
+func newHeads(op kernels.Attention, t *tensors) heads {
+	x := t.in[0]
+	return heads{op.Heads, op.KVHeads, op.Dim(x), x.Shape[1], x.Shape[2], op.Bidirectional, op.ScoreScale(x), newScoreTerms(op, t)}
 }
 
 // seen returns how many positions, from the first on, one sees.
@@ -260,13 +254,10 @@ func (h heads) at(n, head, t, s int) (query, key, value int) {
 	return (n*h.length+t)*h.row + head*h.dim, row + (h.queries+shared)*h.dim, row + (h.queries+h.kv+shared)*h.dim
 }
 
-// attention is softmax(QK^T/sqrt(d))V over the positions up to each, or over all.
+// attention is softmax(QK^T/sqrt(d) + terms)V over the positions up to each, or over all.
 func attention(op kernels.Attention, t *tensors) error {
-	h := newHeads(op, t.in[0])
-	sums := make([]float64, len(t.x[0]))
-	if t.call.Pass != kernels.Forward && t.call.Skips(0) {
-		return nil
-	}
+	h := newHeads(op, t)
+	sums := make([]float64, t.in[0].Elements())
 	for row := range t.in[0].Shape[0] * op.Heads * h.length {
 		n, head, at := row/h.length/op.Heads, row/h.length%op.Heads, row%h.length
 		if t.call.Pass == kernels.Forward {
@@ -275,25 +266,28 @@ func attention(op kernels.Attention, t *tensors) error {
 			attentionBackward(t, h, n, head, at, row, sums)
 		}
 	}
-	if t.call.Pass != kernels.Forward {
+	if t.call.Pass != kernels.Forward && !t.call.Skips(0) {
 		store(t.dx[0], sums, t.call.Adds(0))
+	}
+	if t.call.Pass != kernels.Forward && op.Table > 0 {
+		store(t.dparams[0], h.terms.dbias, t.call.AddParams)
 	}
 	return nil
 }
 
-// score is the scaled product of a query and a key.
-func (h heads) score(x []float32, q, k int) (sum float64) {
+// score is the scaled product of a query and a key, with what is added to it.
+func (h heads) score(x []float32, n, head, t, at int) (sum float64) {
+	q, k, _ := h.at(n, head, t, at)
 	for i := range h.dim {
 		sum += float64(x[q+i]) * float64(x[k+i])
 	}
-	return sum / math.Sqrt(float64(h.dim))
+	return sum*h.scale + h.terms.of(n, head, t, at)
 }
 
 func attentionForward(t *tensors, h heads, n, head, at, row int) {
 	scores, largest, sum := make([]float64, h.seen(at)), math.Inf(-1), 0.0
 	for s := range scores {
-		q, k, _ := h.at(n, head, at, s)
-		scores[s] = h.score(t.x[0], q, k)
+		scores[s] = h.score(t.x[0], n, head, at, s)
 		largest = max(largest, scores[s])
 	}
 	for _, v := range scores {
@@ -313,7 +307,7 @@ func attentionForward(t *tensors, h heads, n, head, at, row int) {
 }
 
 // attentionBackward adds what one row of scores contributes: with p = exp(s - log sum), dv = p dy, ds = p (dy v - dy y),
-// dq = ds k/sqrt(d), dk = ds q/sqrt(d).
+// dq = ds k/sqrt(d), dk = ds q/sqrt(d); a term of the score has the gradient ds.
 func attentionBackward(t *tensors, h heads, n, head, at, row int, sums []float64) {
 	y, x := ((n*h.length+at)*h.queries+head)*h.dim, t.x[0]
 	product := func(a []float32, i int) (sum float64) {
@@ -325,8 +319,10 @@ func attentionBackward(t *tensors, h heads, n, head, at, row int, sums []float64
 	mean := product(t.y, y)
 	for s := range h.seen(at) {
 		q, k, v := h.at(n, head, at, s)
-		p := math.Exp(h.score(x, q, k) - float64(t.saved[0][row]))
-		ds := p * (product(x, v) - mean) / math.Sqrt(float64(h.dim))
+		p := math.Exp(h.score(x, n, head, at, s) - float64(t.saved[0][row]))
+		ds := p * (product(x, v) - mean)
+		h.terms.add(head, at, s, ds)
+		ds *= h.scale
 		for i := range h.dim {
 			sums[v+i] += p * float64(t.dy[y+i])
 			sums[q+i] += ds * float64(x[k+i])

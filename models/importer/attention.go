@@ -22,8 +22,8 @@ func headProduct(c *call) (*value, error) {
 		return nil, fmt.Errorf("of two tensors only queries and keys, and their softmax and values, as in attention over N,heads,T,D, are supported")
 	}
 	if s := x.scores; s != nil {
-		values, is := headsOf(*y.view)
-		if !is || keyScale != 1 {
+		values, is := headsOfView(c, *y.view)
+		if !is || keyScale != 1 || !slices.Equal(x.shape[:len(x.shape)-2], s.queries.leads) {
 			return nil, fmt.Errorf("input 1 is no values, N,heads,T,D, of a sequence N,T,C")
 		}
 		return c.attention(s, values)
@@ -31,8 +31,8 @@ func headProduct(c *call) (*value, error) {
 	if x.view == nil {
 		return nil, fmt.Errorf("input 0 is no queries, N,heads,T,D, of a sequence N,T,C")
 	}
-	q, isQ := headsOf(*x.view)
-	k, isK := keysOf(*y.view)
+	q, isQ := headsOfView(c, *x.view)
+	k, isK := keysOfView(c, *y.view)
 	if !isQ || !isK || q.number != k.number*k.shared || q.channels != k.channels || q.length != k.length {
 		return nil, fmt.Errorf("inputs are %v and %v: no queries, N,heads,T,D, and keys, N,heads,D,T, of sequences N,T,C", x.shape, y.shape)
 	}
@@ -64,8 +64,8 @@ func (c *call) attention(s *scores, v heads) (*value, error) {
 	switch {
 	case !s.soft:
 		return nil, fmt.Errorf("input 0 is scores without a softmax, which is not supported")
-	case !near(s.scale*math.Sqrt(float64(q.channels)), 1):
-		return nil, fmt.Errorf("the scores are scaled by %v, and only 1/sqrt(%d), of a head's channels, is supported", s.scale, q.channels)
+	case s.scale == 0:
+		return nil, fmt.Errorf("the scores are scaled by 0, which is not supported")
 	case v.number != k.number || v.channels != q.channels || q.number%k.number != 0:
 		return nil, fmt.Errorf("values have %d heads of %d channels, keys %d, queries %d of %d", v.number, v.channels, k.number, q.number, q.channels)
 	}
@@ -77,7 +77,11 @@ func (c *call) attention(s *scores, v heads) (*value, error) {
 	if k.number != q.number {
 		op.KVHeads = k.number
 	}
-	y, err := c.push(c.Node, op, asImage, nil, x)
+	if !near(s.scale*math.Sqrt(float64(q.channels)), 1) {
+		op.Scale = float32(s.scale)
+	}
+	op, sources := withTerms(c, &s.terms, op, q.length)
+	y, err := c.push(c.Node, op, asImage, sources, x)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +139,7 @@ func attentionOf(c *call) (*value, error) {
 		}
 		is := v != nil && v.view != nil
 		if is {
-			all[i], is = headsOf(*v.view)
+			all[i], is = headsOfView(c, *v.view)
 		}
 		if !is {
 			return nil, fmt.Errorf("input %d is no heads, N,heads,T,D, of a sequence N,T,C, which alone is supported", i)
@@ -156,10 +160,7 @@ func attentionOf(c *call) (*value, error) {
 	s := &scores{queries: q, keys: k, scale: scale, causal: c.int("causal", 0) != 0}
 	if mask := c.at(3); mask != nil {
 		t := q.length
-		if mask.asMask() == nil {
-			return nil, fmt.Errorf("the mask is no constant square matrix with one number up to the diagonal and one behind it, which alone is supported")
-		}
-		x, err := c.masked(&value{scores: s, shape: []int{t, t}, from: c.Node}, mask.asMask())
+		x, err := withMask(c, &value{scores: s, shape: append(slices.Clone(q.leads), t, t), from: c.Node}, mask)
 		if err != nil {
 			return nil, err
 		}
@@ -167,6 +168,18 @@ func attentionOf(c *call) (*value, error) {
 	}
 	s.soft = true
 	return c.attention(s, v)
+}
+
+// withMask returns scores with a mask: a causal one, another constant, or rows of a parameter.
+func withMask(c *call, x, mask *value) (*value, error) {
+	if m := mask.asMask(); m != nil {
+		return c.masked(x, m)
+	}
+	v, err := addTerms(c, x, mask)
+	if v == nil && err == nil {
+		err = fmt.Errorf("the mask is neither a constant nor rows of a parameter, by constants, which alone are supported")
+	}
+	return v, err
 }
 
 // softmax is of scores.

@@ -12,8 +12,11 @@ import (
 func (c *chain) model(name string, config models.Config) (*models.Model, error) {
 	b := models.NewBuilder(name, c.input.desc, config.Classes)
 	b.DType = config.DType
-	if c.perSample() {
+	switch {
+	case c.perSample():
 		b.PerSample()
+	case len(c.steps[len(c.steps)-1].desc.Shape) == 4:
+		b.PerPixel()
 	}
 	taken := map[string]int{}
 	for _, s := range c.steps {

@@ -191,6 +191,9 @@ var errNoConstant = fmt.Errorf("only of constants is supported")
 
 // indexed takes elements out of a constant: the other inputs, broadcast to one shape, are the indices of its first axes.
 func indexed(c *call) (*value, error) {
+	if x, at := c.at(0), c.at(1); len(c.In) == 2 && x != nil && x.tensor != nil && x.tensor.Trains && at != nil && at.numbers != nil {
+		return pickRows(c, &at.constant)
+	}
 	all, are := c.constantInputs(len(c.In))
 	if !are || len(all) < 2 || all[0].numbers == nil || len(all)-1 > len(all[0].dims) {
 		return nil, errNoConstant

@@ -326,8 +326,8 @@ func quotient(c *call) (*value, error) {
 // rescaled is scores times a number, which masks are not to be.
 func (c *call) rescaled(x *value, by float64) (*value, error) {
 	s := *x.scores
-	if s.soft || s.causal {
-		return nil, fmt.Errorf("scores are scaled behind their mask or softmax, which is not supported")
+	if s.soft || s.causal || s.terms != (terms{}) {
+		return nil, fmt.Errorf("scores are scaled behind their mask, bias or softmax, which is not supported")
 	}
 	s.scale *= by
 	return &value{scores: &s, shape: x.shape, from: c.Node}, nil
@@ -346,6 +346,12 @@ func add(c *call) (*value, error) {
 		}
 		if x, y := c.at(i), c.at(1-i); x != nil && y != nil && x.scores != nil && y.asMask() != nil {
 			return c.masked(x, y.asMask())
+		}
+		if v, err := maskedPicks(c, c.at(i), c.at(1-i)); v != nil || err != nil {
+			return v, err
+		}
+		if v, err := addTerms(c, c.at(i), c.at(1-i)); v != nil || err != nil {
+			return v, err
 		}
 		if v, is, err := trailing(c, i, 1-i, func(axes int) kernels.Op { return kernels.Bias{Axes: axes} }); is || err != nil {
 			return v, err

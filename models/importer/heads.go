@@ -30,10 +30,48 @@ func (c *call) sequenceOf(h heads) (*value, error) {
 	}})
 }
 
+// headsOfView returns the heads that a view of N,heads,T,D is, or of more axes ahead. Where their positions are in no sequence, such as those of
+// windows of an image, they become one.
+func headsOfView(c *call, v view) (heads, bool) {
+	h, is := headsOf(v)
+	k := len(v.axes)
+	if is || k < 4 {
+		return h, is
+	}
+	axes := [][]loop{slices.Concat(v.axes[:k-3]...), v.axes[k-2], slices.Concat(v.axes[k-3], v.axes[k-1])}
+	if slices.ContainsFunc(slices.Concat(axes...), func(l loop) bool { return l.stride == 0 }) {
+		return h, false
+	}
+	x, err := c.arranged(c.Node, view{step: v.step, from: v.from, axes: axes})
+	if err != nil {
+		return h, false
+	}
+	shape := v.shape()
+	w, err := viewOfValue(x).reshape([]int{x.shape[0], x.shape[1], shape[k-3], shape[k-1]})
+	if err != nil {
+		return h, false
+	}
+	w.axes[1], w.axes[2] = w.axes[2], w.axes[1]
+	h, is = headsOf(w)
+	h.lead, h.leads = k-2, shape[:k-2]
+	return h, is
+}
+
+// keysOfView returns the heads of keys, whose last two axes are the other way round.
+func keysOfView(c *call, v view) (heads, bool) {
+	n := len(v.axes)
+	if n < 2 {
+		return heads{}, false
+	}
+	v.axes = slices.Clone(v.axes)
+	v.axes[n-1], v.axes[n-2] = v.axes[n-2], v.axes[n-1]
+	return headsOfView(c, v)
+}
+
 // headsOf returns the heads that a view is: of a sequence of as many samples and positions as the view has.
 func headsOf(v view) (h heads, is bool) {
 	axes := len(v.axes)
-	if axes != 3 && axes != 4 {
+	if axes < 3 {
 		return h, false
 	}
 	shape := v.shape()
@@ -55,15 +93,4 @@ func headsOf(v view) (h heads, is bool) {
 	have := v
 	have.axes = [][]loop{loops, v.axes[axes-2], v.axes[axes-1]}
 	return h, have.same(want) && h.from < c
-}
-
-// keysOf returns the heads of keys, whose last two axes are the other way round.
-func keysOf(v view) (heads, bool) {
-	n := len(v.axes)
-	if n < 2 {
-		return heads{}, false
-	}
-	v.axes = slices.Clone(v.axes)
-	v.axes[n-1], v.axes[n-2] = v.axes[n-2], v.axes[n-1]
-	return headsOf(v)
 }

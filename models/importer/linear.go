@@ -51,7 +51,14 @@ func linearOf(c *call) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	y, err := c.linear(x, asIs, c.at(2) != nil)
+	var parts pieces
+	if bias := c.at(2); bias != nil {
+		parts = bias.pieces
+	}
+	y, err := c.linear(x, asIs, c.at(2) != nil && parts == nil)
+	if err == nil && parts != nil {
+		y, err = addPieces(c, y, parts)
+	}
 	if err != nil {
 		return nil, err
 	}

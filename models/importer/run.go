@@ -18,9 +18,9 @@ func (m *importer) logits() *step {
 	have, in := out.step.desc.Shape, m.input.desc.Shape
 	labels := have[:len(have)-1]
 	switch {
-	case !slices.Equal(out.shape, have):
+	case !slices.Equal(out.shape, asImage(out.step.desc)):
 		return nil
-	case slices.Equal(labels, in[:1]), m.text() && slices.Equal(labels, in):
+	case slices.Equal(labels, in[:1]), m.text() && slices.Equal(labels, in), len(in) == 4 && slices.Equal(labels, in[:3]):
 		return out.step
 	}
 	return nil
@@ -188,7 +188,7 @@ func (m *importer) run() error {
 		return err
 	}
 	if m.logits() == nil {
-		return fmt.Errorf("output %q is no logits, N,classes, or N,T,classes of tokens, that follow from the input", m.Outputs[0].Name)
+		return fmt.Errorf("output %q is no logits, N,classes or N,classes,H,W of images or N,T,classes of tokens, that follow from the input", m.Outputs[0].Name)
 	}
 	m.fuse(m.logits())
 	m.prune(m.logits())

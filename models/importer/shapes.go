@@ -17,6 +17,9 @@ func concat(c *call) (*value, error) {
 	if x := withElements(c); x != nil {
 		return x, nil
 	}
+	if v := joinedVectors(c); v != nil {
+		return v, nil
+	}
 	if v := half(c, axis); v != nil {
 		return v, nil
 	}
@@ -162,7 +165,7 @@ func reshape(c *call) (*value, error) {
 	case slices.Equal(want, x.shape):
 		return x, nil
 	case x.scores != nil:
-		return nil, fmt.Errorf("of scores from %v to %v is not supported", x.shape, want)
+		return reshapedScores(c, x, want)
 	case x.step != nil && len(x.step.desc.Shape) == 2 && len(want) == 4 && want[1] == x.step.desc.Shape[1] && want[2]*want[3] == 1:
 		return &value{step: x.step, shape: want}, nil
 	case x.step != nil && len(x.step.desc.Shape) != 3 && len(want) == 2 && want[0] == x.shape[0]:
@@ -363,12 +366,18 @@ func sliced(c *call) (*value, error) {
 			return nil, err
 		}
 	}
-	if x == nil || len(bounds[0]) != 1 || len(bounds[1]) != 1 || len(bounds[2]) > 1 || len(bounds[3]) > 1 || len(bounds[3]) == 1 && bounds[3][0] != 1 {
-		return nil, fmt.Errorf("starts %v, ends %v, axes %v and steps %v: only one range with a step of 1 is supported", bounds[0], bounds[1], bounds[2], bounds[3])
+	if x == nil || len(bounds[0]) != 1 || len(bounds[1]) != 1 || len(bounds[2]) > 1 || len(bounds[3]) > 1 || len(bounds[3]) == 1 && bounds[3][0] < 1 {
+		return nil, fmt.Errorf("starts %v, ends %v, axes %v and steps %v: only one range with a positive step is supported", bounds[0], bounds[1], bounds[2], bounds[3])
 	}
-	axis := 0
+	axis, step := 0, 1
 	if len(bounds[2]) == 1 {
 		axis = bounds[2][0]
+	}
+	if len(bounds[3]) == 1 {
+		step = bounds[3][0]
+	}
+	if step != 1 && (x.mask != nil || x.numbers != nil) {
+		return nil, fmt.Errorf("a step of %d in a constant is not supported", step)
 	}
 	clip := func(n int) (int, int) {
 		from, to := min(max(positive(bounds[0][0], n), 0), n), min(max(positive(bounds[1][0], n), 0), n)
@@ -389,6 +398,11 @@ func sliced(c *call) (*value, error) {
 			return x.numbers[x.at(at)]
 		}))
 	}
+	return slicedView(c, axis, step, clip)
+}
+
+// slicedView is a range of an axis of a sequence.
+func slicedView(c *call, axis, step int, clip func(n int) (from, to int)) (*value, error) {
 	v, err := c.sequence()
 	if err != nil {
 		return nil, err
@@ -405,7 +419,30 @@ func sliced(c *call) (*value, error) {
 	if v, err = cut(c, v, axis, from, to-from); err != nil {
 		return nil, err
 	}
+	if step > 1 {
+		if v, err = stepped(c, v, axis, step); err != nil {
+			return nil, err
+		}
+	}
 	return c.seen(v), nil
+}
+
+// stepped returns one element of step of an axis.
+func stepped(c *call, v view, axis, step int) (view, error) {
+	if len(v.axes[axis]) > 1 {
+		x, err := c.arranged(c.Node, v)
+		if err != nil {
+			return view{}, err
+		}
+		v = viewOfValue(x)
+	}
+	v.axes = slices.Clone(v.axes)
+	for i, l := range v.axes[axis] {
+		v.axes[axis] = slices.Clone(v.axes[axis])
+		v.axes[axis][i] = loop{(l.n + step - 1) / step, l.stride * step}
+	}
+	v.axes[axis] = merged(v.axes[axis])
+	return v, nil
 }
 
 // unsqueeze is of a constant, or adds axes of 1 to a sequence.

@@ -83,11 +83,14 @@ func (t *Tensor) Float(i int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(t.Raw[4*i:]))
 }
 
+// mostNumbers bounds the elements of a tensor that is computed with.
+const mostNumbers = 1 << 18
+
 // numbers returns the elements of a small tensor that was checked.
 func (t *Tensor) numbers() ([]float64, error) {
 	n, err := t.Elements()
-	if err != nil || n > MostElements {
-		return nil, fmt.Errorf("tensor %q of shape %v has more than %d elements, too many for a constant that is computed with", t.Name, t.Dims, MostElements)
+	if err != nil || n > mostNumbers {
+		return nil, fmt.Errorf("tensor %q of shape %v has more than %d elements, too many for a constant that is computed with", t.Name, t.Dims, mostNumbers)
 	}
 	all := make([]float64, n)
 	for i := range all {

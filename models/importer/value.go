@@ -21,6 +21,7 @@ type value struct {
 	made      *value // the tensor that it has become, for something that reads it
 
 	constant
+	addends
 
 	tensor   *Tensor
 	flipped  string // the name of the matrix that tensor is, transposed
@@ -62,6 +63,7 @@ type scores struct {
 	queries, keys heads
 	scale         float64
 	causal, soft  bool
+	terms         terms
 }
 
 // curve is a function of each element of a tensor, by its values at samples: what elementwise ops with constants, or with the tensor
@@ -78,7 +80,7 @@ func (v *value) kind() string {
 	switch {
 	case v.shape != nil:
 		return "a tensor"
-	case v.tensor != nil, v.table != nil, v.fromOne != nil:
+	case v.tensor != nil, v.table != nil, v.fromOne != nil, v.picks != nil, v.pieces != nil:
 		return "an initializer"
 	case v.numbered != nil:
 		return "numbers of tokens"
@@ -129,8 +131,11 @@ func (t *Tensor) value() (*value, error) {
 		return &value{tensor: t}, nil
 	}
 	v, most := &value{tensor: t, constant: constant{mask: t.mask()}}, int64(64)
-	if t.DType == Int64 || t.DType == Int32 {
-		most = MostElements
+	switch k := len(t.Dims); {
+	case t.DType == Int64 || t.DType == Int32:
+		most = 1 << 16
+	case k > 1 && t.Dims[k-1] == t.Dims[k-2]: // masks of positions
+		most = mostNumbers
 	}
 	if n, err := t.Elements(); err == nil && n <= most && v.mask == nil {
 		if v.numbers, err = t.numbers(); err != nil {

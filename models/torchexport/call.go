@@ -13,7 +13,8 @@ import (
 type call struct {
 	*lowering
 	*arguments
-	node *node
+	node   *node
+	remade string // the value whose memory the node changes, which has a new name: it is as new
 }
 
 // tensor returns the graph's name of an argument that is a tensor; "": it is left out.

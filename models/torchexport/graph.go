@@ -10,7 +10,7 @@ import (
 // graph returns the program as a graph.
 func (p *program) graph() (*importer.Graph, error) {
 	l := &lowering{
-		program: p, names: map[string]string{}, stored: map[string]string{}, aliases: newAliases(),
+		program: p, names: map[string]string{}, stored: map[string]string{}, aliases: newAliases(), cuts: map[string]cutout{},
 		to: &importer.Graph{Tensors: map[string]*importer.Tensor{}, Advice: advice},
 	}
 	for _, spec := range p.Module.Signature.Inputs {
@@ -42,7 +42,7 @@ var errUnknownOp = errors.New("the op is not supported")
 
 // add lowers a node. One that cannot be becomes a node with its reason, which is refused where the output needs it.
 func (l *lowering) add(n *node) {
-	c := &call{l, n.arguments(), n}
+	c := &call{lowering: l, arguments: n.arguments(), node: n}
 	inputs, outputs := n.inputs(), n.outputs()
 	for _, in := range inputs {
 		if l.aliases.stale(in) {
@@ -60,6 +60,9 @@ func (l *lowering) add(n *node) {
 		c.err = errUnknownOp
 	}
 	l.aliases.follow(n, inputs)
+	if c.remade != "" && c.err == nil {
+		l.aliases.version[c.remade] = l.aliases.current[l.aliases.root[c.remade]]
+	}
 	if c.err == nil {
 		for i, out := range outputs {
 			l.names[out] = made[i]

@@ -14,7 +14,16 @@ type lowering struct {
 	names   map[string]string // of the graph, by those of the program
 	stored  map[string]string // of tensors of the archive, by those of the program
 	aliases *aliases
-	made    int // nodes
+	cuts    map[string]cutout // by value
+	made    int               // nodes
+}
+
+// cutout is a value that is a range of an axis of another one.
+type cutout struct {
+	of   string // a value of the program
+	axis int64
+	from string // values of the graph
+	to   string
 }
 
 // input adds what the signature says of an input: a tensor of the archive, or one that the user gives.

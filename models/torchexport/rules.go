@@ -21,6 +21,8 @@ func init() { // they look each other up
 		"relu": one(plain("Relu", "self")), "relu6": one(relu6), "hardtanh": one(hardtanh), "gelu": one(gelu), "silu": one(plain("silu", "self")),
 		"hardswish": one(plain("hard_swish", "self")), "hardsigmoid": one(plain("hard_sigmoid", "self")),
 		"max_pool2d": one(maxPool), "avg_pool2d": one(avgPool), "adaptive_avg_pool2d": one(adaptiveAvgPool), "mean": one(mean),
+		"pad": one(pad), "roll": one(roll), "einsum": one(einsum), "upsample_bilinear2d": one(upsampled(false)), "upsample_nearest2d": one(upsampled(true)),
+		"fill_": one(fill(true)), "zero_": one(fill(false)),
 
 		"add": one(sum), "addcmul": one(addcmul), "sub": one(difference), "mul": one(withOther("Mul")), "div": one(quotient), "pow": one(power), "neg": one(plain("Neg", "self")),
 		"erf": one(plain("Erf", "self")), "tanh": one(plain("Tanh", "self")), "sqrt": one(plain("Sqrt", "self")), "rsqrt": one(plain("rsqrt", "self")),
@@ -461,6 +463,7 @@ func slice(c *call) string {
 		return c.list([]int64{c.int(name, open)})
 	}
 	from, to := bound("start", 0), bound("end", importer.MostBytes)
+	c.noteCut(axis, from, to)
 	return c.emit("Slice", nil, c.tensor("self"), from, to, c.list([]int64{axis}), c.list([]int64{c.int("step", 1)}))
 }
 

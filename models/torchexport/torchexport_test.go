@@ -21,7 +21,7 @@ import (
 )
 
 // names are those of the archives in testdata, which bench/research/peers/src/torch_export.py has written.
-var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules", "transformers", "axes", "encoder", "llama", "mobile", "qwen3", "vision", "bert_class", "distilbert", "roberta", "gemma", "phi"}
+var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules", "transformers", "axes", "encoder", "llama", "mobile", "qwen3", "vision", "windows", "pixels", "bert_class", "distilbert", "roberta", "gemma", "phi"}
 
 func fixture(t testing.TB, name string) (path string, archive []byte) {
 	t.Helper()

@@ -100,6 +100,19 @@ struct embed_args {
 	int uncounted; // the token that positions pass over
 };
 
+// frame_axis: see kernels.Axis.
+struct frame_axis {
+	int in, out, nearest;
+	float ratio, shift;
+};
+
+// frame_args: see kernels.Resize and kernels.Pad.
+struct frame_args {
+	u64 x, y, dy, dx;
+	struct frame_axis rows, columns;
+	int n, c, top, left, circular, add;
+};
+
 // rownorm_args: norms of rows of so many channels; without mean and bias: RMSNorm. part holds chunks x 2 x channels float64.
 struct rownorm_args {
 	u64 x, y, dy, dx, weight, bias, dweight, dbias, mean, inverse, part;
@@ -114,15 +127,15 @@ struct rotary_args {
 	u64 in, out, table;
 	i64 rows;
 	double ratio, sign;
-	double factor, low, high, turns; // of kernels.RotaryScaling; no factor: there is none
 	int length, channels, heads, dim, half, add;
 };
 
 // attention_args: see kernels.Attention. rows: log(sum(exp)) of each row, or 0; means: the sum of dy*y of each. There are total rows.
 struct attention_args {
 	u64 x, y, dy, dx, rows, means;
-	i64 total, channels;
-	int heads, kv, dim, length, add, bidirectional;
+	u64 bias, index, mask, dbias, terms; // bias and mask: 0 where there is none; terms: heads x length x length float32
+	i64 total, channels, samples;
+	int heads, kv, dim, length, add, bidirectional, table, masks, mask_heads;
 	float scale;
 };
 

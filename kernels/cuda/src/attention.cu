@@ -105,6 +105,24 @@ template <typename T> INLINE bool open(const head<T> &h, int q0, int i, int k0, 
 // reach is the end of the keys that some of the queries from q0 on see.
 template <typename T> INLINE int reach(const head<T> &h, int q0) { return h.a.bidirectional ? h.a.length : q0 + h.count(q0); }
 
+// entry_of is where the table has the term of a head at positions t and s, the nearest row of a wrong index.
+INLINE i64 entry_of(const attention_args &a, int t, int s) {
+	float row = GLOBAL(const float, a.index)[(i64)t * a.length + s];
+	return row > 0 ? (i64)fminf(row, (float)(a.table - 1)) : 0;
+}
+
+// term is what is added to the score of positions t and s, both of which there are.
+template <typename T> INLINE float term(const head<T> &h, int t, int s) {
+	const attention_args &a = h.a;
+	float sum = 0;
+	if (a.bias) sum = GLOBAL(const float, a.bias)[entry_of(a, t, s) * a.heads + h.query];
+	if (a.mask) {
+		i64 map = a.mask_heads ? h.n % a.masks * a.heads + h.query : h.n % a.masks;
+		sum += GLOBAL(const float, a.mask)[(map * a.length + t) * a.length + s];
+	}
+	return sum;
+}
+
 // deposit_tile puts a thread's part of TILE rows, from column c0 on of dim, times a factor of each row.
 template <typename T, typename F> INLINE void deposit_tile(const tile_sums &s, T *out, i64 step, int count, int c0, int dim, int add, F factor) {
 #pragma unroll
@@ -144,7 +162,7 @@ template <typename T> INLINE void attention_forward(const attention_args &a) {
 #pragma unroll
 			for (int j = 0; j < EACH; j++) {
 				int r = first_row() + LANES * i, c = first_column() + LANES * j;
-				weights[r][c] = open(h, q0, r, k0, c) ? s.v[i][j] * a.scale : __uint_as_float(0xff800000u);
+				weights[r][c] = open(h, q0, r, k0, c) ? s.v[i][j] * a.scale + term(h, q0 + r, k0 + c) : __uint_as_float(0xff800000u);
 			}
 		__syncthreads();
 		int r = t / 4, part = t % 4 * (TILE / 4);
@@ -205,8 +223,8 @@ template <typename T> INLINE void attention_means(const attention_args &a) {
 }
 INSTANCES(attention_means, attention_args)
 
-// weigh makes a block's weights, and what the scores' gradients are: weights*(dy*v - mean)*scale.
-template <typename T> INLINE void weigh(product_panels &panels, const head<T> &h, int q0, int k0, square &weights, square &slopes) {
+// weigh makes a block's weights, and what the scores' gradients are: weights*(dy*v - mean)*factor.
+template <typename T> INLINE void weigh(product_panels &panels, const head<T> &h, int q0, int k0, float factor, square &weights, square &slopes) {
 	const attention_args &a = h.a;
 	tile_sums s = by_row(panels, h.queries(q0), h.keys(k0), a.dim), d = by_row(panels, h.gradients(q0), h.values_(k0), a.dim);
 	__syncthreads();
@@ -216,9 +234,9 @@ template <typename T> INLINE void weigh(product_panels &panels, const head<T> &h
 		for (int j = 0; j < EACH; j++) {
 			int r = first_row() + LANES * i, c = first_column() + LANES * j;
 			bool seen = open(h, q0, r, k0, c);
-			float p = seen ? expf(s.v[i][j] * a.scale - GLOBAL(const float, a.rows)[h.row(q0) + r]) : 0;
+			float p = seen ? expf(s.v[i][j] * a.scale + term(h, q0 + r, k0 + c) - GLOBAL(const float, a.rows)[h.row(q0) + r]) : 0;
 			weights[r][c] = p;
-			slopes[r][c] = seen ? p * (d.v[i][j] - GLOBAL(const float, a.means)[h.row(q0) + r]) * a.scale : 0;
+			slopes[r][c] = seen ? p * (d.v[i][j] - GLOBAL(const float, a.means)[h.row(q0) + r]) * factor : 0;
 		}
 	__syncthreads();
 }
@@ -232,7 +250,7 @@ template <typename T> INLINE void attention_queries(const attention_args &a) {
 	head<T> h(a, p.sample, p.head, p.head / (a.heads / a.kv));
 	tile_sums out = {};
 	for (int k0 = 0; k0 < reach(h, q0); k0 += TILE) {
-		weigh(panels, h, q0, k0, weights, slopes);
+		weigh(panels, h, q0, k0, a.scale, weights, slopes);
 		add_weighted<false>(panels, out, slopes, h.keys(k0), c0, a.dim);
 	}
 	deposit_tile(out, GLOBAL(T, a.dx) + h.offset(q0, p.head), a.channels, h.count(q0), c0, a.dim, a.add, [](int) { return 1.0f; });
@@ -250,7 +268,7 @@ template <typename T> INLINE void attention_keys(const attention_args &a) {
 	for (int query = shared * group; query < (shared + 1) * group; query++) {
 		head<T> h(a, n, query, shared);
 		for (int q0 = a.bidirectional ? 0 : k0; q0 < a.length; q0 += TILE) {
-			weigh(panels, h, q0, k0, weights, slopes);
+			weigh(panels, h, q0, k0, a.scale, weights, slopes);
 			add_weighted<true>(panels, dk, slopes, h.queries(q0), c0, a.dim);
 			add_weighted<true>(panels, dv, weights, h.gradients(q0), c0, a.dim);
 		}
@@ -261,3 +279,48 @@ template <typename T> INLINE void attention_keys(const attention_args &a) {
 	deposit_tile(dv, GLOBAL(T, a.dx) + h.offset(k0, a.heads + a.kv + shared), a.channels, h.count(k0), c0, a.dim, a.add, one);
 }
 INSTANCES(attention_keys, attention_args)
+
+// attention_terms: terms = the gradients of what is added to scores, by head and positions, summed over samples in their order. A block has
+// TILE x TILE positions of a head.
+template <typename T> INLINE void attention_terms(const attention_args &a) {
+	__shared__ product_panels panels;
+	__shared__ square weights, slopes;
+	place p = place_of(a, a.heads);
+	int q0 = p.from, k0 = (int)blockIdx.y * TILE;
+	float sums[EACH][EACH] = {};
+	for (i64 n = 0; n < a.samples; n++) {
+		head<T> h(a, n, p.head, p.head / (a.heads / a.kv));
+		weigh(panels, h, q0, k0, 1.0f, weights, slopes);
+#pragma unroll
+		for (int i = 0; i < EACH; i++)
+#pragma unroll
+			for (int j = 0; j < EACH; j++) sums[i][j] += slopes[first_row() + LANES * i][first_column() + LANES * j];
+		__syncthreads();
+	}
+#pragma unroll
+	for (int i = 0; i < EACH; i++)
+#pragma unroll
+		for (int j = 0; j < EACH; j++) {
+			int t = q0 + first_row() + LANES * i, s = k0 + first_column() + LANES * j;
+			if (t < a.length && s < a.length) GLOBAL(float, a.terms)[((i64)p.head * a.length + t) * a.length + s] = sums[i][j];
+		}
+}
+INSTANCES(attention_terms, attention_args)
+
+// attention_table: the gradient of one entry of the table, the sum of those of all scores that it was added to. A block has a row and a head.
+template <typename T> INLINE void attention_table(const attention_args &a) {
+	__shared__ double parts[ATT_THREADS];
+	int row = (int)(blockIdx.x / a.heads), head = (int)(blockIdx.x % a.heads), t = threadIdx.x;
+	i64 area = (i64)a.length * a.length;
+	double sum = 0;
+	for (i64 i = t; i < area; i += ATT_THREADS)
+		if (entry_of(a, (int)(i / a.length), (int)(i % a.length)) == row) sum += GLOBAL(const float, a.terms)[head * area + i];
+	parts[t] = sum;
+	for (int by = ATT_THREADS / 2; by > 0; by /= 2) {
+		__syncthreads();
+		if (t < by) parts[t] += parts[t + by];
+	}
+	float *to = GLOBAL(float, a.dbias) + (i64)row * a.heads + head;
+	if (t == 0) *to = (float)((a.add ? *to : 0) + parts[0]);
+}
+INSTANCES(attention_table, attention_args)

@@ -194,3 +194,105 @@ template <typename T> INLINE void upsample_backward(const pool_args &a) {
 	}
 }
 INSTANCES(upsample_backward, pool_args)
+
+// between is where a position of an axis lies: the pixels low and high, and the weight of the second. See kernels.Axis.At.
+struct between {
+	int low, high;
+	float weight;
+};
+
+INLINE between between_of(const frame_axis &a, int i) {
+	float at = a.ratio * (float)i;
+	if (a.shift != 0) at = fmaxf(__fadd_rn(__fmul_rn(a.ratio, (float)i + a.shift), -a.shift), 0.0f);
+	int low = least((int)at, a.in - 1);
+	if (a.nearest) return between{low, low, 0};
+	return between{low, least(low + 1, a.in - 1), fminf(at - (float)low, 1.0f)};
+}
+
+// first_near is a position from which on all are that have a part of pixel p.
+INLINE int first_near(const frame_axis &a, int p) {
+	if (a.ratio <= 0) return 0;
+	float at = (float)(p - 1) / a.ratio - 2;
+	return at > 0 ? (int)at : 0;
+}
+
+INLINE float part_of(const between &b, int p) { return (b.low == p ? 1 - b.weight : 0) + (b.high == p ? b.weight : 0); }
+
+// resize_forward: a thread's pixel is one of the output.
+template <typename T> INLINE void resize_forward(const frame_args &a) {
+	place p = place_of(a.columns.out, a.c);
+	if (!p.inside) return;
+	between across = between_of(a.columns, p.x);
+	EACH_IMAGE_ROW(n, oy, a.n, a.rows.out) {
+		between down = between_of(a.rows, oy);
+		const T *x = GLOBAL(const T, a.x) + (i64)n * a.rows.in * a.columns.in * a.c + p.c;
+		auto at = [&](int y, int column) { return to_float(x[((i64)y * a.columns.in + column) * a.c]); };
+		float above = (1 - down.weight) * (1 - across.weight) * at(down.low, across.low) + (1 - down.weight) * across.weight * at(down.low, across.high);
+		float below = down.weight * (1 - across.weight) * at(down.high, across.low) + down.weight * across.weight * at(down.high, across.high);
+		put(GLOBAL(T, a.y) + (((i64)n * a.rows.out + oy) * a.columns.out + p.x) * a.c + p.c, above + below);
+	}
+}
+INSTANCES(resize_forward, frame_args)
+
+// resize_backward: dx (+)= the weighted sum over the pixels of the output that have a part of this one, row by row.
+template <typename T> INLINE void resize_backward(const frame_args &a) {
+	place p = place_of(a.columns.in, a.c);
+	if (!p.inside) return;
+	int first = first_near(a.columns, p.x);
+	EACH_IMAGE_ROW(n, y, a.n, a.rows.in) {
+		float sum = 0;
+		for (int oy = first_near(a.rows, y); oy < a.rows.out; oy++) {
+			between down = between_of(a.rows, oy);
+			if (down.low > y) break;
+			float weight = part_of(down, y);
+			for (int ox = first; weight != 0 && ox < a.columns.out; ox++) {
+				between across = between_of(a.columns, ox);
+				if (across.low > p.x) break;
+				float part = weight * part_of(across, p.x);
+				sum += part * to_float(GLOBAL(const T, a.dy)[(((i64)n * a.rows.out + oy) * a.columns.out + ox) * a.c + p.c]);
+			}
+		}
+		values<1> g = {{sum}};
+		deposit(GLOBAL(T, a.dx) + (((i64)n * a.rows.in + y) * a.columns.in + p.x) * a.c + p.c, g, 1, a.add);
+	}
+}
+INSTANCES(resize_backward, frame_args)
+
+// inside is where an extent has position i; -1: nowhere.
+INLINE int inside(int i, int extent, int circular) {
+	bool there = i >= 0 && i < extent;
+	if (!circular || there) return there ? i : -1;
+	int rest = i % extent;
+	return rest < 0 ? rest + extent : rest;
+}
+
+// pad_forward: a thread's pixel is one of the output.
+template <typename T> INLINE void pad_forward(const frame_args &a) {
+	place p = place_of(a.columns.out, a.c);
+	if (!p.inside) return;
+	int x = inside(p.x - a.left, a.columns.in, a.circular);
+	EACH_IMAGE_ROW(n, oy, a.n, a.rows.out) {
+		int y = inside(oy - a.top, a.rows.in, a.circular);
+		float v = 0;
+		if (x >= 0 && y >= 0) v = to_float(GLOBAL(const T, a.x)[(((i64)n * a.rows.in + y) * a.columns.in + x) * a.c + p.c]);
+		put(GLOBAL(T, a.y) + (((i64)n * a.rows.out + oy) * a.columns.out + p.x) * a.c + p.c, v);
+	}
+}
+INSTANCES(pad_forward, frame_args)
+
+// pad_backward: dx (+)= the sum over the copies of a pixel, row by row.
+template <typename T> INLINE void pad_backward(const frame_args &a) {
+	place p = place_of(a.columns.in, a.c);
+	if (!p.inside) return;
+	int row_step = a.circular ? a.rows.in : a.rows.in + a.rows.out, column_step = a.circular ? a.columns.in : a.columns.in + a.columns.out;
+	int first = a.circular ? inside(p.x + a.left, a.columns.in, 1) : p.x + a.left;
+	EACH_IMAGE_ROW(n, y, a.n, a.rows.in) {
+		float sum = 0;
+		for (int oy = a.circular ? inside(y + a.top, a.rows.in, 1) : y + a.top; oy >= 0 && oy < a.rows.out; oy += row_step)
+			for (int ox = first; ox >= 0 && ox < a.columns.out; ox += column_step)
+				sum += to_float(GLOBAL(const T, a.dy)[(((i64)n * a.rows.out + oy) * a.columns.out + ox) * a.c + p.c]);
+		values<1> g = {{sum}};
+		deposit(GLOBAL(T, a.dx) + (((i64)n * a.rows.in + y) * a.columns.in + p.x) * a.c + p.c, g, 1, a.add);
+	}
+}
+INSTANCES(pad_backward, frame_args)

@@ -78,7 +78,7 @@ func compare(folder string) (r *result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(ref.Losses) == 0 || len(ref.Labels) != ref.Batch && len(ref.Labels) != len(ref.Tokens) {
+	if n := len(ref.Labels); len(ref.Losses) == 0 || n != ref.Batch && n != len(ref.Tokens) && n != ref.Batch*ref.Image*ref.Image {
 		return nil, fmt.Errorf("%s: reference.json: %d losses, %d labels", folder, len(ref.Losses), len(ref.Labels))
 	}
 	if n := m.ParamCount(); n != ref.Parameters {

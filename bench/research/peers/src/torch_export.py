@@ -2,7 +2,7 @@
 
     python3 torch_export.py MODEL OUT [--format pt2] [--steps 3] [--rate R] [--image N] [--batch N] [--small] [--keep]
 
-MODEL is one of torchvision's, with 10 classes, timm.NAME of timm's, or one of this file: tiny, branches, skips, axes, vision, mobile and hf_NAME read images, the
+MODEL is one of torchvision's, with 10 classes, segmentation.NAME of its models for segmentation, timm.NAME of timm's, or one of this file: tiny, branches, skips, axes, vision, mobile, windows, pixels and hf_NAME read images, the
 others tokens. Draws weights, samples and labels from a seed and takes steps of gradient descent on the same batch. OUT
 is a folder: model.pt2 or model.onnx is the model before the first step, in training mode, as torch.export.save or the classical ONNX
 exporter (dynamo=False) writes it. images.f32 has the images (N,C,H,W), reference.json tokens, labels and losses. Dropout and stochastic
@@ -224,6 +224,79 @@ class Mobile(nn.Module):
         return self.head((x + self.gamma * y).mean((2, 3)))
 
 
+class Windowed(nn.Module):
+    """Attention in windows, a table of relative positions, and images that are padded and rolled: two blocks of a Swin, written out."""
+
+    def __init__(self, shift):
+        super().__init__()
+        self.shift, self.norm, self.qkv, self.out = shift, nn.LayerNorm(8), nn.Linear(8, 24, bias=False), nn.Linear(8, 8)
+        self.q_bias, self.v_bias = nn.Parameter(torch.randn(8)), nn.Parameter(torch.randn(8))
+        self.register_buffer("k_bias", torch.zeros(8), persistent=False)
+        self.table = nn.Parameter(torch.randn(9, 2))
+        at = torch.stack(torch.meshgrid(torch.arange(2), torch.arange(2), indexing="ij")).flatten(1)
+        between = at[:, :, None] - at[:, None, :] + 1
+        self.register_buffer("index", (3 * between[0] + between[1]).flatten())
+
+    def mask(self, x, size):
+        mask, count = x.new_zeros((size, size)), 0
+        for rows in ((0, -2), (-2, -1), (-1, None)):
+            for columns in ((0, -2), (-2, -1), (-1, None)):
+                mask[rows[0]:rows[1], columns[0]:columns[1]] = count
+                count += 1
+        mask = mask.view(size // 2, 2, size // 2, 2).permute(0, 2, 1, 3).reshape(-1, 4)
+        mask = mask.unsqueeze(1) - mask.unsqueeze(2)
+        return mask.masked_fill(mask != 0, -100.0).masked_fill(mask == 0, 0.0)
+
+    def forward(self, x):
+        n, h, w, c = x.shape
+        y = F.pad(self.norm(x), (0, 0, 0, h % 2, 0, w % 2))
+        size = y.shape[1]
+        if self.shift:
+            y = torch.roll(y, (-1, -1), (1, 2))
+        y = y.view(n, size // 2, 2, size // 2, 2, c).permute(0, 1, 3, 2, 4, 5).reshape(-1, 4, c)
+        qkv = F.linear(y, self.qkv.weight, torch.cat([self.q_bias, self.k_bias, self.v_bias]))
+        q, k, v = qkv.reshape(-1, 4, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        scores = (0.5 * q) @ k.transpose(-2, -1) + self.table[self.index].view(4, 4, 2).permute(2, 0, 1).unsqueeze(0)
+        if self.shift:
+            mask = self.mask(x, size)
+            scores = (scores.view(n, len(mask), 2, 4, 4) + mask.unsqueeze(1).unsqueeze(0)).view(-1, 2, 4, 4)
+        y = self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(-1, 4, c))
+        y = y.view(n, size // 2, size // 2, 2, 2, c).permute(0, 1, 3, 2, 4, 5).reshape(n, size, size, c)
+        if self.shift:
+            y = torch.roll(y, (1, 1), (1, 2))
+        return x + y[:, :h, :w, :].contiguous()
+
+
+class Windows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patches, self.blocks, self.reduce = nn.Conv2d(3, 8, 2, 2), nn.Sequential(Windowed(False), Windowed(True)), nn.Linear(32, 8)
+        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 10)
+
+    def forward(self, x):
+        x = self.blocks(self.patches(x).permute(0, 2, 3, 1))
+        x = F.pad(x, (0, 0, 0, 1, 0, 1))
+        x = self.reduce(torch.cat([x[:, 0::2, 0::2], x[:, 1::2, 0::2], x[:, 0::2, 1::2], x[:, 1::2, 1::2]], -1))
+        return self.head(self.norm(x).mean((1, 2)))
+
+
+class Pixels(nn.Module):
+    """A class for each pixel: images that are made larger and smaller, in between and to the nearest, and padded on one side."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.bn = nn.Conv2d(3, 6, 3, 2), nn.BatchNorm2d(6)
+        self.inner, self.side, self.head = nn.Conv2d(6, 6, 3, 1, 1), nn.Conv2d(6, 6, 1), nn.Conv2d(6, 10, 1)
+
+    def forward(self, x):
+        y = F.relu(self.bn(self.stem(F.pad(x, (0, 1, 0, 1)))))
+        z = F.interpolate(self.inner(y), (3, 5), mode="bilinear", align_corners=True)
+        z = F.interpolate(z, scale_factor=(2.4, 1.5), mode="bilinear") + F.interpolate(z, size=(7, 7), mode="nearest")
+        z = F.interpolate(self.side(z), scale_factor=2, mode="nearest")
+        y = F.interpolate(y, (14, 14), mode="bilinear", align_corners=False)
+        return F.interpolate(self.head(y + z), x.shape[-2:], mode="bilinear", align_corners=False)
+
+
 class Axes(nn.Module):
     """Axes of equal extents that are only told apart by what has been done to them: means, pools and heads in other orders."""
 
@@ -355,12 +428,12 @@ HUGGING = {
     "hf_resnet": lambda: Images("ResNetForImageClassification", "ResNetConfig", embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1]),
 }
 
-OWN = {"axes": Axes, "vision": Vision, "mobile": Mobile, "tiny": Tiny, "branches": Branches, "skips": Skips, "sdpa": Decoder, "written": Written, "modules": Modules, "encoder": Encoder, "transformers": Transformers}
+OWN = {"windows": Windows, "pixels": Pixels, "axes": Axes, "vision": Vision, "mobile": Mobile, "tiny": Tiny, "branches": Branches, "skips": Skips, "sdpa": Decoder, "written": Written, "modules": Modules, "encoder": Encoder, "transformers": Transformers}
 
 # Image, batch and rate of each, where they are not 64, 4 and a steady one, of tokens 3 and 0.1. Deep models with norms of few pixels have gradients of norm 1000 and more:
 # at a rate of 1e-5 the third loss of ResNet-50 differs by 5 % between PyTorch and itself with other kernels, or in float64.
 SIZES = {
-    "tiny": (16, 2, 0.05), "branches": (8, 2, 0.1), "skips": (8, 2, 0.5), "alexnet": (224, 2, 0.01), "vgg11": (224, 2, 1e-3), "vgg11_bn": (224, 2, 3e-5),
+    "windows": (14, 2, 0.05), "pixels": (14, 2, 0.3), "tiny": (16, 2, 0.05), "branches": (8, 2, 0.1), "skips": (8, 2, 0.5), "alexnet": (224, 2, 0.01), "vgg11": (224, 2, 1e-3), "vgg11_bn": (224, 2, 3e-5),
     "resnet50": (64, 4, 1e-8), "resnext50_32x4d": (64, 4, 1e-8), "mnasnet0_5": (64, 4, 1e-8), "resnet18": (64, 4, 1e-4), "regnet_x_400mf": (64, 4, 3e-8), "densenet121": (64, 4, 1e-4),
     "mobilenet_v2": (64, 4, 1e-6), "sdpa": (0, 3, 0.5), "written": (0, 3, 0.5), "modules": (0, 3, 0.1), "encoder": (0, 3, 0.1), "axes": (4, 2, 0.05), "vision": (8, 2, 0.05), "mobile": (16, 2, 0.05),
     "llama": (0, 3, 0.5), "qwen2": (0, 3, 0.5), "qwen3": (0, 3, 0.5), "mistral": (0, 3, 0.5), "phi3": (0, 3, 0.5), "opt": (0, 3, 0.1), "transformers": (0, 3, 0.5),
@@ -368,14 +441,36 @@ SIZES = {
 }
 
 
-def build(name):
+class Segmentation(nn.Module):
+    """One of torchvision's models for segmentation, with its main output alone: a class for each pixel."""
+
+    def __init__(self, name):
+        super().__init__()
+        import torchvision
+        self.model = getattr(torchvision.models.segmentation, name)(weights=None, weights_backbone=None, num_classes=10)
+
+    def forward(self, x):
+        return self.model(x)["out"]
+
+
+def build_timm(name, image):
+    """A model of timm, for images of a size where it can be told."""
+    import timm
+    try:
+        return timm.create_model(name, num_classes=10, img_size=image)
+    except TypeError:
+        return timm.create_model(name, num_classes=10)
+
+
+def build(name, image=64):
     if name in OWN:
         return OWN[name]()
     if name in HUGGING:
         return HUGGING[name]()
     if name.startswith("timm."):
-        import timm
-        return timm.create_model(name[len("timm."):], num_classes=10)
+        return build_timm(name[len("timm."):], image)
+    if name.startswith("segmentation."):
+        return Segmentation(name[len("segmentation."):])
     import torchvision
     more = {"aux_logits": False, "init_weights": True} if name in ("inception_v3", "googlenet") else {"image_size": 64} if name.startswith("vit_") else {}
     return getattr(torchvision.models, name)(num_classes=10, **more)
@@ -419,7 +514,8 @@ def descend(model, samples, labels, rate, steps):
     descent, losses = torch.optim.SGD(model.parameters(), lr=rate), []
     for _ in range(steps):
         descent.zero_grad()
-        loss = F.cross_entropy(model(samples).flatten(0, -2), labels.flatten())
+        logits = model(samples)
+        loss = F.cross_entropy(logits, labels) if labels.dim() == 3 else F.cross_entropy(logits.flatten(0, -2), labels.flatten())
         loss.backward()
         descent.step()
         losses.append(loss.item())
@@ -451,7 +547,7 @@ def main():
     a = p.parse_args()
     torch.manual_seed(1)
     torch.use_deterministic_algorithms(True)
-    model = build(a.model).train()
+    model = build(a.model, a.image or SIZES.get(a.model, (64,))[0]).train()
     for m in model.modules():
         if isinstance(m, nn.Dropout):
             m.p = 0.0
@@ -459,6 +555,8 @@ def main():
             m.dropout = 0.0
         if type(m).__name__ == "StochasticDepth":
             m.p = 0.0
+        if type(m).__name__ == "DropPath":
+            m.drop_prob = 0.0
     image, batch, rate = SIZES.get(a.model, (0, 3, 0.1) if hasattr(model, "vocabulary") else (64, 4, None))
     image, batch, rate = a.image or image, a.batch or batch, rate if a.rate is None else a.rate
     tokens = hasattr(model, "vocabulary")
@@ -469,7 +567,8 @@ def main():
             samples[0, 4:6], samples[1, -3:] = model.padding, model.padding
     else:
         classes = 10
-        samples, labels = torch.randn(batch, 3, image, image), torch.randint(classes, (batch,))
+        samples = torch.randn(batch, 3, image, image)
+        labels = torch.randint(classes, (batch, image, image) if a.model.startswith("segmentation.") or a.model == "pixels" else (batch,))
     a.out.mkdir(parents=True, exist_ok=True)
     if not a.keep:
         export(copy.deepcopy(model), samples, a.out, a.format, a.small)  # which may run it, and so move running statistics
