@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -53,6 +54,35 @@ type Rotary struct {
 	Heads, Dim int
 	Base       float64 // 0 means 10000
 	Turned     int     // 0 means Dim
+	Scaling    RotaryScaling
+}
+
+// RotaryScaling slows the pairs of channels down that turn seldom, for sequences longer than a model began with. A pair that turns n times in
+// Positions has its angles times (1-s)/Factor + s, with s = (n - Low)/(High - Low) from 0 to 1 (Grattafiori et al.: The Llama 3 Herd of
+// Models, 2024). Without Positions all pairs have 1/Factor. The zero value scales nothing.
+type RotaryScaling struct {
+	Factor    float64 // 0: no scaling
+	Low, High float64 // turns
+	Positions float64
+}
+
+// Turns returns how often a pair turns in Positions whose angle grows by 1 a position.
+func (s RotaryScaling) Turns() float64 { return s.Positions / (2 * math.Pi) }
+
+// check refuses a scaling that is none.
+func (s RotaryScaling) check() error {
+	const kind = "rotary"
+	switch {
+	case s == RotaryScaling{}:
+		return nil
+	case !(s.Factor >= 1 && s.Factor <= math.MaxFloat32):
+		return bad(kind, "Scaling", "factor %v is not from 1 and finite", s.Factor)
+	case !(s.Low >= 0 && s.Low < s.High && s.High <= math.MaxFloat32):
+		return bad(kind, "Scaling", "turns from %v to %v are no range from 0", s.Low, s.High)
+	case !(s.Positions >= 0 && s.Positions <= math.MaxFloat32):
+		return bad(kind, "Scaling", "%v positions are not from 0 and finite", s.Positions)
+	}
+	return nil
 }
 
 // Attention is self-attention, softmax(Q K^T / sqrt(D)) V, in which position t sees positions 0 to t or, where it is Bidirectional, all. X[0]: N,T,C
@@ -298,7 +328,7 @@ func (m Multiply) Infer(in []Desc) (Desc, error) { return same(m.Kind(), in, 2) 
 
 // Infer implements Op.
 func (r Rotary) Infer(in []Desc) (Desc, error) {
-	if err := sequence(r.Kind(), in); err != nil {
+	if err := cmp.Or(sequence(r.Kind(), in), r.Scaling.check()); err != nil {
 		return Desc{}, err
 	}
 	switch c := channels(in[0]); {

@@ -31,6 +31,7 @@ type Language struct {
 
 	KVHeads    int     // of keys and values; they divide the heads; 0 means Heads
 	RotaryBase float64 // see kernels.Rotary
+	Scaling    kernels.RotaryScaling
 	Form       LlamaForm
 }
 

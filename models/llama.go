@@ -108,7 +108,7 @@ func (c Language) llamaAttention(g *Graph, x Value) Value {
 	if c.Form.NormHeads {
 		qkv = c.normHeads(g, qkv)
 	}
-	turned := g.Op("self_attn.rotary", kernels.Rotary{Heads: c.Heads + c.KVHeads, Dim: dim, Base: c.RotaryBase}, qkv)
+	turned := g.Op("self_attn.rotary", kernels.Rotary{Heads: c.Heads + c.KVHeads, Dim: dim, Base: c.RotaryBase, Scaling: c.Scaling}, qkv)
 	y := g.Op("self_attn.attention", kernels.Attention{Heads: c.Heads, KVHeads: c.KVHeads}, turned)
 	return g.Add("add_1", x, c.drop(g, "self_attn.drop", g.Rows("self_attn.o_proj", y, c.Width, c.Form.OutputBias)))
 }

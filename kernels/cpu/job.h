@@ -283,6 +283,7 @@ struct rotary_args {
 	uint64_t in, out;
 	int64_t samples, length, channels, heads, dim, half, per_task, accumulate;
 	double ratio, sign;           // of a pair's angle to the one's before it; -1 turns back
+	double factor, low, high, turns; // of kernels.RotaryScaling; no factor: there is none
 };
 
 struct attention_args {

@@ -82,7 +82,8 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 		return randomEmbedding(r)
 	case 21:
 		dim, heads := 2*pick(20), pick(3)
-		return kernels.Rotary{Heads: heads, Dim: dim, Base: 500 * float64(r.IntN(2)), Turned: 2 * r.IntN(dim/2+1)}, []kernels.Desc{kernels.F32(pick(3), pick(40), heads*dim+r.IntN(9))}
+		scaling := []kernels.RotaryScaling{{}, {Factor: 4, High: 1}, {Factor: 8, Low: 1, High: 4, Positions: 16}}[r.IntN(3)]
+		return kernels.Rotary{Heads: heads, Dim: dim, Base: 500 * float64(r.IntN(2)), Turned: 2 * r.IntN(dim/2+1), Scaling: scaling}, []kernels.Desc{kernels.F32(pick(3), pick(40), heads*dim+r.IntN(9))}
 	case 22:
 		shared, group := pick(3), pick(3)
 		return randomTerms(r, kernels.Attention{Heads: shared * group, KVHeads: shared, Bidirectional: r.IntN(2) == 0}), []kernels.Desc{kernels.F32(pick(3), pick(40), shared*(group+2)*pick(40))}

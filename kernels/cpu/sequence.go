@@ -94,6 +94,7 @@ func (b *builder) rotary(op kernels.Rotary) {
 	args := C.struct_rotary_args{
 		in: b.at(kernels.X, 0), out: b.at(kernels.Y, 0), samples: C.int64_t(x[0]), length: C.int64_t(x[1]), channels: C.int64_t(x[2]),
 		heads: C.int64_t(op.Heads), dim: C.int64_t(op.Dim), half: C.int64_t(op.Turned / 2), ratio: C.double(op.Ratio()), sign: 1,
+		factor: C.double(op.Scaling.Factor), low: C.double(op.Scaling.Low), high: C.double(op.Scaling.High), turns: C.double(op.Scaling.Turns()),
 	}
 	if b.call.Pass != kernels.Forward {
 		if b.call.Skips(0) {

@@ -170,6 +170,14 @@ INLINE void turn(const elem *in, elem *out, int64_t half, const float *cosine, c
 	}
 }
 
+// slowed returns the angle of a pair between two positions, as kernels.RotaryScaling has it.
+static double slowed(const struct rotary_args *a, double angle) {
+	if (a->factor == 0) return angle;
+	double kept = (a->turns * angle - a->low) / (a->high - a->low);
+	kept = kept < 0 ? 0 : kept > 1 ? 1 : kept;
+	return angle * ((1 - kept) / a->factor + kept);
+}
+
 // rotary: a task is some positions of all samples. Scratch: float 2,half.
 static void rotary(const struct job *job, int64_t task, char *scratch) {
 	const struct rotary_args *a = &job->args.rotary;
@@ -178,8 +186,9 @@ static void rotary(const struct job *job, int64_t task, char *scratch) {
 	for (int64_t t = from; t < end; t++) {
 		double frequency = 1;
 		for (int64_t i = 0; i < half; i++, frequency *= a->ratio) {
-			cosine[i] = (float)cos((double)t * frequency);
-			sine[i] = (float)(a->sign * sin((double)t * frequency));
+			double angle = (double)t * slowed(a, frequency);
+			cosine[i] = (float)cos(angle);
+			sine[i] = (float)(a->sign * sin(angle));
 		}
 		for (int64_t n = 0; n < a->samples; n++) {
 			const elem *in = E(a->in) + (n * a->length + t) * a->channels;

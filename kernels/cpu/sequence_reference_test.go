@@ -181,7 +181,17 @@ func referenceRotary(op kernels.Rotary, c kernels.Call, in data, out wants) {
 			w.value[i] = v[i]
 			continue
 		}
-		angle := way * float64(position) / math.Pow(op.Base, 2*float64(k%(op.Turned/2))/float64(op.Turned))
+		wave := 2 * math.Pi * math.Pow(op.Base, 2*float64(k%(op.Turned/2))/float64(op.Turned)) // positions of a turn
+		angle := way * float64(position) * 2 * math.Pi / wave
+		if s := op.Scaling; s.Factor > 0 { // as transformers has it, in three cases
+			switch {
+			case s.Positions == 0 || wave > s.Positions/s.Low:
+				angle /= s.Factor
+			case wave >= s.Positions/s.High:
+				smooth := (s.Positions/wave - s.Low) / (s.High - s.Low)
+				angle *= (1-smooth)/s.Factor + smooth
+			}
+		}
 		w.term(i, v[i]*math.Cos(angle))
 		if k < op.Turned/2 {
 			w.term(i, -v[i+op.Turned/2]*math.Sin(angle))

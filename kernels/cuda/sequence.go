@@ -176,6 +176,7 @@ func (b *builder) rotary(op kernels.Rotary) {
 	args := C.struct_rotary_args{
 		in: b.at(kernels.X, 0), out: b.at(kernels.Y, 0), rows: C.i64(rows), length: C.int(length), channels: C.int(x.Shape[2]),
 		heads: C.int(op.Heads), dim: C.int(op.Dim), half: C.int(op.Turned / 2), ratio: C.double(op.Ratio()), sign: 1,
+		factor: C.double(op.Scaling.Factor), low: C.double(op.Scaling.Low), high: C.double(op.Scaling.High), turns: C.double(op.Scaling.Turns()),
 	}
 	if b.call.Pass != kernels.Forward {
 		if b.call.Skips(0) {

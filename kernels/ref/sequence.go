@@ -201,6 +201,15 @@ func multiply(t *tensors) error {
 	return nil
 }
 
+// scaled returns the angle of a pair between two positions.
+func scaled(s kernels.RotaryScaling, angle float64) float64 {
+	if s.Factor == 0 {
+		return angle
+	}
+	kept := min(max((s.Turns()*angle-s.Low)/(s.High-s.Low), 0), 1)
+	return angle * ((1-kept)/s.Factor + kept)
+}
+
 // rotary turns forward, and gradients back.
 func rotary(op kernels.Rotary, t *tensors) error {
 	from, to, add, way := t.x[0], t.y, false, 1.0
@@ -217,7 +226,7 @@ func rotary(op kernels.Rotary, t *tensors) error {
 		case head >= op.Heads || at >= op.Turned:
 			put(&to[i], float64(from[i]), add)
 		case at < half:
-			sin, cos := math.Sincos(float64(position) * math.Pow(op.Base, -2*float64(at)/float64(op.Turned)))
+			sin, cos := math.Sincos(float64(position) * scaled(op.Scaling, math.Pow(op.Base, -2*float64(at)/float64(op.Turned))))
 			x, y := float64(from[i]), float64(from[i+half])
 			put(&to[i], x*cos-way*y*sin, add)
 			put(&to[i+half], y*cos+way*x*sin, add)

@@ -183,13 +183,29 @@ func (r *reader) rope(l *models.Language) {
 }
 
 // scaling reads how the angles are scaled.
-func (r *reader) scaling(_ *models.Language, o *fields.Object) {
+func (r *reader) scaling(l *models.Language, o *fields.Object) {
 	kind := o.String("rope_type", "")
 	if old := o.String("type", kind); kind == "" {
 		kind = old
 	}
-	if kind != "" && kind != "default" {
-		o.Refuse("rope_type", strconv.Quote(kind), "is not supported: want default")
+	s := &l.Scaling
+	switch kind {
+	case "", "default":
+	case "linear":
+		o.Require("factor")
+		s.Factor, s.High = o.Float("factor", 1), 1
+	case "llama3":
+		o.Require("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+		s.Factor, s.Low, s.High = o.Float("factor", 1), o.Float("low_freq_factor", 1), o.Float("high_freq_factor", 1)
+		s.Positions = float64(r.within("original_max_position_embeddings", o.Int("original_max_position_embeddings", 1), 1, mostSize))
+		if !(s.Low >= 0 && s.Low < s.High && s.High <= mostSize) {
+			o.Refuse("low_freq_factor", fmt.Sprint(s.Low), fmt.Sprintf("is not from 0 to less than high_freq_factor, %v", s.High))
+		}
+	default:
+		o.Refuse("rope_type", strconv.Quote(kind), "is none of default, linear, llama3, which alone are supported")
+	}
+	if kind != "" && kind != "default" && !(s.Factor >= 1 && s.Factor <= mostSize) {
+		o.Refuse("factor", fmt.Sprint(s.Factor), fmt.Sprintf("is not from 1 to %d", mostSize))
 	}
 	rest := o.Rest()
 	for _, name := range slices.Sorted(maps.Keys(rest)) {

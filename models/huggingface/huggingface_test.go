@@ -17,7 +17,7 @@ import (
 )
 
 // fixtures are the folders in testdata, which bench/research/peers/src/torch_folders.py has written.
-var fixtures = []string{"gpt2", "llama", "llama-biases", "mistral", "phi3", "qwen2", "qwen3-tied"}
+var fixtures = []string{"gpt2", "llama", "llama-biases", "llama3", "mistral", "phi3", "qwen2", "qwen3-tied"}
 
 func configOf(t testing.TB, name string) map[string]json.RawMessage {
 	t.Helper()
@@ -136,7 +136,10 @@ func TestRefusals(t *testing.T) {
 		{"llama", "attention_dropout", `0.1`, `field "attention_dropout" is 0.1, which is not supported: set it to 0`},
 		{"llama", "quantization_config", `{"bits": 4}`, `field "quantization_config" is {"bits":4}, which is not supported: a field that nobody reads could change the model`},
 		{"llama", "rope_theta", `7`, `field "rope_theta" is 500000, which is not the 7 that another field says`},
-		{"llama", "rope_parameters", `{"rope_type": "yarn", "factor": 4}`, `field "rope_type" is "yarn", which is not supported`},
+		{"llama", "rope_parameters", `{"rope_type": "yarn", "factor": 4}`, `field "rope_type" is "yarn", which is none of default, linear, llama3`},
+		{"llama", "rope_parameters", `{"rope_type": "linear", "factor": 0.5}`, `field "factor" is 0.5, which is not from 1 to`},
+		{"llama", "rope_parameters", `{"rope_type": "linear"}`, `field "factor" is missing`},
+		{"llama3", "rope_parameters", `{"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4, "original_max_position_embeddings": 16}`, `field "low_freq_factor" is 4, which is not from 0`},
 		{"llama", "rope_parameters", `{"rope_theta": 1}`, `field "rope_theta" is 1, which is not from more than 1`},
 		{"llama", "rope_parameters", `{"beta_fast": 1}`, `field "beta_fast" is 1, which is not supported`},
 		{"llama", "partial_rotary_factor", `0.75`, `field "partial_rotary_factor" is 0.75, which is not supported: all channels of a head turn`},

@@ -127,6 +127,7 @@ struct rotary_args {
 	u64 in, out, table;
 	i64 rows;
 	double ratio, sign;
+	double factor, low, high, turns; // of kernels.RotaryScaling; no factor: there is none
 	int length, channels, heads, dim, half, add;
 };
 

@@ -487,12 +487,20 @@ KERNEL(rownorm_params, struct rownorm_args) {
 	*to = a.add_params ? *to + (float)sum : (float)sum;
 }
 
+// slowed returns the angle of a pair between two positions, as kernels.RotaryScaling has it.
+INLINE double slowed(const rotary_args &a, double angle) {
+	if (a.factor == 0) return angle;
+	double kept = (a.turns * angle - a.low) / (a.high - a.low);
+	kept = kept < 0 ? 0 : kept > 1 ? 1 : kept;
+	return angle * ((1 - kept) / a.factor + kept);
+}
+
 // rotary_table writes cosine and sine of each position and pair.
 KERNEL(rotary_table, struct rotary_args) {
 	int half = a.half;
 	i64 i = (i64)blockIdx.x * ROW_THREADS + threadIdx.x;
 	if (i >= (i64)a.length * half) return;
-	double angle = (double)(i / half) * pow(a.ratio, (double)(i % half));
+	double angle = (double)(i / half) * slowed(a, pow(a.ratio, (double)(i % half)));
 	GLOBAL(float, a.table)[2 * i] = (float)cos(angle);
 	GLOBAL(float, a.table)[2 * i + 1] = (float)(a.sign * sin(angle));
 }
