@@ -57,9 +57,9 @@ type Rotary struct {
 	Scaling    RotaryScaling
 }
 
-// RotaryScaling slows the pairs of channels down that turn seldom, for sequences longer than a model began with. A pair that turns n times in
-// Positions has its angles times (1-s)/Factor + s, with s = (n - Low)/(High - Low) from 0 to 1 (Grattafiori et al.: The Llama 3 Herd of
-// Models, 2024). Without Positions all pairs have 1/Factor. The zero value scales nothing.
+// RotaryScaling slows pairs of channels down, for sequences longer than a model began with (Grattafiori et al.: The Llama 3 Herd of Models,
+// 2024). A pair turns n times in Positions. Its angles are multiplied by (1-s)/Factor + s, where s is (n - Low)/(High - Low), cut to 0..1.
+// Without Positions that is 1/Factor for all pairs. The zero value scales nothing.
 type RotaryScaling struct {
 	Factor    float64 // 0: no scaling
 	Low, High float64 // turns
