@@ -16,7 +16,7 @@ STRICT   := $(CURDIR)/out/emulator-strict
 MPI      := $(CURDIR)/out/mpi/lib/libmpi_abi.so.1
 NCCL     := $(CURDIR)/out/nccl/nvidia/nccl/lib/libnccl.so.2
 TORCH    := $(CURDIR)/out/torch/bin/python
-WITH_TORCH = $$($(PYTHON) -c 'import torch, torchvision, onnx' 2>/dev/null && echo $(PYTHON) || echo $(TORCH))
+WITH_TORCH = $$($(PYTHON) -c 'import torch, torchvision, onnx, transformers' 2>/dev/null && echo $(PYTHON) || echo $(TORCH))
 PTXAS    := $(CURDIR)/out/ptxas/nvidia/cuda_nvcc/bin/ptxas
 NVRTC_12 := $(CURDIR)/out/nvrtc/nvidia/cuda_nvrtc/lib/libnvrtc.so.12
 
@@ -232,15 +232,16 @@ bench-peers: ## time our kernels beside OpenBLAS, oneDNN and PyTorch (see bench/
 bench-language: torch ## time training steps of GPT-2 124M, and attention, beside PyTorch, into out/peers/language-speed.md (minutes, on idle cores)
 	$(RESEARCH)/peers/language.sh $(WITH_TORCH) out/peers
 
-torch: # PyTorch, torchvision and onnx: those of PYTHON, else of PyPI
-	@$(PYTHON) -c 'import torch, torchvision, onnx' 2>/dev/null || $(TORCH) -c 'import torch, torchvision, onnx' 2>/dev/null || \
-		{ $(PYTHON) -m venv out/torch && $(TORCH) -m pip install -q --disable-pip-version-check torch==2.15.0 torchvision onnx; }
+torch: # PyTorch, torchvision, onnx and transformers: those of PYTHON, else of PyPI
+	@$(PYTHON) -c 'import torch, torchvision, onnx, transformers' 2>/dev/null || $(TORCH) -c 'import torch, torchvision, onnx, transformers' 2>/dev/null || \
+		{ $(PYTHON) -m venv out/torch && $(TORCH) -m pip install -q --disable-pip-version-check torch==2.15.0 torchvision onnx transformers==5.24.0; }
 
 test-oracle: build torch ## judge training, optimizers, files, plans and exported models by PyTorch, in float64 where it decides: that of PYTHON, else of PyPI (minutes)
 	$(WITH_TORCH) tools/plimsoll_export_test.py
 	cd $(RESEARCH) && PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -timeout 60m ./peers/language ./peers/exported ./peers/zoo
 	PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) go test -count=1 -v -run OptimizersArePyTorchs ./executor/pipeline
 	go test -count=1 -v -run 'NoFloatStopsJSON|WeightsThatAreNoNumbers|ReportsWithoutNumbers' ./cmd/plimsoll
+	cd $(RESEARCH) && PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) PLIMSOLL_PROGRAM=$(CURDIR)/bin/plimsoll go test -count=1 -v -timeout 10m ./peers/page
 	cd $(RESEARCH) && PLIMSOLL_TORCH=$$(command -v $(WITH_TORCH)) PLIMSOLL_PROGRAM=$(CURDIR)/bin/plimsoll go test -count=1 -v -timeout 60m ./peers/oracle -out $(CURDIR)/$(RESEARCH)/results/oracle.md
 
 text-versions: build torch ## train a language model with PyTorch and with every kind of weight versions, three seeds each, into out/text-versions
