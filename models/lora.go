@@ -71,6 +71,8 @@ func (l LoRA) Check() error {
 		return fmt.Errorf("r is %d, want at least 1: %s", l.Rank, form)
 	case !(l.Alpha > 0) || math.IsInf(l.Alpha, 1):
 		return fmt.Errorf("alpha is %v, want a positive number: %s", l.Alpha, form)
+	case !(float32(l.Alpha/float64(l.Rank)) > 0) || math.IsInf(float64(float32(l.Alpha/float64(l.Rank))), 1):
+		return fmt.Errorf("alpha is %v and r %d, whose ratio is no positive number of float32: %s", l.Alpha, l.Rank, form)
 	case !(l.Dropout >= 0 && l.Dropout < 1):
 		return fmt.Errorf("dropout is %v, want at least 0 and less than 1: %s", l.Dropout, form)
 	case l.Targets == "" || slices.Contains(strings.Split(l.Targets, "+"), ""):

@@ -240,7 +240,7 @@ func (b *builder) attention(op kernels.Attention) {
 		add: flag(b.call.Adds(0)), bidirectional: flag(op.Bidirectional), scale: C.float(op.ScoreScale(x)),
 	}
 	setTerms(b, op, &args)
-	fast := !op.Bidirectional && op.Plain() // kernels on tensor cores have no terms
+	fast := !op.Bidirectional && op.Plain() && op.ScoreScale(x) > 0 // kernels on tensor cores have no terms, and hide scores before they scale them
 	tiles, parts := ceil(length, attentionTile), ceil(width, attentionTile)
 	if b.call.Pass == kernels.Forward {
 		if f := b.lib.flashForward(x.DType, width); f.dim > 0 && fast {

@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/nikolalohinski/gonja/v2/builtins"
 	"github.com/nikolalohinski/gonja/v2/config"
 	"github.com/nikolalohinski/gonja/v2/exec"
 	"github.com/nikolalohinski/gonja/v2/loaders"
+
+	files "plimsoll/internal/folder"
 )
 
 // segment is a piece of a record: text that a model reads, or learns to write.
@@ -38,57 +39,47 @@ const (
 )
 
 // openChat reads the template of a tokenizer's folder: chat_template.jinja, else the field chat_template of tokenizer_config.json. Errors:
-// ErrOption for none, ErrCorrupt for one that cannot be parsed, ErrUnreadable.
-func openChat(folder string) (*chat, error) {
-	if info, err := os.Stat(folder); folder == "" || err == nil && !info.IsDir() {
+// ErrOption for none, and for one that cannot be parsed; ErrUnreadable.
+func openChat(path string) (*chat, error) {
+	if info, err := os.Stat(path); path == "" || err == nil && !info.IsDir() {
 		return nil, fmt.Errorf("%w: messages need a chat template: give --tokenizer a folder with %s, or with %s that has chat_template", ErrOption, chatFile, chatConfig)
 	}
-	c := &chat{path: filepath.Join(folder, chatFile), tokens: map[string]string{}}
-	template, err := c.readConfig(filepath.Join(folder, chatConfig))
+	at := files.At(path)
+	c := &chat{path: at.Path(chatFile), tokens: map[string]string{}}
+	template, err := c.readConfig(at)
 	if err != nil {
 		return nil, err
 	}
-	source, err := readSmall(c.path)
+	source, err := at.ReadFile(chatFile)
 	switch {
 	case err == nil:
 		template = string(source)
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, err
+		return nil, fmt.Errorf("%w: %s: %w", ErrUnreadable, c.path, err)
 	case template == "":
-		return nil, fmt.Errorf("%w: messages need a chat template: %s has neither %s nor %s with chat_template", ErrOption, folder, chatFile, chatConfig)
+		return nil, fmt.Errorf("%w: messages need a chat template: %s has neither %s nor %s with chat_template", ErrOption, path, chatFile, chatConfig)
 	default:
-		c.path = filepath.Join(folder, chatConfig)
+		c.path = at.Path(chatConfig)
+	}
+	if len(template) > mostChat {
+		return nil, fmt.Errorf("%w: %s: its chat template has %d bytes, more than %d", ErrOption, c.path, len(template), mostChat)
 	}
 	return c, c.parse(template)
 }
 
-func readSmall(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
-	}
-	if !info.Mode().IsRegular() || info.Size() > mostChat {
-		return nil, fmt.Errorf("%w: %s: it is no file of at most %d bytes", ErrTooLarge, path, mostChat)
-	}
-	all, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
-	}
-	return all, nil
-}
-
 // readConfig reads the names of special tokens, which are strings or objects with content, and the template, if there is one.
-func (c *chat) readConfig(path string) (template string, err error) {
-	all, err := readSmall(path)
+func (c *chat) readConfig(at *files.Dir) (template string, err error) {
+	path := at.Path(chatConfig)
+	all, err := at.ReadFile(chatConfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(all, &fields); err != nil {
-		return "", fmt.Errorf("%w: %s: %w", ErrCorrupt, path, err)
+		return "", fmt.Errorf("%w: %s: %w", ErrOption, path, err)
 	}
 	for name, raw := range fields {
 		var object struct{ Content string }
@@ -106,16 +97,17 @@ func (c *chat) readConfig(path string) (template string, err error) {
 		return "", nil
 	}
 	if err := json.Unmarshal(raw, &template); err != nil {
-		return "", fmt.Errorf("%w: %s: chat_template is no string: write the template that you want into %s", ErrCorrupt, path, chatFile)
+		return "", fmt.Errorf("%w: %s: chat_template is no string: write the template that you want into %s", ErrOption, path, chatFile)
 	}
 	return template, nil
 }
 
 // parse makes the template, with the settings of transformers.
 func (c *chat) parse(source string) (err error) {
+	defer c.recover(&err)
 	settings := config.New()
 	settings.TrimBlocks, settings.LeftStripBlocks = true, true
-	files, err := loaders.NewMemoryLoader(map[string]string{"/chat": source})
+	sources, err := loaders.NewMemoryLoader(map[string]string{"/chat": source})
 	if err != nil {
 		return err
 	}
@@ -130,11 +122,11 @@ func (c *chat) parse(source string) (err error) {
 		"range":  count,
 		"lipsum": exec.AsValue(nil), // random
 	}))
-	c.template, err = exec.NewTemplate("/chat", settings, files, &exec.Environment{
+	c.template, err = exec.NewTemplate("/chat", settings, sources, &exec.Environment{
 		Context: globals, Filters: builtins.Filters, Tests: builtins.Tests, ControlStructures: builtins.ControlStructures, Methods: builtins.Methods,
 	})
 	if err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrCorrupt, c.path, err)
+		return fmt.Errorf("%w: %s: %w", ErrOption, c.path, err)
 	}
 	return nil
 }
@@ -157,14 +149,22 @@ func count(_ *exec.Evaluator, p *exec.VarArgs) *exec.Value {
 	return exec.AsValue(numbers)
 }
 
+// recover makes an error of a panic of the library, which some templates cause.
+func (c *chat) recover(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("%w: %s: %v", ErrCorrupt, c.path, p)
+	}
+}
+
 // render makes text of messages; prompt asks for the words before an answer.
-func (c *chat) render(messages []map[string]any, prompt bool) (string, error) {
+func (c *chat) render(messages []map[string]any, prompt bool) (text string, err error) {
+	defer c.recover(&err)
 	values := map[string]any{"messages": messages, "add_generation_prompt": prompt}
 	for name, token := range c.tokens {
 		values[name] = token
 	}
 	c.refusal = nil
-	text, err := c.template.ExecuteToString(exec.NewContext(values))
+	text, err = c.template.ExecuteToString(exec.NewContext(values))
 	if c.refusal != nil {
 		err = c.refusal
 	}

@@ -50,3 +50,14 @@ func TestChatsAreTransformers(t *testing.T) {
 		}
 	}
 }
+
+// TestTemplatesOutside: a link that leads out of the folder is not followed.
+func TestTemplatesOutside(t *testing.T) {
+	t.Parallel()
+	secret := write(t, filepath.Join(t.TempDir(), "secret"), []byte("{{ messages }}"))
+	dir := t.TempDir()
+	must(t, os.Symlink(secret, filepath.Join(dir, chatFile)))
+	if _, err := openChat(dir); !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), chatFile) {
+		t.Errorf("%v, want it refused", err)
+	}
+}

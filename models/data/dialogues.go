@@ -32,8 +32,12 @@ func newDialogues(name string, o Options, by tokenizer.Tokenizer) *dialogues {
 // has.
 func (d *dialogues) add(all []segment, behind ...int32) error {
 	from := len(d.tokens)
+	encode := d.by.Encode
 	for _, s := range all {
-		d.tokens = d.by.Encode(d.tokens, []byte(s.text))
+		d.tokens = encode(d.tokens, []byte(s.text))
+		if by, is := d.by.(interface{ Continue([]int32, []byte) []int32 }); is && len(d.tokens) > from {
+			encode = by.Continue // or a word would begin where segments meet
+		}
 		for len(d.learned) < len(d.tokens) {
 			d.learned = append(d.learned, s.learned && len(d.learned) > from)
 		}
@@ -49,6 +53,12 @@ func (d *dialogues) add(all []segment, behind ...int32) error {
 	return nil
 }
 
+// fills reports whether a token fills texts that a model reads whole: that of a tokenizer of Hugging Face has to be named.
+func (d *dialogues) fills() bool {
+	by, is := d.by.(interface{ Pad() int32 })
+	return !is || by.Pad() >= 0
+}
+
 // addText appends a sample whose tokens are read alone. Errors: as add.
 func (d *dialogues) addText(text string) error {
 	from := len(d.tokens)
@@ -57,6 +67,9 @@ func (d *dialogues) addText(text string) error {
 	switch n := len(d.tokens) - from; {
 	case n == 0:
 		err = fmt.Errorf("%w: its text is empty", ErrCorrupt)
+	case n < d.options.Length && !d.fills():
+		return fmt.Errorf("%w: --tokenizer %s has no token that fills texts shorter than %d tokens: name one as pad_token in its %s",
+			ErrOption, d.options.Tokenizer, d.options.Length, chatConfig)
 	case n > d.options.Length:
 		err = fmt.Errorf("%w: it has %d tokens, and a sample has %d (--length): give --length %d, or shorter records", ErrTooLarge, n, d.options.Length, n)
 	}
@@ -92,6 +105,15 @@ func (d *dialogues) ending() (int32, error) {
 		return '\n', nil
 	}
 	return 0, fmt.Errorf("%w: --tokenizer %s has no token that ends a document: name one as eos_token in its %s", ErrOption, d.options.Tokenizer, chatConfig)
+}
+
+// pad is the token that fills samples: the tokenizer's, else the end of a document, else 0. It has no label.
+func (d *dialogues) pad() int32 {
+	if by, is := d.by.(interface{ Pad() int32 }); is && by.Pad() >= 0 {
+		return by.Pad()
+	}
+	end, _ := d.ending()
+	return end
 }
 
 // close ends the adding of records. Errors: ErrOption for too few.
@@ -130,8 +152,7 @@ func (d *dialogues) Fill(split Split, index int64, dst []float32) (int, error) {
 func (d *dialogues) FillTokens(split Split, index int64, dst []float32, labels []int32) error {
 	record := d.record(split, index)
 	from, to := d.starts[record], d.starts[record+1]
-	end, _ := d.ending() // or token 0: what fills a sample has no label
-	pad := math.Float32frombits(uint32(end))
+	pad := math.Float32frombits(uint32(d.pad()))
 	for i := range dst {
 		dst[i], labels[i] = pad, Ignored
 		at := from + int64(i)

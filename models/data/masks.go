@@ -87,11 +87,17 @@ func pairsOf(root string) ([]maskedPicture, error) {
 		return nil, err
 	}
 	masks := map[string]string{}
-	for _, p := range found {
+	for i, p := range found {
+		if i > 0 && stem(found[i-1].path) == stem(p.path) {
+			return nil, fmt.Errorf("%w: %s and %s have one name: keep one of them", ErrNoImages, found[i-1].path, p.path)
+		}
 		masks[stem(p.path)] = p.path
 	}
 	pairs := make([]maskedPicture, len(all))
 	for i, p := range all {
+		if i > 0 && stem(all[i-1].path) == stem(p.path) {
+			return nil, fmt.Errorf("%w: %s and %s have one name: keep one of them", ErrNoImages, all[i-1].path, p.path)
+		}
 		mask := masks[stem(p.path)]
 		if mask == "" {
 			return nil, fmt.Errorf("%w: %s has no mask %s.png", ErrNoImages, p.path, filepath.Join(root, "masks", stem(p.path)))

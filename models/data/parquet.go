@@ -112,7 +112,7 @@ func columnsOf(f *parquet.File) (*parquet.Schema, error) {
 			}
 		}
 	}
-	if size > mostText {
+	if size < 0 || size > mostText {
 		return nil, fmt.Errorf("%w: its text has %s, and a data set at most %s", ErrTooLarge, units.Bytes(size), units.Bytes(mostText))
 	}
 	return parquet.NewSchema("records", group), nil

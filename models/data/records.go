@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"plimsoll/internal/units"
 	"plimsoll/models/tokenizer"
 )
 
@@ -24,6 +25,16 @@ type record struct {
 	text, prompt, completion string
 	messages                 []map[string]any
 	label                    int32
+}
+
+// bytes is how long a record's texts are.
+func (r *record) bytes() int {
+	n := len(r.text) + len(r.prompt) + len(r.completion)
+	for _, m := range r.messages {
+		content, _ := m["content"].(string)
+		n += len(content)
+	}
+	return n
 }
 
 // form is how a record has its text: all records of a data set have one form.
@@ -119,7 +130,7 @@ func (r *record) find(has map[string]bool, fields map[string]any) error {
 			n++
 		}
 	}
-	if n != 1 || has["prompt"] != has["completion"] {
+	if n != 1 || has["prompt"] != has["completion"] && !has["messages"] {
 		return fmt.Errorf("%w: its fields are %s: want text, or text and label, or prompt and completion, or messages, and one of these",
 			ErrCorrupt, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 	}
@@ -135,14 +146,20 @@ func openRecords(name string, o Options, rows iter.Seq[row]) (Dataset, error) {
 	d := newDialogues(name, o, by)
 	labels := &classified{dialogues: d}
 	var first form
+	read := 0
 	for row := range rows {
 		r, err := row.record()
 		if err == nil && first != "" && r.form != first {
 			err = fmt.Errorf("%w: it has %s, and records before it have %s", ErrCorrupt, r.form, first)
 		}
 		if err == nil {
-			first = r.form
 			err = d.addRecord(r)
+		}
+		if read += r.bytes(); err == nil && read > mostText {
+			return nil, fmt.Errorf("data set %s: %w: its records up to %s have more than %s", name, ErrTooLarge, row.place, units.Bytes(mostText))
+		}
+		if err == nil {
+			first = r.form
 		}
 		if err == nil && first == formLabel {
 			labels.labels, labels.classes = append(labels.labels, r.label), max(labels.classes, int(r.label)+1)

@@ -157,13 +157,16 @@ func (r *reader) rope(l *models.Language) {
 			continue
 		}
 		inner := r.o.Object(name)
-		for field, to := range map[string]**float64{"rope_theta": &base, "partial_rotary_factor": &partial} {
-			x := inner.OptionalFloat(field)
-			if x != nil && *to != nil && **to != *x {
-				inner.Refuse(field, fmt.Sprint(*x), fmt.Sprintf("is not the %v that another field says", **to))
+		for _, field := range []struct {
+			name string
+			to   **float64
+		}{{"rope_theta", &base}, {"partial_rotary_factor", &partial}} {
+			x := inner.OptionalFloat(field.name)
+			if x != nil && *field.to != nil && **field.to != *x {
+				inner.Refuse(field.name, fmt.Sprint(*x), fmt.Sprintf("is not the %v that another field says", **field.to))
 			}
 			if x != nil {
-				*to = x
+				*field.to = x
 			}
 		}
 		r.scaling(l, inner)

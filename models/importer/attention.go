@@ -69,6 +69,11 @@ func (c *call) attention(s *scores, v heads) (*value, error) {
 	case v.number != k.number || v.channels != q.channels || q.number%k.number != 0:
 		return nil, fmt.Errorf("values have %d heads of %d channels, keys %d, queries %d of %d", v.number, v.channels, k.number, q.number, q.channels)
 	}
+	if m := s.terms.masks; m != nil && s.causal {
+		if err := m.checkCausal(q.length); err != nil {
+			return nil, err
+		}
+	}
 	x, err := c.sideBySide([]heads{q, k, v})
 	if err != nil {
 		return nil, err
@@ -209,9 +214,6 @@ func (c *call) masked(x *value, m *mask) (*value, error) {
 	}
 	return &value{scores: &s, shape: x.shape, from: c.Node}, nil
 }
-
-// leastHidden is what is added at least to a score that is not seen: the exponential of it is 0.
-const leastHidden = -1e4
 
 // where chooses between constants, or hides scores.
 func where(c *call) (*value, error) {

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"math"
+	"slices"
 
 	"plimsoll/kernels"
 )
@@ -47,11 +48,15 @@ next:
 	return nil
 }
 
+// straight is how far a line may be from its samples, as a share of how far they spread.
+const straight = 2e-6
+
 // linear reports whether a curve is x times a number.
 func linear(at []float64) (k float64, is bool) {
 	k = at[0] / samples[0]
+	most := max(slices.Max(at), -slices.Min(at))
 	for i, x := range samples {
-		if !near(at[i], k*x) {
+		if math.Abs(at[i]-k*x) > straight*most {
 			return 0, false
 		}
 	}
@@ -69,8 +74,9 @@ func (f *curve) affine() kernels.Op {
 	if k == 0 {
 		return nil
 	}
+	low, high := slices.Min(f.at), slices.Max(f.at)
 	for i, x := range samples {
-		if !near(f.at[i], k*x+b) {
+		if math.Abs(f.at[i]-(k*x+b)) > straight*(high-low)+1e-12*max(high, -low) {
 			return nil
 		}
 	}

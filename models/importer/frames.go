@@ -116,16 +116,23 @@ func resized(c *call) (*value, error) {
 		}
 	}
 	h, w := x.shape[2], x.shape[3]
-	if op.RatioH == float32(h)/float32(out[0]) && op.RatioW == float32(w)/float32(out[1]) {
-		op.RatioH, op.RatioW = 0, 0
-	}
+	op.RatioH, op.RatioW = ratioOf(op, op.RatioH, h, out[0]), ratioOf(op, op.RatioW, w, out[1])
 	switch {
-	case out[0] == h && out[1] == w && op.RatioH == 0:
+	case out[0] == h && out[1] == w:
 		return x, nil
-	case op.Nearest && op.RatioH == 0 && out[0]%h == 0 && out[0]/h*w == out[1]:
+	case op.Nearest && op.RatioH == 0 && op.RatioW == 0 && out[0]%h == 0 && out[0]/h*w == out[1]:
 		return c.push(c.Node, kernels.Upsample{Factor: out[0] / h}, asImage, nil, x)
 	}
 	return c.push(c.Node, op, asImage, nil, x)
+}
+
+// ratioOf returns the step between sampled positions of an axis, 0 where the extents say it. PyTorch takes that of the extents, too, where an
+// extent stays, and where the nearest elements double it (UpSampleKernel.cpp, nearest_idx).
+func ratioOf(op kernels.Resize, ratio float32, from, to int) float32 {
+	if ratio == float32(from)/float32(to) || from == to || op.Nearest && to == 2*from {
+		return 0
+	}
+	return ratio
 }
 
 // put puts a constant in the place of a part of another one, a range of an axis.

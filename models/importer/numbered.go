@@ -140,10 +140,10 @@ func addToNumbered(c *call) (*value, error) {
 		}
 		n := *x.numbered
 		switch {
-		case isNumber(y) && y.numbers[0] == 0:
-			return x, nil
 		case isNumber(y) && n.stage == zeroed && y.numbers[0] == float64(n.token):
 			return &value{numbered: &numbered{n.token, positions0}}, nil
+		case isNumber(y) && y.numbers[0] == 0:
+			return x, nil
 		}
 		return nil, fmt.Errorf("numbers of tokens are added to something else than 0 or the token %d that is not counted, which is not supported", n.token)
 	}

@@ -71,11 +71,19 @@ func reshapePicks(c *call, p *picks) (*picks, error) {
 	return p, nil
 }
 
+// upTo returns the numbers below one, in their order.
+func upTo(n int) (all []int) {
+	for i := range n {
+		all = append(all, i)
+	}
+	return all
+}
+
 // permutePicks gives picked rows another order of their axes.
 func permutePicks(c *call, p *picks) (*picks, error) {
 	axes := len(p.rows.dims) + 1
 	perm := c.listed("perm", backwards(axes))
-	if sorted := slices.Sorted(slices.Values(perm)); len(perm) != axes || sorted[0] != 0 || slices.Compact(sorted)[len(slices.Compact(sorted))-1] != axes-1 || len(slices.Compact(sorted)) != axes {
+	if sorted := slices.Sorted(slices.Values(perm)); !slices.Equal(sorted, upTo(axes)) {
 		return nil, fmt.Errorf("attribute perm is %v, no order of %d axes", perm, axes)
 	}
 	column := slices.Index(perm, p.axis)

@@ -9,6 +9,9 @@ import (
 	"plimsoll/kernels"
 )
 
+// leastHidden is what is added at least to a score that is not seen: the exponential of it is 0.
+const leastHidden = -1e4
+
 // addTerms adds picked rows, or a constant, to scores; nil: the inputs are something else.
 func addTerms(c *call, x, y *value) (*value, error) {
 	if x == nil || y == nil || x.scores == nil {
@@ -118,14 +121,14 @@ func matrixOf(v *constant, indices []int, t int) ([]float64, string, error) {
 			switch {
 			case math.IsNaN(x) || math.IsInf(x, 1):
 				return nil, "", fmt.Errorf("%v is added to a score, and only numbers below infinity are supported", x)
-			case math.IsInf(x, -1):
+			case x <= leastHidden:
 				hidden++
 			}
 			matrix[q*t+s] = max(x, kernels.Hidden)
 			key = binary.LittleEndian.AppendUint32(key, math.Float32bits(float32(matrix[q*t+s])))
 		}
 		if hidden == t {
-			return nil, "", fmt.Errorf("the mask hides all positions from position %d, whose softmax is not a number", q)
+			return nil, "", fmt.Errorf("the mask hides all positions from position %d, whose softmax is of rounded numbers, or of none", q)
 		}
 	}
 	return matrix, string(key), nil
@@ -202,4 +205,16 @@ func reshapedScores(c *call, x *value, want []int) (*value, error) {
 		return nil, fmt.Errorf("of scores from %v to %v, which are not of heads, T, T any more", x.shape, want)
 	}
 	return &value{scores: x.scores, shape: want, from: c.Node}, nil
+}
+
+// checkCausal refuses masks that hide all positions which a position sees with a causal mask.
+func (m *masks) checkCausal(t int) error {
+	for _, matrix := range m.all {
+		for q := range t {
+			if slices.Max(matrix[q*t:q*t+q+1]) <= leastHidden {
+				return fmt.Errorf("the masks together hide all positions from position %d, whose softmax is of rounded numbers, or of none", q)
+			}
+		}
+	}
+	return nil
 }

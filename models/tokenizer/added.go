@@ -14,6 +14,7 @@ import (
 // Added is a byte pair encoding with tokens that a text has as they are written, such as <|endoftext|>, before the rest is cut into words.
 type Added struct {
 	pairs *GPT2
+	pad   int32
 	cut   cut
 	added [256][]addedToken // by their first byte, the longest first
 }
@@ -82,6 +83,9 @@ func (a *Added) Name() string { return a.pairs.Name() }
 // Size implements Tokenizer.
 func (a *Added) Size() int { return a.pairs.Size() }
 
+// Pad is the token that fills samples, or -1.
+func (a *Added) Pad() int32 { return a.pad }
+
 // End implements Tokenizer.
 func (a *Added) End() int32 { return a.pairs.End() }
 
@@ -91,20 +95,30 @@ func (a *Added) Decode(dst []byte, tokens []int32) ([]byte, error) {
 }
 
 // Encode implements Tokenizer. Where words are characters, a text may begin with a space that the given one does not have.
-func (a *Added) Encode(dst []int32, text []byte) []int32 {
-	from := 0
+func (a *Added) Encode(dst []int32, text []byte) []int32 { return a.encode(dst, text, a.cut) }
+
+// Continue appends the tokens of text behind other text: no space is put ahead of it.
+func (a *Added) Continue(dst []int32, text []byte) []int32 {
+	bare := a.cut
+	bare.prefix = noPrefix
+	return a.encode(dst, text, bare)
+}
+
+// encode is Encode with another way to cut what comes before the first special token.
+func (a *Added) encode(dst []int32, text []byte, first cut) []int32 {
+	from, cut := 0, first
 	for at := 0; at < len(text); {
 		token := a.at(text[at:])
 		if token == nil {
 			at++
 			continue
 		}
-		dst = a.pairs.Encode(dst, a.cut.normalize(text[from:at], from == 0))
+		dst = a.pairs.Encode(dst, cut.normalize(text[from:at], from == 0))
 		dst = append(dst, token.number)
 		at += len(token.text)
-		from = at
+		from, cut = at, a.cut
 	}
-	return a.pairs.Encode(dst, a.cut.normalize(text[from:], from == 0))
+	return a.pairs.Encode(dst, cut.normalize(text[from:], from == 0))
 }
 
 // at returns the longest added token that a text begins with; nil: there is none.

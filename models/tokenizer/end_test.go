@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -48,5 +49,33 @@ func TestEndOfDocuments(t *testing.T) {
 		if text, err := by.Decode(nil, []int32{by.End()}); err != nil || string(text) != c.end {
 			t.Errorf("%s: the end is token %d, %q, %v", c.config, by.End(), text, err)
 		}
+	}
+}
+
+// TestContinue: text behind other text has no space put ahead of it, and the token that fills samples is pad_token.
+func TestContinue(t *testing.T) {
+	t.Parallel()
+	for _, name := range forms {
+		by, err := OpenJSON(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts := by.Continue(by.Encode(nil, []byte("the ship")), []byte(" floats"))
+		if whole := by.Encode(nil, []byte("the ship floats")); !slices.Equal(parts, whole) {
+			t.Errorf("%s: two parts are %v, the whole text %v", name, parts, whole)
+		}
+		if by.Pad() != -1 {
+			t.Errorf("%s: samples are filled with %d", name, by.Pad())
+		}
+	}
+	dir := t.TempDir()
+	file, err := os.ReadFile("testdata/llama2/tokenizer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, jsonFile, string(file))
+	write(t, dir, configFile, `{"pad_token": "<unk>"}`)
+	if by, err := OpenJSON(dir); err != nil || by.Pad() != 0 || by.End() != -1 {
+		t.Errorf("pad_token: %v", err)
 	}
 }

@@ -32,46 +32,61 @@ func OpenJSON(path string) (*Added, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrVocabulary, at.Path(jsonFile), err)
 	}
 	a.pairs.folder = path
-	return a, a.findEnd(at)
+	return a, a.readSpecial(at)
 }
 
 // configFile is the file beside it that names the end of a document.
 const configFile = "tokenizer_config.json"
 
-// findEnd takes the end of a document from eos_token, a string or an object with content, if there is such a file with the field.
-func (a *Added) findEnd(at *folder.Dir) error {
+// readSpecial takes the end of a document from eos_token, and what fills samples from pad_token, if there is such a file with the fields.
+func (a *Added) readSpecial(at *folder.Dir) error {
 	text, err := at.ReadFile(configFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	var config struct {
 		EOS json.RawMessage `json:"eos_token"`
+		Pad json.RawMessage `json:"pad_token"`
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &config)
 	}
+	for _, special := range []struct {
+		name string
+		raw  json.RawMessage
+		to   *int32
+	}{{"eos_token", config.EOS, &a.pairs.end}, {"pad_token", config.Pad, &a.pad}} {
+		if err == nil {
+			err = a.find(special.name, special.raw, special.to)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrVocabulary, at.Path(configFile), err)
 	}
-	var end string
+	return nil
+}
+
+// find returns the number of a token that a field names, as a string or as an object with content.
+func (a *Added) find(name string, raw json.RawMessage, to *int32) error {
+	var text string
 	var object struct{ Content string }
-	if json.Unmarshal(config.EOS, &end) != nil && json.Unmarshal(config.EOS, &object) == nil {
-		end = object.Content
+	if json.Unmarshal(raw, &text) != nil && json.Unmarshal(raw, &object) == nil {
+		text = object.Content
 	}
-	if end == "" {
+	if text == "" {
 		return nil
 	}
 	found := int32(-1)
 	for n, token := range a.pairs.text {
-		if string(token) == end && (found < 0 || n > found) { // added tokens have the largest numbers
+		if string(token) == text && n > found { // added tokens have the largest numbers
 			found = n
 		}
 	}
-	if found >= 0 {
-		a.pairs.end = found
-		return nil
+	if found < 0 {
+		return fmt.Errorf("%s is %q, which %s does not have", name, text, jsonFile)
 	}
-	return fmt.Errorf("%w: %s: eos_token is %q, which %s does not have", ErrVocabulary, at.Path(configFile), end, jsonFile)
+	*to = found
+	return nil
 }
 
 // readJSON reads the text of a tokenizer.json.
@@ -89,7 +104,7 @@ func readJSON(text []byte) (*Added, error) {
 	o.Require("model")
 	model := o.Object("model")
 	sum := sha256.Sum256(text)
-	a := &Added{pairs: &GPT2{
+	a := &Added{pad: -1, pairs: &GPT2{
 		name: "bpe-" + hex.EncodeToString(sum[:6]), end: -1,
 		merges: map[pair]merging{}, text: map[int32][]byte{}, words: map[string][]int32{}, merge: (*merger).step,
 	}}

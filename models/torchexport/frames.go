@@ -66,8 +66,12 @@ func upsampled(nearest bool) func(c *call) string {
 			size = c.ints("size")
 		}
 		out, err := c.extents(c.node.outputs()[0])
-		if err != nil || len(out) != 4 || out[2] < 1 || out[3] < 1 {
-			c.fail("its output is no image of a constant size: %w", err)
+		switch {
+		case err != nil:
+			c.fail("%w", err)
+			return ""
+		case len(out) != 4 || out[2] < 1 || out[3] < 1:
+			c.fail("its output is %v, no image of a constant size", out)
 			return ""
 		}
 		a["output_size"] = numbers(out[2], out[3])
