@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// layLayers lays out the parameters of a stage's layers, and returns the bytes of a copy of the weights, of the buffers, of frozen weights and
-// of the gradients of parameters that are another layer's.
+// layLayers lays out the parameters of a stage's layers. It returns bytes: of a copy of the weights, of the buffers, of frozen weights, and of
+// the gradients of parameters that are another layer's.
 func (s *localStage) layLayers(m *models.Model, programs []*models.Programs) (weights, buffers, frozen, ties int64) {
 	for l := s.spec.First; l <= s.spec.Last; l++ {
 		_, tied := m.Layers[l-1].TiedBytes()

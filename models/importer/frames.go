@@ -46,8 +46,8 @@ func framed(c *call) (*value, error) {
 	return back(y)
 }
 
-// asFrame returns a view as an image N,H,W,C whose rows and columns are two of its axes, w being -1 where there is one, and what an image that
-// an op makes of it is seen as.
+// asFrame returns a view as an image N,H,W,C whose rows and columns are the axes h and w; w is -1 where there is one alone. The function back
+// makes the same view of an image that an op has computed.
 func asFrame(c *call, v view, h, w int) (x *value, back func(y *value) (*value, error), err error) {
 	shape := v.shape()
 	var rest []int // the axes that are channels

@@ -41,8 +41,8 @@ type table struct {
 	uncounted         int // 1 + the token that positions pass over; 0: none
 }
 
-// numbered are whole numbers that follow from the tokens on the way to RoBERTa's positions: a token p has position p, and each other token p + the
-// number of tokens other than p up to it.
+// numbered are whole numbers that follow from the tokens on the way to RoBERTa's positions. A token p has the position p. Each other token has
+// p and the number of tokens other than p up to it.
 type numbered struct {
 	token int
 	stage numberedStage
