@@ -26,6 +26,7 @@ type Embedding struct {
 // biased variance (Ba, Kiros, Hinton: Layer Normalization, 2016). Params: weight C, bias C. Saved: mean and 1/std of each row.
 type LayerNorm struct {
 	Epsilon float32 // 0 means 1e-5
+	FromOne bool    // rows are scaled by 1 + weight, as in Nemotron
 }
 
 // RMSNorm divides each row of the last axis by its root mean square and scales: Y = X/sqrt(mean(X^2) + Epsilon) * weight
@@ -222,9 +223,12 @@ func (l LayerNorm) Defaults() LayerNorm {
 
 // Defaults returns the op with a zero Epsilon replaced by 1e-5.
 func (r RMSNorm) Defaults() RMSNorm {
-	r.Epsilon = LayerNorm{r.Epsilon}.Defaults().Epsilon
+	r.Epsilon = LayerNorm{Epsilon: r.Epsilon}.Defaults().Epsilon
 	return r
 }
+
+// Offset returns the number that is added to the weight.
+func (l LayerNorm) Offset() float32 { return RMSNorm{FromOne: l.FromOne}.Offset() }
 
 // Offset returns the number that is added to the weight.
 func (r RMSNorm) Offset() float32 {

@@ -344,7 +344,7 @@ func (m *Model) unmarkHead() {
 func (s Source) of(p *Parameter) {
 	p.Name, p.Fill = s.Name, s.Fill
 	if s.Frozen && p.Trained {
-		p.Trained, p.Frozen = false, true
+		p.Trained, p.Frozen, p.Constant = false, true, s.Constant
 	}
 	if s.Transposed || s.Shape != nil {
 		p.Parts = []Part{{Name: s.Name, Rows: p.Desc.Shape[0], Transposed: s.Transposed, Shape: s.Shape}}

@@ -47,6 +47,8 @@ type Source struct {
 	Fill  func(dst []float32) // writes the elements, in the order in which the op has them
 	// Frozen is true for a weight that does not train.
 	Frozen bool
+	// Constant is true for a frozen weight that no file has.
+	Constant bool
 }
 
 // Portal is the way of skips from the stage that makes them straight to the one that reads them, past all stages between

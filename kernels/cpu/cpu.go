@@ -149,7 +149,7 @@ func (l *Library) build(c kernels.Call, uses []access) *builder {
 	case kernels.Embedding:
 		b.embedding(op)
 	case kernels.LayerNorm:
-		b.rowNorm(op.Defaults().Epsilon, 0, true)
+		b.rowNorm(op.Defaults().Epsilon, op.Offset(), true)
 	case kernels.RMSNorm:
 		b.rowNorm(op.Defaults().Epsilon, op.Offset(), false)
 	case kernels.GELU:

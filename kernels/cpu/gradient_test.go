@@ -32,6 +32,7 @@ var gradientCalls = []kernels.Call{
 	{Op: kernels.Linear{Out: 3, Bias: true, LastAxis: true}, In: []kernels.Desc{kernels.F32(2, 3, 4)}},
 	{Op: kernels.Embedding{Vocabulary: 4, Width: 3, Positions: 6}, In: []kernels.Desc{{Shape: kernels.Shape{2, 5}, DType: kernels.Int32}}},
 	{Op: kernels.LayerNorm{}, In: []kernels.Desc{kernels.F32(2, 3, 5)}},
+	{Op: kernels.LayerNorm{FromOne: true}, In: []kernels.Desc{kernels.F32(2, 3, 5)}},
 	{Op: kernels.RMSNorm{}, In: []kernels.Desc{kernels.F32(2, 3, 5)}},
 	{Op: kernels.RMSNorm{FromOne: true}, In: []kernels.Desc{kernels.F32(2, 3, 5)}},
 	{Op: kernels.Affine{Factor: -0.5, Plus: 2}, In: []kernels.Desc{kernels.F32(3, 7)}},

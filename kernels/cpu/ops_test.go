@@ -69,7 +69,7 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 	case 14:
 		return kernels.Upsample{Factor: pick(3)}, []kernels.Desc{image}
 	case 15:
-		return kernels.LayerNorm{Epsilon: 1e-3 * float32(r.IntN(2))}, []kernels.Desc{image}
+		return kernels.LayerNorm{Epsilon: 1e-3 * float32(r.IntN(2)), FromOne: r.IntN(2) == 0}, []kernels.Desc{image}
 	case 16:
 		return kernels.RMSNorm{Epsilon: 1e-3 * float32(r.IntN(2)), FromOne: r.IntN(2) == 0}, []kernels.Desc{image}
 	case 17:

@@ -108,7 +108,7 @@ static void rownorm_forward(const struct job *job, int64_t task, char *scratch) 
 		if (n->inverse) F(n->inverse)[r] = inverse;
 		if (bias) {
 			INDEPENDENT
-			for (int64_t i = 0; i < channels; i++) y[i] = to((of(x[i]) - mean) * inverse * weight[i] + bias[i]);
+			for (int64_t i = 0; i < channels; i++) y[i] = to((of(x[i]) - mean) * inverse * (weight[i] + n->offset) + bias[i]);
 		} else {
 			INDEPENDENT
 			for (int64_t i = 0; i < channels; i++) y[i] = to(of(x[i]) * inverse * (weight[i] + n->offset));
@@ -133,7 +133,7 @@ static void rownorm_backward(const struct job *job, int64_t task, char *scratch)
 		for (int64_t i = 0; i < channels; i++) dweight[i] += of(dy[i]) * ((of(x[i]) - mean) * inverse);
 		if (n->mean) {
 			for (int64_t i = 0; i < channels; i++) dbias[i] += of(dy[i]);
-			FOLD(sum, channels, of(dy[i]) * weight[i]);
+			FOLD(sum, channels, of(dy[i]) * (weight[i] + n->offset));
 		}
 		if (!n->dx) continue;
 		FOLD(product, channels, of(dy[i]) * (weight[i] + n->offset) * ((of(x[i]) - mean) * inverse));

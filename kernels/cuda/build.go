@@ -51,7 +51,7 @@ func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder,
 	case kernels.Embedding:
 		b.embedding(op)
 	case kernels.LayerNorm:
-		b.rowNorm(op.Defaults().Epsilon, 0, true)
+		b.rowNorm(op.Defaults().Epsilon, op.Offset(), true)
 	case kernels.RMSNorm:
 		b.rowNorm(op.Defaults().Epsilon, op.Offset(), false)
 	case kernels.GELU:

@@ -82,7 +82,7 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 		return kernels.Upsample{Factor: pick(3)}, []kernels.Desc{image}
 	case 15:
 		image.Shape[3]++ // of one channel nothing is left but rounding
-		return kernels.LayerNorm{Epsilon: 1e-3 * float32(r.IntN(2))}, []kernels.Desc{image}
+		return kernels.LayerNorm{Epsilon: 1e-3 * float32(r.IntN(2)), FromOne: r.IntN(2) == 0}, []kernels.Desc{image}
 	case 16:
 		return kernels.RMSNorm{Epsilon: 1e-3 * float32(r.IntN(2)), FromOne: r.IntN(2) == 0}, []kernels.Desc{image}
 	case 17:

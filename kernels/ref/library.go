@@ -103,7 +103,7 @@ func kernel(op kernels.Op, t *tensors) (func() error, error) {
 	case kernels.Embedding:
 		return func() error { return embedding(op, t) }, nil
 	case kernels.LayerNorm:
-		return func() error { return rowNorm(op.Defaults().Epsilon, 0, true, t) }, nil
+		return func() error { return rowNorm(op.Defaults().Epsilon, op.Offset(), true, t) }, nil
 	case kernels.RMSNorm:
 		return func() error { return rowNorm(op.Defaults().Epsilon, op.Offset(), false, t) }, nil
 	case kernels.GELU:

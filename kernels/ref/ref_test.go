@@ -167,6 +167,7 @@ var ops = []struct {
 	{kernels.Embedding{Vocabulary: 3, Width: 4, Positions: 6}, []kernels.Desc{{Shape: kernels.Shape{2, 5}, DType: kernels.Int32}}},
 	{kernels.Embedding{Vocabulary: 3, Width: 4}, []kernels.Desc{{Shape: kernels.Shape{2, 5}, DType: kernels.Int32}}},
 	{kernels.LayerNorm{}, []kernels.Desc{kernels.F32(2, 3, 5)}},
+	{kernels.LayerNorm{Epsilon: 0.1, FromOne: true}, []kernels.Desc{kernels.F32(2, 3, 5)}},
 	{kernels.RMSNorm{Epsilon: 0.1}, []kernels.Desc{kernels.F32(2, 3, 5)}},
 	{kernels.RMSNorm{Epsilon: 0.1, FromOne: true}, []kernels.Desc{kernels.F32(2, 3, 5)}},
 	{kernels.Affine{Factor: -0.5, Plus: 2}, []kernels.Desc{image}},

@@ -86,7 +86,10 @@ func (c *call) axes(of int) ([]int, error) {
 // param returns input i, an initializer, as the source of a parameter.
 func (c *call) param(i int, l layout) (source, error) {
 	v := c.at(i)
-	if v == nil || v.tensor == nil {
+	switch {
+	case v != nil && v.fromOne != nil:
+		return source{}, fmt.Errorf("input %d is parameter %q and 1, which only tensors and norms are multiplied by", i, v.fromOne.tensor.Name)
+	case v == nil || v.tensor == nil:
 		return source{}, fmt.Errorf("input %d is no initializer", i)
 	}
 	switch {
@@ -137,7 +140,16 @@ func (c *call) plain(v *value, i int) (*value, error) {
 		return made, err
 	case extents(v.shape) == 0:
 		return nil, fmt.Errorf("input %d is %v, which has no elements", i, v.shape)
-	case v.turned != nil, v.normed != nil, v.statistic != nil:
+	case v.normed != nil:
+		made, err := (&call{c.importer, attributes{Node: v.from}}).normed(v.from, v.normed, false)
+		if err == nil {
+			made, err = c.plain(made, i)
+		}
+		v.made = made
+		return made, err
+	case v.centered != nil:
+		return nil, fmt.Errorf("input %d is rows less their means, by %s, which only the rest of LayerNorm is read with", i, v.from.Label)
+	case v.turned != nil, v.statistic != nil:
 		return nil, fmt.Errorf("input %d is a part of a rotary embedding or of RMSNorm, by %s, which only the rest of it is read with", i, v.from.Label)
 	case v.scores != nil:
 		return nil, fmt.Errorf("input %d is scores of attention, by %s, which only their mask, softmax and values are read with", i, v.from.Label)

@@ -223,6 +223,9 @@ func product(c *call) (*value, error) {
 		if v, is, err := scaledNorm(c, i, 1-i); is || err != nil {
 			return v, err
 		}
+		if v, is, err := timesOnePlus(c, i, 1-i); is || err != nil {
+			return v, err
+		}
 		if v, is, err := trailing(c, i, 1-i, func(axes int) kernels.Op { return kernels.Scale{Axes: axes} }); is || err != nil {
 			return v, err
 		}
@@ -310,6 +313,14 @@ func rowsWith(c *call, i, j int, op kernels.Op) (v *value, is bool, err error) {
 		return nil, true, err
 	}
 	return seen(y), true, nil
+}
+
+// difference is Sub: rows less their means are a part of LayerNorm.
+func difference(c *call) (*value, error) {
+	if v := lessMean(c); v != nil {
+		return v, nil
+	}
+	return ofTwo(func(x, y float64) float64 { return x - y }, nil)(c)
 }
 
 // quotient is Div, of a tensor by a number.

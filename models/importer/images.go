@@ -159,7 +159,11 @@ func reduceMean(c *call) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.shaped(y, kept)
+	made, err := c.shaped(y, kept)
+	if err == nil {
+		meansOfRows(c, made)
+	}
+	return made, err
 }
 
 // shaped is what a step N,K is seen as: N,K,1,1 as it is, another shape through a view.

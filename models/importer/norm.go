@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 
 	"plimsoll/kernels"
@@ -11,12 +12,12 @@ func layerNorm(c *call) (*value, error) {
 	if axis := c.int("axis", -1); axis != -1 && c.at(0) != nil && axis != len(c.at(0).shape)-1 {
 		return nil, fmt.Errorf("attribute axis is %d of %v, and only the last, of a matrix or a sequence, is supported", axis, c.at(0).shape)
 	}
-	return c.rowNorm(kernels.LayerNorm{Epsilon: c.epsilon()}, 2)
+	return c.rowNorm(kernels.LayerNorm{Epsilon: c.epsilon(), FromOne: c.scaledFromOne()}, 2)
 }
 
 // rmsNorm is of the last axis.
 func rmsNorm(c *call) (*value, error) {
-	return c.rowNorm(kernels.RMSNorm{Epsilon: c.epsilon()}, 1)
+	return c.rowNorm(kernels.RMSNorm{Epsilon: c.epsilon(), FromOne: c.scaledFromOne()}, 1)
 }
 
 // rowNorm is a norm of each row of the last axis, of a matrix or a sequence, with so many parameters.
@@ -27,6 +28,15 @@ func (c *call) rowNorm(op kernels.Op, parameters int) (*value, error) {
 	}
 	var sources []source
 	for i := range parameters {
+		if c.at(1+i) == nil {
+			sources = c.completed(op, x, sources)[:i+1]
+			continue
+		}
+		if i == 0 && c.scaledFromOne() {
+			p := c.at(1).fromOne
+			sources = append(sources, source{name: cmp.Or(p.name, p.tensor.Name), tensor: p.tensor})
+			continue
+		}
 		s, err := c.param(1+i, asIs)
 		if err != nil {
 			return nil, err
@@ -38,6 +48,12 @@ func (c *call) rowNorm(op kernels.Op, parameters int) (*value, error) {
 		return nil, err
 	}
 	return seen(y), nil
+}
+
+// scaledFromOne reports whether the weight of a norm is a parameter and 1.
+func (c *call) scaledFromOne() bool {
+	weight := c.at(1)
+	return weight != nil && weight.fromOne != nil
 }
 
 // batchNormalization has ONNX's momentum, the share that running statistics keep.

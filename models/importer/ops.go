@@ -31,7 +31,7 @@ var ops = map[string]reader{
 	"Flatten": of(flatten, "axis"), "Reshape": of(ofPicks(reshapePicks, behindNumbers(reshape)), "allowzero shape"), "Dropout": of(dropout, "ratio seed"), "Identity": of(identity, ""),
 	"Softmax": of(softmax, "axis"), "Split": of(split, "axis num_outputs split"), "Slice": of(behindNumbers(sliced), ""), "Gather": of(rowsOfTexts(gather), "axis fixed"),
 	"Unsqueeze": of(ofPicks(unsqueezePicks, behindNumbers(unsqueeze)), "axes"), "Squeeze": of(behindNumbers(squeeze), "axes"), "Cast": of(castOfTexts(cast), "saturate to"),
-	"Mul": of(productOfTexts(product), ""), "Div": of(quotient, ""), "Sub": of(ofTwo(func(x, y float64) float64 { return x - y }, nil), ""), "Pow": of(ofTwo(math.Pow, nil), ""),
+	"Mul": of(productOfTexts(product), ""), "Div": of(quotient, ""), "Sub": of(difference, ""), "Pow": of(ofTwo(math.Pow, nil), ""),
 	"Erf": of(ofOne(math.Erf), ""), "Tanh": of(ofOne(math.Tanh), ""), "Sqrt": of(ofOne(math.Sqrt), ""), "Exp": of(ofOne(math.Exp), ""),
 	"rsqrt": of(ofOne(func(x float64) float64 { return 1 / math.Sqrt(x) }), ""), "Cos": of(ofOne(math.Cos), ""), "Sin": of(ofOne(math.Sin), ""),
 	"constant": of(onlyConstant, ""), "Abs": of(ofOne(math.Abs), ""), "Log": of(ofOne(math.Log), ""), "Reciprocal": of(ofOne(func(x float64) float64 { return 1 / x }), ""),

@@ -2,7 +2,6 @@ package importer
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 
@@ -12,16 +11,32 @@ import (
 // meanSquares are arguments in which a function of a mean of squares is told.
 var meanSquares = []float64{0, 1e-6, 1e-3, 0.1, 0.7, 1, 3, 40}
 
+// norms are parts of RMSNorm and of LayerNorm that are written out: one of them, or none.
+type norms struct {
+	meaned    *value // the tensor that a tensor has the mean of each row of
+	centered  *value // the tensor whose rows a value is, less their means
+	statistic *statistic
+	normed    *normed
+}
+
 // statistic is a function of the mean of the squares of each row of a tensor, by its values at meanSquares.
 type statistic struct {
 	of *value
 	at []float64
 }
 
-// normed is rows divided by the root of their mean square and epsilon.
+// normed is rows divided by the root of their mean square and epsilon. They may be rows less their means.
 type normed struct {
 	of      *value
 	epsilon float32
+}
+
+// rows returns the tensor, and the op that norms its rows and scales them by a parameter, or by one and 1.
+func (n *normed) rows(fromOne bool) (*value, kernels.Op) {
+	if x := n.of.centered; x != nil {
+		return x, kernels.LayerNorm{Epsilon: n.epsilon, FromOne: fromOne}
+	}
+	return n.of, kernels.RMSNorm{Epsilon: n.epsilon, FromOne: fromOne}
 }
 
 // meanSquare is the mean of a row's squares; nil: ReduceMean is of something else.
@@ -40,7 +55,7 @@ func meanSquare(c *call) *value {
 		}
 	}
 	shape := append(slices.Clone(x.shape[:len(x.shape)-1]), 1)
-	return &value{statistic: &statistic{x.curve.of, slices.Clone(meanSquares)}, shape: shape, from: c.Node}
+	return &value{norms: norms{statistic: &statistic{x.curve.of, slices.Clone(meanSquares)}}, shape: shape, from: c.Node}
 }
 
 // ofStatistic is a function of a statistic.
@@ -49,7 +64,7 @@ func ofStatistic(c *call, s *value, g func(y float64) float64) *value {
 	for i, y := range s.statistic.at {
 		at[i] = g(y)
 	}
-	return &value{statistic: &statistic{s.statistic.of, at}, shape: s.shape, from: c.Node}
+	return &value{norms: norms{statistic: &statistic{s.statistic.of, at}}, shape: s.shape, from: c.Node}
 }
 
 // divided is a tensor times the inverse root of its own mean square, or divided by the root; nil: it is something else.
@@ -69,35 +84,93 @@ func divided(c *call, x, s *value, inverse bool) *value {
 			return nil
 		}
 	}
-	return &value{normed: &normed{x, float32(epsilon)}, shape: x.shape, from: c.Node}
+	return &value{norms: norms{normed: &normed{x, float32(epsilon)}}, shape: x.shape, from: c.Node}
 }
 
-// scaledNorm is RMSNorm: rows that are divided, input j, times a parameter, input i; false: they are something else.
+// lessMean is rows less their means; nil: the inputs are something else.
+func lessMean(c *call) *value {
+	x, mean := c.at(0), c.at(1)
+	if x == nil || mean == nil || mean.meaned == nil || !x.is(mean.meaned) {
+		return nil
+	}
+	return &value{norms: norms{centered: x}, shape: x.shape, from: c.Node}
+}
+
+// meansOfRows notes that a value is the means of the rows of a tensor, along an axis that stays.
+func meansOfRows(c *call, made *value) {
+	x, axis := c.at(0), len(c.at(0).shape)-1
+	if axes, err := c.axes(axis + 1); err != nil || !slices.Equal(axes, []int{axis}) || c.int("keepdims", 1) == 0 {
+		return
+	}
+	if x.made != nil && x.view == nil {
+		x = x.made
+	}
+	made.meaned = x
+}
+
+// scaledNorm is RMSNorm, or LayerNorm without a bias: rows that are divided, input j, times a parameter, input i; false: they are something else.
 func scaledNorm(c *call, i, j int) (v *value, is bool, err error) {
 	p, x := c.at(i), c.at(j)
 	if p == nil || x == nil || x.normed == nil {
 		return nil, false, nil
 	}
-	op := kernels.RMSNorm{Epsilon: x.normed.epsilon, FromOne: p.fromOne != nil}
-	if op.FromOne {
+	plusOne := p.fromOne != nil
+	if plusOne {
 		p = p.fromOne
 	}
 	if p.tensor == nil || len(p.tensor.Dims) != 1 {
-		return nil, true, fmt.Errorf("rows that are divided by their root mean square are scaled by something else than a parameter, which alone is supported")
+		return nil, false, nil
 	}
 	from := source{name: cmp.Or(p.name, p.tensor.Name), tensor: p.tensor}
-	if !op.FromOne {
+	if !plusOne {
 		if from, err = c.param(i, asIs); err != nil {
 			return nil, true, err
 		}
 	}
-	rows, seen, err := c.rowsOf(x.normed.of)
+	v, err = c.normed(c.Node, x.normed, plusOne, from)
+	return v, true, err
+}
+
+// normed adds the op for rows that are divided, with a weight; without one, rows are scaled by 1.
+func (c *call) normed(n *Node, rows *normed, plusOne bool, weight ...source) (*value, error) {
+	of, op := rows.rows(plusOne)
+	x, seen, err := c.rowsOf(of)
 	if err != nil {
+		return nil, err
+	}
+	y, err := c.push(n, op, as(x), c.completed(op, x, weight), x)
+	if err != nil {
+		return nil, err
+	}
+	return seen(y), nil
+}
+
+// completed adds the parameters that an op of a tensor lacks behind those that it has: a weight of ones, a bias of zeros.
+func (c *call) completed(op kernels.Op, x *value, have []source) []source {
+	for _, p := range op.Params([]kernels.Desc{x.step.desc})[len(have):] {
+		width := int(p.Desc.Elements())
+		have = append(have, constantSource(c, p.Name, slices.Repeat([]float64{truthOf(p.Name == "weight")}, width), width))
+	}
+	return have
+}
+
+// timesOnePlus multiplies a tensor, input j, by a parameter and 1, input i; false: they are something else.
+func timesOnePlus(c *call, i, j int) (v *value, is bool, err error) {
+	p, x := c.at(i), c.at(j)
+	if p == nil || p.fromOne == nil || x == nil || x.shape == nil || x.normed != nil {
+		return nil, false, nil
+	}
+	if x, err = c.tensor(j); err != nil {
 		return nil, true, err
 	}
-	y, err := c.push(c.Node, op, as(rows), []source{from}, rows)
-	if err != nil {
+	c.values[c.In[i]] = p.fromOne
+	scaled, is, err := trailing(c, i, j, func(axes int) kernels.Op { return kernels.Scale{Axes: axes} })
+	if c.values[c.In[i]] = p; err != nil || !is {
+		return nil, is, err
+	}
+	if scaled, err = c.plain(scaled, j); err != nil {
 		return nil, true, err
 	}
-	return seen(y), true, nil
+	v, err = c.push(c.Node, kernels.Add{}, as(x), nil, scaled, x)
+	return v, true, err
 }

@@ -25,6 +25,8 @@ type source struct {
 	layout layout
 	tied   int // which of the further steps with this parameter has it; 0: it is the first one's
 	axes   int // of the parameter, the last ones of the tensor: those before are 1; 0: all
+	// constant is true for numbers that the graph has in place of a tensor of the file.
+	constant bool
 }
 
 // step is an op of the model.
@@ -47,7 +49,7 @@ func (s *step) parameters() (all []models.Source) {
 	params := s.op.Params(s.inputs())
 	for i, from := range s.sources {
 		shape := params[i].Desc.Shape
-		all = append(all, models.Source{Name: from.parameter(), Transposed: from.layout == transposed, Shape: from.stored(shape), Fill: from.fill(shape), Frozen: from.tensor.Frozen})
+		all = append(all, models.Source{Name: from.parameter(), Transposed: from.layout == transposed, Shape: from.stored(shape), Fill: from.fill(shape), Frozen: from.tensor.Frozen, Constant: from.constant})
 	}
 	return all
 }

@@ -42,7 +42,7 @@ func (s *Summary) Parameters() (all []Parameter) {
 	for _, step := range s.m.steps {
 		descs := step.inputs()
 		for i, p := range step.op.Params(descs) {
-			if from := step.sources[i]; from.tied == 0 && !p.Constant {
+			if from := step.sources[i]; from.tied == 0 && !from.constant {
 				all = append(all, Parameter{from.name, step.node, step.label, p.Trained && !from.tensor.Frozen, p.Trained && from.tensor.Frozen, p.Desc.Elements()})
 			}
 		}

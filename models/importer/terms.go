@@ -181,7 +181,7 @@ func withTerms(c *call, t *terms, op kernels.Attention, length int) (kernels.Att
 
 // constantSource is a constant as a tensor that files could have.
 func constantSource(c *call, name string, numbers []float64, dims ...int) source {
-	t := &Tensor{DType: Float32}
+	t := &Tensor{DType: Float32, Frozen: true}
 	for _, d := range dims {
 		t.Dims = append(t.Dims, int64(d))
 	}
@@ -195,7 +195,7 @@ func constantSource(c *call, name string, numbers []float64, dims ...int) source
 		name = fmt.Sprintf("%s (%d)", name, n)
 	}
 	t.Name = name
-	return source{name: name, tensor: t}
+	return source{name: name, tensor: t, constant: true}
 }
 
 // reshapedScores gives scores other axes ahead of the heads: those of windows, say.

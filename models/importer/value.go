@@ -15,13 +15,12 @@ type value struct {
 	curve     *curve
 	scores    *scores
 	turned    *turned
-	normed    *normed
-	statistic *statistic
 	from      *Node  // that made it
 	made      *value // the tensor that it has become, for something that reads it
 
 	constant
 	addends
+	norms
 
 	tensor   *Tensor
 	flipped  string // the name of the matrix that tensor is, transposed
@@ -113,6 +112,9 @@ func (v *value) hasRows() bool {
 func (v *value) is(w *value) bool {
 	if v.view != nil && w.view != nil {
 		return v.view.same(*w.view)
+	}
+	if v.centered != nil && w.centered != nil {
+		return v.centered.is(w.centered)
 	}
 	return v.step != nil && v.step == w.step
 }

@@ -174,9 +174,6 @@ func layerNorm(c *call) string {
 	c.lastAxis()
 	a := attributes{"axis": number(-1), "epsilon": decimal(c.float("eps", 1e-5))}
 	in := []string{c.tensor("input"), c.tensor("weight"), c.tensor("bias")}
-	if in[1] == "" || in[2] == "" {
-		c.fail("it has no weight or no bias, which is not supported: want elementwise_affine=True and bias=True")
-	}
 	return c.emit("LayerNormalization", a, in...)
 }
 
