@@ -76,7 +76,9 @@ func parts(t executor.Tensor) (all []part) {
 		case x.Area > 0:
 			p.n, p.rows, p.columns, p.image = x.Rows, x.Area, row/x.Area, true
 		case x.Shape != nil:
-			p.shape = x.Shape
+			if p.shape = x.Shape; len(s) == 4 { // of a convolution along one axis
+				p.n, p.rows, p.columns = x.Rows, s[1]*s[2], s[3]
+			}
 		}
 		all, at = append(all, p), p.to
 	}

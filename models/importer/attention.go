@@ -18,22 +18,35 @@ func headProduct(c *call) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if y.view == nil {
+	if y.view == nil && !y.isImage() {
 		return nil, fmt.Errorf("of two tensors only queries and keys, and their softmax and values, as in attention over N,heads,T,D, are supported")
 	}
 	if s := x.scores; s != nil {
-		values, is := headsOfView(c, *y.view)
-		if !is || keyScale != 1 || !slices.Equal(x.shape[:len(x.shape)-2], s.queries.leads) {
+		values, is := headsOfView(c, y.seen())
+		lead := x.shape[:len(x.shape)-2]
+		if !is || keyScale != 1 || !slices.Equal(lead, values.leads) && values.number*values.shared > 1 || len(lead) != len(values.leads) {
 			return nil, fmt.Errorf("input 1 is no values, N,heads,T,D, of a sequence N,T,C")
 		}
-		return c.attention(s, values)
+		weights := *s
+		weights.queries.leads = lead
+		return c.attention(&weights, values)
 	}
-	if x.view == nil {
+	if x.view == nil && !x.isImage() {
 		return nil, fmt.Errorf("input 0 is no queries, N,heads,T,D, of a sequence N,T,C")
 	}
-	q, isQ := headsOfView(c, *x.view)
-	k, isK := keysOfView(c, *y.view)
-	if !isQ || !isK || q.number != k.number*k.shared || q.channels != k.channels || q.length != k.length {
+	n := len(y.shape)
+	if n < 2 {
+		return nil, fmt.Errorf("input 1 is %v, which has no keys", y.shape)
+	}
+	queries, keys := sameChannels(x.seen(), y.seen().swapped(n-1, n-2))
+	q, isQ := headsOfView(c, queries)
+	k, isK := headsOfView(c, keys)
+	if isQ && isK {
+		if err := regroup(c, &q, &k); err != nil {
+			return nil, err
+		}
+	}
+	if !isQ || !isK || q.number != k.number*k.shared && k.number*k.shared != 1 || q.channels != k.channels || q.length != k.length {
 		return nil, fmt.Errorf("inputs are %v and %v: no queries, N,heads,T,D, and keys, N,heads,D,T, of sequences N,T,C", x.shape, y.shape)
 	}
 	t := q.length
@@ -60,6 +73,9 @@ func (c *call) scaled(i int) (*value, float64, error) {
 // attention adds the op for scores that are softmax, and values.
 func (c *call) attention(s *scores, v heads) (*value, error) {
 	q, k := s.queries, s.keys
+	if err := regroup(c, &q, &k, &v); err != nil {
+		return nil, err
+	}
 	width := q.number * q.channels
 	switch {
 	case !s.soft:
@@ -135,6 +151,7 @@ func (c *call) sideBySide(all []heads) (*value, error) {
 func attentionOf(c *call) (*value, error) {
 	var all [3]heads
 	number := 1.0 // that queries and keys are multiplied by
+	var views [3]view
 	for i := range all {
 		v := c.at(i)
 		if v != nil && v.curve != nil && i < 2 {
@@ -142,16 +159,23 @@ func attentionOf(c *call) (*value, error) {
 				v, number = v.curve.of, number*k
 			}
 		}
-		is := v != nil && v.view != nil
-		if is {
-			all[i], is = headsOfView(c, *v.view)
+		if v == nil || v.view == nil && !v.isImage() {
+			return nil, c.noHeads(i)
 		}
-		if !is {
-			return nil, fmt.Errorf("input %d is no heads, N,heads,T,D, of a sequence N,T,C, which alone is supported", i)
+		views[i] = v.seen()
+	}
+	views[0], views[1] = sameChannels(views[0], views[1])
+	for i := range all {
+		var is bool
+		if all[i], is = headsOfView(c, views[i]); !is {
+			return nil, c.noHeads(i)
 		}
 	}
 	q, k, v := all[0], all[1], all[2]
-	if k.number*k.shared != q.number && c.int("grouped", 0) == 0 {
+	if err := regroup(c, &q, &k, &v); err != nil {
+		return nil, err
+	}
+	if k.number*k.shared != q.number && k.number*k.shared != 1 && c.int("grouped", 0) == 0 {
 		return nil, fmt.Errorf("queries have %d heads and keys %d: want enable_gqa=True", q.number, k.number)
 	}
 	if t := q.length; k.length != t || v.length != t || k.channels != q.channels {
@@ -173,6 +197,10 @@ func attentionOf(c *call) (*value, error) {
 	}
 	s.soft = true
 	return c.attention(s, v)
+}
+
+func (c *call) noHeads(i int) error {
+	return fmt.Errorf("input %d is no heads, N,heads,T,D, of a sequence N,T,C, which alone is supported", i)
 }
 
 // withMask returns scores with a mask: a causal one, another constant, or rows of a parameter.
@@ -226,6 +254,9 @@ func where(c *call) (*value, error) {
 		})
 	}
 	hide, x, y := c.at(0), c.at(1), c.at(2)
+	if v, err := hiddenPicks(c, hide, x, y); v != nil || err != nil {
+		return v, err
+	}
 	if hide == nil || hide.asMask() == nil || x == nil || y == nil {
 		return nil, fmt.Errorf("only of constants, and of attention's scores with a constant mask, is supported")
 	}

@@ -149,23 +149,25 @@ func (c *call) plain(v *value, i int) (*value, error) {
 		return made, err
 	case v.centered != nil:
 		return nil, fmt.Errorf("input %d is rows less their means, by %s, which only the rest of LayerNorm is read with", i, v.from.Label)
+	case v.turned != nil && v.turned.sines != nil:
+		made, err := v.turned.view(&call{c.importer, attributes{Node: v.from}})
+		if err == nil {
+			made, err = c.plain(made, i)
+		}
+		v.made = made
+		return made, err
 	case v.turned != nil, v.statistic != nil:
 		return nil, fmt.Errorf("input %d is a part of a rotary embedding or of RMSNorm, by %s, which only the rest of it is read with", i, v.from.Label)
 	case v.scores != nil:
 		return nil, fmt.Errorf("input %d is scores of attention, by %s, which only their mask, softmax and values are read with", i, v.from.Label)
 	}
-	op := v.curve.activation()
-	if op == nil {
-		op = v.curve.affine()
-	}
-	if op == nil {
-		return nil, fmt.Errorf("input %d is a function of a tensor by %s, and it is no activation that is supported", i, v.from.Label)
-	}
 	x, err := c.plain(v.curve.of, i)
 	if err != nil {
 		return nil, err
 	}
-	v.made, err = c.push(v.from, op, as(x), nil, x)
+	if v.made, err = c.pushCurve(v.from, v.curve, x); v.made == nil && err == nil {
+		err = fmt.Errorf("input %d is a function of a tensor by %s, and it is no activation that is supported", i, v.from.Label)
+	}
 	return v.made, err
 }
 

@@ -14,7 +14,7 @@ type constant struct {
 }
 
 // mostConstant bounds the elements of a constant.
-const mostConstant = 1 << 20
+const mostConstant = 1 << 22
 
 // filled makes a constant of a shape, element by element. The indices are good until f returns.
 func filled(dims []int, f func(indices []int) float64) (constant, error) {

@@ -114,12 +114,16 @@ func expanded(c *call, shape []int) (*value, error) {
 // shapeOf is the list of the extents.
 func shapeOf(c *call) (*value, error) {
 	x := c.at(0)
-	if x == nil || x.shape == nil {
+	if x == nil || x.shape == nil && x.numbers == nil {
 		return nil, fmt.Errorf("input 0 is no tensor that follows from the model's input")
 	}
 	c.only("start", 0)
-	v := constant{dims: []int{len(x.shape)}}
-	for _, d := range x.shape {
+	shape := x.shape
+	if shape == nil {
+		shape = x.dims
+	}
+	v := constant{dims: []int{len(shape)}}
+	for _, d := range shape {
 		v.numbers = append(v.numbers, float64(d))
 	}
 	return &value{constant: v}, nil
@@ -191,8 +195,17 @@ var errNoConstant = fmt.Errorf("only of constants is supported")
 
 // indexed takes elements out of a constant: the other inputs, broadcast to one shape, are the indices of its first axes.
 func indexed(c *call) (*value, error) {
-	if x, at := c.at(0), c.at(1); len(c.In) == 2 && x != nil && x.tensor != nil && x.tensor.Trains && at != nil && at.numbers != nil {
-		return pickRows(c, &at.constant)
+	if x, at := c.at(0), c.at(1); len(c.In) == 2 && x != nil && x.tensor != nil && at != nil && at.numbers != nil {
+		if x.tensor.Trains || x.tensor.Frozen && len(at.dims) > 1 && x.numbers == nil {
+			return pickRows(c, &at.constant)
+		}
+		known, err := c.known(0)
+		if err != nil {
+			return nil, err
+		}
+		was := c.values[c.In[0]]
+		c.values[c.In[0]] = known
+		defer func() { c.values[c.In[0]] = was }()
 	}
 	all, are := c.constantInputs(len(c.In))
 	if !are || len(all) < 2 || all[0].numbers == nil || len(all)-1 > len(all[0].dims) {

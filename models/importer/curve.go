@@ -48,8 +48,9 @@ next:
 	return nil
 }
 
-// straight is how far a line may be from its samples, as a share of how far they spread.
-const straight = 2e-6
+// straight is how far a line may be from its samples, as a share of how far they spread: rounding in float64 alone. A tangent that is stretched far is
+// no line.
+const straight = 1e-12
 
 // linear reports whether a curve is x times a number.
 func linear(at []float64) (k float64, is bool) {
@@ -76,9 +77,87 @@ func (f *curve) affine() kernels.Op {
 	}
 	low, high := slices.Min(f.at), slices.Max(f.at)
 	for i, x := range samples {
-		if math.Abs(f.at[i]-(k*x+b)) > straight*(high-low)+1e-12*max(high, -low) {
+		if math.Abs(f.at[i]-(k*x+b)) > straight*(high-low)+1e-14*max(high, -low) {
 			return nil
 		}
 	}
 	return kernels.Affine{Factor: float32(k), Plus: float32(b)}
+}
+
+// square returns the factor of a curve that is x times x times a number.
+func (f *curve) square() (k float64, is bool) {
+	k = f.at[0] / samples[0] / samples[0]
+	for i, x := range samples {
+		if math.Abs(f.at[i]-k*x*x) > straight*math.Abs(k)*64 {
+			return 0, false
+		}
+	}
+	return k, k != 0
+}
+
+// Bounds of stretched: activations that samples reach too little of look alike.
+const (
+	leastStretch = 1.0 / 64
+	mostApart    = 2e-7 // of how far samples spread
+)
+
+// stretched returns the ops of a curve that is a*f(k*x) + b of an activation f, by a factor that x was multiplied by; nil: it is none.
+func (f *curve) stretched() []kernels.Op {
+	for _, k := range append([]float64{1}, f.factors...) {
+		for _, activation := range activations {
+			at := make([]float64, len(samples))
+			for i, x := range samples {
+				at[i] = activation.at(k * x)
+			}
+			n := len(samples) - 1
+			a := (f.at[n] - f.at[n/2]) / (at[n] - at[n/2])
+			b := f.at[n] - a*at[n]
+			fits := a != 0 && !math.IsInf(a, 0) && math.Abs(k) >= leastStretch
+			for i := range samples {
+				fits = fits && math.Abs(f.at[i]-(a*at[i]+b)) <= mostApart*math.Abs(a*(at[n]-at[n/2]))
+			}
+			if !fits {
+				continue
+			}
+			ops := []kernels.Op{activation.op}
+			if k != 1 {
+				ops = []kernels.Op{kernels.Affine{Factor: float32(k)}, activation.op}
+			}
+			if near(a, 1) && near(b, 0) {
+				return ops
+			}
+			if math.Abs(b) <= mostApart*math.Abs(a) {
+				b = 0
+			}
+			return append(ops, kernels.Affine{Factor: float32(a), Plus: float32(b)})
+		}
+	}
+	return nil
+}
+
+// pushCurve adds the ops of a curve of a tensor; nil, without an error: it is no function that is supported.
+func (c *call) pushCurve(n *Node, f *curve, x *value) (*value, error) {
+	ops := []kernels.Op{f.activation()}
+	if ops[0] == nil {
+		ops[0] = f.affine()
+	}
+	if k, is := f.square(); ops[0] == nil && is {
+		y, err := c.push(n, kernels.Affine{Factor: float32(k)}, as(x), nil, x)
+		if err != nil {
+			return nil, err
+		}
+		return c.push(n, kernels.Multiply{}, as(x), nil, x, y)
+	}
+	if ops[0] == nil {
+		ops = f.stretched()
+	}
+	var made *value
+	for _, op := range ops {
+		var err error
+		if made, err = c.push(n, op, as(x), nil, x); err != nil {
+			return nil, err
+		}
+		x = made
+	}
+	return made, nil
 }

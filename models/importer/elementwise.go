@@ -104,7 +104,7 @@ func (c *call) curve(v *value) *curve {
 		}
 		v = made
 	}
-	return &curve{v, samples}
+	return &curve{of: v, at: samples}
 }
 
 // mapped is a function of what a curve has.
@@ -113,7 +113,11 @@ func (c *call) mapped(f *curve, g func(i int, y float64) float64) *value {
 	for i, y := range f.at {
 		at[i] = g(i, y)
 	}
-	return &value{curve: &curve{f.of, at}, shape: f.of.shape, from: c.Node}
+	made := &curve{of: f.of, at: at, factors: f.factors}
+	if k, is := linear(at); is && k != 0 {
+		made.factors = append(slices.Clone(made.factors), k)
+	}
+	return &value{curve: made, shape: f.of.shape, from: c.Node}
 }
 
 // ofOne is a function of each element, of constants too.
@@ -346,8 +350,8 @@ func (c *call) rescaled(x *value, by float64) (*value, error) {
 
 func add(c *call) (*value, error) {
 	for i := range 2 {
-		if v, err := rotary(c, c.at(i), c.at(1-i)); v != nil || err != nil {
-			return v, err
+		if v := rotary(c, c.at(i), c.at(1-i)); v != nil {
+			return v, nil
 		}
 		if v, is, err := c.bias(i, 1-i); is || err != nil {
 			return v, err

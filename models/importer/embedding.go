@@ -2,6 +2,7 @@ package importer
 
 import (
 	"fmt"
+	"slices"
 
 	"plimsoll/kernels"
 )
@@ -29,7 +30,7 @@ func (c *call) embedding(x, at *value, axis int) (*value, error) {
 	if k := len(at.dims); k > 0 { // the same ones for each sample
 		for i, v := range rows {
 			if v != rows[i%at.dims[k-1]] {
-				return nil, fmt.Errorf("rows of a table by constants of %v that differ between samples, which is not supported", at.dims)
+				return c.relative(at)
 			}
 		}
 		rows = rows[:at.dims[k-1]]
@@ -49,7 +50,22 @@ func (c *call) embedding(x, at *value, axis int) (*value, error) {
 	if c.int("fixed", -1) >= 0 && (t.step == 0 || c.int("fixed", -1) >= t.first && c.int("fixed", -1) < t.first+len(rows)) {
 		return nil, fmt.Errorf("row %d of a table has no gradient (padding_idx), and is that of a position, which is not supported", c.int("fixed", -1))
 	}
-	return &value{table: t}, nil
+	made := &value{table: t}
+	if !x.tensor.Trains && x.tensor.Frozen { // it may be read as a constant, too
+		if all, err := x.tensor.numbers(); err == nil {
+			made.constant, err = picked(&all, &at.constant, 0)
+			return made, err
+		}
+	}
+	return made, nil
+}
+
+// relative are rows of a table by constants of two positions and more, as those of T5's relative positions.
+func (c *call) relative(at *value) (*value, error) {
+	if row := c.int("fixed", -1); slices.Contains(at.numbers, float64(row)) {
+		return nil, fmt.Errorf("row %d of a table of relative positions has no gradient (padding_idx), which is not supported", row)
+	}
+	return pickRows(c, &at.constant)
 }
 
 // positions adds what input i has for each position to input j, to an Embedding as a part of it; false: they are something else.

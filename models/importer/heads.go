@@ -1,6 +1,9 @@
 package importer
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // heads are N,H,T,D, or N*H,T,D, of a sequence N,T,C: H heads of D channels from the first channel on.
 type heads struct {
@@ -30,15 +33,39 @@ func (c *call) sequenceOf(h heads) (*value, error) {
 	}})
 }
 
-// headsOfView returns the heads that a view of N,heads,T,D is, or of more axes ahead. Where their positions are in no sequence, such as those of
-// windows of an image, they become one.
+// headsOfView returns the heads that a view of N,heads,T,D is, or of more axes ahead, or of one. Where their positions are in no sequence, such as
+// those of windows of an image, they become one.
 func headsOfView(c *call, v view) (heads, bool) {
-	h, is := headsOf(v)
-	k := len(v.axes)
-	if is || k < 4 {
+	if h, is := headsOf(v); is {
 		return h, is
 	}
-	axes := [][]loop{slices.Concat(v.axes[:k-3]...), v.axes[k-2], slices.Concat(v.axes[k-3], v.axes[k-1])}
+	return arrangedHeads(c, v)
+}
+
+// arrangedHeads makes a sequence of its own of the heads that a view is.
+func arrangedHeads(c *call, v view) (h heads, is bool) {
+	k := len(v.axes)
+	if k == 3 { // N*heads,T,D
+		shape, n := v.shape(), v.step.desc.Shape[0]
+		if shape[0]%n != 0 {
+			return h, false
+		}
+		w, err := v.reshape([]int{n, shape[0] / n, shape[1], shape[2]})
+		if err != nil {
+			return h, false
+		}
+		h, is = headsOfView(c, w)
+		h.lead, h.leads = 1, shape[:1]
+		return h, is
+	}
+	if k < 4 {
+		return h, false
+	}
+	own, repeats := v.axes[k-3], []loop(nil)
+	if n := len(own) - 1; n >= 0 && own[n].stride == 0 { // heads that are shared
+		own, repeats = own[:n], own[n:]
+	}
+	axes := [][]loop{slices.Concat(v.axes[:k-3]...), v.axes[k-2], slices.Concat(own, v.axes[k-1])}
 	if slices.ContainsFunc(slices.Concat(axes...), func(l loop) bool { return l.stride == 0 }) {
 		return h, false
 	}
@@ -47,25 +74,42 @@ func headsOfView(c *call, v view) (heads, bool) {
 		return h, false
 	}
 	shape := v.shape()
-	w, err := viewOfValue(x).reshape([]int{x.shape[0], x.shape[1], shape[k-3], shape[k-1]})
+	w, err := viewOfValue(x).reshape([]int{x.shape[0], x.shape[1], extent(own), shape[k-1]})
 	if err != nil {
 		return h, false
 	}
-	w.axes[1], w.axes[2] = w.axes[2], w.axes[1]
+	w.axes[1], w.axes[2] = append(w.axes[2], repeats...), w.axes[1]
 	h, is = headsOf(w)
 	h.lead, h.leads = k-2, shape[:k-2]
 	return h, is
 }
 
-// keysOfView returns the heads of keys, whose last two axes are the other way round.
-func keysOfView(c *call, v view) (heads, bool) {
-	n := len(v.axes)
-	if n < 2 {
-		return heads{}, false
+// regroup makes heads have as many samples: where heads lie one behind the other, each is a sample of its own otherwise.
+func regroup(c *call, all ...*heads) error {
+	least := all[0].samples
+	for _, h := range all {
+		least = min(least, h.samples)
 	}
-	v.axes = slices.Clone(v.axes)
-	v.axes[n-1], v.axes[n-2] = v.axes[n-2], v.axes[n-1]
-	return headsOfView(c, v)
+	for _, h := range all {
+		if h.samples == least {
+			continue
+		}
+		refused := fmt.Errorf("heads are of %d samples and of %d, which is not supported", least, h.samples)
+		if h.samples*h.number%least != 0 {
+			return refused
+		}
+		v, err := h.view().reshape([]int{least, h.samples * h.number / least, h.length, h.channels})
+		if err != nil {
+			return refused
+		}
+		made, is := arrangedHeads(c, v)
+		if !is || made.samples != least {
+			return refused
+		}
+		made.lead, made.leads, made.shared = h.lead, h.leads, h.shared
+		*h = made
+	}
+	return nil
 }
 
 // headsOf returns the heads that a view is: of a sequence of as many samples and positions as the view has.

@@ -30,7 +30,7 @@ type importer struct {
 
 const (
 	mostProblems = 8       // that an error names
-	mostComputed = 1 << 24 // elements of all constants that are computed with
+	mostComputed = 1 << 25 // elements of all constants that are computed with
 )
 
 func newImporter(g *Graph, c models.Config) *importer {

@@ -39,7 +39,8 @@ var ops = map[string]reader{
 	"Neg":      of(ofOne(func(x float64) float64 { return -x }), ""),
 	"Sigmoid":  of(ofOne(func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }), ""),
 	"Constant": of(literal, "value value_float value_int value_ints"), "ConstantOfShape": of(constantOfShape, "value"), "Shape": of(shapeOf, "start"),
-	"Expand": of(expand, ""), "Range": of(ranged, ""), "Trilu": of(trilu, "upper"), "Where": of(where, ""), "Not": of(not, ""), "Mod": of(mod, "fmod"),
+	"Expand": of(ofPicks(expandPicks, expand), ""), "Range": of(ranged, ""), "Trilu": of(trilu, "upper"), "Where": of(where, ""), "Not": of(not, ""), "Mod": of(mod, "fmod"),
+	"tile": of(tiled, "times"), "repeat_each": of(repeatedEach, "axis times"),
 	"cumsum": of(sumsOf(cumSum), "axis"), "index": of(indexed, ""), "take_along": of(sameOr(takenAlong), "axis"), "not_equal": of(unequal(truth(func(x, y float64) bool { return x != y })), ""),
 	"And": of(truth(func(x, y float64) bool { return x != 0 && y != 0 }), ""), "Or": of(truth(func(x, y float64) bool { return x != 0 || y != 0 }), ""),
 	"Equal": of(truth(func(x, y float64) bool { return x == y }), ""), "Less": of(truth(func(x, y float64) bool { return x < y }), ""),
@@ -63,7 +64,7 @@ func behindNumbers(read func(c *call) (*value, error)) func(c *call) (*value, er
 		if c.values[c.In[0]] = x; err != nil || v.shape == nil {
 			return v, err
 		}
-		return &value{curve: &curve{v, x.curve.at}, shape: v.shape, from: c.Node}, nil
+		return &value{curve: &curve{of: v, at: x.curve.at, factors: x.curve.factors}, shape: v.shape, from: c.Node}, nil
 	}
 }
 

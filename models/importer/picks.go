@@ -143,3 +143,51 @@ func maskedPicks(c *call, x, y *value) (*value, error) {
 	p.plus = &dense
 	return pickedAs(c, &p), nil
 }
+
+// hiddenPicks adds to picked rows a constant that hides some scores: where a condition does not hold, a number stands in their place; nil: the
+// inputs are something else.
+func hiddenPicks(c *call, seen, x, fill *value) (*value, error) {
+	if seen == nil || seen.numbers == nil && seen.mask == nil || x == nil || x.picks == nil || !isNumber(fill) {
+		return nil, nil
+	}
+	dense, err := seen.dense()
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(dense.numbers, 0) {
+		return x, nil
+	}
+	hidden := fill.numbers[0]
+	if !(hidden <= leastHidden) {
+		return nil, fmt.Errorf("rows of parameter %q are replaced by %v, and only by a number up to %v, which hides them, is supported", x.picks.nameOf(), hidden, leastHidden)
+	}
+	plus, err := computed([]constant{dense}, func(v []float64) float64 {
+		if v[0] != 0 {
+			return 0
+		}
+		return hidden
+	})
+	if err != nil {
+		return nil, err
+	}
+	return maskedPicks(c, x, &value{constant: plus})
+}
+
+// expandPicks repeats picked rows along axes ahead of heads and positions, which all samples have the same ones for.
+func expandPicks(c *call, p *picks) (*picks, error) {
+	to, err := c.constants(1, "")
+	if err != nil {
+		return nil, err
+	}
+	have := p.dims()
+	k := len(have) - 3
+	if len(to) != len(have) || k < 0 || p.axis != k {
+		return nil, fmt.Errorf("rows of parameter %q of %v to %v, and only along axes ahead of heads and positions is supported", p.name, have, to)
+	}
+	for i, n := range to {
+		if n != -1 && n != have[i] && (i >= k || have[i] != 1) {
+			return nil, fmt.Errorf("rows of parameter %q of %v to %v, and only along axes ahead of heads and positions is supported", p.name, have, to)
+		}
+	}
+	return p, nil
+}

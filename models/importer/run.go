@@ -92,7 +92,13 @@ func (m *importer) add(n *Node) {
 // trainedConstant returns the error of a node that computes with constants alone, and names a parameter among its inputs.
 func (m *importer) trainedConstant(n *Node, err error) error {
 	for _, in := range n.In {
-		if v := m.values[in]; v != nil && v.tensor != nil && v.tensor.Trains {
+		v := m.values[in]
+		if v.untrained() {
+			if _, large := v.tensor.numbers(); large != nil {
+				return large
+			}
+		}
+		if v != nil && v.tensor != nil && v.tensor.Trains {
 			return fmt.Errorf("parameter %q is read as a constant, which would not train: only parameters of layers are supported", cmp.Or(v.name, in))
 		}
 	}
@@ -134,6 +140,9 @@ func (m *importer) make(n *Node) (*value, error) {
 		if !slices.Contains(r.attributes, name) {
 			return nil, fmt.Errorf("attribute %s is not supported", name)
 		}
+	}
+	if err := m.settled(n); err != nil {
+		return nil, err
 	}
 	c := &call{m, attributes{Node: n, known: r.attributes}}
 	v, err := r.read(c)

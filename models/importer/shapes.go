@@ -56,7 +56,11 @@ func concat(c *call) (*value, error) {
 // withElements returns the only input that has elements; nil: there are several.
 func withElements(c *call) (only *value) {
 	for i := range c.In {
-		if x := c.at(i); x == nil || x.shape == nil || extents(x.shape) > 0 {
+		x := c.at(i)
+		if x != nil && x.shape == nil && x.numbers != nil && len(x.numbers) == 0 {
+			continue
+		}
+		if x == nil || x.shape == nil || extents(x.shape) > 0 {
 			if only != nil {
 				return nil
 			}
@@ -166,6 +170,8 @@ func reshape(c *call) (*value, error) {
 		return x, nil
 	case x.scores != nil:
 		return reshapedScores(c, x, want)
+	case x.turned != nil:
+		return reshapedPairs(c, x, want)
 	case x.step != nil && len(x.step.desc.Shape) == 2 && len(want) == 4 && want[1] == x.step.desc.Shape[1] && want[2]*want[3] == 1:
 		return &value{step: x.step, shape: want}, nil
 	case x.step != nil && len(x.step.desc.Shape) != 3 && len(want) == 2 && want[0] == x.shape[0]:
@@ -277,6 +283,9 @@ func (c *call) flipped(x *value) (*value, error) {
 
 // split cuts an axis of a sequence; the outputs are its parts.
 func split(c *call) (*value, error) {
+	if x := c.at(0); x != nil && x.numbers != nil && x.shape == nil {
+		return splitConstant(c, &x.constant)
+	}
 	v, err := c.sequence()
 	if err != nil {
 		return nil, err
@@ -350,6 +359,8 @@ func gather(c *call) (*value, error) {
 		return c.embedding(x, at, axis)
 	case x.numbers != nil && at.numbers != nil:
 		return known(picked(&x.constant, &at.constant, axis))
+	case x.shape != nil && len(at.dims) == 1 && x.scores == nil:
+		return gatherRange(c, axis, at.numbers)
 	case x.shape != nil && len(at.numbers) == 1 && len(at.dims) == 0:
 		return c.index(axis, int(max(min(at.numbers[0], MostBytes), -MostBytes)))
 	}
@@ -390,13 +401,7 @@ func sliced(c *call) (*value, error) {
 	case x.numbers != nil && positive(axis, len(x.dims)) >= 0 && positive(axis, len(x.dims)) < len(x.dims):
 		axis = positive(axis, len(x.dims))
 		from, to := clip(x.dims[axis])
-		dims := slices.Clone(x.dims)
-		dims[axis] = to - from
-		return known(filled(dims, func(indices []int) float64 {
-			at := slices.Clone(indices)
-			at[axis] += from
-			return x.numbers[x.at(at)]
-		}))
+		return known(x.part(axis, from, to-from))
 	}
 	return slicedView(c, axis, step, clip)
 }

@@ -92,7 +92,7 @@ func (s source) stored(shape kernels.Shape) (all []int) {
 	if s.tensor.Stored != nil {
 		dims = s.tensor.Stored
 	}
-	if s.layout != asIs || slices.EqualFunc(shape, dims, func(a int, b int64) bool { return int64(a) == b }) {
+	if s.layout == channels1 && s.tensor.Stored == nil || s.layout == transposed || s.layout == asIs && slices.EqualFunc(shape, dims, func(a int, b int64) bool { return int64(a) == b }) {
 		return nil
 	}
 	for _, d := range dims {

@@ -201,7 +201,7 @@ func constantSource(c *call, name string, numbers []float64, dims ...int) source
 // reshapedScores gives scores other axes ahead of the heads: those of windows, say.
 func reshapedScores(c *call, x *value, want []int) (*value, error) {
 	k, n := len(x.shape), len(want)
-	if keep := min(3, k); n < 3 || !slices.Equal(x.shape[k-keep:], want[n-keep:]) || x.scores.queries.number != want[n-3] || x.shape[k-3] != want[n-3] {
+	if n < 3 || !slices.Equal(x.shape[k-2:], want[n-2:]) || n > 3 && x.scores.queries.number != want[n-3] {
 		return nil, fmt.Errorf("of scores from %v to %v, which are not of heads, T, T any more", x.shape, want)
 	}
 	return &value{scores: x.scores, shape: want, from: c.Node}, nil

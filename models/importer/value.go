@@ -9,14 +9,14 @@ import (
 // value is what a tensor of the graph is here: the output of a step, what follows from it without a step so far, a constant that is
 // computed with, or an initializer. Of one that is made of something unsupported, none of it is set.
 type value struct {
-	shape     []int // of what follows from the input, as ONNX has it: N,C,H,W of an image that is N,H,W,C here
-	step      *step
-	view      *view
-	curve     *curve
-	scores    *scores
-	turned    *turned
-	from      *Node  // that made it
-	made      *value // the tensor that it has become, for something that reads it
+	shape  []int // of what follows from the input, as ONNX has it: N,C,H,W of an image that is N,H,W,C here
+	step   *step
+	view   *view
+	curve  *curve
+	scores *scores
+	turned *turned
+	from   *Node  // that made it
+	made   *value // the tensor that it has become, for something that reads it
 
 	constant
 	addends
@@ -70,8 +70,9 @@ type scores struct {
 //
 // Exports write activations out, each version in its own way. Two functions of so few ops that are equal at all samples are taken for equal.
 type curve struct {
-	of *value // a tensor or a view
-	at []float64
+	of      *value // a tensor or a view
+	at      []float64
+	factors []float64 // that the tensor was multiplied by on the way
 }
 
 // kind says what a value is; "" of what is made of something unsupported.
@@ -108,6 +109,19 @@ func (v *value) hasRows() bool {
 	return viewOfValue(v).hasRows()
 }
 
+// seen returns a step's value as a view.
+func (v *value) seen() view {
+	if v.view != nil {
+		return *v.view
+	}
+	return viewOfValue(v)
+}
+
+// isImage reports whether a value is a step of four axes.
+func (v *value) isImage() bool {
+	return v.step != nil && len(v.shape) == 4 && len(v.step.desc.Shape) == 4
+}
+
 // is reports whether two values are one tensor or view.
 func (v *value) is(w *value) bool {
 	if v.view != nil && w.view != nil {
@@ -134,20 +148,33 @@ func (t *Tensor) value() (*value, error) {
 	}
 	v, most := &value{tensor: t, constant: constant{mask: t.mask()}}, int64(64)
 	switch k := len(t.Dims); {
-	case t.DType == Int64 || t.DType == Int32:
-		most = 1 << 16
+	case t.Frozen:
+	case t.DType == Int64 || t.DType == Int32 || t.DType == Bool:
+		most = mostConstant
 	case k > 1 && t.Dims[k-1] == t.Dims[k-2]: // masks of positions
-		most = mostNumbers
+		most = mostConstant
 	}
 	if n, err := t.Elements(); err == nil && n <= most && v.mask == nil {
-		if v.numbers, err = t.numbers(); err != nil {
+		if v.constant, err = t.numbers(); err != nil {
 			return nil, err
-		}
-		for _, d := range t.Dims {
-			v.dims = append(v.dims, int(d))
 		}
 	}
 	return v, nil
+}
+
+// untrained reports whether a value is a tensor of the file that nothing trains, and that is not computed with so far.
+func (v *value) untrained() bool {
+	return v != nil && v.tensor != nil && !v.tensor.Trains && v.numbers == nil && v.mask == nil
+}
+
+// known returns input i, of an untrained tensor its numbers.
+func (c *call) known(i int) (*value, error) {
+	v := c.at(i)
+	if !v.untrained() {
+		return v, nil
+	}
+	numbers, err := v.tensor.numbers()
+	return &value{constant: numbers}, err
 }
 
 func sameShape(x, y *value) bool { return slices.Equal(x.shape, y.shape) }

@@ -14,7 +14,7 @@ var rules map[string]func(c *call) []string
 
 func init() { // they look each other up
 	rules = map[string]func(c *call) []string{
-		"conv2d": one(conv2d), "batch_norm": one(batchNorm), "linear": one(linear), "addmm": one(addmm),
+		"conv1d": one(conv1d), "conv2d": one(conv2d), "batch_norm": one(batchNorm), "linear": one(linear), "addmm": one(addmm),
 		"layer_norm": one(layerNorm), "rms_norm": one(rmsNorm),
 		"matmul": one(plain("MatMul", "self", "other")), "mm": one(plain("MatMul", "self", "mat2")), "bmm": one(plain("MatMul", "self", "mat2")),
 		"embedding": one(embedding), "scaled_dot_product_attention": one(attention), "softmax": one(softmax), "dropout": one(dropout),
@@ -36,8 +36,9 @@ func init() { // they look each other up
 		"diff": one(diff), "cumsum": one(cumSum), "index": one(index), "gather": one(gather),
 		"logical_not": one(plain("Not", "self")), "bitwise_not": one(ofBools(plain("Not", "self"))),
 
+		"baddbmm": one(baddbmm), "stack": one(stack), "repeat": one(repeat), "repeat_interleave": one(repeatInterleave), "reshape_as": one(reshapeAs), "view_as": one(reshapeAs),
 		"cat": one(cat), "flatten": one(flatten), "view": one(reshape("size")), "reshape": one(reshape("shape")), "_unsafe_view": one(reshape("size")),
-		"unflatten": one(unflatten), "permute": one(permute), "transpose": one(transpose), "swapaxes": one(swapaxes), "t": one(matrixTransposed),
+		"unflatten": one(unflatten), "permute": one(permute), "transpose": one(transpose), "swapaxes": one(swapaxes), "t": one(matrixTransposed), "numpy_T": one(numpyT),
 		"unsqueeze": one(unsqueeze), "squeeze": one(squeeze), "slice": one(slice), "select": one(selected), "split": parts, "split_with_sizes": parts,
 		"chunk": parts, "unbind": unbind, "expand": one(expand),
 		"contiguous": one(same), "alias": one(same), "clone": one(same), "to": one(to),
@@ -493,8 +494,11 @@ func cumSum(c *call) string {
 // index takes elements by constants, one for each of the first axes.
 func index(c *call) string {
 	a, given := c.argument("indices")
+	if given && a.kind == "as_optional_tensors" {
+		return c.indexOfAxis(a)
+	}
 	if !given || a.kind != "as_tensors" {
-		c.fail("argument indices leaves out axes, which is not supported")
+		c.fail("argument indices is no list of tensors")
 	}
 	in := []string{c.tensor("self")}
 	for _, value := range a.list() {

@@ -403,7 +403,7 @@ HUGGING = {
     "gemma3": lambda: Causal("Gemma3ForCausalLM", "Gemma3TextConfig", head_dim=8),
     "phi": lambda: Causal("PhiForCausalLM", "PhiConfig", num_key_value_heads=4, attention_dropout=0.0, resid_pdrop=0.0, embd_pdrop=0.0),
     "falcon": lambda: Causal("FalconForCausalLM", "FalconConfig", hidden_dropout=0.0, attention_dropout=0.0),
-    "stablelm": lambda: Causal("StableLmForCausalLM", "StableLmConfig"), "olmo": lambda: Causal("OlmoForCausalLM", "OlmoConfig", pad_token_id=0),
+    "stablelm": lambda: Causal("StableLmForCausalLM", "StableLmConfig", partial_rotary_factor=0.5), "olmo": lambda: Causal("OlmoForCausalLM", "OlmoConfig", pad_token_id=0),
     "olmo2": lambda: Causal("Olmo2ForCausalLM", "Olmo2Config", pad_token_id=0), "cohere": lambda: Causal("CohereForCausalLM", "CohereConfig"),
     "starcoder2": lambda: Causal("Starcoder2ForCausalLM", "Starcoder2Config", residual_dropout=0.0, embedding_dropout=0.0), "granite": lambda: Causal("GraniteForCausalLM", "GraniteConfig"),
     "smollm3": lambda: Causal("SmolLM3ForCausalLM", "SmolLM3Config", pad_token_id=0), "mpt": lambda: Causal("MptForCausalLM", "MptConfig", d_model=16, n_heads=4, n_layers=2, max_seq_len=32),
@@ -580,7 +580,7 @@ def main():
     (a.out / "reference.json").write_text(json.dumps({
         "model": a.model, "torch": torch.__version__, "image": image, "batch": batch, "classes": classes, "rate": rate or 0, "labels": labels.flatten().tolist(), "losses": losses,
         "tokens": samples.flatten().tolist() if tokens else None,
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad and (p.grad is not None or not a.steps)),
     }))
 
 
