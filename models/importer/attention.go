@@ -257,6 +257,9 @@ func where(c *call) (*value, error) {
 	if v, err := hiddenPicks(c, hide, x, y); v != nil || err != nil {
 		return v, err
 	}
+	if v, err := hiddenScores(c, hide, x, y); v != nil || err != nil {
+		return v, err
+	}
 	if hide == nil || hide.asMask() == nil || x == nil || y == nil {
 		return nil, fmt.Errorf("only of constants, and of attention's scores with a constant mask, is supported")
 	}

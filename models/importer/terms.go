@@ -218,3 +218,32 @@ func (m *masks) checkCausal(t int) error {
 	}
 	return nil
 }
+
+// hiddenScores hides scores by a constant condition that is no causal mask: where it holds, the first of two inputs stands, else the second. One
+// of them is the scores, the other a number that hides; nil: the inputs are something else.
+func hiddenScores(c *call, condition, x, y *value) (*value, error) {
+	if condition == nil || condition.numbers == nil || condition.asMask() != nil || x == nil || y == nil {
+		return nil, nil
+	}
+	all, fill, sees := x, y, 1.0
+	if y.scores != nil {
+		all, fill, sees = y, x, 0
+	}
+	if all.scores == nil || !isNumber(fill) {
+		return nil, nil
+	}
+	hidden := fill.numbers[0]
+	if !(hidden <= leastHidden) {
+		return nil, fmt.Errorf("scores are replaced by %v, and only by a number up to %v, which hides them, is supported", hidden, leastHidden)
+	}
+	plus, err := computed([]constant{condition.constant}, func(v []float64) float64 {
+		if truthOf(v[0] != 0) == sees {
+			return 0
+		}
+		return hidden
+	})
+	if err != nil {
+		return nil, err
+	}
+	return addTerms(c, all, &value{constant: plus})
+}
