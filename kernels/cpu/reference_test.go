@@ -113,7 +113,7 @@ func reference(c kernels.Call, in data) wants {
 	case kernels.Embedding:
 		referenceEmbedding(op, c, in, out)
 	case kernels.LayerNorm:
-		referenceRowNorm(op.Defaults().Epsilon, 0, true, c, in, out)
+		referenceRowNorm(op.Defaults().Epsilon, op.Offset(), true, c, in, out)
 	case kernels.RMSNorm:
 		referenceRowNorm(op.Defaults().Epsilon, op.Offset(), false, c, in, out)
 	case kernels.GELU:

@@ -221,7 +221,7 @@ func TestGradients(t *testing.T) {
 			}
 		})
 	}
-	if compared != 94 {
+	if compared != 97 {
 		t.Errorf("compared %d gradients", compared)
 	}
 }
@@ -327,7 +327,7 @@ func TestAliases(t *testing.T) {
 			}
 		}
 	}
-	if aliases[kernels.Float32] != 84 || aliases[kernels.BFloat16] != 84 {
+	if aliases[kernels.Float32] != 87 || aliases[kernels.BFloat16] != 87 {
 		t.Errorf("tried %v aliases", aliases)
 	}
 }

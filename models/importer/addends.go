@@ -46,3 +46,26 @@ type piece struct {
 	source
 	n int
 }
+
+// leastHidden is what is added at least to a score that is not seen: the exponential of it is 0.
+const leastHidden = -1e4
+
+// norms are parts of RMSNorm and of LayerNorm that are written out: one of them, or none.
+type norms struct {
+	meaned    *value // the tensor that a tensor has the mean of each row of
+	centered  *value // the tensor whose rows a value is, less their means
+	statistic *statistic
+	normed    *normed
+}
+
+// statistic is a function of the mean of the squares of each row of a tensor, by its values at meanSquares.
+type statistic struct {
+	of *value
+	at []float64
+}
+
+// normed is rows divided by the root of their mean square and epsilon. They may be rows less their means.
+type normed struct {
+	of      *value
+	epsilon float32
+}

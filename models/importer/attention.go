@@ -160,7 +160,7 @@ func attentionOf(c *call) (*value, error) {
 			}
 		}
 		if v == nil || v.view == nil && !v.isImage() {
-			return nil, c.noHeads(i)
+			return nil, noHeads(i)
 		}
 		views[i] = v.seen()
 	}
@@ -168,7 +168,7 @@ func attentionOf(c *call) (*value, error) {
 	for i := range all {
 		var is bool
 		if all[i], is = headsOfView(c, views[i]); !is {
-			return nil, c.noHeads(i)
+			return nil, noHeads(i)
 		}
 	}
 	q, k, v := all[0], all[1], all[2]
@@ -199,7 +199,7 @@ func attentionOf(c *call) (*value, error) {
 	return c.attention(s, v)
 }
 
-func (c *call) noHeads(i int) error {
+func noHeads(i int) error {
 	return fmt.Errorf("input %d is no heads, N,heads,T,D, of a sequence N,T,C, which alone is supported", i)
 }
 

@@ -140,8 +140,8 @@ func (c *call) plain(v *value, i int) (*value, error) {
 		return made, err
 	case extents(v.shape) == 0:
 		return nil, fmt.Errorf("input %d is %v, which has no elements", i, v.shape)
-	case v.normed != nil:
-		made, err := (&call{c.importer, attributes{Node: v.from}}).normed(v.from, v.normed, false)
+	case v.whole != nil:
+		made, err := v.whole()
 		if err == nil {
 			made, err = c.plain(made, i)
 		}
@@ -149,13 +149,6 @@ func (c *call) plain(v *value, i int) (*value, error) {
 		return made, err
 	case v.centered != nil:
 		return nil, fmt.Errorf("input %d is rows less their means, by %s, which only the rest of LayerNorm is read with", i, v.from.Label)
-	case v.turned != nil && v.turned.sines != nil:
-		made, err := v.turned.view(&call{c.importer, attributes{Node: v.from}})
-		if err == nil {
-			made, err = c.plain(made, i)
-		}
-		v.made = made
-		return made, err
 	case v.turned != nil, v.statistic != nil:
 		return nil, fmt.Errorf("input %d is a part of a rotary embedding or of RMSNorm, by %s, which only the rest of it is read with", i, v.from.Label)
 	case v.scores != nil:
@@ -165,7 +158,7 @@ func (c *call) plain(v *value, i int) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.made, err = c.pushCurve(v.from, v.curve, x); v.made == nil && err == nil {
+	if v.made, err = pushCurve(c, v.from, v.curve, x); v.made == nil && err == nil {
 		err = fmt.Errorf("input %d is a function of a tensor by %s, and it is no activation that is supported", i, v.from.Label)
 	}
 	return v.made, err
@@ -283,4 +276,31 @@ func (c *call) newRows(v view) (x *value, seen func(y *value) *value, err error)
 		}
 		return c.seen(w)
 	}, nil
+}
+
+// pushCurve adds the ops of a curve of a tensor; nil, without an error: it is no function that is supported.
+func pushCurve(c *call, n *Node, f *curve, x *value) (*value, error) {
+	ops := []kernels.Op{f.activation()}
+	if ops[0] == nil {
+		ops[0] = f.affine()
+	}
+	if k, is := f.square(); ops[0] == nil && is {
+		y, err := c.push(n, kernels.Affine{Factor: float32(k)}, as(x), nil, x)
+		if err != nil {
+			return nil, err
+		}
+		return c.push(n, kernels.Multiply{}, as(x), nil, x, y)
+	}
+	if ops[0] == nil {
+		ops = f.stretched()
+	}
+	var made *value
+	for _, op := range ops {
+		var err error
+		if made, err = c.push(n, op, as(x), nil, x); err != nil {
+			return nil, err
+		}
+		x = made
+	}
+	return made, nil
 }

@@ -301,3 +301,14 @@ func truthOf(is bool) float64 {
 	}
 	return 0
 }
+
+// part returns n elements of an axis from one on.
+func (v *constant) part(axis, from, n int) (constant, error) {
+	dims, at := slices.Clone(v.dims), make([]int, len(v.dims))
+	dims[axis] = n
+	return filled(dims, func(indices []int) float64 {
+		copy(at, indices)
+		at[axis] += from
+		return v.numbers[v.at(at)]
+	})
+}

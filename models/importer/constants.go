@@ -199,7 +199,7 @@ func indexed(c *call) (*value, error) {
 		if x.tensor.Trains || x.tensor.Frozen && len(at.dims) > 1 && x.numbers == nil {
 			return pickRows(c, &at.constant)
 		}
-		known, err := c.known(0)
+		known, err := knownInput(c, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -292,4 +292,14 @@ func onlyConstant(c *call) (*value, error) {
 		return nil, errNoConstant
 	}
 	return c.at(0), nil
+}
+
+// knownInput returns input i, of an untrained tensor its numbers.
+func knownInput(c *call, i int) (*value, error) {
+	v := c.at(i)
+	if !v.untrained() {
+		return v, nil
+	}
+	numbers, err := v.tensor.numbers()
+	return &value{constant: numbers}, err
 }

@@ -134,30 +134,3 @@ func (f *curve) stretched() []kernels.Op {
 	}
 	return nil
 }
-
-// pushCurve adds the ops of a curve of a tensor; nil, without an error: it is no function that is supported.
-func (c *call) pushCurve(n *Node, f *curve, x *value) (*value, error) {
-	ops := []kernels.Op{f.activation()}
-	if ops[0] == nil {
-		ops[0] = f.affine()
-	}
-	if k, is := f.square(); ops[0] == nil && is {
-		y, err := c.push(n, kernels.Affine{Factor: float32(k)}, as(x), nil, x)
-		if err != nil {
-			return nil, err
-		}
-		return c.push(n, kernels.Multiply{}, as(x), nil, x, y)
-	}
-	if ops[0] == nil {
-		ops = f.stretched()
-	}
-	var made *value
-	for _, op := range ops {
-		var err error
-		if made, err = c.push(n, op, as(x), nil, x); err != nil {
-			return nil, err
-		}
-		x = made
-	}
-	return made, nil
-}

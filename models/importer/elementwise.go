@@ -374,3 +374,24 @@ func add(c *call) (*value, error) {
 	}
 	return ofTwo(func(x, y float64) float64 { return x + y }, kernels.Add{})(c)
 }
+
+// timesOnePlus multiplies a tensor, input j, by a parameter and 1, input i; false: they are something else.
+func timesOnePlus(c *call, i, j int) (v *value, is bool, err error) {
+	p, x := c.at(i), c.at(j)
+	if p == nil || p.fromOne == nil || x == nil || x.shape == nil || x.normed != nil {
+		return nil, false, nil
+	}
+	if x, err = c.tensor(j); err != nil {
+		return nil, true, err
+	}
+	c.values[c.In[i]] = p.fromOne
+	scaled, is, err := trailing(c, i, j, func(axes int) kernels.Op { return kernels.Scale{Axes: axes} })
+	if c.values[c.In[i]] = p; err != nil || !is {
+		return nil, is, err
+	}
+	if scaled, err = c.plain(scaled, j); err != nil {
+		return nil, true, err
+	}
+	v, err = c.push(c.Node, kernels.Add{}, as(x), nil, scaled, x)
+	return v, true, err
+}

@@ -30,7 +30,7 @@ func (c *call) embedding(x, at *value, axis int) (*value, error) {
 	if k := len(at.dims); k > 0 { // the same ones for each sample
 		for i, v := range rows {
 			if v != rows[i%at.dims[k-1]] {
-				return c.relative(at)
+				return relativeRows(c, at)
 			}
 		}
 		rows = rows[:at.dims[k-1]]
@@ -60,8 +60,8 @@ func (c *call) embedding(x, at *value, axis int) (*value, error) {
 	return made, nil
 }
 
-// relative are rows of a table by constants of two positions and more, as those of T5's relative positions.
-func (c *call) relative(at *value) (*value, error) {
+// relativeRows are rows of a table by constants of two positions and more, as those of T5's relative positions.
+func relativeRows(c *call, at *value) (*value, error) {
 	if row := c.int("fixed", -1); slices.Contains(at.numbers, float64(row)) {
 		return nil, fmt.Errorf("row %d of a table of relative positions has no gradient (padding_idx), which is not supported", row)
 	}

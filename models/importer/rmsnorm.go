@@ -11,26 +11,6 @@ import (
 // meanSquares are arguments in which a function of a mean of squares is told.
 var meanSquares = []float64{0, 1e-6, 1e-3, 0.1, 0.7, 1, 3, 40}
 
-// norms are parts of RMSNorm and of LayerNorm that are written out: one of them, or none.
-type norms struct {
-	meaned    *value // the tensor that a tensor has the mean of each row of
-	centered  *value // the tensor whose rows a value is, less their means
-	statistic *statistic
-	normed    *normed
-}
-
-// statistic is a function of the mean of the squares of each row of a tensor, by its values at meanSquares.
-type statistic struct {
-	of *value
-	at []float64
-}
-
-// normed is rows divided by the root of their mean square and epsilon. They may be rows less their means.
-type normed struct {
-	of      *value
-	epsilon float32
-}
-
 // rows returns the tensor, and the op that norms its rows and scales them by a parameter, or by one and 1.
 func (n *normed) rows(fromOne bool) (*value, kernels.Op) {
 	if x := n.of.centered; x != nil {
@@ -84,7 +64,9 @@ func divided(c *call, x, s *value, inverse bool) *value {
 			return nil
 		}
 	}
-	return &value{norms: norms{normed: &normed{x, float32(epsilon)}}, shape: x.shape, from: c.Node}
+	rows := &normed{x, float32(epsilon)}
+	whole := func() (*value, error) { return pushNorm(c, rows, false) }
+	return &value{norms: norms{normed: rows}, whole: whole, shape: x.shape, from: c.Node}
 }
 
 // lessMean is rows less their means; nil: the inputs are something else.
@@ -127,50 +109,20 @@ func scaledNorm(c *call, i, j int) (v *value, is bool, err error) {
 			return nil, true, err
 		}
 	}
-	v, err = c.normed(c.Node, x.normed, plusOne, from)
+	v, err = pushNorm(c, x.normed, plusOne, from)
 	return v, true, err
 }
 
-// normed adds the op for rows that are divided, with a weight; without one, rows are scaled by 1.
-func (c *call) normed(n *Node, rows *normed, plusOne bool, weight ...source) (*value, error) {
+// pushNorm adds the op for rows that are divided, with a weight; without one, rows are scaled by 1.
+func pushNorm(c *call, rows *normed, plusOne bool, weight ...source) (*value, error) {
 	of, op := rows.rows(plusOne)
 	x, seen, err := c.rowsOf(of)
 	if err != nil {
 		return nil, err
 	}
-	y, err := c.push(n, op, as(x), c.completed(op, x, weight), x)
+	y, err := c.push(c.Node, op, as(x), completed(c, op, x, weight), x)
 	if err != nil {
 		return nil, err
 	}
 	return seen(y), nil
-}
-
-// completed adds the parameters that an op of a tensor lacks behind those that it has: a weight of ones, a bias of zeros.
-func (c *call) completed(op kernels.Op, x *value, have []source) []source {
-	for _, p := range op.Params([]kernels.Desc{x.step.desc})[len(have):] {
-		width := int(p.Desc.Elements())
-		have = append(have, constantSource(c, p.Name, slices.Repeat([]float64{truthOf(p.Name == "weight")}, width), width))
-	}
-	return have
-}
-
-// timesOnePlus multiplies a tensor, input j, by a parameter and 1, input i; false: they are something else.
-func timesOnePlus(c *call, i, j int) (v *value, is bool, err error) {
-	p, x := c.at(i), c.at(j)
-	if p == nil || p.fromOne == nil || x == nil || x.shape == nil || x.normed != nil {
-		return nil, false, nil
-	}
-	if x, err = c.tensor(j); err != nil {
-		return nil, true, err
-	}
-	c.values[c.In[i]] = p.fromOne
-	scaled, is, err := trailing(c, i, j, func(axes int) kernels.Op { return kernels.Scale{Axes: axes} })
-	if c.values[c.In[i]] = p; err != nil || !is {
-		return nil, is, err
-	}
-	if scaled, err = c.plain(scaled, j); err != nil {
-		return nil, true, err
-	}
-	v, err = c.push(c.Node, kernels.Add{}, as(x), nil, scaled, x)
-	return v, true, err
 }

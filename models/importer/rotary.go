@@ -97,24 +97,7 @@ func rotary(c *call, x, y *value) *value {
 		return nil
 	}
 	t := turned{of: a.of, pairs: b.pairs, positions: a.positions, table: a.table, sines: b.table}
-	return &value{turned: &t, shape: x.shape, from: c.Node}
-}
-
-// settled makes heads that are turned completely a view, for nodes but those that may join them with channels that are not.
-func (m *importer) settled(n *Node) error {
-	if n.Op == "Concat" || n.Op == "Cast" {
-		return nil
-	}
-	for _, in := range n.In {
-		if v := m.values[in]; v != nil && v.turned != nil && v.turned.sines != nil {
-			made, err := v.turned.view(&call{m, attributes{Node: v.from}})
-			if err != nil {
-				return err
-			}
-			m.values[in] = made
-		}
-	}
-	return nil
+	return &value{turned: &t, whole: func() (*value, error) { return t.view(c) }, shape: x.shape, from: c.Node}
 }
 
 // turnedPart is heads of which the first channels were turned, input 0, and the others were not, input 1; nil, without an error: they are something

@@ -203,3 +203,20 @@ func (m *importer) run() error {
 	m.prune(m.logits())
 	return m.checkTies(m.Advice.Shared)
 }
+
+// settled makes heads that are turned completely a view, for nodes but those that may join them with channels that are not.
+func (m *importer) settled(n *Node) error {
+	if n.Op == "Concat" || n.Op == "Cast" {
+		return nil
+	}
+	for _, in := range n.In {
+		if v := m.values[in]; v != nil && v.turned != nil && v.whole != nil {
+			made, err := v.whole()
+			if err != nil {
+				return err
+			}
+			m.values[in] = made
+		}
+	}
+	return nil
+}

@@ -531,3 +531,61 @@ func (c *call) squeezed(x *value) (*value, error) {
 	}
 	return &value{constant: constant{numbers: x.numbers, dims: dims}}, nil
 }
+
+// splitConstant cuts an axis of a constant; the outputs are its parts.
+func splitConstant(c *call, x *constant) (*value, error) {
+	sizes, err := c.constants(1, "split")
+	axis := positive(c.int("axis", 0), len(x.dims))
+	if err != nil || axis < 0 || axis >= len(x.dims) || len(sizes) != len(c.Out) {
+		return nil, fmt.Errorf("axis %d of a constant of %v into %v: want %d parts: %w", axis, x.dims, sizes, len(c.Out), errors.Join(err))
+	}
+	var all []*value
+	from := 0
+	for _, size := range sizes {
+		if size < 0 || from+size > x.dims[axis] {
+			return nil, fmt.Errorf("axis %d of a constant of %v into %v", axis, x.dims, sizes)
+		}
+		part, err := x.part(axis, from, size)
+		if err != nil {
+			return nil, err
+		}
+		from += size
+		all = append(all, &value{constant: part})
+	}
+	all[0].rest = all[1:]
+	return all[0], nil
+}
+
+// gatherRange takes elements of an axis of a tensor that are equally far apart, by a list of their numbers.
+func gatherRange(c *call, axis int, numbers []float64) (*value, error) {
+	at, err := whole(numbers)
+	if err != nil {
+		return nil, err
+	}
+	v, err := c.sequence()
+	if err != nil {
+		return nil, err
+	}
+	if axis = positive(axis, len(v.axes)); axis < 0 || axis >= len(v.axes) {
+		return nil, fmt.Errorf("attribute axis is %d of %d axes", axis, len(v.axes))
+	}
+	n, step := v.shape()[axis], 1
+	for i := range at {
+		at[i] = positive(at[i], n)
+	}
+	if len(at) > 1 {
+		step = at[1] - at[0]
+	}
+	for i, k := range at {
+		if k != at[0]+i*step || step < 1 || k < 0 || k >= n {
+			return nil, fmt.Errorf("elements %v of an axis of %d, and only those that are equally far apart, in their order, are supported", at[:min(len(at), 8)], n)
+		}
+	}
+	if v, err = cut(c, v, axis, at[0], at[len(at)-1]-at[0]+1); err == nil && step > 1 {
+		v, err = stepped(c, v, axis, step)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.seen(v), nil
+}

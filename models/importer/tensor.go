@@ -83,22 +83,6 @@ func (t *Tensor) Float(i int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(t.Raw[4*i:]))
 }
 
-// numbers returns the elements of a tensor that was checked, as a constant that is computed with.
-func (t *Tensor) numbers() (constant, error) {
-	n, err := t.Elements()
-	if err != nil || n > mostConstant {
-		return constant{}, fmt.Errorf("tensor %q of shape %v has more than %d elements, too many for a constant that is computed with", t.Name, t.Dims, mostConstant)
-	}
-	c := constant{numbers: make([]float64, n)}
-	for i := range c.numbers {
-		c.numbers[i] = t.number(i)
-	}
-	for _, d := range t.Dims {
-		c.dims = append(c.dims, int(d))
-	}
-	return c, nil
-}
-
 // number returns element i of a tensor that was checked.
 func (t *Tensor) number(i int) float64 {
 	switch t.DType {

@@ -9,9 +9,6 @@ import (
 	"plimsoll/kernels"
 )
 
-// leastHidden is what is added at least to a score that is not seen: the exponential of it is 0.
-const leastHidden = -1e4
-
 // addTerms adds picked rows, or a constant, to scores; nil: the inputs are something else.
 func addTerms(c *call, x, y *value) (*value, error) {
 	if x == nil || y == nil || x.scores == nil {
@@ -177,25 +174,6 @@ func withTerms(c *call, t *terms, op kernels.Attention, length int) (kernels.Att
 		all = append(all, constantSource(c, "attn_mask", slices.Concat(t.masks.all...), dims...))
 	}
 	return op, all
-}
-
-// constantSource is a constant as a tensor that files could have.
-func constantSource(c *call, name string, numbers []float64, dims ...int) source {
-	t := &Tensor{DType: Float32, Frozen: true}
-	for _, d := range dims {
-		t.Dims = append(t.Dims, int64(d))
-	}
-	for _, v := range numbers {
-		t.Raw = binary.LittleEndian.AppendUint32(t.Raw, math.Float32bits(float32(v)))
-	}
-	if c.Module != "" {
-		name = c.Module + "." + name
-	}
-	for n := 2; c.used[name] != nil || c.Tensors[name] != nil; n++ {
-		name = fmt.Sprintf("%s (%d)", name, n)
-	}
-	t.Name = name
-	return source{name: name, tensor: t, constant: true}
 }
 
 // reshapedScores gives scores other axes ahead of the heads: those of windows, say.

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"fmt"
 	"slices"
 
 	"plimsoll/kernels"
@@ -15,8 +16,9 @@ type value struct {
 	curve  *curve
 	scores *scores
 	turned *turned
-	from   *Node  // that made it
-	made   *value // the tensor that it has become, for something that reads it
+	from   *Node                  // that made it
+	made   *value                 // the tensor that it has become, for something that reads it
+	whole  func() (*value, error) // makes it a tensor or a view, if the value alone can be read
 
 	constant
 	addends
@@ -167,16 +169,6 @@ func (v *value) untrained() bool {
 	return v != nil && v.tensor != nil && !v.tensor.Trains && v.numbers == nil && v.mask == nil
 }
 
-// known returns input i, of an untrained tensor its numbers.
-func (c *call) known(i int) (*value, error) {
-	v := c.at(i)
-	if !v.untrained() {
-		return v, nil
-	}
-	numbers, err := v.tensor.numbers()
-	return &value{constant: numbers}, err
-}
-
 func sameShape(x, y *value) bool { return slices.Equal(x.shape, y.shape) }
 
 // asImage is N,C,H,W of N,H,W,C, and that of others.
@@ -191,4 +183,20 @@ func asImage(d kernels.Desc) []int {
 // as is the shape of a value.
 func as(v *value) func(kernels.Desc) []int {
 	return func(kernels.Desc) []int { return slices.Clone(v.shape) }
+}
+
+// numbers returns the elements of a tensor that was checked, as a constant that is computed with.
+func (t *Tensor) numbers() (constant, error) {
+	n, err := t.Elements()
+	if err != nil || n > mostConstant {
+		return constant{}, fmt.Errorf("tensor %q of shape %v has more than %d elements, too many for a constant that is computed with", t.Name, t.Dims, mostConstant)
+	}
+	c := constant{numbers: make([]float64, n)}
+	for i := range c.numbers {
+		c.numbers[i] = t.number(i)
+	}
+	for _, d := range t.Dims {
+		c.dims = append(c.dims, int(d))
+	}
+	return c, nil
 }

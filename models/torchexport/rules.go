@@ -14,7 +14,7 @@ var rules map[string]func(c *call) []string
 
 func init() { // they look each other up
 	rules = map[string]func(c *call) []string{
-		"conv1d": one(conv1d), "conv2d": one(conv2d), "batch_norm": one(batchNorm), "linear": one(linear), "addmm": one(addmm),
+		"conv2d": one(conv2d), "batch_norm": one(batchNorm), "linear": one(linear), "addmm": one(addmm),
 		"layer_norm": one(layerNorm), "rms_norm": one(rmsNorm),
 		"matmul": one(plain("MatMul", "self", "other")), "mm": one(plain("MatMul", "self", "mat2")), "bmm": one(plain("MatMul", "self", "mat2")),
 		"embedding": one(embedding), "scaled_dot_product_attention": one(attention), "softmax": one(softmax), "dropout": one(dropout),
@@ -33,12 +33,11 @@ func init() { // they look each other up
 		"ne": one(withOther("not_equal")), "__and__": one(ofBools(withOther("And"))), "__or__": one(ofBools(withOther("Or"))),
 		"logical_and": one(withOther("And")), "logical_or": one(withOther("Or")),
 		"bitwise_and": one(ofBools(withOther("And"))), "bitwise_or": one(ofBools(withOther("Or"))),
-		"diff": one(diff), "cumsum": one(cumSum), "index": one(index), "gather": one(gather),
+		"diff": one(diff), "cumsum": one(cumSum), "gather": one(gather),
 		"logical_not": one(plain("Not", "self")), "bitwise_not": one(ofBools(plain("Not", "self"))),
 
-		"baddbmm": one(baddbmm), "stack": one(stack), "repeat": one(repeat), "repeat_interleave": one(repeatInterleave), "reshape_as": one(reshapeAs), "view_as": one(reshapeAs),
 		"cat": one(cat), "flatten": one(flatten), "view": one(reshape("size")), "reshape": one(reshape("shape")), "_unsafe_view": one(reshape("size")),
-		"unflatten": one(unflatten), "permute": one(permute), "transpose": one(transpose), "swapaxes": one(swapaxes), "t": one(matrixTransposed), "numpy_T": one(numpyT),
+		"unflatten": one(unflatten), "permute": one(permute), "transpose": one(transpose), "swapaxes": one(swapaxes), "t": one(matrixTransposed),
 		"unsqueeze": one(unsqueeze), "squeeze": one(squeeze), "slice": one(slice), "select": one(selected), "split": parts, "split_with_sizes": parts,
 		"chunk": parts, "unbind": unbind, "expand": one(expand),
 		"contiguous": one(same), "alias": one(same), "clone": one(same), "to": one(to),
@@ -494,9 +493,6 @@ func cumSum(c *call) string {
 // index takes elements by constants, one for each of the first axes.
 func index(c *call) string {
 	a, given := c.argument("indices")
-	if given && a.kind == "as_optional_tensors" {
-		return c.indexOfAxis(a)
-	}
 	if !given || a.kind != "as_tensors" {
 		c.fail("argument indices is no list of tensors")
 	}

@@ -6,6 +6,15 @@ import (
 	"plimsoll/models/importer"
 )
 
+func init() {
+	for op, rule := range map[string]func(c *call) string{
+		"baddbmm": baddbmm, "stack": stack, "repeat": repeat, "repeat_interleave": repeatInterleave, "reshape_as": reshapeAs, "view_as": reshapeAs,
+		"numpy_T": numpyT, "conv1d": conv1d, "index": indexOfAxes,
+	} {
+		rules[op] = one(rule)
+	}
+}
+
 // stack joins tensors along an axis of its own.
 func stack(c *call) string {
 	a, given := c.argument("tensors")
@@ -72,6 +81,14 @@ func numpyT(c *call) string {
 		c.fail("of %d axes is not supported: want a matrix", c.rank())
 	}
 	return matrixTransposed(c)
+}
+
+// indexOfAxes takes elements of the first axes, or of one.
+func indexOfAxes(c *call) string {
+	if a, given := c.argument("indices"); given && a.kind == "as_optional_tensors" {
+		return c.indexOfAxis(a)
+	}
+	return index(c)
 }
 
 // indexOfAxis takes elements of one axis by a tensor of integers.
