@@ -76,6 +76,9 @@ func (c *call) attention(s *scores, v heads) (*value, error) {
 	if err := regroup(c, &q, &k, &v); err != nil {
 		return nil, err
 	}
+	if s.terms != (terms{}) && q.number != s.queries.number {
+		return nil, fmt.Errorf("a mask or bias was added to scores of %d heads, and values make them %d, which is not supported", s.queries.number, q.number)
+	}
 	width := q.number * q.channels
 	switch {
 	case !s.soft:

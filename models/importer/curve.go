@@ -57,7 +57,7 @@ func linear(at []float64) (k float64, is bool) {
 	k = at[0] / samples[0]
 	most := max(slices.Max(at), -slices.Min(at))
 	for i, x := range samples {
-		if math.Abs(at[i]-k*x) > straight*most {
+		if !(math.Abs(at[i]-k*x) <= straight*most) { // nor what is no number
 			return 0, false
 		}
 	}
@@ -77,7 +77,7 @@ func (f *curve) affine() kernels.Op {
 	}
 	low, high := slices.Min(f.at), slices.Max(f.at)
 	for i, x := range samples {
-		if math.Abs(f.at[i]-(k*x+b)) > straight*(high-low)+1e-14*max(high, -low) {
+		if !(math.Abs(f.at[i]-(k*x+b)) <= straight*(high-low)+1e-14*max(high, -low)) {
 			return nil
 		}
 	}
@@ -88,7 +88,7 @@ func (f *curve) affine() kernels.Op {
 func (f *curve) square() (k float64, is bool) {
 	k = f.at[0] / samples[0] / samples[0]
 	for i, x := range samples {
-		if math.Abs(f.at[i]-k*x*x) > straight*math.Abs(k)*64 {
+		if !(math.Abs(f.at[i]-k*x*x) <= straight*math.Abs(k)*64) {
 			return 0, false
 		}
 	}

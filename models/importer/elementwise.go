@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -384,7 +385,9 @@ func timesOnePlus(c *call, i, j int) (v *value, is bool, err error) {
 	if x, err = c.tensor(j); err != nil {
 		return nil, true, err
 	}
-	c.values[c.In[i]] = p.fromOne
+	alone := *p.fromOne
+	alone.name = cmp.Or(alone.name, alone.tensor.Name)
+	c.values[c.In[i]] = &alone
 	scaled, is, err := trailing(c, i, j, func(axes int) kernels.Op { return kernels.Scale{Axes: axes} })
 	if c.values[c.In[i]] = p; err != nil || !is {
 		return nil, is, err

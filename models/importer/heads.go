@@ -89,6 +89,9 @@ func regroup(c *call, all ...*heads) error {
 	least := all[0].samples
 	for _, h := range all {
 		least = min(least, h.samples)
+		if h.lead > 1 {
+			least = min(least, extents(h.leads[:h.lead-1]))
+		}
 	}
 	for _, h := range all {
 		if h.samples == least {

@@ -72,6 +72,9 @@ func divided(c *call, x, s *value, inverse bool) *value {
 // lessMean is rows less their means; nil: the inputs are something else.
 func lessMean(c *call) *value {
 	x, mean := c.at(0), c.at(1)
+	if x != nil && x.view == nil && x.made != nil {
+		x = x.made
+	}
 	if x == nil || mean == nil || mean.meaned == nil || !x.is(mean.meaned) {
 		return nil
 	}

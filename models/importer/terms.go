@@ -57,6 +57,9 @@ func (s *scores) addTable(p *picks) error {
 // addMasks adds a constant that is broadcast to scores of a shape, whose last two axes are positions.
 func (s *scores) addMasks(shape []int, v *constant) error {
 	t, heads := s.queries.length, s.queries.number
+	if !s.soft && !slices.ContainsFunc(v.numbers, func(x float64) bool { return x != 0 }) {
+		return nil
+	}
 	if s.soft || s.terms.masks != nil {
 		return fmt.Errorf("a constant of %v is added behind the softmax, or to scores that have one, which is not supported", v.dims)
 	}
