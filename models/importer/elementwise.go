@@ -157,7 +157,8 @@ func ofTwo(g func(x, y float64) float64, op kernels.Op) func(c *call) (*value, e
 		case h != nil && isNumber(x):
 			return c.mapped(h, func(_ int, v float64) float64 { return g(x.numbers[0], v) }), nil
 		case f != nil && h != nil && f.of.is(h.of):
-			return c.mapped(f, func(i int, v float64) float64 { return g(v, h.at[i]) }), nil
+			both := &curve{of: f.of, at: f.at, factors: slices.Concat(f.factors, h.factors)}
+			return c.mapped(both, func(i int, v float64) float64 { return g(v, h.at[i]) }), nil
 		case op == nil:
 			return nil, fmt.Errorf("only of constants, and of one tensor as in an activation, is supported")
 		}
