@@ -54,6 +54,9 @@ func (c Call) products() int64 {
 	case Conv2D:
 		d := op.Defaults()
 		return 2 * y.Elements() * int64(d.KernelH) * int64(d.KernelW) * int64(c.In[0].Shape[3]/d.Groups)
+	case ConvTranspose2D:
+		conv, image := op.Adjoint(c.In[0])
+		return Call{Op: conv, In: []Desc{image}}.products()
 	case Linear:
 		return 2 * y.Elements() * op.Features(c.In[0])
 	case Attention:

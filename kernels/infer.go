@@ -233,6 +233,9 @@ func pool(kind string, in []Desc, a AvgPool) (Desc, error) {
 	if err := oneImage(kind, in); err != nil {
 		return Desc{}, err
 	}
+	if kind == (MaxPool{}).Kind() && a.Inside {
+		return Desc{}, bad(kind, "Inside", "a maximum never counts padding")
+	}
 	if a.PadH > a.KernelH/2 || a.PadW > a.KernelW/2 {
 		return Desc{}, bad(kind, "Pad", "%dx%d is more than half of the %dx%d window", a.PadH, a.PadW, a.KernelH, a.KernelW)
 	}
@@ -244,7 +247,18 @@ func pool(kind string, in []Desc, a AvgPool) (Desc, error) {
 	if err != nil {
 		return Desc{}, err
 	}
+	if a.Ceil {
+		h, w = more(h, in[0].Shape[1], a.KernelH, a.StrideH, a.PadH), more(w, in[0].Shape[2], a.KernelW, a.StrideW, a.PadW)
+	}
 	return output(kind, in[0].DType, in[0].Shape[0], h, w, in[0].Shape[3])
+}
+
+// more returns the windows along an axis with a last one that reaches beyond its end, if it begins before that.
+func more(windows, extent, kernel, stride, pad int) int {
+	if (extent+2*pad-kernel)%stride != 0 && windows*stride < extent+pad {
+		return windows + 1
+	}
+	return windows
 }
 
 // window returns the output extent of a sliding window along one axis, as PyTorch:

@@ -242,6 +242,16 @@ func badOps() []badOp {
 		{Attention{Heads: 1, Masks: -1}, shapes(Shape{1, 2, 6}), "Masks"},
 		{Attention{Heads: 1, MaskHeads: true}, shapes(Shape{1, 2, 6}), "Masks"},
 		{Attention{Heads: 1, Table: 4}, shapes(Shape{1, 1 << 16, 6}), "Masks"},
+		{Pointwise{Of: Tanh, By: 1}, shapes(Shape{7}), "By"},
+		{Pointwise{Of: Leaky, By: float32(math.Inf(1))}, shapes(Shape{7}), "By"},
+		{GroupNorm{Groups: 2}, shapes(Shape{7}), "X"},
+		{GroupNorm{Groups: 2}, shapes(Shape{2, 3}), "Groups"},
+		{GroupNorm{Groups: 1, Epsilon: -1}, shapes(Shape{2, 3}), "Epsilon"},
+		{ConvTranspose2D{Out: 2, KernelH: -1, KernelW: 1}, shapes(Shape{1, 2, 2, 4}), "window"},
+		{ConvTranspose2D{Out: 2, KernelH: 1, KernelW: 1, PadH: 9}, shapes(Shape{1, 2, 2, 4}), "window"},
+		{ConvTranspose2D{Out: 3, KernelH: 1, KernelW: 1, Groups: 2}, shapes(Shape{1, 2, 2, 4}), "window"},
+		{ConvTranspose2D{Out: 2, KernelH: 2, KernelW: 2, StrideH: 2, ExtraH: 2}, shapes(Shape{1, 2, 2, 4}), "Extra"},
+		{MaxPool{KernelH: 2, KernelW: 2, Inside: true}, shapes(Shape{1, 4, 4, 1}), "Inside"},
 		{Attention{Heads: 1, Masks: 1 << 30}, shapes(Shape{1, 2, 6}), "Masks"},
 	}
 }
@@ -268,7 +278,7 @@ var everyOp = []Op{
 	Rotary{Heads: 4, Dim: 4}, Attention{Heads: 4, KVHeads: 2, Table: 3, Masks: 2},
 	NewRearrange([]int{2, 3}, 1, []Loop{{2, 12}, {3, 2}}), Bias{Axes: 1}, Scale{Axes: 1}, AddRows{Rows: 9, First: 1, Step: 1}, Prepend{Rows: 2}, Gate{}, Pointwise{Of: HardSwish},
 	Affine{Factor: 2, Plus: 1},
-	Pad{Top: 1, Bottom: -1, Right: 2}, Resize{OutH: 3, OutW: 7},
+	Pad{Top: 1, Bottom: -1, Right: 2}, Resize{OutH: 3, OutW: 7}, GroupNorm{Groups: 2}, ConvTranspose2D{Out: 6, KernelH: 3, KernelW: 2, StrideH: 2, ExtraH: 1, Groups: 2},
 }
 
 // FuzzInfer: no attributes or shapes make Infer panic or overflow; what it accepts has sizes that can be computed.
@@ -291,6 +301,8 @@ func FuzzInfer(f *testing.F) {
 			NewRearrange([]int{i(h), i(w)}, i(kernel), []Loop{{i(h), i(stride)}, {i(w), i(pad)}}), Bias{Axes: i(kernel)}, Scale{Axes: i(stride)}, AddRows{Rows: i(kernel), First: i(stride), Step: i(pad)}, Prepend{Rows: i(kernel)}, Gate{},
 			Pointwise{Of: Function(kernel)}, Affine{Factor: math.Float32frombits(uint32(kernel)), Plus: math.Float32frombits(uint32(pad))},
 			Pad{Top: i(kernel), Bottom: i(stride), Left: i(pad), Right: i(dilation)}, Resize{OutH: i(kernel), OutW: i(stride), RatioH: float32(pad)},
+			GroupNorm{Groups: i(kernel)}, MaxPool{KernelH: i(kernel), KernelW: i(stride), StrideH: i(stride), PadH: i(pad), Ceil: true},
+			ConvTranspose2D{Out: i(c), KernelH: i(kernel), KernelW: i(pad), StrideH: i(stride), PadH: i(pad), PadW: i(kernel), DilationW: i(dilation), ExtraH: i(kernel), Groups: i(groups)},
 		}
 		op := ops[int(kind)%len(ops)]
 		all := []Desc{F32(i(n), i(h), i(w), i(c)), F32(i(n), i(h), i(w), i(kernel)), {Shape: Shape{i(n)}, DType: DType(groups)}, F32(), F32(i(n), i(c)), F32(i(n), i(h), i(c)), {Shape: Shape{i(n), i(h)}, DType: Int32}, F32(i(n), i(h), i(w), i(c)).As(BFloat16)}

@@ -15,6 +15,20 @@ type Conv2D struct {
 	TF32                 bool // see InTF32
 }
 
+// ConvTranspose2D is the gradient of a convolution by its image, taken as a layer of its own: X[0] N,H,W,C -> N,OH,OW,Out.
+// OH is (H - 1)*Stride - 2*Pad + Dilation*(Kernel - 1) + Extra + 1, and OW is alike. Params: weight C,KH,KW,Out/Groups.
+// Zero attributes mean 1 for Stride*, Dilation* and Groups.
+type ConvTranspose2D struct {
+	Out                  int
+	KernelH, KernelW     int
+	StrideH, StrideW     int
+	PadH, PadW           int
+	DilationH, DilationW int
+	ExtraH, ExtraW       int // rows and columns at the end, fewer than a stride: PyTorch's output_padding
+	Groups               int
+	TF32                 bool // see InTF32
+}
+
 // BatchNorm normalizes each channel over N, H and W (or N), then scales and shifts; optionally it adds a residual
 // X[1] of the same shape and applies ReLU, in that order: Y = relu(bn(X[0]) + X[1]).
 // Params: weight C, bias C, buffers running_mean C, running_var C (unbiased, as PyTorch; they do not move for a batch
@@ -24,6 +38,7 @@ type BatchNorm struct {
 	Momentum float32 // 0 means 0.1: running = (1-Momentum)*running + Momentum*batch
 	Residual bool
 	ReLU     bool
+	Frozen   bool // training, too, computes with the running statistics, which stay as they are
 }
 
 // ReLU is max(x, 0), or min(max(x, 0), Max), as ReLU6 is; backward reads the mask from its output: the gradient passes where that is
@@ -54,14 +69,37 @@ type MaxPool struct {
 	KernelH, KernelW int
 	StrideH, StrideW int // 0 means the kernel's extent
 	PadH, PadW       int
+	Ceil             bool // a last window may reach beyond the image and its padding, if it begins before their end
+	Inside           bool // of an AvgPool
 }
 
-// AvgPool takes the mean of each window; padding counts as zeros and in the divisor (PyTorch's default).
+// AvgPool takes the mean of each window; padding counts as zeros and in the divisor (PyTorch's default). Elements of a window beyond the
+// padding count for nothing.
 type AvgPool struct {
 	KernelH, KernelW int
 	StrideH, StrideW int // 0 means the kernel's extent
 	PadH, PadW       int
+	Ceil             bool // a last window may reach beyond the image and its padding, if it begins before their end
+	Inside           bool // padding counts for nothing: PyTorch's count_include_pad=False
 }
+
+// reaches returns the elements of window i along an axis: those of the image, and of its padding unless
+// these do not count.
+func (a AvgPool) reaches(extent, kernel, stride, pad, i int) int {
+	from, to := i*stride-pad, min(i*stride-pad+kernel, extent+pad)
+	if a.Inside {
+		from, to = max(from, 0), min(to, extent)
+	}
+	return to - from
+}
+
+// Area returns the elements that the mean of a window of an image is of: its pixels, and padding unless Inside.
+func (a AvgPool) Area(x Desc, row, column int) int {
+	return a.reaches(x.Shape[1], a.KernelH, a.StrideH, a.PadH, row) * a.reaches(x.Shape[2], a.KernelW, a.StrideW, a.PadW, column)
+}
+
+// Uneven reports whether windows differ in what their means are of.
+func (a AvgPool) Uneven() bool { return a.Ceil || a.Inside && a.PadH+a.PadW > 0 }
 
 // GlobalAvgPool takes the mean over H and W: N,H,W,C -> N,C.
 type GlobalAvgPool struct{}
@@ -207,11 +245,11 @@ func (SoftmaxCrossEntropy) Alias(pass Pass, out, in Operand) bool {
 // Params.
 
 // Params implements Op.
-func (BatchNorm) Params(in []Desc) []Param {
+func (b BatchNorm) Params(in []Desc) []Param {
 	c := F32(channels(in[0]))
 	return []Param{
 		{Name: "weight", Desc: c, Trained: true}, {Name: "bias", Desc: c, Trained: true},
-		{Name: "running_mean", Desc: c}, {Name: "running_var", Desc: c},
+		{Name: "running_mean", Desc: c, Constant: b.Frozen}, {Name: "running_var", Desc: c, Constant: b.Frozen},
 	}
 }
 
@@ -238,8 +276,11 @@ func (Cast) Params([]Desc) []Param                { return nil }
 
 // Saved.
 
-// Saved implements Op: batch mean and 1/std.
-func (BatchNorm) Saved(in []Desc) []Desc {
+// Saved implements Op: batch mean and 1/std, of which there are none where the statistics are the running ones.
+func (b BatchNorm) Saved(in []Desc) []Desc {
+	if b.Frozen {
+		return nil
+	}
 	c := F32(channels(in[0]))
 	return []Desc{c, c}
 }

@@ -1,8 +1,11 @@
 package kernels
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
-// Function is one of a single number. The set is closed.
+// Function is one of a single number, and of the parameter By where a comment names it. The set is closed.
 type Function uint8
 
 const (
@@ -10,10 +13,26 @@ const (
 	Tanh
 	HardSigmoid // min(max(x + 3, 0), 6)/6 (Howard et al.: Searching for MobileNetV3, 2019)
 	HardSwish   // x times that
+	Leaky       // x, or By*x where x is not positive
+	ELU         // x, or By*(exp(x) - 1) where x is not positive (Clevert, Unterthiner, Hochreiter, 2016)
+	Softplus    // log(1 + exp(x))
+	Mish        // x*tanh(log(1 + exp(x))) (Misra, 2019)
+	Abs
+	Exp
+	Log
+	Sqrt
+	Reciprocal // 1/x
+	Power      // x^By
 	Functions
 )
 
-var functionNames = [Functions]string{"sigmoid", "tanh", "hard_sigmoid", "hard_swish"}
+// Total is the number of functions that are finite for all small numbers. Those from Total on have poles, or are functions of positive
+// numbers.
+const Total = Log
+
+var functionNames = [Functions]string{
+	"sigmoid", "tanh", "hard_sigmoid", "hard_swish", "leaky_relu", "elu", "softplus", "mish", "abs", "exp", "log", "sqrt", "reciprocal", "power",
+}
 
 // String returns the name in kernels: "hard_swish".
 func (f Function) String() string {
@@ -23,8 +42,14 @@ func (f Function) String() string {
 	return fmt.Sprintf("function(%d)", uint8(f))
 }
 
+// HasParameter reports whether By is a part of the function.
+func (f Function) HasParameter() bool { return f == Leaky || f == ELU || f == Power }
+
 // Pointwise is a function of each element.
-type Pointwise struct{ Of Function }
+type Pointwise struct {
+	Of Function
+	By float32
+}
 
 func (Pointwise) Kind() string                       { return "pointwise" }
 func (Pointwise) Params([]Desc) []Param              { return nil }
@@ -35,8 +60,11 @@ func (Pointwise) Alias(p Pass, out, in Operand) bool { return inputwise(p, out, 
 
 // Infer implements Op.
 func (p Pointwise) Infer(in []Desc) (Desc, error) {
-	if p.Of >= Functions {
+	switch {
+	case p.Of >= Functions:
 		return Desc{}, bad(p.Kind(), "Of", "%v is none of %v", p.Of, functionNames)
+	case !p.Of.HasParameter() && p.By != 0 || !(math.Abs(float64(p.By)) <= math.MaxFloat32):
+		return Desc{}, bad(p.Kind(), "By", "%v is no parameter of %v", p.By, p.Of)
 	}
 	return same(p.Kind(), in, 1)
 }

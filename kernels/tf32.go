@@ -15,7 +15,7 @@ func RoundTF32(f float32) float32 {
 	return math.Float32frombits(bits &^ (1<<13 - 1))
 }
 
-// InTF32 returns a Conv2D or Linear in float32 that rounds both factors of each product with RoundTF32: X and the weight,
+// InTF32 returns a Conv2D, ConvTranspose2D or Linear in float32 that rounds both factors of each product with RoundTF32: X and the weight,
 // the weight and DY, DY and X. Sums, among them the bias's gradient, are those of float32. Other ops are returned as they
 // are: they have no products of this kind.
 func InTF32(op Op) Op {
@@ -24,6 +24,9 @@ func InTF32(op Op) Op {
 		o.TF32 = true
 		return o
 	case Linear:
+		o.TF32 = true
+		return o
+	case ConvTranspose2D:
 		o.TF32 = true
 		return o
 	}
@@ -36,6 +39,8 @@ func UsesTF32(op Op) bool {
 	case Conv2D:
 		return o.TF32
 	case Linear:
+		return o.TF32
+	case ConvTranspose2D:
 		return o.TF32
 	}
 	return false

@@ -313,7 +313,7 @@ func flattened(op kernels.Op, in kernels.Desc, q Parameter) []Part {
 // matrixOf returns the extent of the weight of a linear layer or a convolution.
 func matrixOf(op kernels.Op, p kernels.Param) kernels.Matrix {
 	switch op.(type) {
-	case kernels.Linear, kernels.Conv2D:
+	case kernels.Linear, kernels.Conv2D, kernels.ConvTranspose2D:
 		if rows := int64(p.Desc.Shape[0]); len(p.Desc.Shape) > 1 {
 			return kernels.Matrix{Rows: rows, Columns: p.Desc.Elements() / rows}
 		}
@@ -372,14 +372,14 @@ func (g *Graph) tied(q *Parameter) (*Parameter, error) {
 // start chooses how a parameter starts from the op that it belongs to.
 func (b *Builder) start(op kernels.Op, param string) Distribution {
 	switch op.(type) {
-	case kernels.BatchNorm, kernels.LayerNorm, kernels.RMSNorm:
+	case kernels.BatchNorm, kernels.GroupNorm, kernels.LayerNorm, kernels.RMSNorm:
 		if param == "weight" || param == "running_var" {
 			return Ones
 		}
 		return Zeros
 	case kernels.Embedding:
 		return NormalFiftieth
-	case kernels.Conv2D:
+	case kernels.Conv2D, kernels.ConvTranspose2D:
 		if param == "weight" {
 			return b.ConvStart
 		}

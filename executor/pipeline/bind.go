@@ -359,7 +359,7 @@ func (b *binder) portals(f *frame) (number int) {
 // redirect lets a BatchNorm that would move its running statistics write its own into the rows of a microbatch.
 func (s *localStage) redirect(c *kernels.Call, o *kernels.Operands, row int) {
 	op, norm := c.Op.(kernels.BatchNorm)
-	if !norm || !c.UpdateStats || s.deferred.microbatches == 0 {
+	if !norm || op.Frozen || !c.UpdateStats || s.deferred.microbatches == 0 {
 		return
 	}
 	m, rows := s.moments(*c, *o)

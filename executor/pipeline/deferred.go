@@ -66,7 +66,7 @@ func (b *binder) moves(s *localStage) ([]table.Prepared, error) {
 	for i := range s.ops[0].Tasks[pipeline.F] {
 		o := &s.ops[0].Tasks[pipeline.F][i]
 		for _, step := range o.Program.Steps {
-			if _, norm := step.Call.Op.(kernels.BatchNorm); !norm || !o.First {
+			if op, norm := step.Call.Op.(kernels.BatchNorm); !norm || op.Frozen || !o.First {
 				continue
 			}
 			params := make([]runtime.Span, len(step.Refs.Params))

@@ -81,16 +81,66 @@ INLINE float hard_swish_of(float x) { return x * hard_sigmoid_of(x); }
 
 INLINE float hard_swish_slope(float x) { return x < -3 ? 0 : x <= 3 ? x * 0.333333333f + 0.5f : 1; }
 
+INLINE float leaky_relu_of(float x, float by) { return x > 0 ? x : by * x; }
+
+INLINE float leaky_relu_slope(float x, float by) { return x > 0 ? 1 : by; }
+
+INLINE float elu_of(float x, float by) { return x > 0 ? x : by * expm1f(x); }
+
+INLINE float elu_slope(float x, float by) { return x > 0 ? 1 : by * exponential(x); }
+
+INLINE float softplus_of(float x) { return x != x ? x : (x > 0 ? x : 0) + log1pf(exponential(-fabsf(x))); }
+
+INLINE float softplus_slope(float x) { return sigmoid_of(x); }
+
+INLINE float mish_of(float x) { return x * tanh_of(softplus_of(x)); }
+
+INLINE float mish_slope(float x) {
+	float y = tanh_of(softplus_of(x)), far = x > 64 ? 64 : x; // where the slope is 0, what it is multiplied by must be finite
+	return y + far * (1 - y * y) * sigmoid_of(x);
+}
+
+INLINE float abs_of(float x) { return fabsf(x); }
+
+INLINE float abs_slope(float x) { return x > 0 ? 1 : x == 0 ? 0 : -1; }
+
+INLINE float exp_of(float x) { return expf(x); }
+
+INLINE float exp_slope(float x) { return expf(x); }
+
+INLINE float log_of(float x) { return logf(x); }
+
+INLINE float log_slope(float x) { return 1 / x; }
+
+INLINE float sqrt_of(float x) { return sqrtf(x); }
+
+INLINE float sqrt_slope(float x) { return 0.5f / sqrtf(x); }
+
+INLINE float reciprocal_of(float x) { return 1 / x; }
+
+INLINE float reciprocal_slope(float x) { return -1 / (x * x); }
+
+// power: squares, which norms are made of, are exact, and quick.
+INLINE float power_of(float x, float by) { return by == 2 ? x * x : powf(x, by); }
+
+INLINE float power_slope(float x, float by) { return by == 2 ? 2 * x : by * powf(x, by - 1); }
+
+#define ALONE(x) x
+#define WITH(x) x, by // of functions that have a parameter
+
 // name_forward: a = x. name_backward: a = dy, b = x.
-#define ACTIVATION(name) \
+#define ACTIVATION(name) ACTIVATION_OF(name, ALONE)
+#define ACTIVATION_OF(name, GIVEN) \
 	static void name##_forward(const struct job *job, int64_t task, char *scratch) { \
 		(void)scratch; \
 		const struct map_args *m = &job->args.map; \
 		int64_t from = task * m->chunk, end = least(from + m->chunk, m->n); \
 		const elem *x = E(m->a); \
 		elem *y = E(m->out); \
+		const float by = m->factor; \
+		(void)by; \
 		INDEPENDENT \
-		for (int64_t i = from; i < end; i++) y[i] = to(name##_of(of(x[i]))); \
+		for (int64_t i = from; i < end; i++) y[i] = to(name##_of(GIVEN(of(x[i])))); \
 	} \
 	static void name##_backward(const struct job *job, int64_t task, char *scratch) { \
 		(void)scratch; \
@@ -98,13 +148,15 @@ INLINE float hard_swish_slope(float x) { return x < -3 ? 0 : x <= 3 ? x * 0.3333
 		int64_t from = task * m->chunk, end = least(from + m->chunk, m->n); \
 		const elem *dy = E(m->a), *x = E(m->b); \
 		elem *dx = E(m->out); \
+		const float by = m->factor; \
+		(void)by; \
 		if (m->accumulate) { \
 			INDEPENDENT \
-			for (int64_t i = from; i < end; i++) dx[i] = to(of(dx[i]) + of(dy[i]) * name##_slope(of(x[i]))); \
+			for (int64_t i = from; i < end; i++) dx[i] = to(of(dx[i]) + of(dy[i]) * name##_slope(GIVEN(of(x[i])))); \
 			return; \
 		} \
 		INDEPENDENT \
-		for (int64_t i = from; i < end; i++) dx[i] = to(of(dy[i]) * name##_slope(of(x[i]))); \
+		for (int64_t i = from; i < end; i++) dx[i] = to(of(dy[i]) * name##_slope(GIVEN(of(x[i])))); \
 	}
 ACTIVATION(gelu)
 ACTIVATION(gelu_tanh)
@@ -113,6 +165,16 @@ ACTIVATION(sigmoid)
 ACTIVATION(tanh)
 ACTIVATION(hard_sigmoid)
 ACTIVATION(hard_swish)
+ACTIVATION_OF(leaky_relu, WITH)
+ACTIVATION_OF(elu, WITH)
+ACTIVATION(softplus)
+ACTIVATION(mish)
+ACTIVATION(abs)
+ACTIVATION(exp)
+ACTIVATION(log)
+ACTIVATION(sqrt)
+ACTIVATION(reciprocal)
+ACTIVATION_OF(power, WITH)
 
 static void multiply_forward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;

@@ -146,6 +146,16 @@ func addGate(b *builder) {
 var functionKernels = [kernels.Functions][2]int64{
 	kernels.Sigmoid: {C.SIGMOID_FORWARD, C.SIGMOID_BACKWARD}, kernels.Tanh: {C.TANH_FORWARD, C.TANH_BACKWARD},
 	kernels.HardSigmoid: {C.HARD_SIGMOID_FORWARD, C.HARD_SIGMOID_BACKWARD}, kernels.HardSwish: {C.HARD_SWISH_FORWARD, C.HARD_SWISH_BACKWARD},
+	kernels.Leaky:      {C.LEAKY_RELU_FORWARD, C.LEAKY_RELU_BACKWARD},
+	kernels.ELU:        {C.ELU_FORWARD, C.ELU_BACKWARD},
+	kernels.Softplus:   {C.SOFTPLUS_FORWARD, C.SOFTPLUS_BACKWARD},
+	kernels.Mish:       {C.MISH_FORWARD, C.MISH_BACKWARD},
+	kernels.Abs:        {C.ABS_FORWARD, C.ABS_BACKWARD},
+	kernels.Exp:        {C.EXP_FORWARD, C.EXP_BACKWARD},
+	kernels.Log:        {C.LOG_FORWARD, C.LOG_BACKWARD},
+	kernels.Sqrt:       {C.SQRT_FORWARD, C.SQRT_BACKWARD},
+	kernels.Reciprocal: {C.RECIPROCAL_FORWARD, C.RECIPROCAL_BACKWARD},
+	kernels.Power:      {C.POWER_FORWARD, C.POWER_BACKWARD},
 }
 
 // addArrangement adds the ops of this file and of frame.go; false: it is none of them.
@@ -166,11 +176,15 @@ func addArrangement(b *builder, op kernels.Op) bool {
 	case kernels.Affine:
 		b.affine(op)
 	case kernels.Pointwise:
-		b.activation(functionKernels[op.Of][0], functionKernels[op.Of][1])
+		b.activation(functionKernels[op.Of][0], functionKernels[op.Of][1], op.By)
 	case kernels.Resize:
 		addResize(b, op)
 	case kernels.Pad:
 		addPad(b, op)
+	case kernels.GroupNorm:
+		addGroupNorm(b, op.Defaults())
+	case kernels.ConvTranspose2D:
+		addConvTranspose(b)
 	default:
 		return false
 	}

@@ -148,18 +148,18 @@ func referenceGate(c kernels.Call, in data, out wants) {
 }
 
 // referenceFunctions are values and slopes, by kernels.Function.
-var referenceFunctions = [kernels.Functions]struct{ value, slope func(float64) float64 }{
+var referenceFunctions = [kernels.Functions]struct{ value, slope func(x, by float64) float64 }{
 	kernels.Sigmoid: {
-		func(x float64) float64 { return (1 + math.Tanh(x/2)) / 2 },
-		func(x float64) float64 { return 1 / (4 * math.Cosh(x/2) * math.Cosh(x/2)) },
+		func(x, _ float64) float64 { return (1 + math.Tanh(x/2)) / 2 },
+		func(x, _ float64) float64 { return 1 / (4 * math.Cosh(x/2) * math.Cosh(x/2)) },
 	},
 	kernels.Tanh: {
-		func(x float64) float64 { return math.Sinh(x) / math.Cosh(x) },
-		func(x float64) float64 { return 1 / (math.Cosh(x) * math.Cosh(x)) },
+		func(x, _ float64) float64 { return math.Sinh(x) / math.Cosh(x) },
+		func(x, _ float64) float64 { return 1 / (math.Cosh(x) * math.Cosh(x)) },
 	},
 	kernels.HardSigmoid: {
-		func(x float64) float64 { return math.Min(math.Max(x/6+0.5, 0), 1) },
-		func(x float64) float64 {
+		func(x, _ float64) float64 { return math.Min(math.Max(x/6+0.5, 0), 1) },
+		func(x, _ float64) float64 {
 			if math.Abs(x) < 3 {
 				return 1.0 / 6
 			}
@@ -167,12 +167,61 @@ var referenceFunctions = [kernels.Functions]struct{ value, slope func(float64) f
 		},
 	},
 	kernels.HardSwish: {
-		func(x float64) float64 { return x * math.Min(math.Max(x/6+0.5, 0), 1) },
-		func(x float64) float64 {
+		func(x, _ float64) float64 { return x * math.Min(math.Max(x/6+0.5, 0), 1) },
+		func(x, _ float64) float64 {
 			if math.Abs(x) > 3 {
 				return math.Max(math.Copysign(1, x), 0)
 			}
 			return x/3 + 0.5
 		},
+	},
+	kernels.Leaky: {
+		func(x, by float64) float64 { return math.Max(x, 0) + by*math.Min(x, 0) },
+		func(x, by float64) float64 { return (1+by)/2 + math.Copysign((1-by)/2, x) },
+	},
+	kernels.ELU: {
+		func(x, by float64) float64 { return math.Max(x, 0) + by*(math.Exp(math.Min(x, 0))-1) },
+		func(x, by float64) float64 {
+			if x <= 0 {
+				return by * math.Exp(x)
+			}
+			return 1
+		},
+	},
+	kernels.Softplus: {
+		func(x, _ float64) float64 { return math.Log(1 + math.Exp(x)) },
+		func(x, _ float64) float64 { return 1 / (1 + math.Exp(-x)) },
+	},
+	kernels.Mish: {
+		func(x, _ float64) float64 { return x * math.Tanh(math.Log(1+math.Exp(x))) },
+		func(x, _ float64) float64 {
+			e := math.Exp(x)
+			d := e*e + 2*e + 2
+			return e * (4*(x+1) + 4*e*e + e*e*e + e*(4*x+6)) / (d * d)
+		},
+	},
+	kernels.Abs: {
+		func(x, _ float64) float64 { return math.Sqrt(x * x) },
+		func(x, _ float64) float64 { return math.Copysign(1, x) },
+	},
+	kernels.Exp: {
+		func(x, _ float64) float64 { return math.Cosh(x) + math.Sinh(x) },
+		func(x, _ float64) float64 { return math.Cosh(x) + math.Sinh(x) },
+	},
+	kernels.Log: {
+		func(x, _ float64) float64 { return math.Log2(x) * math.Ln2 },
+		func(x, _ float64) float64 { return math.Pow(x, -1) },
+	},
+	kernels.Sqrt: {
+		func(x, _ float64) float64 { return math.Pow(x, 0.5) },
+		func(x, _ float64) float64 { return 0.5 * math.Pow(x, -0.5) },
+	},
+	kernels.Reciprocal: {
+		func(x, _ float64) float64 { return math.Pow(x, -1) },
+		func(x, _ float64) float64 { return -math.Pow(x, -2) },
+	},
+	kernels.Power: {
+		func(x, by float64) float64 { return math.Exp(by * math.Log(x)) },
+		func(x, by float64) float64 { return by * math.Exp((by-1)*math.Log(x)) },
 	},
 }

@@ -217,8 +217,8 @@ func TestBFloat16(t *testing.T) {
 		checkHalves(t, forward, backward, randomInputs(r, forward))
 		ran[op.Kind()]++
 	}
-	if len(ran) != 33 {
-		t.Errorf("ran only %v, want all 33 kinds", ran)
+	if len(ran) != 35 {
+		t.Errorf("ran only %v, want all 35 kinds", ran)
 	}
 }
 

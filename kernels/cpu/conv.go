@@ -76,15 +76,21 @@ func gcd(a, b int64) int64 {
 type multiplication struct {
 	*builder
 	convolution
+	adds bool // a forward adds to what its output holds, as a gradient that it computes may
 }
 
 func (b *builder) conv(c convolution) {
-	m := multiplication{b, c}
-	switch b.call.Pass {
+	m := multiplication{builder: b, convolution: c}
+	m.multiplyAll()
+}
+
+// multiplyAll builds the products of the call's pass.
+func (m *multiplication) multiplyAll() {
+	switch m.call.Pass {
 	case kernels.Forward:
 		m.forward()
 	case kernels.BackwardInput:
-		if !b.call.Skips(0) {
+		if !m.call.Skips(0) {
 			m.backward()
 		}
 	case kernels.BackwardParams:
@@ -112,7 +118,7 @@ func (m *multiplication) forward() {
 		groups: m.groups, columns: m.width(), inner: m.depth(),
 		bias:   m.at(kernels.ParamRole, 1),
 		result: m.at(kernels.Y, 0), rows: m.h.out, cols: m.w.out, pixel: m.out,
-		mulH: 1, mulW: 1,
+		mulH: 1, mulW: 1, accumulate: m.adds,
 	}
 	m.products([]product{p})
 }

@@ -155,7 +155,7 @@ func (l *Library) build(c kernels.Call, uses []access) *builder {
 	case kernels.GELU:
 		b.gelu(op)
 	case kernels.SiLU:
-		b.activation(C.SILU_FORWARD, C.SILU_BACKWARD)
+		b.activation(C.SILU_FORWARD, C.SILU_BACKWARD, 0)
 	case kernels.Multiply:
 		b.elementProduct()
 	case kernels.Rotary:

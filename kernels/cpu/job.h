@@ -27,6 +27,9 @@ enum kernel {
 	NORM_BACKWARD_SUMS,
 	NORM_BACKWARD_PARAMS,
 	NORM_BACKWARD_APPLY,
+	GROUP_STATISTICS,
+	GROUP_PARAMS,
+	GROUP_APPLY,
 	RELU_FORWARD,
 	RELU_BACKWARD,
 	ADD_FORWARD,
@@ -67,6 +70,26 @@ enum kernel {
 	HARD_SIGMOID_BACKWARD,
 	HARD_SWISH_FORWARD,
 	HARD_SWISH_BACKWARD,
+	LEAKY_RELU_FORWARD,
+	LEAKY_RELU_BACKWARD,
+	ELU_FORWARD,
+	ELU_BACKWARD,
+	SOFTPLUS_FORWARD,
+	SOFTPLUS_BACKWARD,
+	MISH_FORWARD,
+	MISH_BACKWARD,
+	ABS_FORWARD,
+	ABS_BACKWARD,
+	EXP_FORWARD,
+	EXP_BACKWARD,
+	LOG_FORWARD,
+	LOG_BACKWARD,
+	SQRT_FORWARD,
+	SQRT_BACKWARD,
+	RECIPROCAL_FORWARD,
+	RECIPROCAL_BACKWARD,
+	POWER_FORWARD,
+	POWER_BACKWARD,
 	ARRANGE_FORWARD,
 	ARRANGE_BACKWARD,
 	WEIGH_ROWS,
@@ -201,6 +224,7 @@ struct norm_args {
 	uint64_t part;                // double chunks,2,channels
 	uint64_t coef;                // float 4,channels: mean, scale, and for backward the two means that are taken off
 	int64_t relu, train, update, add_dx, add_dresidual, add_params;
+	int64_t groups;               // of a GroupNorm, whose args are those of one sample
 	float epsilon, momentum;
 };
 
@@ -214,7 +238,7 @@ struct map_args { // elementwise
 	uint64_t a, b, out;
 	int64_t n, chunk, accumulate;
 	float most; // of a ReLU, 0: any
-	float factor, plus; // of kernels.Affine
+	float factor, plus; // of kernels.Affine; factor is the parameter of a kernels.Pointwise
 };
 
 struct lookup_args { // see kernels.Lookup
@@ -233,6 +257,7 @@ struct pool_args {
 	int64_t n, h, w, channels, oh, ow;
 	int64_t kh, kw, sh, sw, ph, pw;
 	int64_t accumulate, rows_per_task;
+	int64_t uneven, inside; // of an average: see kernels.AvgPool
 };
 
 struct axis { int64_t in, out, nearest; float ratio, shift; }; // see kernels.Axis

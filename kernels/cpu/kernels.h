@@ -1,6 +1,7 @@
 // All kernels of one path and the table of them.
 #include "gemm.h"
 #include "norm.h"
+#include "groupnorm.h"
 #include "map.h"
 #include "pool.h"
 #include "frame.h"
@@ -29,6 +30,9 @@ static kernel_fn *const table[KERNELS] = {
 	[NORM_BACKWARD_SUMS] = norm_backward_sums,
 	[NORM_BACKWARD_PARAMS] = norm_backward_params,
 	[NORM_BACKWARD_APPLY] = norm_backward_apply,
+	[GROUP_STATISTICS] = group_statistics,
+	[GROUP_PARAMS] = group_params,
+	[GROUP_APPLY] = group_apply,
 	[RELU_FORWARD] = relu_forward,
 	[RELU_BACKWARD] = relu_backward,
 	[ADD_FORWARD] = add_forward,
@@ -67,6 +71,26 @@ static kernel_fn *const table[KERNELS] = {
 	[HARD_SIGMOID_BACKWARD] = hard_sigmoid_backward,
 	[HARD_SWISH_FORWARD] = hard_swish_forward,
 	[HARD_SWISH_BACKWARD] = hard_swish_backward,
+	[LEAKY_RELU_FORWARD] = leaky_relu_forward,
+	[LEAKY_RELU_BACKWARD] = leaky_relu_backward,
+	[ELU_FORWARD] = elu_forward,
+	[ELU_BACKWARD] = elu_backward,
+	[SOFTPLUS_FORWARD] = softplus_forward,
+	[SOFTPLUS_BACKWARD] = softplus_backward,
+	[MISH_FORWARD] = mish_forward,
+	[MISH_BACKWARD] = mish_backward,
+	[ABS_FORWARD] = abs_forward,
+	[ABS_BACKWARD] = abs_backward,
+	[EXP_FORWARD] = exp_forward,
+	[EXP_BACKWARD] = exp_backward,
+	[LOG_FORWARD] = log_forward,
+	[LOG_BACKWARD] = log_backward,
+	[SQRT_FORWARD] = sqrt_forward,
+	[SQRT_BACKWARD] = sqrt_backward,
+	[RECIPROCAL_FORWARD] = reciprocal_forward,
+	[RECIPROCAL_BACKWARD] = reciprocal_backward,
+	[POWER_FORWARD] = power_forward,
+	[POWER_BACKWARD] = power_backward,
 	[ARRANGE_FORWARD] = arrange_forward,
 	[ARRANGE_BACKWARD] = arrange_backward,
 	[WEIGH_ROWS] = weigh_rows,

@@ -87,8 +87,8 @@ func TestSavedIsOptional(t *testing.T) {
 		sameBits(t, c.Op.Kind(), r.run(t, l, in), data{opY: want[opY]})
 		ran++
 	}
-	if ran != 12 {
-		t.Errorf("%d calls save something, want 12", ran)
+	if ran != 16 {
+		t.Errorf("%d calls save something, want 16", ran)
 	}
 }
 

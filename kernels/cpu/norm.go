@@ -22,7 +22,7 @@ func (b *builder) norm(op kernels.BatchNorm) {
 		x:          b.at(kernels.X, 0), y: b.at(kernels.Y, 0), weight: b.at(kernels.ParamRole, 0),
 		running_mean: b.at(kernels.ParamRole, 2), running_var: b.at(kernels.ParamRole, 3),
 		mean: b.at(kernels.Save, 0), invstd: b.at(kernels.Save, 1),
-		relu: flag(op.ReLU), train: flag(b.call.Train), epsilon: C.float(op.Epsilon), momentum: C.float(op.Momentum),
+		relu: flag(op.ReLU), train: flag(b.call.Train && !op.Frozen), epsilon: C.float(op.Epsilon), momentum: C.float(op.Momentum),
 	}
 	applyTasks := ceil(rows, rowsPerTask(channels))
 	if b.call.Pass == kernels.Forward {
@@ -34,9 +34,9 @@ func (b *builder) norm(op kernels.BatchNorm) {
 
 func (b *builder) normForward(args C.struct_norm_args, applyTasks int64) {
 	args.residual, args.bias = b.at(kernels.X, 1), b.at(kernels.ParamRole, 1)
-	args.update = flag(b.call.Train && b.call.UpdateStats)
+	args.update = flag(args.train != 0 && b.call.UpdateStats)
 	args.coef = b.reserve(2 * int64(args.channels) * 4)
-	if b.call.Train {
+	if args.train != 0 {
 		args.part = b.reserve(int64(args.chunks*args.channels) * 2 * 8)
 		addJob(b, C.NORM_MOMENTS, int64(args.chunks*args.blocks), scratch{}, args)
 	}

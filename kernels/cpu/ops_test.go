@@ -11,7 +11,7 @@ import (
 )
 
 // draws is how many draws of randomOp have every kind of op.
-const draws = 34
+const draws = 36
 
 // randomOp returns an op with random attributes and inputs that fit it; round cycles through the kinds.
 func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
@@ -24,7 +24,7 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 		return kernels.Linear{Out: pick(70), Bias: r.IntN(2) == 0, LastAxis: r.IntN(2) == 0}, []kernels.Desc{image}
 	case 3:
 		in := []kernels.Desc{image, image}
-		op := kernels.BatchNorm{Residual: r.IntN(2) == 0, ReLU: r.IntN(2) == 0, Epsilon: 1e-3 * float32(r.IntN(2)), Momentum: 0.3 * float32(r.IntN(2))}
+		op := kernels.BatchNorm{Residual: r.IntN(2) == 0, ReLU: r.IntN(2) == 0, Frozen: r.IntN(3) == 0, Epsilon: 1e-3 * float32(r.IntN(2)), Momentum: 0.3 * float32(r.IntN(2))}
 		if !op.Residual {
 			in = in[:1]
 		}
@@ -51,7 +51,9 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 	case 7:
 		return kernels.MaxPool(randomPool(r, image)), []kernels.Desc{image}
 	case 8:
-		return randomPool(r, image), []kernels.Desc{image}
+		op := randomPool(r, image)
+		op.Inside = r.IntN(2) == 0
+		return op, []kernels.Desc{image}
 	case 9:
 		return kernels.GlobalAvgPool{}, []kernels.Desc{image}
 	case 10:
@@ -101,7 +103,7 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 		rows, step, length := pick(9), r.IntN(2), pick(20)
 		return kernels.AddRows{Rows: rows + step*(length-1), First: r.IntN(rows), Step: step}, []kernels.Desc{kernels.F32(pick(3), length, pick(90))}
 	case 29:
-		return kernels.Pointwise{Of: kernels.Function(r.IntN(int(kernels.Functions)))}, []kernels.Desc{image}
+		return randomFunction(r), []kernels.Desc{image}
 	case 30:
 		return kernels.Affine{Factor: r.Float32(), Plus: r.Float32()}, []kernels.Desc{image}
 	case 31:
@@ -110,6 +112,11 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 		op := kernels.Resize{OutH: pick(20), OutW: pick(20), Nearest: r.IntN(3) == 0, RatioH: float32(r.IntN(2)) * r.Float32()}
 		op.AlignCorners = !op.Nearest && r.IntN(2) == 0
 		return op, []kernels.Desc{image}
+	case 33:
+		groups := pick(4)
+		return kernels.GroupNorm{Groups: groups, Plain: r.IntN(2) == 0, Epsilon: 1e-3 * float32(r.IntN(2))}, []kernels.Desc{kernels.F32(pick(3), 1+pick(9), 1+pick(9), groups*pick(20))}
+	case 34:
+		return randomConvTranspose(pick)
 	}
 	n, t, classes := pick(40), pick(3), pick(40)
 	switch r.IntN(3) {
@@ -154,7 +161,17 @@ func randomSlice(r *rand.Rand, x kernels.Desc) kernels.Slice {
 func randomPool(r *rand.Rand, x kernels.Desc) kernels.AvgPool {
 	p := kernels.AvgPool{KernelH: 1 + r.IntN(x.Shape[1]), KernelW: 1 + r.IntN(x.Shape[2]), StrideH: r.IntN(4), StrideW: r.IntN(4)}
 	p.PadH, p.PadW = r.IntN(p.KernelH/2+1), r.IntN(p.KernelW/2+1)
+	p.Ceil = r.IntN(2) == 0
 	return p
+}
+
+// randomFunction has a parameter where there is one.
+func randomFunction(r *rand.Rand) kernels.Pointwise {
+	f := kernels.Pointwise{Of: kernels.Function(r.IntN(int(kernels.Functions)))}
+	if f.Of.HasParameter() {
+		f.By = []float32{0.25, 0.5, 2, 3}[r.IntN(4)]
+	}
+	return f
 }
 
 func randomConv(r *rand.Rand) (kernels.Op, []kernels.Desc) {
@@ -267,8 +284,8 @@ func TestRandomCalls(t *testing.T) {
 		}
 		ran[op.Kind()]++
 	}
-	if len(ran) != 33 {
-		t.Errorf("ran only %v, want all 33 kinds", ran)
+	if len(ran) != 35 {
+		t.Errorf("ran only %v, want all 35 kinds", ran)
 	}
 }
 
@@ -369,6 +386,11 @@ var largeCalls = []struct {
 	{kernels.Pointwise{Of: kernels.Tanh}, []kernels.Desc{kernels.F32(50_001)}},
 	{kernels.Pointwise{Of: kernels.HardSigmoid}, []kernels.Desc{kernels.F32(50_001)}},
 	{kernels.Pointwise{Of: kernels.HardSwish}, []kernels.Desc{kernels.F32(50_001)}},
+	{kernels.Pointwise{Of: kernels.Power, By: 1.5}, []kernels.Desc{kernels.F32(50_001)}},
+	{kernels.GroupNorm{Groups: 8}, []kernels.Desc{kernels.F32(3, 40, 41, 64)}},
+	{kernels.GroupNorm{Groups: 4}, []kernels.Desc{kernels.F32(2, 12, 13, 600)}},
+	{kernels.ConvTranspose2D{Out: 70, KernelH: 2, KernelW: 2, StrideH: 2, StrideW: 2}, []kernels.Desc{kernels.F32(2, 17, 18, 130)}},
+	{kernels.AvgPool{KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1, Ceil: true, Inside: true}, []kernels.Desc{kernels.F32(2, 40, 41, 30)}},
 	{kernels.Attention{Heads: 2, Bidirectional: true}, []kernels.Desc{kernels.F32(2, 150, 6*20)}},
 	{kernels.Attention{Heads: 2, Bidirectional: true, Table: 7, Masks: 2}, []kernels.Desc{kernels.F32(4, 150, 6*20)}},
 	{kernels.Attention{Heads: 2, Scale: 0.5, Table: 7, Masks: 1, MaskHeads: true}, []kernels.Desc{kernels.F32(2, 150, 6*20)}},

@@ -90,12 +90,24 @@ static void maxpool_backward(const struct job *job, int64_t task, char *scratch)
 	}
 }
 
+// reaches returns how many positions the mean of window o along an axis is of: see kernels.AvgPool.
+INLINE int64_t reaches(int64_t o, int64_t kernel, int64_t stride, int64_t pad, int64_t size, int64_t inside) {
+	int64_t from = o * stride - pad, past = least(from + kernel, size + pad);
+	return inside ? least(past, size) - most(from, 0) : past - from;
+}
+
+// area_of returns how many pixels the mean of a window is of.
+INLINE float area_of(const struct pool_args *p, int64_t oh, int64_t ow) {
+	if (!p->uneven) return (float)(p->kh * p->kw);
+	return (float)(reaches(oh, p->kh, p->sh, p->ph, p->h, p->inside) * reaches(ow, p->kw, p->sw, p->pw, p->w, p->inside));
+}
+
 // avgpool_forward: a task is rows_per_task rows of the output.
 static void avgpool_forward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct pool_args *p = &job->args.pool;
 	int64_t from = task * p->rows_per_task, past = least(from + p->rows_per_task, p->n * p->oh);
-	float area = (float)(p->kh * p->kw), sum[POOL_CHANNELS];
+	float sum[POOL_CHANNELS];
 	for (int64_t i = from * p->ow; i < past * p->ow; i++) {
 		int64_t r = i / p->ow, ow = i % p->ow;
 		struct range hs = window_range(r % p->oh, p->kh, p->sh, p->ph, p->h), ws = window_range(ow, p->kw, p->sw, p->pw, p->w);
@@ -108,7 +120,7 @@ static void avgpool_forward(const struct job *job, int64_t task, char *scratch) 
 					const elem *restrict x = E(p->x) + ((r / p->oh * p->h + h) * p->w + w) * p->channels + c0;
 					for (int64_t c = 0; c < width; c++) sum[c] += of(x[c]);
 				}
-			close_sums(sum, y, width, area);
+			close_sums(sum, y, width, area_of(p, r % p->oh, ow));
 		}
 	}
 }
@@ -118,7 +130,7 @@ static void avgpool_backward(const struct job *job, int64_t task, char *scratch)
 	(void)scratch;
 	const struct pool_args *p = &job->args.pool;
 	int64_t from = task * p->rows_per_task, past = least(from + p->rows_per_task, p->n * p->h);
-	float share = 1 / (float)(p->kh * p->kw), sum[POOL_CHANNELS];
+	float sum[POOL_CHANNELS];
 	for (int64_t i = from * p->w; i < past * p->w; i++) {
 		int64_t r = i / p->w, w = i % p->w;
 		struct range hs = covering(r % p->h, p->kh, p->sh, p->ph, p->oh), ws = covering(w, p->kw, p->sw, p->pw, p->ow);
@@ -129,6 +141,7 @@ static void avgpool_backward(const struct job *job, int64_t task, char *scratch)
 			for (int64_t oh = hs.from; oh < hs.to; oh++)
 				for (int64_t ow = ws.from; ow < ws.to; ow++) {
 					const elem *restrict dy = E(p->dy) + ((r / p->h * p->oh + oh) * p->ow + ow) * p->channels + c0;
+					float share = 1 / area_of(p, oh, ow);
 					for (int64_t c = 0; c < width; c++) sum[c] += of(dy[c]) * share;
 				}
 			close_sums(sum, dx, width, 1);

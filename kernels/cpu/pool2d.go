@@ -16,7 +16,7 @@ func (b *builder) pool(p kernels.AvgPool, forward, backward int64) {
 		oh: C.int64_t(y.Shape[1]), ow: C.int64_t(y.Shape[2]),
 		kh: C.int64_t(p.KernelH), kw: C.int64_t(p.KernelW), sh: C.int64_t(p.StrideH), sw: C.int64_t(p.StrideW),
 		ph: C.int64_t(p.PadH), pw: C.int64_t(p.PadW),
-		accumulate: flag(b.call.Adds(0)),
+		accumulate: flag(b.call.Adds(0)), uneven: flag(p.Uneven()), inside: flag(p.Inside),
 	}
 	switch {
 	case b.call.Pass == kernels.Forward:

@@ -143,11 +143,17 @@ func reference(c kernels.Call, in data) wants {
 			out[opY].slack[i] += 4 * eps * math.Abs(plus)
 		}
 	case kernels.Pointwise:
-		f := referenceFunctions[op.Of]
-		referenceActivation(f.value, f.slope, c, in, out)
-		for i := range out[opY].slack { // values near 0 are not of arguments near 0
-			out[opY].slack[i] += 8 * eps
+		f, by := referenceFunctions[op.Of], float64(op.By)
+		referenceActivation(func(x float64) float64 { return f.value(x, by) }, func(x float64) float64 { return f.slope(x, by) }, c, in, out)
+		for _, w := range out { // values near 0 are not of arguments near 0, and large ones not of large arguments
+			for i, v := range w.value {
+				w.slack[i] += 8*eps + 16*eps*math.Abs(v)
+			}
 		}
+	case kernels.GroupNorm:
+		referenceGroupNorm(op.Defaults(), c, in, out)
+	case kernels.ConvTranspose2D:
+		referenceConvTranspose(op, c, in, out)
 	}
 	accumulate(c, in, out)
 	return out
@@ -224,6 +230,7 @@ func referenceNorm(op kernels.BatchNorm, c kernels.Call, in data, out wants) {
 	channels := c.In[0].Shape[len(c.In[0].Shape)-1]
 	mean, variance := moments(in[opX], channels)
 	rows := float64(len(in[opX]) / channels)
+	c.Train = c.Train && !op.Frozen
 	if c.Pass == kernels.Forward && c.Train {
 		referenceStatistics(op, c, in, out, mean, variance)
 	}
@@ -475,7 +482,21 @@ func referenceMaxPool(op kernels.MaxPool, c kernels.Call, in data, out wants) {
 
 func referenceAvgPool(op kernels.AvgPool, c kernels.Call, in data, out wants) {
 	xs, dy := in[opX], in[opDY]
-	area := float64(op.KernelH * op.KernelW)
+	area := func(yi int, shape kernels.Shape) float64 { // counts positions one by one
+		n, most := 0, 0
+		if !op.Inside {
+			most = 1
+		}
+		for kh := range op.KernelH {
+			for kw := range op.KernelW {
+				h, w := yi/(shape[3]*shape[2])%shape[1]*op.StrideH-op.PadH+kh, yi/shape[3]%shape[2]*op.StrideW-op.PadW+kw
+				if h >= -most*op.PadH && h < c.In[0].Shape[1]+most*op.PadH && w >= -most*op.PadW && w < c.In[0].Shape[2]+most*op.PadW {
+					n++
+				}
+			}
+		}
+		return float64(n)
+	}
 	y, _ := c.Op.Infer(c.In)
 	shape := kernels.Shape{y.Shape[0], 1, 1, y.Shape[len(y.Shape)-1]}
 	if len(y.Shape) == 4 {
@@ -484,15 +505,15 @@ func referenceAvgPool(op kernels.AvgPool, c kernels.Call, in data, out wants) {
 	w, dx := newWant(int(y.Elements())), newWant(int(c.In[0].Elements()))
 	poolTaps(op, c.In[0].Shape, shape, func(yi, xi, _ int) {
 		if c.Pass == kernels.Forward {
-			w.term(yi, float64(xs[xi])/area)
+			w.term(yi, float64(xs[xi])/area(yi, shape))
 		} else {
-			dx.term(xi, float64(dy[yi])/area)
+			dx.term(xi, float64(dy[yi])/area(yi, shape))
 		}
 	})
 	if c.Pass == kernels.Forward {
-		out[opY] = w.close(int(area))
+		out[opY] = w.close(op.KernelH * op.KernelW)
 	} else {
-		out[opDX] = dx.close(int(area) + 2)
+		out[opDX] = dx.close(op.KernelH*op.KernelW + 2)
 	}
 }
 

@@ -290,6 +290,12 @@ func randomInputs(r *rand.Rand, c kernels.Call) data {
 		}
 	}
 	switch op := c.Op.(type) {
+	case kernels.Pointwise:
+		for i, v := range in[opX] {
+			if op.Of >= kernels.Total {
+				in[opX][i] = kernels.RoundBFloat16(float32(math.Abs(float64(v))) + 0.25)
+			}
+		}
 	case kernels.SoftmaxCrossEntropy:
 		integers(r, in[opX1], c.In[0].Shape[len(c.In[0].Shape)-1])
 		in[opY][2] = float32(len(in[opX1]))

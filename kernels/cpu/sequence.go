@@ -6,22 +6,22 @@ import "C"
 import "plimsoll/kernels"
 
 // activation is an elementwise function whose backward reads its input.
-func (b *builder) activation(forward, backward int64) {
+func (b *builder) activation(forward, backward int64, by float32) {
 	switch {
 	case b.call.Pass == kernels.Forward:
-		b.mapped(forward, C.struct_map_args{a: b.at(kernels.X, 0), out: b.at(kernels.Y, 0)})
+		b.mapped(forward, C.struct_map_args{a: b.at(kernels.X, 0), out: b.at(kernels.Y, 0), factor: C.float(by)})
 	case !b.call.Skips(0):
 		b.mapped(backward, C.struct_map_args{
-			a: b.at(kernels.DY, 0), b: b.at(kernels.X, 0), out: b.at(kernels.DX, 0), accumulate: flag(b.call.Adds(0)),
+			a: b.at(kernels.DY, 0), b: b.at(kernels.X, 0), out: b.at(kernels.DX, 0), accumulate: flag(b.call.Adds(0)), factor: C.float(by),
 		})
 	}
 }
 
 func (b *builder) gelu(op kernels.GELU) {
 	if op.Tanh {
-		b.activation(C.GELU_TANH_FORWARD, C.GELU_TANH_BACKWARD)
+		b.activation(C.GELU_TANH_FORWARD, C.GELU_TANH_BACKWARD, 0)
 	} else {
-		b.activation(C.GELU_FORWARD, C.GELU_BACKWARD)
+		b.activation(C.GELU_FORWARD, C.GELU_BACKWARD, 0)
 	}
 }
 

@@ -183,11 +183,15 @@ func addArrangement(b *builder, op kernels.Op) bool {
 	case kernels.Affine:
 		b.affine(op)
 	case kernels.Pointwise:
-		b.activation(op.Of.String(), 1)
+		b.activation(op.Of.String(), 1, op.By)
 	case kernels.Resize:
 		addResize(b, op)
 	case kernels.Pad:
 		addPad(b, op)
+	case kernels.GroupNorm:
+		addGroupNorm(b, op.Defaults())
+	case kernels.ConvTranspose2D:
+		addConvTranspose(b)
 	default:
 		return false
 	}

@@ -55,9 +55,9 @@ func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder,
 	case kernels.RMSNorm:
 		b.rowNorm(op.Defaults().Epsilon, op.Offset(), false)
 	case kernels.GELU:
-		b.activation(map[bool]string{false: "gelu", true: "gelu_tanh"}[op.Tanh], wide(c.In[0].DType))
+		b.activation(map[bool]string{false: "gelu", true: "gelu_tanh"}[op.Tanh], wide(c.In[0].DType), 0)
 	case kernels.SiLU:
-		b.activation("silu", wide(c.In[0].DType))
+		b.activation("silu", wide(c.In[0].DType), 0)
 	case kernels.Multiply:
 		b.elementProduct()
 	case kernels.Rotary:

@@ -35,7 +35,7 @@ func (b *builder) norm(op kernels.BatchNorm) {
 		x: b.at(kernels.X, 0), y: b.at(kernels.Y, 0), weight: b.at(kernels.ParamRole, 0),
 		running_mean: b.at(kernels.ParamRole, 2), running_var: b.at(kernels.ParamRole, 3),
 		mean: b.at(kernels.Save, 0), invstd: b.at(kernels.Save, 1),
-		rows: C.i64(rows), channels: C.int(c), relu: flag(op.ReLU), train: flag(b.call.Train),
+		rows: C.i64(rows), channels: C.int(c), relu: flag(op.ReLU), train: flag(b.call.Train && !op.Frozen),
 		epsilon: C.double(op.Epsilon), momentum: C.double(op.Momentum),
 	}
 	if b.call.Pass == kernels.Forward {
@@ -64,9 +64,9 @@ func (b *builder) normApply(function string, args C.struct_norm_args, d kernels.
 
 func (b *builder) normForward(args C.struct_norm_args, d kernels.DType) {
 	args.residual, args.bias = b.at(kernels.X, 1), b.at(kernels.ParamRole, 1)
-	args.update = flag(b.call.Train && b.call.UpdateStats)
+	args.update = flag(args.train != 0 && b.call.UpdateStats)
 	args.coef = b.reserve(2 * int64(args.channels) * 4)
-	if b.call.Train {
+	if args.train != 0 {
 		b.normSums("norm_moments", &args, d)
 	}
 	addStep(b, "norm", "norm_statistics", mergeGrid(int64(args.channels)), mergeBlock, 0, args)

@@ -32,7 +32,7 @@ func as(d kernels.DType, op kernels.Op) kernels.Op {
 }
 
 // kinds is how many kinds of ops randomOp draws from.
-const kinds = 34
+const kinds = 36
 
 // randomOp returns an op with random attributes and inputs of type d that fit it; round cycles through the kinds.
 func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.Desc) {
@@ -44,7 +44,7 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 	case 1:
 		return kernels.Linear{Out: pick(70), Bias: r.IntN(2) == 0, LastAxis: r.IntN(2) == 0}, []kernels.Desc{image}
 	case 2:
-		op := kernels.BatchNorm{Residual: r.IntN(2) == 0, ReLU: r.IntN(2) == 0, Epsilon: 1e-3 * float32(r.IntN(2)), Momentum: 0.3 * float32(r.IntN(2))}
+		op := kernels.BatchNorm{Residual: r.IntN(2) == 0, ReLU: r.IntN(2) == 0, Frozen: r.IntN(3) == 0, Epsilon: 1e-3 * float32(r.IntN(2)), Momentum: 0.3 * float32(r.IntN(2))}
 		if image.Elements() == channels(image) {
 			image.Shape[0]++
 		}
@@ -61,7 +61,9 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 	case 6:
 		return kernels.MaxPool(randomPool(r, image)), []kernels.Desc{image}
 	case 7:
-		return randomPool(r, image), []kernels.Desc{image}
+		op := randomPool(r, image)
+		op.Inside = r.IntN(2) == 0
+		return op, []kernels.Desc{image}
 	case 8:
 		return kernels.GlobalAvgPool{}, []kernels.Desc{image}
 	case 9:
@@ -121,7 +123,7 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 		rows, step, length := pick(9), r.IntN(2), pick(20)
 		return kernels.AddRows{Rows: rows + step*(length-1), First: r.IntN(rows), Step: step}, []kernels.Desc{typed(d, pick(3), length, pick(90))}
 	case 29:
-		return kernels.Pointwise{Of: kernels.Function(r.IntN(int(kernels.Functions)))}, []kernels.Desc{image}
+		return randomFunction(r), []kernels.Desc{image}
 	case 30:
 		return kernels.Affine{Factor: r.Float32(), Plus: r.Float32()}, []kernels.Desc{image}
 	case 31:
@@ -130,6 +132,12 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 		op := kernels.Resize{OutH: pick(20), OutW: pick(20), Nearest: r.IntN(3) == 0, RatioH: float32(r.IntN(2)) * r.Float32()}
 		op.AlignCorners = !op.Nearest && r.IntN(2) == 0
 		return op, []kernels.Desc{image}
+	case 33:
+		groups := pick(4)
+		x := typed(d, pick(3), 1+pick(9), 1+pick(9), groups*[]int{pick(20), 8 * pick(5)}[r.IntN(2)])
+		return kernels.GroupNorm{Groups: groups, Plain: r.IntN(2) == 0, Epsilon: 1e-3 * float32(r.IntN(2))}, []kernels.Desc{x}
+	case 34:
+		return randomConvTranspose(r, d)
 	}
 	n, classes := pick(40), []int{pick(40), 200 + pick(200)}[r.IntN(2)]
 	switch r.IntN(3) {
@@ -206,7 +214,33 @@ func randomSlice(r *rand.Rand, x kernels.Desc) kernels.Slice {
 func randomPool(r *rand.Rand, x kernels.Desc) kernels.AvgPool {
 	p := kernels.AvgPool{KernelH: 1 + r.IntN(x.Shape[1]), KernelW: 1 + r.IntN(x.Shape[2]), StrideH: r.IntN(4), StrideW: r.IntN(4)}
 	p.PadH, p.PadW = r.IntN(p.KernelH/2+1), r.IntN(p.KernelW/2+1)
+	p.Ceil = r.IntN(2) == 0
 	return p
+}
+
+// randomFunction has a parameter where there is one.
+func randomFunction(r *rand.Rand) kernels.Pointwise {
+	f := kernels.Pointwise{Of: kernels.Function(r.IntN(int(kernels.Functions)))}
+	if f.Of.HasParameter() {
+		f.By = []float32{0.25, 0.5, 2, 3}[r.IntN(4)]
+	}
+	return f
+}
+
+// randomConvTranspose returns attributes and an image that fit.
+func randomConvTranspose(r *rand.Rand, d kernels.DType) (kernels.Op, []kernels.Desc) {
+	pick := func(most int) int { return 1 + r.IntN(most) }
+	for {
+		groups, depth := pick(3), []int{pick(9), 8 * pick(4)}[r.IntN(2)]
+		x := typed(d, pick(2), pick(6), pick(6), groups*depth)
+		op := kernels.ConvTranspose2D{
+			Out: groups * depth, KernelH: pick(4), KernelW: pick(4), StrideH: pick(3), StrideW: pick(3), PadH: pick(3) - 1, PadW: pick(3) - 1,
+			DilationH: pick(2), DilationW: pick(2), ExtraH: pick(3) - 1, ExtraW: pick(3) - 1, Groups: groups,
+		}
+		if _, err := op.Infer([]kernels.Desc{x}); err == nil {
+			return op, []kernels.Desc{x}
+		}
+	}
 }
 
 func randomConv(r *rand.Rand, d kernels.DType) (kernels.Op, []kernels.Desc) {
@@ -329,8 +363,8 @@ func TestRandomCalls(t *testing.T) {
 			ran[fmt.Sprint(op.Kind(), d)] += n
 		}
 	}
-	if len(ran) != 2*kinds+2 || calls < 2*2*rounds {
-		t.Errorf("ran %d calls, %v: want %d ops and types", calls, ran, 2*kinds+2)
+	if len(ran) != 2*kinds+3 || calls < 2*2*rounds {
+		t.Errorf("ran %d calls, %v: want %d ops and types", calls, ran, 2*kinds+3)
 	}
 }
 
@@ -381,6 +415,11 @@ var largeCalls = []struct {
 	{kernels.Prepend{Rows: 2}, []int{3, 200, 100}},
 	{kernels.Pointwise{Of: kernels.Tanh}, []int{50_001}},
 	{kernels.Pointwise{Of: kernels.HardSwish}, []int{50_001}},
+	{kernels.Pointwise{Of: kernels.Power, By: 1.5}, []int{50_001}},
+	{kernels.GroupNorm{Groups: 8}, []int{3, 40, 41, 64}},
+	{kernels.GroupNorm{Groups: 4}, []int{2, 12, 13, 600}},
+	{kernels.ConvTranspose2D{Out: 72, KernelH: 2, KernelW: 2, StrideH: 2, StrideW: 2}, []int{2, 9, 10, 136}},
+	{kernels.AvgPool{KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1, Ceil: true, Inside: true}, []int{2, 20, 21, 64}},
 }
 
 // TestLargeCalls: as TestRandomCalls, on every way to compute products.

@@ -15,7 +15,7 @@ func (b *builder) pool(op kernels.AvgPool, name string) {
 	args.oh, args.ow = C.int(y.Shape[1]), C.int(y.Shape[2])
 	args.kh, args.kw, args.sh, args.sw = C.int(op.KernelH), C.int(op.KernelW), C.int(op.StrideH), C.int(op.StrideW)
 	args.ph, args.pw = C.int(op.PadH), C.int(op.PadW)
-	args.share = C.float(1 / (float64(op.KernelH) * float64(op.KernelW)))
+	args.share, args.uneven, args.inside = C.float(1/(float64(op.KernelH)*float64(op.KernelW))), flag(op.Uneven()), flag(op.Inside)
 	if b.call.Pass == kernels.Forward {
 		b.pixels(name+"_forward", x.DType, args, y.Shape)
 	} else if !b.call.Skips(0) {

@@ -385,6 +385,11 @@ func randomInputs(r *rand.Rand, c kernels.Call) data {
 				v[i] = v[i]*v[i] + 0.1
 			}
 		}
+		if f, is := c.Op.(kernels.Pointwise); is && f.Of >= kernels.Total && o == operand(kernels.X, 0) {
+			for i := range v {
+				v[i] = float32(math.Abs(float64(v[i]))) + 0.25
+			}
+		}
 		if a, is := c.Op.(kernels.Attention); is && a.Table > 0 && o == operand(kernels.ParamRole, 1) {
 			for i := range v {
 				v[i] = float32(r.IntN(a.Table))

@@ -19,9 +19,9 @@ func perRow(rows int64) dim { return dim{min(rows, maxRowBlocks), 1, 1} }
 
 // activation is an elementwise function whose backward reads its input.
 // Kernels take vector elements at a time.
-func (b *builder) activation(name string, vector int64) {
+func (b *builder) activation(name string, vector int64, by float32) {
 	x := b.call.In[0]
-	args := C.struct_map_args{a: b.at(kernels.X, 0), out: b.at(kernels.Y, 0), n: C.i64(x.Elements())}
+	args := C.struct_map_args{a: b.at(kernels.X, 0), out: b.at(kernels.Y, 0), n: C.i64(x.Elements()), factor: C.float(by)}
 	function := name + "_forward"
 	if b.call.Pass != kernels.Forward {
 		if b.call.Skips(0) {

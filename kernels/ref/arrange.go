@@ -2,7 +2,6 @@ package ref
 
 import (
 	"fmt"
-	"math"
 
 	"plimsoll/kernels"
 )
@@ -138,36 +137,6 @@ func gate(t *tensors) error {
 	return nil
 }
 
-// pointwise is a function of each element.
-func pointwise(op kernels.Pointwise, t *tensors) error {
-	f := functions[op.Of]
-	return activation(f.value, f.slope, t)
-}
-
-// functions are values and slopes, by kernels.Function.
-var functions = [kernels.Functions]struct{ value, slope func(x float64) float64 }{
-	kernels.Sigmoid: {sigmoid, func(x float64) float64 { return sigmoid(x) * (1 - sigmoid(x)) }},
-	kernels.Tanh:    {math.Tanh, func(x float64) float64 { return 1 - math.Tanh(x)*math.Tanh(x) }},
-	kernels.HardSigmoid: {hardSigmoid, func(x float64) float64 {
-		if x > -3 && x < 3 {
-			return 1.0 / 6
-		}
-		return 0
-	}},
-	kernels.HardSwish: {func(x float64) float64 { return x * hardSigmoid(x) }, func(x float64) float64 {
-		switch {
-		case x < -3:
-			return 0
-		case x <= 3:
-			return x/3 + 0.5
-		}
-		return 1
-	}},
-}
-
-// hardSigmoid is min(max(x + 3, 0), 6)/6; NaN stays NaN.
-func hardSigmoid(x float64) float64 { return min(max(x+3, 0), 6) / 6 }
-
 // arrangement returns what computes the ops of this file.
 func arrangement(op kernels.Op, t *tensors) (func() error, error) {
 	switch op := op.(type) {
@@ -187,6 +156,10 @@ func arrangement(op kernels.Op, t *tensors) (func() error, error) {
 		return func() error { return affine(float64(op.Factor), float64(op.Plus), t) }, nil
 	case kernels.Pointwise:
 		return func() error { return pointwise(op, t) }, nil
+	case kernels.GroupNorm:
+		return func() error { return groupNorm(op.Defaults(), t) }, nil
+	case kernels.ConvTranspose2D:
+		return func() error { return convTranspose(t) }, nil
 	}
 	return nil, fmt.Errorf("%s: %w", op.Kind(), kernels.NoKernel("kernels/ref"))
 }

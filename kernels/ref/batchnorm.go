@@ -36,7 +36,7 @@ func batchNormForward(op kernels.BatchNorm, t *tensors) {
 func statistics(op kernels.BatchNorm, t *tensors) (mean, inverse []float32) {
 	c := len(t.params[0])
 	inverse = make([]float32, c)
-	if t.call.Train {
+	if t.call.Train && !op.Frozen {
 		mean = make([]float32, c)
 		batchStatistics(op, t, mean, inverse)
 		copy(t.saved[0], mean)
@@ -98,8 +98,10 @@ func epsilon(op kernels.BatchNorm) float64 {
 func batchNormBackward(op kernels.BatchNorm, t *tensors) {
 	c := len(t.params[0])
 	n := float64(len(t.dy) / c)
-	mean, inverse := t.saved[0], t.saved[1]
-	if !t.call.Train {
+	var mean, inverse []float32
+	if t.call.Train && !op.Frozen {
+		mean, inverse = t.saved[0], t.saved[1]
+	} else {
 		mean, inverse = statistics(op, t)
 		n = math.Inf(1)
 	}

@@ -55,14 +55,17 @@ func maxPoolBackward(t *tensors) error {
 	return nil
 }
 
-// avgPool takes the mean of each window, padding counted as zeros.
+// avgPool takes the mean of each window, padding counted as zeros unless op says otherwise.
 func avgPool(op kernels.AvgPool, t *tensors) error {
-	area := float64(op.KernelH * op.KernelW)
+	area := func(y int) float64 {
+		column, row := y/t.out.Shape[3]%t.out.Shape[2], y/t.out.Shape[3]/t.out.Shape[2]%t.out.Shape[1]
+		return float64(op.Area(t.in[0], row, column))
+	}
 	if t.call.Pass == kernels.Forward {
 		for y := range t.y {
 			var sum float64
 			window(op, t, y, func(x int) { sum += float64(t.x[0][x]) })
-			t.y[y] = float32(sum / area)
+			t.y[y] = float32(sum / area(y))
 		}
 		return nil
 	}
@@ -71,7 +74,7 @@ func avgPool(op kernels.AvgPool, t *tensors) error {
 	}
 	reset(t.dx[0], t.call.Adds(0))
 	for y, g := range t.dy {
-		window(op, t, y, func(x int) { t.dx[0][x] += float32(float64(g) / area) })
+		window(op, t, y, func(x int) { t.dx[0][x] += float32(float64(g) / area(y)) })
 	}
 	return nil
 }

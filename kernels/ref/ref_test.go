@@ -193,6 +193,20 @@ var ops = []struct {
 	{kernels.Pointwise{Of: kernels.Tanh}, []kernels.Desc{image}},
 	{kernels.Pointwise{Of: kernels.HardSigmoid}, []kernels.Desc{image}},
 	{kernels.Pointwise{Of: kernels.HardSwish}, []kernels.Desc{image}},
+	{kernels.Pointwise{Of: kernels.Leaky, By: 0.25}, []kernels.Desc{image}},
+	{kernels.Pointwise{Of: kernels.ELU, By: 0.75}, []kernels.Desc{image}},
+	{kernels.Pointwise{Of: kernels.Softplus}, []kernels.Desc{image}},
+	{kernels.Pointwise{Of: kernels.Mish}, []kernels.Desc{image}},
+	{kernels.Pointwise{Of: kernels.Abs}, []kernels.Desc{image}},
+	{kernels.Pointwise{Of: kernels.Exp}, []kernels.Desc{image}},
+	{kernels.Pointwise{Of: kernels.Power, By: 3}, []kernels.Desc{image}},
+	{kernels.GroupNorm{Groups: 2, Epsilon: 0.1}, []kernels.Desc{kernels.F32(2, 3, 2, 4)}},
+	{kernels.GroupNorm{Groups: 3, Plain: true}, []kernels.Desc{kernels.F32(2, 3, 2, 3)}},
+	{kernels.ConvTranspose2D{Out: 4, KernelH: 3, KernelW: 2, StrideH: 2, StrideW: 3, PadH: 1, ExtraH: 1, ExtraW: 2, DilationH: 2, Groups: 2}, []kernels.Desc{kernels.F32(2, 3, 2, 6)}},
+	{kernels.BatchNorm{Frozen: true}, []kernels.Desc{image}},
+	{kernels.MaxPool{KernelH: 3, KernelW: 2, StrideH: 2, StrideW: 3, PadH: 1, Ceil: true}, []kernels.Desc{kernels.F32(2, 6, 6, 3)}},
+	{kernels.AvgPool{KernelH: 3, KernelW: 2, StrideH: 2, StrideW: 3, PadH: 1, Ceil: true, Inside: true}, []kernels.Desc{kernels.F32(2, 6, 6, 3)}},
+	{kernels.AvgPool{KernelH: 3, KernelW: 2, StrideH: 2, StrideW: 3, PadH: 1, PadW: 1, Ceil: true}, []kernels.Desc{kernels.F32(2, 6, 6, 3)}},
 }
 
 // Every gradient of every op is the slope of its output: along the gradient, the output moves as far as it says.
@@ -221,7 +235,7 @@ func TestGradients(t *testing.T) {
 			}
 		})
 	}
-	if compared != 97 {
+	if compared != 116 {
 		t.Errorf("compared %d gradients", compared)
 	}
 }
@@ -327,7 +341,7 @@ func TestAliases(t *testing.T) {
 			}
 		}
 	}
-	if aliases[kernels.Float32] != 87 || aliases[kernels.BFloat16] != 87 {
+	if aliases[kernels.Float32] != 117 || aliases[kernels.BFloat16] != 117 {
 		t.Errorf("tried %v aliases", aliases)
 	}
 }

@@ -44,7 +44,7 @@ func TestTF32(t *testing.T) {
 			check("DParams[1]", tf32.o.DParams[1], exact)
 		}
 	}
-	if compared != 5*6+3 || changed != 5*3 {
+	if compared != 6*6+3 || changed != 6*3 {
 		t.Errorf("%d tensors compared, %d differ from float32's", compared, changed)
 	}
 }

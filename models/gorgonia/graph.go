@@ -96,6 +96,9 @@ func (b *builder) node(n *models.Node, in []*g.Node) *g.Node {
 	case kernels.Conv2D:
 		return b.conv(op.Defaults(), n, in[0])
 	case kernels.BatchNorm:
+		if op.Frozen {
+			return b.unsupported("%s with its running statistics", op.Kind())
+		}
 		return b.batchNorm(op, n, in)
 	case kernels.ReLU:
 		if op.Max != 0 {
@@ -118,9 +121,14 @@ func (b *builder) node(n *models.Node, in []*g.Node) *g.Node {
 	case kernels.Upsample:
 		return b.upsample(op.Factor, in[0])
 	case kernels.MaxPool:
-		op = op.Defaults()
+		if op = op.Defaults(); op.Ceil {
+			return b.unsupported("%s whose windows reach beyond the image", op.Kind())
+		}
 		return b.do(g.MaxPool2D(in[0], tensor.Shape{op.KernelH, op.KernelW}, []int{op.PadH, op.PadW}, []int{op.StrideH, op.StrideW}))
 	case kernels.AvgPool:
+		if op.Uneven() {
+			return b.unsupported("%s of uneven windows", op.Kind())
+		}
 		return b.avgPool(op.Defaults(), n.Name, in[0])
 	case kernels.GlobalAvgPool:
 		return b.do(g.Mean(in[0], 2, 3))

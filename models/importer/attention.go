@@ -58,7 +58,7 @@ func headProduct(c *call) (*value, error) {
 func (c *call) scaled(i int) (*value, float64, error) {
 	v, scale := c.at(i), 1.0
 	if v != nil && v.curve != nil {
-		if k, is := linear(v.curve.at); is {
+		if k, is := v.curve.linear(); is {
 			v, scale = v.curve.of, k
 		}
 	}
@@ -158,7 +158,7 @@ func attentionOf(c *call) (*value, error) {
 	for i := range all {
 		v := c.at(i)
 		if v != nil && v.curve != nil && i < 2 {
-			if k, is := linear(v.curve.at); is {
+			if k, is := v.curve.linear(); is {
 				v, number = v.curve.of, number*k
 			}
 		}

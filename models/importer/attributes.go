@@ -66,11 +66,11 @@ func (t *attributes) ints(name string, n, open int) []int {
 	return all
 }
 
-// counts is ints of numbers from 1.
-func (t *attributes) counts(name string, n int) []int {
-	all := t.ints(name, n, 1)
+// counts returns two numbers from 1, of rows and of columns.
+func (t *attributes) counts(name string) []int {
+	all := t.ints(name, 2, 1)
 	if slices.Contains(all, 0) {
-		t.fail("attribute %s is %v, want %d numbers from 1", name, all, n)
+		t.fail("attribute %s is %v, want 2 numbers from 1", name, all)
 	}
 	return all
 }

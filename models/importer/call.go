@@ -158,7 +158,11 @@ func (c *call) plain(v *value, i int) (*value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.made, err = pushCurve(c, v.from, v.curve, x); v.made == nil && err == nil {
+	if v.made, err = pushCurve(c, v.from, v.curve, x); v.made == nil && err == nil && v.curve.written != nil {
+		if v.made, err = v.curve.written(); err != nil {
+			err = fmt.Errorf("input %d is a function of a tensor by %s, and it is no activation that is supported: %w", i, v.from.Label, err)
+		}
+	} else if v.made == nil && err == nil {
 		err = fmt.Errorf("input %d is a function of a tensor by %s, and it is no activation that is supported", i, v.from.Label)
 	}
 	return v.made, err
@@ -191,6 +195,12 @@ func (c *call) seen(v view) *value {
 
 // arranged makes a view a tensor of its own: of four axes, an image, N,H,W,C.
 func (c *call) arranged(n *Node, v view) (*value, error) {
+	if slices.ContainsFunc(slices.Concat(v.axes...), func(l loop) bool { return l.stride == 0 && l.n > 1 }) {
+		var err error
+		if v, err = repeatedView(c, n, v); err != nil {
+			return nil, err
+		}
+	}
 	shape, axes := v.shape(), v.axes
 	if len(shape) == 4 {
 		axes = [][]loop{axes[0], axes[2], axes[3], axes[1]}
@@ -303,4 +313,51 @@ func pushCurve(c *call, n *Node, f *curve, x *value) (*value, error) {
 		x = made
 	}
 	return made, nil
+}
+
+// repeatedView is a view some of whose loops repeat elements, as one of a tensor that has all of them: of an image N,R,1,C whose rows are
+// repeated.
+func repeatedView(c *call, n *Node, v view) (view, error) {
+	once, rows := view{step: v.step, from: v.from, axes: make([][]loop, 4)}, 1
+	for i, loops := range v.axes {
+		for _, l := range loops {
+			switch {
+			case l.stride == 0 && i == 0:
+				return view{}, fmt.Errorf("a tensor of %v is repeated along the samples, which is not supported", v.shape())
+			case l.stride == 0:
+				rows *= l.n
+			case i == 0:
+				once.axes[0] = append(once.axes[0], l)
+			default:
+				once.axes[1] = append(once.axes[1], l)
+			}
+		}
+	}
+	once.axes[1] = merged(once.axes[1])
+	x, err := c.arranged(n, once)
+	if err != nil {
+		return view{}, err
+	}
+	y, err := c.push(n, kernels.Resize{OutH: rows, OutW: 1, Nearest: true}, asImage, nil, x)
+	if err != nil {
+		return view{}, err
+	}
+	width := x.shape[1]
+	w := view{step: y.step, axes: make([][]loop, len(v.axes))}
+	sample, row, channel := extents(y.shape[1:])*x.shape[0], rows*width, width
+	for i, loops := range v.axes {
+		for _, l := range loops {
+			stride := &channel
+			switch {
+			case i == 0:
+				stride = &sample
+			case l.stride == 0:
+				stride = &row
+			}
+			*stride /= l.n
+			w.axes[i] = append(w.axes[i], loop{l.n, *stride})
+		}
+		w.axes[i] = merged(w.axes[i])
+	}
+	return w, nil
 }

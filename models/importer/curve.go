@@ -36,6 +36,9 @@ var activations = []struct {
 
 // activation returns the op that a curve is; nil: it is none.
 func (f *curve) activation() kernels.Op {
+	if f.hidden {
+		return nil
+	}
 next:
 	for _, a := range activations {
 		for i, x := range samples {
@@ -53,7 +56,23 @@ next:
 const straight = 1e-12
 
 // linear reports whether a curve is x times a number.
+func (f *curve) linear() (k float64, is bool) {
+	if f.hidden {
+		return 0, false
+	}
+	return linear(f.at)
+}
+
+// finite reports whether all values are numbers.
+func finite(at []float64) bool {
+	return !slices.ContainsFunc(at, func(y float64) bool { return math.IsNaN(y) || math.IsInf(y, 0) })
+}
+
+// linear reports whether values at samples are those of x times a number.
 func linear(at []float64) (k float64, is bool) {
+	if !finite(at) {
+		return 0, false
+	}
 	k = at[0] / samples[0]
 	most := max(slices.Max(at), -slices.Min(at))
 	for i, x := range samples {
@@ -72,7 +91,7 @@ func (f *curve) affine() kernels.Op {
 	if g, is := linear(f.at); is {
 		k, b = g, 0
 	}
-	if k == 0 {
+	if k == 0 || f.hidden || !finite(f.at) {
 		return nil
 	}
 	low, high := slices.Min(f.at), slices.Max(f.at)
@@ -86,6 +105,9 @@ func (f *curve) affine() kernels.Op {
 
 // square returns the factor of a curve that is x times x times a number.
 func (f *curve) square() (k float64, is bool) {
+	if f.hidden || !finite(f.at) {
+		return 0, false
+	}
 	k = f.at[0] / samples[0] / samples[0]
 	for i, x := range samples {
 		if !(math.Abs(f.at[i]-k*x*x) <= straight*math.Abs(k)*64) {
@@ -103,6 +125,9 @@ const (
 
 // stretched returns the ops of a curve that is a*f(k*x) + b of an activation f, by a factor that x was multiplied by; nil: it is none.
 func (f *curve) stretched() []kernels.Op {
+	if f.hidden || !finite(f.at) {
+		return nil
+	}
 	for _, k := range append([]float64{1}, f.factors...) {
 		for _, activation := range activations {
 			at := make([]float64, len(samples))

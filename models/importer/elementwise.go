@@ -39,14 +39,7 @@ func clip(c *call) (*value, error) {
 	}
 	x := c.at(0)
 	if x == nil || x.curve != nil || bounds[0] != 0 || !(bounds[1] > 0) { // a part of an activation that is written out
-		if f := c.curve(x); f != nil {
-			under := slices.ContainsFunc(f.at, func(y float64) bool { return y < bounds[0] })
-			over := slices.ContainsFunc(f.at, func(y float64) bool { return y > bounds[1] })
-			if !math.IsInf(bounds[0], 0) && !under || !math.IsInf(bounds[1], 0) && !over {
-				return nil, fmt.Errorf("to %v to %v, a bound that is not told from none", bounds[0], bounds[1])
-			}
-		}
-		return ofOne(func(x float64) float64 { return min(max(x, bounds[0]), bounds[1]) })(c)
+		return clipped(c, bounds)
 	}
 	op := kernels.ReLU{}
 	if !math.IsInf(bounds[1], 1) {
@@ -89,97 +82,6 @@ func dropout(c *call) (*value, error) {
 		return c.at(0), nil
 	}
 	return elementwise(kernels.Dropout{P: float32(ratio)})(c)
-}
-
-// curve returns a value as a function of a tensor; nil: it is none. Activations are tensors of their own.
-func (c *call) curve(v *value) *curve {
-	switch {
-	case v == nil || v.shape == nil || v.scores != nil || v.turned != nil || v.normed != nil || v.statistic != nil:
-		return nil
-	case v.curve != nil && v.curve.activation() == nil:
-		return v.curve
-	case v.curve != nil:
-		made, err := c.plain(v, 0)
-		if err != nil {
-			return nil
-		}
-		v = made
-	}
-	return &curve{of: v, at: samples}
-}
-
-// mapped is a function of what a curve has.
-func (c *call) mapped(f *curve, g func(i int, y float64) float64) *value {
-	at := make([]float64, len(samples))
-	for i, y := range f.at {
-		at[i] = g(i, y)
-	}
-	made := &curve{of: f.of, at: at, factors: f.factors}
-	if k, is := linear(at); is && k != 0 {
-		made.factors = append(slices.Clone(made.factors), k)
-	}
-	return &value{curve: made, shape: f.of.shape, from: c.Node}
-}
-
-// ofOne is a function of each element, of constants too.
-func ofOne(g func(x float64) float64) func(c *call) (*value, error) {
-	return func(c *call) (*value, error) {
-		if _, are := c.constantInputs(1); are {
-			return c.computed(func(v []float64) float64 { return g(v[0]) })
-		}
-		if x := c.at(0); x != nil && x.statistic != nil {
-			return ofStatistic(c, x, g), nil
-		}
-		f := c.curve(c.at(0))
-		if f == nil {
-			return nil, fmt.Errorf("input 0 is no tensor that follows from the model's input")
-		}
-		return c.mapped(f, func(_ int, y float64) float64 { return g(y) }), nil
-	}
-}
-
-// ofTwo is a function of two: constants, a tensor and a number, or two functions of one tensor. What it makes of two tensors is the op,
-// nil: nothing.
-func ofTwo(g func(x, y float64) float64, op kernels.Op) func(c *call) (*value, error) {
-	return func(c *call) (*value, error) {
-		if _, are := c.constantInputs(2); are {
-			return c.computed(func(v []float64) float64 { return g(v[0], v[1]) })
-		}
-		x, y := c.at(0), c.at(1)
-		f, h := c.curve(x), c.curve(y)
-		switch {
-		case x != nil && x.statistic != nil && isNumber(y):
-			return ofStatistic(c, x, func(v float64) float64 { return g(v, y.numbers[0]) }), nil
-		case y != nil && y.statistic != nil && isNumber(x):
-			return ofStatistic(c, y, func(v float64) float64 { return g(x.numbers[0], v) }), nil
-		case f != nil && isNumber(y):
-			return c.mapped(f, func(_ int, v float64) float64 { return g(v, y.numbers[0]) }), nil
-		case h != nil && isNumber(x):
-			return c.mapped(h, func(_ int, v float64) float64 { return g(x.numbers[0], v) }), nil
-		case f != nil && h != nil && f.of.is(h.of):
-			both := &curve{of: f.of, at: f.at, factors: slices.Concat(f.factors, h.factors)}
-			return c.mapped(both, func(i int, v float64) float64 { return g(v, h.at[i]) }), nil
-		case op == nil:
-			return nil, fmt.Errorf("only of constants, and of one tensor as in an activation, is supported")
-		}
-		return c.both(op)
-	}
-}
-
-// both is an op of two tensors of equal shapes.
-func (c *call) both(op kernels.Op) (*value, error) {
-	x, err := c.tensor(0)
-	if err != nil {
-		return nil, err
-	}
-	y, err := c.tensor(1)
-	if err != nil {
-		return nil, err
-	}
-	if !sameShape(x, y) || x.step == y.step {
-		return nil, fmt.Errorf("inputs are %v and %v, and only different ones of equal shapes are supported", x.shape, y.shape)
-	}
-	return c.push(c.Node, op, as(x), nil, x, y)
 }
 
 // truth is a comparison as a function.
@@ -239,7 +141,7 @@ func product(c *call) (*value, error) {
 			return v, err
 		}
 	}
-	return ofTwo(func(x, y float64) float64 { return x * y }, kernels.Multiply{})(c)
+	return ofTwo(multiplication)(c)
 }
 
 // gated multiplies an image, input i, by a factor for each channel, input j, N,C,1,1; false: they are something else.
@@ -274,11 +176,16 @@ func trailing(c *call, i, j int, op func(axes int) kernels.Op) (v *value, is boo
 	for len(dims) < len(x.shape) {
 		dims = slices.Insert(dims, 0, 1)
 	}
-	if n := len(dims) - 1; !slices.ContainsFunc(dims[:n], func(d int64) bool { return d != 1 }) && x.view != nil && int(dims[n]) == last(x.shape) {
+	n := len(dims) - 1
+	ofRows := !slices.ContainsFunc(dims[:n], func(d int64) bool { return d != 1 }) && int(dims[n]) == last(x.shape)
+	if ofRows && x.view != nil {
 		return rowsWith(c, i, j, op(1))
 	}
 	if x, err = c.tensor(j); err != nil {
 		return nil, true, err
+	}
+	if ofRows && len(dims) == 4 && len(x.step.desc.Shape) == 4 {
+		return rowsWith(c, i, j, op(1))
 	}
 	if len(dims) == 4 && len(x.step.desc.Shape) == 4 { // N,H,W,C here
 		dims = []int64{dims[0], dims[2], dims[3], dims[1]}
@@ -324,9 +231,10 @@ func rowsWith(c *call, i, j int, op kernels.Op) (v *value, is bool, err error) {
 // difference is Sub: rows less their means are a part of LayerNorm.
 func difference(c *call) (*value, error) {
 	if v := lessMean(c); v != nil {
+		v.whole = func() (*value, error) { return ofTensors(c, subtraction) }
 		return v, nil
 	}
-	return ofTwo(func(x, y float64) float64 { return x - y }, nil)(c)
+	return ofTwo(subtraction)(c)
 }
 
 // quotient is Div, of a tensor by a number.
@@ -337,7 +245,7 @@ func quotient(c *call) (*value, error) {
 	if v := divided(c, c.at(0), c.at(1), false); v != nil {
 		return v, nil
 	}
-	return ofTwo(func(x, y float64) float64 { return x / y }, nil)(c)
+	return ofTwo(division)(c)
 }
 
 // rescaled is scores times a number, which masks are not to be.
@@ -374,7 +282,7 @@ func add(c *call) (*value, error) {
 			return v, err
 		}
 	}
-	return ofTwo(func(x, y float64) float64 { return x + y }, kernels.Add{})(c)
+	return ofTwo(addition)(c)
 }
 
 // timesOnePlus multiplies a tensor, input j, by a parameter and 1, input i; false: they are something else.
@@ -398,4 +306,11 @@ func timesOnePlus(c *call, i, j int) (v *value, is bool, err error) {
 	}
 	v, err = c.push(c.Node, kernels.Add{}, as(x), nil, scaled, x)
 	return v, true, err
+}
+
+// parametric is a function with a parameter.
+func parametric(f kernels.Function) func(c *call) (*value, error) {
+	return func(c *call) (*value, error) {
+		return elementwise(kernels.Pointwise{Of: f, By: c.float("by", 0)})(c)
+	}
 }

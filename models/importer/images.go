@@ -31,7 +31,7 @@ func conv(c *call) (*value, error) {
 	if k := c.ints("kernel_shape", 2, 0); k[0] != 0 && !slices.Equal(k, kernel) {
 		c.fail("attribute kernel_shape is %v, and the weight's %v", k, kernel)
 	}
-	strides, dilations, groups := c.counts("strides", 2), c.counts("dilations", 2), c.int("group", 1)
+	strides, dilations, groups := c.counts("strides"), c.counts("dilations"), c.int("group", 1)
 	if groups < 1 {
 		c.fail("attribute group is %d, want a number from 1", groups)
 	}
@@ -45,7 +45,7 @@ func conv(c *call) (*value, error) {
 
 // window returns the attributes of a pooling op.
 func (c *call) window(x *value) kernels.AvgPool {
-	kernel, strides := c.ints("kernel_shape", 2, 0), c.counts("strides", 2)
+	kernel, strides := c.ints("kernel_shape", 2, 0), c.counts("strides")
 	for _, d := range c.ints("dilations", 2, 1) {
 		if d != 1 {
 			c.fail("attribute dilations has %d, and only 1 is supported", d)
@@ -54,9 +54,7 @@ func (c *call) window(x *value) kernels.AvgPool {
 	op := kernels.AvgPool{KernelH: kernel[0], KernelW: kernel[1], StrideH: max(strides[0], 1), StrideW: max(strides[1], 1)}
 	op.PadH, op.PadW = c.pads()
 	over := (x.shape[2]+2*op.PadH-op.KernelH)%op.StrideH != 0 || (x.shape[3]+2*op.PadW-op.KernelW)%op.StrideW != 0
-	if c.int("ceil_mode", 0) != 0 && over {
-		c.fail("attribute ceil_mode is 1, which is supported where windows end with the image alone: this one is %dx%d, use other images", x.shape[2], x.shape[3])
-	}
+	op.Ceil = c.int("ceil_mode", 0) != 0 && over
 	return op
 }
 
@@ -74,9 +72,7 @@ func avgPool(c *call) (*value, error) {
 		return nil, err
 	}
 	op := c.window(x)
-	if c.int("count_include_pad", 0) == 0 && op.PadH+op.PadW > 0 {
-		c.fail("attribute count_include_pad is 0, and only 1 is supported where there are pads")
-	}
+	op.Inside = c.int("count_include_pad", 0) == 0 && op.PadH+op.PadW > 0
 	if op == (kernels.AvgPool{KernelH: 1, KernelW: 1, StrideH: 1, StrideW: 1}) { // of an adaptive one
 		return x, nil
 	}
@@ -118,14 +114,24 @@ func adaptiveAvgPool(c *call) (*value, error) {
 
 // reduceMean is of axes of a sample: what is left of them is one pixel of an image.
 func reduceMean(c *call) (*value, error) {
-	if v := meanSquare(c); v != nil {
-		return v, nil
+	x := c.at(0)
+	if x == nil || x.shape == nil {
+		return nil, fmt.Errorf("input 0 is no tensor that follows from the model's input")
 	}
-	v, err := c.sequence()
+	axes, err := c.axes(len(x.shape))
 	if err != nil {
 		return nil, err
 	}
-	axes, err := c.axes(len(v.axes))
+	if v := meanSquare(c); v != nil {
+		v.whole = func() (*value, error) { return meanOf(c, axes) }
+		return v, nil
+	}
+	return meanOf(c, axes)
+}
+
+// meanOf is the mean of input 0 over axes of a sample.
+func meanOf(c *call, axes []int) (*value, error) {
+	v, err := c.sequence()
 	if err != nil {
 		return nil, err
 	}
@@ -176,4 +182,28 @@ func (c *call) shaped(y *value, shape []int) (*value, error) {
 		return nil, err
 	}
 	return c.seen(v), nil
+}
+
+// reduceSum is the mean over axes, as often as it has elements.
+func reduceSum(c *call) (*value, error) {
+	x := c.at(0)
+	if x == nil || x.shape == nil {
+		return nil, fmt.Errorf("input 0 is no tensor that follows from the model's input")
+	}
+	axes, err := c.axes(len(x.shape))
+	if err != nil {
+		return nil, err
+	}
+	n := 1
+	for _, axis := range axes {
+		n *= x.shape[axis]
+	}
+	y, err := meanOf(c, axes)
+	if err == nil {
+		y, err = c.plain(y, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.push(c.Node, kernels.Affine{Factor: float32(n)}, as(y), nil, y)
 }

@@ -83,15 +83,15 @@ func batchNormalization(c *call) (*value, error) {
 	if c.int("training_mode", 0) == 0 && !c.trains() {
 		return nil, fmt.Errorf("training_mode is 0, so it computes with its running statistics, and training here computes with those of the batch%s", c.Advice.Frozen)
 	}
-	return c.batchNorm(c.float("epsilon", 1e-5), complement(c.float("momentum", 0.9)))
+	return c.batchNorm(c.float("epsilon", 1e-5), complement(c.float("momentum", 0.9)), false)
 }
 
 // batchNorm has PyTorch's momentum, the share of the batch.
 func batchNorm(c *call) (*value, error) {
-	return c.batchNorm(c.float("epsilon", 1e-5), c.float("momentum", 0.1))
+	return c.batchNorm(c.float("epsilon", 1e-5), c.float("momentum", 0.1), c.int("frozen", 0) != 0)
 }
 
-func (c *call) batchNorm(epsilon, momentum float32) (*value, error) {
+func (c *call) batchNorm(epsilon, momentum float32, frozen bool) (*value, error) {
 	x, err := c.tensor(0, 2, 4)
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (c *call) batchNorm(epsilon, momentum float32) (*value, error) {
 	if !(epsilon > 0) || !(momentum > 0 && momentum <= 1) {
 		c.fail("epsilon is %v and the share of the batch in the running statistics is %v, and only positive ones are supported, the latter up to 1", epsilon, momentum)
 	}
-	return c.push(c.Node, kernels.BatchNorm{Epsilon: epsilon, Momentum: momentum}, as(x), sources, x)
+	return c.push(c.Node, kernels.BatchNorm{Epsilon: epsilon, Momentum: momentum, Frozen: frozen}, as(x), sources, x)
 }
 
 // trains reports whether a BatchNorm has the outputs that it had for training before it had an attribute for that.

@@ -20,7 +20,11 @@ const window = "auto_pad dilations kernel_shape pads strides "
 var ops = map[string]reader{
 	"Conv": of(conv, window+"group"), "MaxPool": of(maxPool, window+"ceil_mode storage_order"), "AveragePool": of(avgPool, window+"ceil_mode count_include_pad"),
 	"BatchNormalization": of(batchNormalization, "epsilon momentum training_mode"), "LayerNormalization": of(layerNorm, "axis epsilon stash_type"),
-	"batch_norm": of(batchNorm, "epsilon momentum"), "rms_norm": of(rmsNorm, "epsilon"), "linear": of(linearOf, ""), "silu": of(elementwise(kernels.SiLU{}), ""),
+	"batch_norm": of(batchNorm, "epsilon momentum frozen"), "rms_norm": of(rmsNorm, "epsilon"), "linear": of(linearOf, ""), "silu": of(elementwise(kernels.SiLU{}), ""),
+	"group_norm": of(groupNorm, "groups epsilon"), "conv_transpose": of(convTranspose, window+"extra group"),
+	"ReduceSum":  of(reduceSum, "axes keepdims"),
+	"leaky_relu": of(parametric(kernels.Leaky), "by"), "elu": of(parametric(kernels.ELU), "by"), "softplus": of(elementwise(kernels.Pointwise{Of: kernels.Softplus}), ""),
+	"mish":      of(elementwise(kernels.Pointwise{Of: kernels.Mish}), ""),
 	"HardSwish": of(elementwise(kernels.Pointwise{Of: kernels.HardSwish}), ""), "HardSigmoid": of(hardSigmoid, "alpha beta"),
 	"hard_sigmoid": of(elementwise(kernels.Pointwise{Of: kernels.HardSigmoid}), ""), "hard_swish": of(elementwise(kernels.Pointwise{Of: kernels.HardSwish}), ""),
 	"adaptive_avg_pool": of(adaptiveAvgPool, "output_size"), "attention": of(attentionOf, "causal grouped scale"),
@@ -31,14 +35,16 @@ var ops = map[string]reader{
 	"Flatten": of(flatten, "axis"), "Reshape": of(ofPicks(reshapePicks, behindNumbers(reshape)), "allowzero shape"), "Dropout": of(dropout, "ratio seed"), "Identity": of(identity, ""),
 	"Softmax": of(softmax, "axis"), "Split": of(split, "axis num_outputs split"), "Slice": of(behindNumbers(sliced), ""), "Gather": of(rowsOfTexts(gather), "axis fixed"),
 	"Unsqueeze": of(ofPicks(unsqueezePicks, behindNumbers(unsqueeze)), "axes"), "Squeeze": of(behindNumbers(squeeze), "axes"), "Cast": of(castOfTexts(cast), "saturate to"),
-	"Mul": of(productOfTexts(product), ""), "Div": of(quotient, ""), "Sub": of(difference, ""), "Pow": of(ofTwo(math.Pow, nil), ""),
-	"Erf": of(ofOne(math.Erf), ""), "Tanh": of(ofOne(math.Tanh), ""), "Sqrt": of(ofOne(math.Sqrt), ""), "Exp": of(ofOne(math.Exp), ""),
-	"rsqrt": of(ofOne(func(x float64) float64 { return 1 / math.Sqrt(x) }), ""), "Cos": of(ofOne(math.Cos), ""), "Sin": of(ofOne(math.Sin), ""),
-	"constant": of(onlyConstant, ""), "Abs": of(ofOne(math.Abs), ""), "Log": of(ofOne(math.Log), ""), "Reciprocal": of(ofOne(func(x float64) float64 { return 1 / x }), ""),
-	"Min":      of(constants2(math.Min), ""),
-	"Neg":      of(ofOne(func(x float64) float64 { return -x }), ""),
-	"Sigmoid":  of(ofOne(func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }), ""),
-	"Constant": of(literal, "value value_float value_int value_ints"), "ConstantOfShape": of(constantOfShape, "value"), "Shape": of(shapeOf, "start"),
+	"Mul": of(productOfTexts(product), ""), "Div": of(quotient, ""), "Sub": of(difference, ""), "Pow": of(ofTwo(exponentiation), ""),
+	"Erf": of(ofOne(math.Erf), ""), "Tanh": of(pointwise(math.Tanh, kernels.Tanh), ""), "Sqrt": of(pointwise(math.Sqrt, kernels.Sqrt), ""),
+	"Exp": of(pointwise(math.Exp, kernels.Exp), ""), "Abs": of(pointwise(math.Abs, kernels.Abs), ""), "Log": of(pointwise(math.Log, kernels.Log), ""),
+	"rsqrt": of(pointwise(func(x float64) float64 { return 1 / math.Sqrt(x) }, kernels.Sqrt, kernels.Reciprocal), ""),
+	"Cos":   of(ofOne(math.Cos), ""), "Sin": of(ofOne(math.Sin), ""), "constant": of(onlyConstant, ""),
+	"Reciprocal": of(pointwise(func(x float64) float64 { return 1 / x }, kernels.Reciprocal), ""),
+	"Min":        of(constants2(math.Min), ""),
+	"Neg":        of(ofOne(func(x float64) float64 { return -x }, kernels.Affine{Factor: -1}), ""),
+	"Sigmoid":    of(pointwise(func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }, kernels.Sigmoid), ""),
+	"Constant":   of(literal, "value value_float value_int value_ints"), "ConstantOfShape": of(constantOfShape, "value"), "Shape": of(shapeOf, "start"),
 	"Expand": of(ofPicks(expandPicks, expand), ""), "Range": of(ranged, ""), "Trilu": of(trilu, "upper"), "Where": of(where, ""), "Not": of(not, ""), "Mod": of(mod, "fmod"),
 	"tile": of(tiled, "times"), "repeat_each": of(repeatedEach, "axis times"),
 	"cumsum": of(sumsOf(cumSum), "axis"), "index": of(indexed, ""), "take_along": of(sameOr(takenAlong), "axis"), "not_equal": of(unequal(truth(func(x, y float64) bool { return x != y })), ""),
@@ -56,7 +62,7 @@ func behindNumbers(read func(c *call) (*value, error)) func(c *call) (*value, er
 		if x == nil || x.curve == nil {
 			return read(c)
 		}
-		if _, is := linear(x.curve.at); !is {
+		if _, is := x.curve.linear(); !is {
 			return read(c)
 		}
 		c.values[c.In[0]] = x.curve.of
@@ -64,7 +70,7 @@ func behindNumbers(read func(c *call) (*value, error)) func(c *call) (*value, er
 		if c.values[c.In[0]] = x; err != nil || v.shape == nil {
 			return v, err
 		}
-		return &value{curve: &curve{of: v, at: x.curve.at, factors: x.curve.factors}, shape: v.shape, from: c.Node}, nil
+		return &value{curve: &curve{of: v, at: x.curve.at, factors: x.curve.factors, hidden: x.curve.hidden}, shape: v.shape, from: c.Node}, nil
 	}
 }
 

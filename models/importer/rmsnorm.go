@@ -22,7 +22,7 @@ func (n *normed) rows(fromOne bool) (*value, kernels.Op) {
 // meanSquare is the mean of a row's squares; nil: ReduceMean is of something else.
 func meanSquare(c *call) *value {
 	x := c.at(0)
-	if x == nil || x.curve == nil || c.int("keepdims", 1) == 0 {
+	if x == nil || x.curve == nil || x.curve.hidden || c.int("keepdims", 1) == 0 {
 		return nil
 	}
 	axes, err := c.axes(len(x.shape))
@@ -39,12 +39,12 @@ func meanSquare(c *call) *value {
 }
 
 // ofStatistic is a function of a statistic.
-func ofStatistic(c *call, s *value, g func(y float64) float64) *value {
+func ofStatistic(c *call, s *value, g func(y float64) float64, written func() (*value, error)) *value {
 	at := make([]float64, len(meanSquares))
 	for i, y := range s.statistic.at {
 		at[i] = g(y)
 	}
-	return &value{norms: norms{statistic: &statistic{s.statistic.of, at}}, shape: s.shape, from: c.Node}
+	return &value{norms: norms{statistic: &statistic{s.statistic.of, at}}, shape: s.shape, from: c.Node, whole: written}
 }
 
 // divided is a tensor times the inverse root of its own mean square, or divided by the root; nil: it is something else.

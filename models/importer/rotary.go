@@ -29,7 +29,7 @@ func half(c *call, axis int) *value {
 	if x == nil || y == nil || x.curve == nil || x.curve.of.view == nil || y.view == nil || positive(axis, len(y.view.axes)) != len(y.view.axes)-1 {
 		return nil
 	}
-	if k, is := linear(x.curve.at); !is || !near(k, -1) {
+	if k, is := x.curve.linear(); !is || !near(k, -1) {
 		return nil
 	}
 	first, second, n := *y.view, *x.curve.of.view, len(y.view.axes)-1

@@ -128,7 +128,7 @@ func (s source) fill(shape kernels.Shape) func(dst []float32) {
 func products(steps []*step) (n int) {
 	for _, s := range steps {
 		switch s.op.(type) {
-		case kernels.Conv2D, kernels.Linear, kernels.Attention, kernels.Embedding:
+		case kernels.Conv2D, kernels.ConvTranspose2D, kernels.Linear, kernels.Attention, kernels.Embedding:
 			n++
 		}
 	}

@@ -75,6 +75,10 @@ type curve struct {
 	of      *value // a tensor or a view
 	at      []float64
 	factors []float64 // that the tensor was multiplied by on the way
+	// hidden: its values at samples do not tell all of it, such as a bound that they do not reach. It is made of what its nodes say.
+	hidden bool
+	// written makes it of what its nodes say, where no activation has its values; nil: nothing does.
+	written func() (*value, error)
 }
 
 // kind says what a value is; "" of what is made of something unsupported.
@@ -168,8 +172,6 @@ func (t *Tensor) value() (*value, error) {
 func (v *value) untrained() bool {
 	return v != nil && v.tensor != nil && !v.tensor.Trains && v.numbers == nil && v.mask == nil
 }
-
-func sameShape(x, y *value) bool { return slices.Equal(x.shape, y.shape) }
 
 // asImage is N,C,H,W of N,H,W,C, and that of others.
 func asImage(d kernels.Desc) []int {

@@ -141,16 +141,13 @@ func (c *call) conv(a attributes) string {
 
 func batchNorm(c *call) string {
 	c.ignore("cudnn_enabled")
-	if !c.bool("training", false) {
-		c.fail("training=False, so it computes with its running statistics, and training here takes those of the batch: export model.train()")
-	}
 	in := []string{c.tensor("input")}
 	for _, name := range []string{"weight", "bias", "running_mean", "running_var"} {
 		if in = append(in, c.tensor(name)); in[len(in)-1] == "" {
 			c.fail("it has no %s, which is not supported: want affine=True and track_running_stats=True", name)
 		}
 	}
-	return c.emit("batch_norm", attributes{"epsilon": decimal(c.float("eps", 1e-5)), "momentum": decimal(c.float("momentum", 0.1))}, in...)
+	return c.emit("batch_norm", attributes{"epsilon": decimal(c.float("eps", 1e-5)), "momentum": decimal(c.float("momentum", 0.1)), "frozen": flag(!c.bool("training", false))}, in...)
 }
 
 func linear(c *call) string {

@@ -21,7 +21,7 @@ import (
 )
 
 // names are those of the archives in testdata, which bench/research/peers/src/torch_export.py has written.
-var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules", "transformers", "axes", "encoder", "llama", "mobile", "qwen3", "vision", "windows", "pixels", "bert_class", "distilbert", "roberta", "gemma", "phi",
+var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules", "transformers", "axes", "encoder", "llama", "mobile", "qwen3", "vision", "windows", "pixels", "unet", "functions", "bert_class", "distilbert", "roberta", "gemma", "phi",
 	"t5_gated", "bloom", "gpt_neox", "glm", "cohere", "falcon", "nemotron", "gemma3", "squeezebert", "modernbert"}
 
 func fixture(t testing.TB, name string) (path string, archive []byte) {
@@ -406,9 +406,7 @@ func TestUnsupported(t *testing.T) {
 	}{
 		{changed(t, "tiny", model, "aten.max_pool2d.default", "aten.lstm.input"), "aten.lstm at torch_export.py:37 (self.stem.3): the op is not supported"},
 		{changed(t, "tiny", model, `"groups"`, `"gruops"`), "aten.conv2d at torch_export.py:38 (self.conv1): argument gruops is not supported"},
-		{changed(t, "tiny", model, `"training", "arg": {"as_bool": true}`, `"training", "arg": {"as_bool": false}`),
-			"aten.batch_norm at torch_export.py:37 (self.stem.1): training=False, so it computes with its running statistics"},
-		{changed(t, "tiny", model, "aten.relu.default", "aten.elu.default"), "aten.elu at torch_export.py:37 (self.stem.2): the op is not supported"},
+		{changed(t, "tiny", model, "aten.relu.default", "aten.celu.default"), "aten.celu at torch_export.py:37 (self.stem.2): the op is not supported"},
 		{changed(t, "written", model, `"value", "arg": {"as_float": "-Infinity"}`, `"value", "arg": {"as_float": 0.0}`), "scores are replaced by 0, and only by a number up to -10000"},
 		{changed(t, "modules", model, `"dropout_p", "arg": {"as_float": 0.0}`, `"dropout_p", "arg": {"as_float": 0.1}`), "argument dropout_p is 0.1"},
 		{changed(t, "tiny", weights, buffer, `"is_param": false`), `aten.conv2d at torch_export.py:37 (self.stem.0): "stem.0.weight" is a buffer`},
@@ -518,6 +516,31 @@ func TestSizes(t *testing.T) {
 	_, err := models.New(path, models.Config{Batch: 2, Image: 8, Classes: 40})
 	if want := "samples of 8 tokens: aten.add at torch_export.py:"; !errors.Is(err, importer.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// A norm with training=False computes with its running statistics, which training leaves as they are.
+func TestFrozenStatistics(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "frozen.pt2")
+	archive := changed(t, "tiny", model, `"training", "arg": {"as_bool": true}`, `"training", "arg": {"as_bool": false}`)
+	if err := os.WriteFile(path, archive, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, err := models.New(path, models.Config{Batch: 2, Image: 16, Classes: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var frozen []bool
+	for _, l := range m.Layers {
+		for _, n := range l.Nodes {
+			if norm, is := n.Op.(kernels.BatchNorm); is {
+				frozen = append(frozen, norm.Frozen)
+			}
+		}
+	}
+	if !slices.Equal(frozen, []bool{true, false}) {
+		t.Errorf("%v", frozen)
 	}
 }
 

@@ -12,7 +12,7 @@ INLINE slope_of sigmoid(float z) {
 }
 
 struct silu {
-	static INLINE slope_of at(float x) {
+	static INLINE slope_of at(float x, float) {
 		slope_of s = sigmoid(x);
 		return slope_of{x * s.value, s.value + x * s.slope};
 	}
@@ -21,7 +21,7 @@ struct silu {
 // gelu_tanh: (1 + tanh u)/2 = sigmoid(2u), and 2u = x*(A + B*x^2). Where the sigmoid's slope is 0, what it is multiplied by
 // must be finite.
 struct gelu_tanh {
-	static INLINE slope_of at(float x) {
+	static INLINE slope_of at(float x, float) {
 		const float A = 1.59576912f, B = 0.0713548163f;
 		slope_of s = sigmoid(x * (A + B * x * x));
 		float far = fabsf(x) < 16 ? x : 16;
@@ -30,18 +30,18 @@ struct gelu_tanh {
 };
 
 struct gelu {
-	static INLINE slope_of at(float x) {
+	static INLINE slope_of at(float x, float) {
 		float phi = 0.5f * erfcf(-0.707106781f * x);
 		return slope_of{x * phi, phi + x * expf(-0.5f * x * x) * 0.398942280f};
 	}
 };
 
 struct logistic {
-	static INLINE slope_of at(float x) { return sigmoid(x); }
+	static INLINE slope_of at(float x, float) { return sigmoid(x); }
 };
 
 struct tangent {
-	static INLINE slope_of at(float x) {
+	static INLINE slope_of at(float x, float) {
 		float y = tanhf(x);
 		return slope_of{y, 1 - y * y};
 	}
@@ -54,11 +54,58 @@ INLINE float hard(float x) {
 }
 
 struct hard_sigmoid {
-	static INLINE slope_of at(float x) { return slope_of{hard(x), x > -3 && x < 3 ? 0.166666667f : 0}; }
+	static INLINE slope_of at(float x, float) { return slope_of{hard(x), x > -3 && x < 3 ? 0.166666667f : 0}; }
 };
 
 struct hard_swish {
-	static INLINE slope_of at(float x) { return slope_of{x * hard(x), x < -3 ? 0 : x <= 3 ? x * 0.333333333f + 0.5f : 1}; }
+	static INLINE slope_of at(float x, float) { return slope_of{x * hard(x), x < -3 ? 0 : x <= 3 ? x * 0.333333333f + 0.5f : 1}; }
+};
+
+struct leaky_relu {
+	static INLINE slope_of at(float x, float by) { return x > 0 ? slope_of{x, 1} : slope_of{by * x, by}; }
+};
+
+struct elu {
+	static INLINE slope_of at(float x, float by) { return x > 0 ? slope_of{x, 1} : slope_of{by * expm1f(x), by * expf(x)}; }
+};
+
+INLINE float softplus_of(float x) { return x != x ? x : (x > 0 ? x : 0) + log1pf(expf(-fabsf(x))); }
+
+struct softplus {
+	static INLINE slope_of at(float x, float) { return slope_of{softplus_of(x), sigmoid(x).value}; }
+};
+
+struct mish {
+	static INLINE slope_of at(float x, float) {
+		float y = tanhf(softplus_of(x)), far = x > 64 ? 64 : x; // where the slope is 0, what it is multiplied by must be finite
+		return slope_of{x * y, y + far * (1 - y * y) * sigmoid(x).value};
+	}
+};
+
+struct absolute {
+	static INLINE slope_of at(float x, float) { return slope_of{fabsf(x), x > 0 ? 1.0f : x == 0 ? 0.0f : -1.0f}; }
+};
+
+struct exponential {
+	static INLINE slope_of at(float x, float) { return slope_of{expf(x), expf(x)}; }
+};
+
+struct logarithm {
+	static INLINE slope_of at(float x, float) { return slope_of{logf(x), 1 / x}; }
+};
+
+struct root {
+	static INLINE slope_of at(float x, float) { return slope_of{sqrtf(x), 0.5f / sqrtf(x)}; }
+};
+
+struct reciprocal {
+	static INLINE slope_of at(float x, float) { return slope_of{1 / x, -1 / (x * x)}; }
+};
+
+struct power {
+	static INLINE slope_of at(float x, float by) {
+		return by == 2 ? slope_of{x * x, 2 * x} : slope_of{powf(x, by), by * powf(x, by - 1)};
+	}
 };
 
 // forward: out = f(a).
@@ -67,7 +114,7 @@ template <typename F, typename T, int V> INLINE void forward(const map_args &a) 
 		values<V> x;
 		load_some(x, GLOBAL(const T, a.a) + i, left);
 #pragma unroll
-		for (int k = 0; k < V; k++) x.v[k] = F::at(x.v[k]).value;
+		for (int k = 0; k < V; k++) x.v[k] = F::at(x.v[k], a.factor).value;
 		store_some(GLOBAL(T, a.out) + i, x, left);
 	});
 }
@@ -79,7 +126,7 @@ template <typename F, typename T, int V> INLINE void backward(const map_args &a)
 		load_some(dy, GLOBAL(const T, a.a) + i, left);
 		load_some(x, GLOBAL(const T, a.b) + i, left);
 #pragma unroll
-		for (int k = 0; k < V; k++) dy.v[k] *= F::at(x.v[k]).slope;
+		for (int k = 0; k < V; k++) dy.v[k] *= F::at(x.v[k], a.factor).slope;
 		deposit(GLOBAL(T, a.out) + i, dy, left, a.add);
 	});
 }
@@ -98,6 +145,16 @@ ACTIVATION(sigmoid, logistic, ONE)
 ACTIVATION(tanh, tangent, ONE)
 ACTIVATION(hard_sigmoid, hard_sigmoid, ONE)
 ACTIVATION(hard_swish, hard_swish, ONE)
+ACTIVATION(leaky_relu, leaky_relu, ONE)
+ACTIVATION(elu, elu, ONE)
+ACTIVATION(softplus, softplus, ONE)
+ACTIVATION(mish, mish, ONE)
+ACTIVATION(abs, absolute, ONE)
+ACTIVATION(exp, exponential, ONE)
+ACTIVATION(log, logarithm, ONE)
+ACTIVATION(sqrt, root, ONE)
+ACTIVATION(reciprocal, reciprocal, ONE)
+ACTIVATION(power, power, ONE)
 
 // multiply_forward: out = a * b.
 template <typename T> INLINE void multiply_forward(const map_args &a) {

@@ -18,7 +18,7 @@ struct map_args {
 	i64 n;
 	int add;    // to what out holds
 	float most; // of a ReLU, 0: any
-	float factor, plus; // of kernels.Affine
+	float factor, plus; // of kernels.Affine; factor is the parameter of a kernels.Pointwise
 };
 
 // lookup_args: y[i] = table[i % channels][x[i]] for n bytes. See kernels.Lookup.
@@ -50,6 +50,7 @@ struct pool_args {
 	u64 x, y, dx, dy, index;
 	int n, h, w, c, oh, ow, kh, kw, sh, sw, ph, pw, add; // kh and kw of an upsampling: the copies of a pixel
 	float share; // 1/(kh*kw), or 1/(h*w) of a global pool
+	int uneven, inside; // of an average: see kernels.AvgPool
 };
 
 // norm_args: batch normalization of rows x channels.
@@ -59,6 +60,7 @@ struct norm_args {
 	i64 rows, chunk_rows; // rows of one chunk, the last may have fewer
 	double epsilon, momentum;
 	int channels, chunks, relu, train, update, add_dx, add_dresidual, add_params;
+	int groups; // of a group normalization, whose arguments are those of one sample
 };
 
 // move_args: see kernels.Moments. moments holds rows of float32, stride apart.

@@ -1,4 +1,4 @@
-// Batch normalization (Ioffe, Szegedy 2015), fused with a residual and ReLU; and sums over rows.
+// Batch normalization (Ioffe, Szegedy 2015), fused with a residual and ReLU; group normalization; and sums over rows.
 //
 // A tensor is rows x channels. Sums: a block takes its channels of one chunk of rows; every thread merges groups of rows
 // (Chan, Golub, LeVeque 1979), threads are merged in order, chunks are merged in order by a second kernel, in float64.
@@ -298,6 +298,93 @@ template <typename T, int V> INLINE void norm_backward_apply(const norm_args &a)
 	}
 }
 CHANNEL_INSTANCES(norm_backward_apply, norm_args)
+
+// Group normalization (Wu, He 2018): the sums are those of one sample's channels; a block merges those of one group.
+
+INLINE float group_weight(const norm_args &a, int c) { return a.weight ? GLOBAL(const float, a.weight)[c] : 1.0f; }
+
+// group_statistics merges the chunks and channels of a group in a fixed order, saves mean and 1/std for each channel, and writes the
+// coefficients mean, scale and bias.
+KERNEL(group_statistics, struct norm_args) {
+	__shared__ moments merged[MERGE_ROWS * MERGE_LANES];
+	int width = a.channels / a.groups, first = blockIdx.x * width, me = threadIdx.y * MERGE_LANES + threadIdx.x;
+	moments m = {0, 0, 0};
+	for (i64 i = me; i < (i64)a.chunks * width; i += MERGE_ROWS * MERGE_LANES) {
+		int q = (int)(i / width);
+		const double *from = GLOBAL(const double, a.part) + (i64)q * 2 * a.channels + first + i % width;
+		merge(m, chunk_size(a.rows, a.chunk_rows, q), from[0], from[a.channels]);
+	}
+	merged[me] = m;
+	__syncthreads();
+	for (int half = MERGE_ROWS * MERGE_LANES / 2; half > 0; half /= 2) {
+		if (me < half) {
+			moments other = merged[me + half];
+			merge(m, other.n, other.mean, other.squares);
+			merged[me] = m;
+		}
+		__syncthreads();
+	}
+	m = merged[0];
+	float mean = (float)m.mean, invstd = (float)(1 / sqrt(m.squares / m.n + a.epsilon));
+	for (int c = first + me; c < first + width; c += MERGE_ROWS * MERGE_LANES) {
+		GLOBAL(float, a.coef)[c] = mean;
+		GLOBAL(float, a.coef)[a.channels + c] = invstd * group_weight(a, c);
+		GLOBAL(float, a.coef)[2 * (i64)a.channels + c] = a.bias ? GLOBAL(const float, a.bias)[c] : 0.0f;
+		if (a.mean) GLOBAL(float, a.mean)[c] = mean;
+		if (a.invstd) GLOBAL(float, a.invstd)[c] = invstd;
+	}
+}
+
+// group_params writes dweight and dbias of a group's channels, and the coefficients of the input's gradient,
+// dx = scale*g - off - (x - mean)*slope.
+KERNEL(group_params, struct norm_args) {
+	__shared__ double sums[MERGE_ROWS * MERGE_LANES], products[MERGE_ROWS * MERGE_LANES];
+	int width = a.channels / a.groups, first = blockIdx.x * width, me = threadIdx.y * MERGE_LANES + threadIdx.x;
+	double all = 0, weighted = 0;
+	for (int c = first + me; c < first + width; c += MERGE_ROWS * MERGE_LANES) {
+		double sum = 0, product = 0;
+		for (int q = 0; q < a.chunks; q++) {
+			sum += GLOBAL(const double, a.part)[(i64)q * 2 * a.channels + c];
+			product += GLOBAL(const double, a.part)[((i64)q * 2 + 1) * a.channels + c];
+		}
+		all += sum * group_weight(a, c), weighted += product * group_weight(a, c);
+		if (a.dbias) deposit_one(a.dbias, c, sum, a.add_params);
+		if (a.dweight) deposit_one(a.dweight, c, product, a.add_params);
+	}
+	sums[me] = all, products[me] = weighted;
+	__syncthreads();
+	for (int half = MERGE_ROWS * MERGE_LANES / 2; half > 0; half /= 2) {
+		if (me < half) sums[me] += sums[me + half], products[me] += products[me + half];
+		__syncthreads();
+	}
+	double invstd = GLOBAL(const float, a.invstd)[first], elements = (double)a.rows * width;
+	for (int c = first + me; c < first + width; c += MERGE_ROWS * MERGE_LANES) {
+		float *coef = GLOBAL(float, a.coef) + c;
+		coef[0] = GLOBAL(const float, a.mean)[c];
+		coef[a.channels] = (float)invstd * group_weight(a, c);
+		coef[2 * (i64)a.channels] = (float)(sums[0] / elements * invstd);
+		coef[3 * (i64)a.channels] = (float)(products[0] / elements * invstd * invstd);
+	}
+}
+
+// group_apply writes dx. A block takes chunk_rows rows.
+template <typename T, int V> INLINE void group_apply(const norm_args &a) {
+	part p = part_of<V>(a.channels, a.rows, a.chunk_rows);
+	if (!p.inside) return;
+	i64 c = a.channels;
+	values<V> mean = coefficient<V>(a.coef, p.c), scale = coefficient<V>(a.coef, c + p.c);
+	values<V> off = coefficient<V>(a.coef, 2 * c + p.c), slope = coefficient<V>(a.coef, 3 * c + p.c);
+	for (i64 r = p.r0 + threadIdx.y; r < p.r1; r += blockDim.y) {
+		i64 at = r * c + p.c;
+		values<V> x, g;
+		load(g, GLOBAL(const T, a.dy) + at);
+		load(x, GLOBAL(const T, a.x) + at);
+#pragma unroll
+		for (int k = 0; k < V; k++) x.v[k] = scale.v[k] * g.v[k] - off.v[k] - (x.v[k] - mean.v[k]) * slope.v[k];
+		deposit(GLOBAL(T, a.dx) + at, x, V, a.add_dx);
+	}
+}
+CHANNEL_INSTANCES(group_apply, norm_args)
 
 // columns: part[chunk] = the sum of the chunk's rows.
 template <typename T, int V> INLINE void columns(const columns_args &a) {

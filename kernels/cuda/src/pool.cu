@@ -52,6 +52,18 @@ INLINE span windows(int position, int pad, int stride, int kernel, int count) {
 	return span{first, least(reach / stride + 1, count)};
 }
 
+// reaches is how many positions the mean of window o along an axis is of: see kernels.AvgPool.
+INLINE int reaches(int o, int kernel, int stride, int pad, int size, int inside) {
+	int from = o * stride - pad, past = least(from + kernel, size + pad);
+	return inside ? least(past, size) - most(from, 0) : past - from;
+}
+
+// share_of is the share of a pixel in the mean of its window.
+INLINE float share_of(const pool_args &a, int oy, int ox) {
+	if (!a.uneven) return a.share;
+	return 1 / ((float)reaches(oy, a.kh, a.sh, a.ph, a.h, a.inside) * (float)reaches(ox, a.kw, a.sw, a.pw, a.w, a.inside));
+}
+
 // gather: dx (+)= the sum of what pick gives for each window that contains the element.
 template <typename T, typename F> INLINE void gather(const pool_args &a, F pick) {
 	place p = place_of(a.w, a.c);
@@ -85,13 +97,16 @@ template <typename T> INLINE void avgpool_forward(const pool_args &a) {
 		for (int y = most(y0, 0); y < least(y0 + a.kh, a.h); y++)
 			for (int x = most(x0, 0); x < least(x0 + a.kw, a.w); x++)
 				sum += to_float(from[((i64)y * a.w + x) * a.c]);
-		put(GLOBAL(T, a.y) + (((i64)n * a.oh + oy) * a.ow + p.x) * a.c + p.c, sum * a.share);
+		put(GLOBAL(T, a.y) + (((i64)n * a.oh + oy) * a.ow + p.x) * a.c + p.c, sum * share_of(a, oy, p.x));
 	}
 }
 INSTANCES(avgpool_forward, pool_args)
 
 template <typename T> INLINE void avgpool_backward(const pool_args &a) {
-	gather<T>(a, [&](i64 out, int) { return to_float(GLOBAL(const T, a.dy)[out]) * a.share; });
+	gather<T>(a, [&](i64 out, int) {
+		i64 window = out / a.c;
+		return to_float(GLOBAL(const T, a.dy)[out]) * share_of(a, (int)(window / a.ow % a.oh), (int)(window % a.ow));
+	});
 }
 INSTANCES(avgpool_backward, pool_args)
 

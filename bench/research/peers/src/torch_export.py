@@ -428,12 +428,52 @@ HUGGING = {
     "hf_resnet": lambda: Images("ResNetForImageClassification", "ResNetConfig", embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1]),
 }
 
-OWN = {"windows": Windows, "pixels": Pixels, "axes": Axes, "vision": Vision, "mobile": Mobile, "tiny": Tiny, "branches": Branches, "skips": Skips, "sdpa": Decoder, "written": Written, "modules": Modules, "encoder": Encoder, "transformers": Transformers}
+class UNet(nn.Module):
+    """A U-Net as people have it: GroupNorm, leaky ReLU, pools whose windows reach beyond the image, transposed convolutions, InstanceNorm."""
+
+    def __init__(self):
+        super().__init__()
+        unit = lambda inner, out: nn.Sequential(nn.Conv2d(inner, out, 3, 1, 1), nn.GroupNorm(2, out), nn.LeakyReLU(0.1))
+        self.down1, self.down2, self.bottom = unit(3, 4), unit(4, 6), unit(6, 8)
+        self.pool, self.frozen = nn.MaxPool2d(2, ceil_mode=True), nn.BatchNorm2d(4)
+        self.up2, self.up1 = nn.ConvTranspose2d(8, 6, 2, 2), nn.ConvTranspose2d(6, 4, 3, 2, 1, groups=2, bias=False)
+        self.norm, self.join2, self.join1 = nn.InstanceNorm2d(6, affine=True), unit(12, 6), unit(8, 4)
+        self.head = nn.Conv2d(4, 10, 1)
+
+    def forward(self, x):
+        self.frozen.eval()
+        a = self.frozen(self.down1(x))
+        b = self.down2(self.pool(a))
+        x = self.join2(torch.cat([F.elu(self.norm(self.up2(self.bottom(self.pool(b))))), b], 1))
+        return self.head(self.join1(torch.cat([self.up1(x), a], 1)))
+
+
+class Functions(nn.Module):
+    """What has no pattern: functions of numbers, sums of rows, tensors that are repeated, norms without parameters, GRN."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm, self.scaled = nn.Conv2d(3, 8, 2, 2), nn.LayerNorm(8, elementwise_affine=False), nn.LayerNorm(8, bias=False)
+        self.gamma, self.beta, self.head = nn.Parameter(torch.randn(8)), nn.Parameter(torch.randn(8)), nn.Linear(8, 10)
+
+    def forward(self, x):
+        x = self.stem(x).permute(0, 2, 3, 1)
+        g = torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True)
+        x = x + torch.addcmul(self.beta, self.gamma, x * (g / (g.mean(-1, keepdim=True) + 1e-6)))
+        x = self.scaled(F.avg_pool2d(self.norm(x).permute(0, 3, 1, 2), 3, 2, 1, ceil_mode=True, count_include_pad=False).permute(0, 2, 3, 1))
+        x = x.flatten(1, 2)
+        y = torch.exp(-x * x) + torch.log(1 + x * x) - torch.sqrt(x.abs() + 0.5) / 2 + F.softplus(x) + F.mish(x) + F.selu(x)
+        y = y.clamp(-1, 50) + x.clamp(max=1) + F.hardtanh(x) + 1 / (1 + x.square()) + (x * x + 1) ** -0.7 + F.normalize(x, dim=-1)
+        y = torch.stack([(y - y.mean(1, keepdim=True)) / y.std(1, keepdim=True), y], 1).sum(1) * 0.5
+        return self.head(y.var(1) + y.mean(1))
+
+
+OWN = {"unet": UNet, "functions": Functions, "windows": Windows, "pixels": Pixels, "axes": Axes, "vision": Vision, "mobile": Mobile, "tiny": Tiny, "branches": Branches, "skips": Skips, "sdpa": Decoder, "written": Written, "modules": Modules, "encoder": Encoder, "transformers": Transformers}
 
 # Image, batch and rate of each, where they are not 64, 4 and a steady one, of tokens 3 and 0.1. Deep models with norms of few pixels have gradients of norm 1000 and more:
 # at a rate of 1e-5 the third loss of ResNet-50 differs by 5 % between PyTorch and itself with other kernels, or in float64.
 SIZES = {
-    "windows": (14, 2, 0.05), "pixels": (14, 2, 1.0), "tiny": (16, 2, 0.05), "branches": (8, 2, 0.1), "skips": (8, 2, 0.5), "alexnet": (224, 2, 0.01), "vgg11": (224, 2, 1e-3), "vgg11_bn": (224, 2, 3e-5),
+    "unet": (11, 2, 0.1), "functions": (10, 2, 0.05), "windows": (14, 2, 0.05), "pixels": (14, 2, 1.0), "tiny": (16, 2, 0.05), "branches": (8, 2, 0.1), "skips": (8, 2, 0.5), "alexnet": (224, 2, 0.01), "vgg11": (224, 2, 1e-3), "vgg11_bn": (224, 2, 3e-5),
     "resnet50": (64, 4, 1e-8), "resnext50_32x4d": (64, 4, 1e-8), "mnasnet0_5": (64, 4, 1e-8), "resnet18": (64, 4, 1e-4), "regnet_x_400mf": (64, 4, 3e-8), "densenet121": (64, 4, 1e-4),
     "mobilenet_v2": (64, 4, 1e-6), "sdpa": (0, 3, 0.5), "written": (0, 3, 0.5), "modules": (0, 3, 0.1), "encoder": (0, 3, 0.1), "axes": (4, 2, 0.05), "vision": (8, 2, 0.05), "mobile": (16, 2, 0.05),
     "llama": (0, 3, 0.5), "qwen2": (0, 3, 0.5), "qwen3": (0, 3, 0.5), "mistral": (0, 3, 0.5), "phi3": (0, 3, 0.5), "opt": (0, 3, 0.1), "transformers": (0, 3, 0.5),
@@ -568,7 +608,7 @@ def main():
     else:
         classes = 10
         samples = torch.randn(batch, 3, image, image)
-        labels = torch.randint(classes, (batch, image, image) if a.model.startswith("segmentation.") or a.model == "pixels" else (batch,))
+        labels = torch.randint(classes, (batch, image, image) if a.model.startswith("segmentation.") or a.model in ("pixels", "unet") else (batch,))
     a.out.mkdir(parents=True, exist_ok=True)
     if not a.keep:
         export(copy.deepcopy(model), samples, a.out, a.format, a.small)  # which may run it, and so move running statistics
