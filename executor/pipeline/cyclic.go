@@ -12,7 +12,7 @@ import (
 	"plimsoll/runtime"
 )
 
-// layCyclic places the stage of a cyclic plan on its device.
+// layCyclic lists what the stage of a cyclic plan has on its device, and places what never moves.
 func (lay *layout) layCyclic(d *driver, t *localStage, costs Costs, plan *pipeline.Plan, g *allocator, m *Memory) (err error) {
 	c, err := newCyclicStage(lay, t, plan)
 	if err != nil {
@@ -35,14 +35,6 @@ func (lay *layout) layCyclic(d *driver, t *localStage, costs Costs, plan *pipeli
 	for k := range c.microbatches {
 		c.layMicrobatch(lay, t, plan, k)
 	}
-	limit := costs.Platform.Memory[0]
-	live, extent := c.device.place(c.leavingBytes(), limit-g.end, func() bool {
-		c.device.shift(runtime.Arena, m.Static)
-		_, end := lay.layCyclicEvaluation(d, t, m)
-		return end <= limit
-	})
-	c.device.shift(runtime.Arena, g.alloc(extent).Offset)
-	m.InFlight = live
 	return nil
 }
 
@@ -147,7 +139,9 @@ func (c *cyclicStage) leavingBytes() (bytes int64) {
 func besides(costs Costs, plan *pipeline.Plan) []untils {
 	n := len(plan.Cycle)
 	behind := make([]untils, n)
-	s, r, err := plan.PlayCycle(costs.Chain, costs.Platform)
+	free := *plan
+	free.Waits = nil
+	s, r, err := free.PlayCycle(costs.Chain, costs.Platform)
 	if err != nil {
 		return behind
 	}
@@ -265,8 +259,8 @@ func (c *cyclicStage) layHost(lay *layout, on *pipeline.Platform, beside int64) 
 	c.guard.layHost(g)
 	c.workspace, c.sumScalars = g.alloc(slices.Max(lay.UpdateWorkspaces)), g.alloc(kernels.ScalarsBytes)
 	_, limits := on.CycleLimits()
-	_, extent := c.host.place(math.MaxInt64/2, limits.Host-g.end-beside, func() bool { return true })
-	c.host.shift(runtime.Host, g.alloc(extent).Offset)
+	c.host.placement = c.host.placements(math.MaxInt64/2, limits.Host-g.end-beside, func() bool { return true })[0]
+	c.host.shift(runtime.Host, g.alloc(c.host.extent).Offset)
 	c.locked = g.end
 }
 

@@ -21,6 +21,30 @@ const mostMinibatches = 1 << 12
 
 // layOut places everything on so many devices.
 func (lay *layout) layOut(costs Costs, plan *pipeline.Plan, devices int) (err error) {
+	if err := lay.findOrder(costs, plan, devices); err != nil {
+		return err
+	}
+	lay.channels = channelsOf(lay.order)
+	lay.newSynchronizations()
+	lay.newReducers()
+	if err := lay.newSquares(); err != nil {
+		return err
+	}
+	lay.halfDuplex = newHalfDuplex(lay.order, costs.Platform)
+	lay.memory, lay.holds = make([]Memory, devices), make([][]Hold, devices)
+	for d := range devices {
+		if len(lay.order.Instructions[d]) == 0 {
+			continue
+		}
+		if err := lay.layDevice(costs, plan, d); err != nil {
+			return fmt.Errorf("device %d: %w", d, err)
+		}
+	}
+	return nil
+}
+
+// findOrder finds in which order the devices work, and the rules of their weights. Errors: those of layOut.
+func (lay *layout) findOrder(costs Costs, plan *pipeline.Plan, devices int) (err error) {
 	if lay.order, err = order.New(costs.Chain, costs.Platform, plan, devices, costs.batchSeconds(lay.Workload)); err != nil {
 		return err
 	}
@@ -47,22 +71,6 @@ func (lay *layout) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 	for _, part := range []func() error{portals, tied, staged, newRules, lay.checkPipeMare, lay.newDiscrepancies, lay.checkDeferral, lay.checkShards} {
 		if err := part(); err != nil {
 			return err
-		}
-	}
-	lay.channels = channelsOf(lay.order)
-	lay.newSynchronizations()
-	lay.newReducers()
-	if err := lay.newSquares(); err != nil {
-		return err
-	}
-	lay.halfDuplex = newHalfDuplex(lay.order, costs.Platform)
-	lay.memory, lay.holds = make([]Memory, devices), make([][]Hold, devices)
-	for d := range devices {
-		if len(lay.order.Instructions[d]) == 0 {
-			continue
-		}
-		if err := lay.layDevice(costs, plan, d); err != nil {
-			return fmt.Errorf("device %d: %w", d, err)
 		}
 	}
 	return nil
@@ -271,13 +279,12 @@ func (lay *layout) layCyclicStage(d *driver, t *localStage, costs Costs, plan *p
 	}
 	lay.layStash(t, 1, 1)
 	m.Snapshot += t.savedBytes(true)
-	x, end := lay.layCyclicEvaluation(d, t, m)
-	lay.evaluations = append(lay.evaluations, x)
-	m.Peak, m.Extent = m.Static+m.InFlight, max(g.end, end)
 	lay.drivers = append(lay.drivers, d)
 	t.cyclic.layHost(lay, costs.Platform, d.layHost())
-	t.cyclic.depend(t)
-	m.Offloaded = t.cyclic.locked
+	lay.placeCyclic(d, t, costs, plan, m)
+	x, end := lay.layCyclicEvaluation(d, t, m)
+	lay.evaluations = append(lay.evaluations, x)
+	m.Peak, m.Extent, m.Offloaded = m.Static+m.InFlight, max(m.Static+kernels.Align(t.cyclic.device.extent), end), t.cyclic.locked
 	return nil
 }
 

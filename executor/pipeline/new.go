@@ -99,11 +99,11 @@ func Needs(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([]Memory
 	return lay.memory, err
 }
 
-// Grouping returns how many minibatches make one update of a plan, as Executor.Group does, without devices. Errors: those of
+// Grouping returns how many minibatches make one update of a plan, as Executor.Group does, without devices and a layout. Errors: those of
 // Needs.
 func Grouping(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) (int, error) {
 	lay := &layout{Workload: w, opt: opt}
-	err := lay.layOut(costs, plan, costs.Platform.Devices)
+	err := lay.findOrder(costs, plan, costs.Platform.Devices)
 	return lay.group, err
 }
 

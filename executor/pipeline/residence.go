@@ -86,29 +86,6 @@ func (c *circle) add(bytes int64, first, last int, until untils, span *runtime.S
 	}
 }
 
-// place packs the items, and returns the most that lives at one position, and the extent. Where it can, an item keeps its place as long as ops
-// may begin beside the last one that uses it: these then wait for nothing but what the plan lets them wait for. That may take so many more
-// bytes, all of them within the room, and must leave what is laid around the items a place that fits.
-func (c *circle) place(more, room int64, fits func() bool) (live, extent int64) {
-	live, extent = pack.LiveCircle(c.items, c.positions), pack.Circle(c.items, c.positions)
-	tight := c.items
-	room = min(room, extent+more)
-	for slack := range slacks {
-		c.items = slices.Clone(tight)
-		for i := range c.items {
-			x := &c.items[i]
-			x.Last = max(x.Last, min(c.until[i][slack], x.First+c.positions-1))
-		}
-		if longer := pack.LiveCircle(c.items, c.positions); longer <= room {
-			if end := pack.Circle(c.items, c.positions); end <= room && fits() {
-				return longer, end
-			}
-		}
-	}
-	c.items = tight
-	return live, extent
-}
-
 // shift tells the items where they lie in memory whose part for them begins at an offset.
 func (c *circle) shift(space runtime.Space, base int64) {
 	for i, s := range c.spans {

@@ -146,6 +146,8 @@ type Memory struct {
 	Extent          int64 // the arena that it takes, with fragmentation
 	Offloaded       int64 // likewise, page-locked memory for what the stage offloads
 	Host            int64 // all page-locked memory of a cyclic plan, without Snapshot; 0 of other plans
+	// Waits are those of the layout of a cyclic plan (planner/pipeline.Plan.Waits); nil of other plans.
+	Waits [][]int
 }
 
 // allocator hands out the memory of a device.
@@ -551,9 +553,15 @@ type untils [len(slacks)]int
 // circle is what lives round and round in one memory.
 type circle struct {
 	positions int
-	items     []pack.Item
 	spans     []*runtime.Span // of the items
 	until     []untils        // likewise
+	placement
+}
+
+// placement is items with their places, the most that lives at one position, and the end of the highest item.
+type placement struct {
+	items        []pack.Item
+	live, extent int64
 }
 
 // residence is when something is in one place of memory: from one position to another, both included, of each step, and where.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -649,7 +650,7 @@ func TestPipelinesOffload(t *testing.T) {
 		must(t, with.Plan.Write(path))
 		again, err := readPipe(j, path, c)
 		must(t, err)
-		if !slices.Equal(again.Needs, with.Plan.Needs) {
+		if !reflect.DeepEqual(again.Needs, with.Plan.Needs) {
 			t.Errorf("the plan that was written needs %+v, it was %+v", again.Needs, with.Plan.Needs)
 		}
 	}

@@ -19,11 +19,12 @@ import (
 // JobPlan is a plan for a job's device, or devices, and what it takes of them.
 type JobPlan struct {
 	*pipeline.Plan
-	Work  *executor.Workload // the job's, with room for the next batch, or with the plan's portals
-	Costs pipe.Costs         // what it was made with
-	Limit int64              // bytes of each device's arena
-	Needs []pipe.Memory      // of each device of a pipeline; nil of a sequence
-	Group int                // minibatches, or microbatches, of one update
+	Work   *executor.Workload // the job's, with room for the next batch, or with the plan's portals
+	Costs  pipe.Costs         // what it was made with
+	Limit  int64              // bytes of each device's arena
+	Needs  []pipe.Memory      // of each device of a pipeline; nil of a sequence
+	Group  int                // minibatches, or microbatches, of one update
+	cycleS float64            // time of a step of a cyclic plan, in seconds, with the waits of its layout
 	Corrections
 	// Patience ends a run in which nothing happens for so long; 0: never.
 	Patience time.Duration
@@ -114,7 +115,10 @@ func (p *JobPlan) PredictedSeconds() float64 {
 	if !p.IsPipeline() {
 		return float64(p.Group)*p.Predicted.Makespan + executor.UpdateSeconds(p.Costs.Chain)
 	}
-	if p.IsFlush() {
+	switch {
+	case p.IsCycle():
+		return p.cycleS
+	case p.IsFlush():
 		return p.Predicted.Makespan
 	}
 	return p.SecondsPerMinibatch()
@@ -237,8 +241,23 @@ func pipelineOf(j *Job, costs pipe.Costs, plan *pipeline.Plan, also Corrections)
 	if p.Needs, err = pipe.Needs(p.Work, costs, plan, also.options()); err != nil {
 		return nil, err
 	}
+	if plan.IsCycle() {
+		if err := p.predictCycle(); err != nil {
+			return nil, err
+		}
+	}
 	p.Group, err = pipe.Grouping(p.Work, costs, plan, pipe.Options{})
 	return p, err
+}
+
+// predictCycle simulates a cyclic plan with the waits of its layout in memory.
+func (p *JobPlan) predictCycle() error {
+	p.Waits = p.Needs[0].Waits
+	_, r, err := p.PlayCycle(p.Costs.Chain, p.Costs.Platform)
+	if err == nil {
+		p.cycleS = r.Period
+	}
+	return err
 }
 
 // PipeOf returns the pipeline of a plan, by a name for errors, and the chain that it was made with, for a run that goes on. Errors:

@@ -3,7 +3,7 @@ package train
 import (
 	"errors"
 	"path/filepath"
-	"slices"
+	"reflect"
 	"testing"
 
 	"plimsoll/executor"
@@ -58,7 +58,7 @@ func TestPortalsThatCostNothing(t *testing.T) {
 		must(t, straight.Write(path))
 		again, err := readPipe(j, path, c)
 		must(t, err)
-		if again.Work != straight.Work || !slices.Equal(again.Needs, straight.Needs) {
+		if again.Work != straight.Work || !reflect.DeepEqual(again.Needs, straight.Needs) {
 			t.Errorf("%s: the plan of the file takes %v, want %v", strategy, again.Needs, straight.Needs)
 		}
 		var want *Outcome
@@ -107,7 +107,7 @@ func TestPortalsOfStagesThatOffload(t *testing.T) {
 		must(t, p.Write(path))
 		again, err := readPipe(j, path, c)
 		must(t, err)
-		if !slices.Equal(again.Needs, p.Needs) {
+		if !reflect.DeepEqual(again.Needs, p.Needs) {
 			t.Errorf("the plan of the file takes %v, want %v", again.Needs, p.Needs)
 		}
 		var sums []string

@@ -82,6 +82,7 @@ func (s *Simulator) Run(seq Sequence, limits Limits) (*Result, error) {
 	if err := l.checkLink(); err != nil {
 		return nil, err
 	}
+	l.addWaits(limits.Waits)
 	p := &s.player
 	p.load(l, s.costs.contention, s.link.Duplex, limits)
 	if err := p.play(); err != nil {

@@ -63,6 +63,30 @@ func (l *ledger) wait(refs ...ref) {
 	}
 }
 
+// addWaits lets ops wait for more than the rules say: see Limits.Waits. Drops take no time: nothing waits for one.
+func (l *ledger) addWaits(all [][]int) {
+	if all == nil {
+		return
+	}
+	joined := make([]ref, 0, 2*len(l.waits))
+	for p := range l.tasks {
+		t := &l.tasks[p]
+		begin := len(joined)
+		joined = append(joined, l.waits[t.waits:t.waitsEnd]...)
+		for _, at := range all[p] {
+			if _, runs := StreamOf(l.seq[at].Kind); !runs {
+				continue
+			}
+			if at < p {
+				at += len(l.seq) // of this step
+			}
+			joined = append(joined, ref(at))
+		}
+		t.waits, t.waitsEnd = int32(begin), int32(len(joined))
+	}
+	l.waits = joined
+}
+
 // computed notes that the op that is replayed is a compute op.
 func (l *ledger) computed() {
 	l.lastCompute = l.here()

@@ -59,7 +59,7 @@ func (p *Platform) CycleLimits() (cycle.Link, cycle.Limits) {
 // PlayCycle judges and plays a cyclic plan. The simulator says what the device held meanwhile. Errors: those of cycle.Simulate, ErrPlan.
 func (p *Plan) PlayCycle(c *chain.Chain, on *Platform) (*cycle.Simulator, *cycle.Result, error) {
 	link, limits := on.CycleLimits()
-	limits.UpdatesLast = p.UpdatesLast
+	limits.UpdatesLast, limits.Waits = p.UpdatesLast, p.Waits
 	s, err := cycle.NewSimulator(c, link)
 	if err != nil {
 		return nil, nil, err
@@ -77,7 +77,7 @@ func (p *Plan) PlayCycle(c *chain.Chain, on *Platform) (*cycle.Simulator, *cycle
 // RunCycle judges a cyclic plan and plays the ends of runs of it. Errors: those of cycle.NewRun.
 func (p *Plan) RunCycle(c *chain.Chain, on *Platform) (*cycle.Run, error) {
 	link, limits := on.CycleLimits()
-	limits.UpdatesLast = p.UpdatesLast
+	limits.UpdatesLast, limits.Waits = p.UpdatesLast, p.Waits
 	return cycle.NewRun(c, p.Cycle, link, limits)
 }
 

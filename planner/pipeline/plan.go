@@ -159,6 +159,9 @@ type Plan struct {
 	// UpdatesLast says that no update of a cyclic plan starts before the last backward of its step has ended. So
 	// gradients can be clipped by their norm, and a step that is not finite skipped.
 	UpdatesLast bool
+	// Waits are those of a cyclic plan's layout in memory, by position (cycle.Limits.Waits). No file has them: whoever lays a plan out
+	// finds them. nil: none.
+	Waits [][]int
 	// Portals are the ways of skips straight from one stage to another. The chain's activations count skips wherever they
 	// would pass: the messages of the boundaries between are so much shorter. Each portal has communications of its own.
 	Portals  []Portal

@@ -2,7 +2,10 @@ package pack
 
 // Circle is Pack for a sequence that repeats without end: an item lives from moment first to moment last, both included, of
 // each round of so many moments. Items may last beyond the end of a round, but no longer than one.
-func Circle(items []Item, moments int) int64 {
+func Circle(items []Item, moments int) int64 { return CircleWithin(items, moments, 0) }
+
+// CircleWithin is Circle that is content with an extent of so many bytes.
+func CircleWithin(items []Item, moments int, enough int64) int64 {
 	p := &packer{items: items, meet: make([][]int32, len(items)), done: make([]bool, len(items))}
 	for i := range items {
 		for j := range i {
@@ -12,7 +15,7 @@ func Circle(items []Item, moments int) int64 {
 			}
 		}
 	}
-	return p.best(items, LiveCircle(items, moments))
+	return p.best(items, max(LiveCircle(items, moments), enough))
 }
 
 // LiveCircle returns the largest sum of bytes that live at one moment of a round: no packing can be lower.

@@ -43,7 +43,7 @@ func Around(fixed, items []Item, ops int) int64 {
 	return p.best(items, max(Live(p.items, ops), p.ground))
 }
 
-// best places the items that are not fixed, tries to reach the floor, and returns the extent.
+// best places the items that are not fixed until the extent is at most the floor, or nothing is left to try, and returns the extent.
 func (p *packer) best(items []Item, floor int64) int64 {
 	best := int64(-1)
 	offsets := make([]int64, len(items))
@@ -57,11 +57,11 @@ func (p *packer) best(items []Item, floor int64) int64 {
 					offsets[i] = p.items[p.fixed+i].Offset
 				}
 			}
-			if best == floor || !p.promote(order, floor) {
+			if best <= floor || !p.promote(order, floor) {
 				break
 			}
 		}
-		if best == floor {
+		if best <= floor {
 			break
 		}
 	}
