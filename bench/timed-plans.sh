@@ -2,8 +2,8 @@
 # Trains along cyclic plans and compares the time of their steps with the prediction: a line of CSV for each plan, and a table at the end. A
 # profile is measured before the plans of each model and link. Called again with the same FILE, it goes on behind the lines that FILE has.
 #
-#   bench/timed-plans.sh FILE.csv [FLAG...]      FLAGs are for profile and train, as --debug threads=1
-#   ONLY=gpt2-4-128 bench/timed-plans.sh ...     plans whose line begins with a pattern; FILE.csv alone is shown with ONLY=none
+#   bench/timed-plans.sh FILE.csv [FLAG...]      FLAGs are for profile and train, as --debug threads=1 --debug own-core
+#   ONLY=gpt2-4-256 bench/timed-plans.sh ...     plans whose line begins with a pattern; FILE.csv alone is shown with ONLY=none
 set -euo pipefail
 cd "$(dirname "$0")/.."
 csv=$1 && shift
@@ -15,7 +15,7 @@ trap 'rm -r "$work"' EXIT
 # model, flags of it, batch, optimizer, parts of a step
 models='
 gpt2-6-256|--length 128|4|adamw|1
-gpt2-4-128|--length 64|16|muon|4
+gpt2-4-256|--length 128|16|muon|4
 llama-4-192-4-4-512|--length 96|4|adamw|4
 resnet20|--image 32|32|sgd|1'
 links='0.5GB/s 2GB/s 8GB/s'

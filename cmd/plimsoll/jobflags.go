@@ -62,6 +62,7 @@ type targetFlags struct {
 	until         context.Context // whose end gives up what runs on the devices; nil: it is finished
 	chaos         uint64
 	noGraph       bool
+	ownCore       bool
 	kernels       library.Options
 }
 
@@ -75,6 +76,7 @@ func (f *jobFlags) register(a *app, cmd *cobra.Command) {
 	debug.Var(&f.deviceMemory, "device-memory", "")
 	debug.Var(newOneOf(&f.kernels.Vendor, "prefer", "refuse", "require"), "vendor", "")
 	debug.StringVar(&f.kernels.VendorPath, "vendor-path", "", "")
+	debug.BoolVar(&f.ownCore, "own-core", false, "")
 	debug.BoolVar(&f.noGraph, "no-graph", false, "")
 	debug.BoolVar(&f.kernels.Reference, "reference", false, "")
 	debug.Uint64Var(&f.chaos, "chaos", 0, "")
@@ -152,7 +154,7 @@ func (f *jobFlags) checkDevice(cmd *cobra.Command) error {
 		return nil
 	}
 	return refuse(cmd, "is for a device that is here, and --device names one that is not: leave one of them out",
-		"devices", "bandwidth", "profile", "threads", "device-memory", "vendor", "vendor-path", "no-graph", "reference", "chaos")
+		"devices", "bandwidth", "profile", "threads", "own-core", "device-memory", "vendor", "vendor-path", "no-graph", "reference", "chaos")
 }
 
 // describe opens the device that --device names; nil where it is not given.

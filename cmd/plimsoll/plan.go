@@ -67,7 +67,7 @@ gradients and optimizer state, as train takes it (default: what the device has).
 			return err
 		}
 		if c.pipe.wanted() && !cmd.Flags().Changed("strategy") {
-			if c.strategy = defaultPipeline; asksFlush(max(c.pipe.microbatches, c.pipe.batch), c.pipe.versions) {
+			if c.strategy = defaultPipeline; asksFlush(max(c.pipe.microbatches, c.pipe.batch), c.pipe.zero, c.pipe.versions) {
 				c.strategy = defaultFlush
 			}
 		}

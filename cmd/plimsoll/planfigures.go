@@ -54,7 +54,8 @@ type planShape struct {
 	Estimated    bool   `json:"estimated,omitempty"` // its times, from a description of the device
 	Strategy     string `json:"strategy"`
 	Winner       string `json:"winner,omitempty"` // as in pipeline.Plan
-	Kind         string `json:"kind"`             // periodic, flush or cyclic
+	RunnerUp     string `json:"runner_up,omitempty"`
+	Kind         string `json:"kind"` // periodic, flush or cyclic
 	Devices      int    `json:"devices"`
 	Stages       int    `json:"stages"`
 	Microbatches int    `json:"microbatches,omitempty"`
@@ -68,6 +69,7 @@ type planTimes struct {
 	Period       float64 `json:"period_s,omitempty"`
 	Makespan     float64 `json:"makespan_s,omitempty"`
 	PerMinibatch float64 `json:"seconds_per_minibatch"`
+	RunnerUpS    float64 `json:"runner_up_s,omitempty"` // the makespan of the plan that comes next
 	// No plan takes less than LowerBound: on one device for a step (addBounds), on several for a minibatch, by the plan's word. 0: unknown.
 	LowerBound float64 `json:"lower_bound_s"`
 	Bubble     float64 `json:"bubble_fraction"`
@@ -221,7 +223,10 @@ func (p *anyPlan) figures(r *pipeline.Report) (*planFigures, error) {
 	if r == nil {
 		return f, nil
 	}
-	f.planTimes = planTimes{r.Period, r.Makespan, r.PerMinibatch, r.LowerBound, r.Bubble}
+	f.planTimes = planTimes{Period: r.Period, Makespan: r.Makespan, PerMinibatch: r.PerMinibatch, LowerBound: r.LowerBound, Bubble: r.Bubble}
+	if next := plan.RunnerUp; next != nil {
+		f.RunnerUp, f.RunnerUpS = next.Strategy, next.Seconds
+	}
 	f.Busy, f.NCA, f.Peak, f.Weights, f.Buffers = r.PerDeviceBusy, r.NCA, r.PerDevicePeak, r.PerDeviceWeights, r.PerDeviceBuffers
 	for _, s := range r.Replicated {
 		f.Replicated = append(f.Replicated, replicatedStage(s))
@@ -397,7 +402,7 @@ func (f *planFigures) writeStages(w io.Writer) {
 	for i := range f.Placed {
 		f.Placed[i].write(w, i)
 	}
-	fmt.Fprintf(w, "%s: %s pipeline of %d stages on %d devices", f.Strategy, f.Kind, f.Stages, f.Devices)
+	fmt.Fprintf(w, "%s: %s pipeline of %d stages on %d devices", pipeline.Name(f.Strategy, f.Winner), f.Kind, f.Stages, f.Devices)
 	if f.Microbatches > 0 {
 		fmt.Fprintf(w, ", %d microbatches", f.Microbatches)
 	}
@@ -413,6 +418,9 @@ func (f *planFigures) writeStages(w io.Writer) {
 		fmt.Fprintf(w, "%s %s, %s a minibatch, bubble %s\n", estimated("period", f.Estimated), units.Seconds(f.Period), units.Seconds(f.PerMinibatch), percent(f.Bubble))
 	case f.Makespan > 0:
 		fmt.Fprintf(w, "%s %s, %s a microbatch, bubble %s\n", estimated("makespan", f.Estimated), units.Seconds(f.Makespan), units.Seconds(f.PerMinibatch), percent(f.Bubble))
+	}
+	if f.RunnerUp != "" {
+		fmt.Fprintf(w, "runner-up %s, %s more\n", f.RunnerUp, percent(f.RunnerUpS/f.Makespan-1))
 	}
 	if f.LowerBound > 0 && f.PerMinibatch > 0 {
 		fmt.Fprintf(w, "bound as the plan states it: with one stage on each device, and replicas in turn, no plan takes less than %s a minibatch, at most %s less\n", units.Seconds(f.LowerBound), percent(max(0, 1-f.LowerBound/f.PerMinibatch)))

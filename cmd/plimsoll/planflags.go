@@ -182,11 +182,12 @@ func (f *pipelineFlags) over(plan *planFlags, c *chain.Chain) (*pipeline.Platfor
 }
 
 // defaultPipeline and defaultFlush are the strategies for several devices when --strategy does not say.
-const defaultPipeline, defaultFlush = "joint", "joint-flush"
+const defaultPipeline, defaultFlush = "joint", "auto-flush"
 
-// asksFlush reports whether other flags mean a schedule with a flush: microbatches are of no other, and neither are its versions.
-func asksFlush(microbatches int, versions string) bool {
-	return microbatches != 0 || pipeline.Versions(versions) == pipeline.Flush
+// asksFlush reports whether other flags mean a schedule with a flush: microbatches are of no other, and neither are its versions and parts of
+// the optimizer's state.
+func asksFlush(microbatches, zero int, versions string) bool {
+	return microbatches != 0 || zero != 0 || pipeline.Versions(versions) == pipeline.Flush
 }
 
 const zeroUsage = "1: replicas of a stage divide optimizer state (ZeRO-1)"

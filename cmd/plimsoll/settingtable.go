@@ -92,6 +92,7 @@ var optionTable = []setting{
 // debugTable has the settings of tests and of the search for faults: no result depends on them but time, where they say nothing else.
 var debugTable = []setting{
 	{"", "threads", aNumber, "every core, divided among processes", "threads of the kernels", "threads"},
+	{"", "own-core", aSwitch, "", "one thread computes on a core that all others leave; cpu only, on Linux, for timings", "own-core"},
 	{"", "device-memory", aSize, "all of it", "memory of the device", "device-memory"},
 	{"", "vendor", aName, "prefer", "cuDNN and cuBLAS on a GPU: refuse, prefer or require", "vendor"},
 	{"", "vendor-path", aPath, "$PLIMSOLL_CUDA_LIBRARIES", "folders with these libraries", "vendor-path"},

@@ -91,6 +91,8 @@ type trainPipeFlags struct {
 
 	devices    int                 // that --devices names; 0: the run is on one device
 	strategies []pipeline.Strategy // in the order in which they are tried
+
+	updatesLast bool // no layer may be updated before all gradients of its step are there
 }
 
 // pipelineOnly are the flags that mean nothing on one device.
@@ -166,6 +168,7 @@ func (c *trainCommand) prepare(cmd *cobra.Command) error {
 	if err := refuseChoices(cmd); err != nil {
 		return err
 	}
+	c.pipe.updatesLast = c.updatesLast()
 	if err := c.pipe.check(strategy); err != nil {
 		return err
 	}
@@ -249,7 +252,7 @@ func onlyPipeline(name string) bool {
 // defaultPipes and defaultFlushes are the strategies when --strategy does not say: the first whose plan can be run.
 var (
 	defaultPipes   = []string{defaultPipeline, "loadline", "madpipe", "contiguous"}
-	defaultFlushes = []string{defaultFlush, "1f1b-recompute", "1f1b-flush"}
+	defaultFlushes = []string{defaultFlush, "joint-flush", "1f1b-recompute", "1f1b-flush"}
 )
 
 // name finds the strategies: a plan that is given is one.
@@ -262,7 +265,7 @@ func (f *trainPipeFlags) name(strategy string) error {
 	switch {
 	case strategy != "":
 		names = []string{strategy}
-	case asksFlush(f.microbatches, f.versions):
+	case f.updatesLast || asksFlush(f.microbatches, f.zero, f.versions):
 		names = defaultFlushes
 	}
 	for _, name := range names {

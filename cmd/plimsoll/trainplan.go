@@ -358,7 +358,7 @@ func (c *trainCommand) newPipe(ctx context.Context, r *train.Run, platform *pipe
 	}
 	for i, s := range c.pipe.strategies {
 		o := pipeline.Options{Versions: pipeline.Versions(c.pipe.versions), Accounting: pipeline.Saved, Zero: pipeline.Zero(c.pipe.zero)}
-		o.UpdatesLast = c.updatesLast()
+		o.UpdatesLast, o.WholeUpdates = c.updatesLast(), c.job.optimizer == "muon" || c.pipe.allreduce == "nccl"
 		if s.Divides() {
 			o.Microbatches = c.pipe.stepParts()
 		}

@@ -39,12 +39,8 @@ type library struct{ *Device }
 // Name implements kernels.Library.
 func (l library) Name() string { return "none (estimated for " + l.Device.Name + ")" }
 
-// Workspace implements kernels.Library. Errors: *kernels.TypeError where the device has no rate of the call's type, ErrType for weights in
-// bfloat16, which CUDA's kernels do not read either.
+// Workspace implements kernels.Library. Errors: *kernels.TypeError where the device has no rate of the call's type.
 func (l library) Workspace(c kernels.Call) (int64, error) {
-	if c.Weight != kernels.Float32 {
-		return 0, kernels.ErrType
-	}
 	_, operations, err := c.Cost()
 	if t := c.Computes(); err == nil && l.Rates[t.String()] == 0 {
 		err = l.lacks(t)

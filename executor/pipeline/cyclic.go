@@ -112,28 +112,6 @@ func (c *cyclicStage) until(position int) (at untils) {
 	return at
 }
 
-// leavingBytes returns what a step copies to the host: what these copies read stays longer than in the order of the sequence.
-func (c *cyclicStage) leavingBytes() (bytes int64) {
-	for i := range c.ops {
-		o := &c.ops[i]
-		s := &c.layers[o.Layer-1]
-		switch o.Kind {
-		case schedule.WriteWeights:
-			bytes += s.weightBytes
-		case schedule.WriteState:
-			bytes += s.stateBytes
-		case schedule.OffloadGradient:
-			bytes += s.gradBytes
-		}
-	}
-	for _, ops := range c.microbatches {
-		for _, it := range ops.Host {
-			bytes += kernels.Align(it.Bytes)
-		}
-	}
-	return bytes
-}
-
 // besides returns, by position, how many positions behind it ops begin while the one there runs: in the steady state, by the simulation. A plan
 // that cannot be simulated is refused elsewhere.
 func besides(costs Costs, plan *pipeline.Plan) []untils {

@@ -80,6 +80,49 @@ func TestGPUsTrainCyclicPlans(t *testing.T) {
 	}
 }
 
+// On a GPU, too, plans with weights in bfloat16, and master copies in the state, train the weights of a plan that keeps all in float32 on the
+// device, to the last bit.
+func TestGPUsKeepMasters(t *testing.T) {
+	if status := cuda.Load(); status.Err != nil {
+		t.Skip(status.Err)
+	}
+	m, err := models.New("tiny", models.Config{Batch: 4, Image: 8, Classes: 10, DType: kernels.BFloat16})
+	must(t, err)
+	for _, rule := range []kernels.Update{kernels.AdamW{Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-6, WeightDecay: 0.1}, kernels.SGD{Momentum: 0.9}} {
+		lib := gpus(t, 1)[0].Library
+		wide, err := Compile(m, lib, rule)
+		must(t, err)
+		w := *wide
+		w.KeepMasters(lib)
+		rounded := int64(0)
+		for _, q := range m.Params() {
+			if w.Rounded(q) {
+				rounded += q.Desc.Bytes() / 2
+			}
+		}
+		if rounded == 0 {
+			t.Fatal("no weight is rounded")
+		}
+		c := withState(&w)
+		p := &pipeline.Platform{Devices: 1, Memory: []int64{pipeline.NoLimit}, Host: 4e10, Duplex: true, HostMemory: 1 << 28}
+		flush := counted(wide, 1)
+		kept, want := trainedOn(t, gpus(t, 1), wide, flush, planFor(t, "1f1b-flush", flush, pipeline.Options{Microbatches: 1}), 3, Options{NoGraph: true})
+		want.Tensors = tensors(t, kept)
+		for _, name := range []string{"optimizer", "streamed", "delayed-device"} {
+			plan, err := pipeline.PlanCycle(c, name, cyclicPlans[name].byLayer(c, 1), p)
+			must(t, err)
+			e, got := trainedOn(t, gpus(t, 1), &w, Costs{c, p}, plan, 3, Options{Audit: true})
+			got.Tensors = tensors(t, e)
+			if e.Audited()[0].PeakBytes != e.memory[0].Peak {
+				t.Errorf("%+v, %s: audited %+v, planned %+v", rule, name, e.Audited()[0], e.memory[0])
+			}
+			if d := want.FirstDifference(got); d != "" {
+				t.Errorf("%+v, %s: %s", rule, name, d)
+			}
+		}
+	}
+}
+
 // An update on the host that fails ends the run with its error.
 func TestHostUpdatesThatFailOnGPUs(t *testing.T) {
 	if status := cuda.Load(); status.Err != nil {

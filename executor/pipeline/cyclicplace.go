@@ -6,14 +6,15 @@ import (
 	"slices"
 
 	"plimsoll/executor/internal/pack"
+	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
 )
 
-// placeCyclic gives the items of a cyclic plan their places on the device: of the placements that fit, those of the shortest step. A step takes
+// place gives the items of a cyclic plan their places on the device: of the placements that fit, those of the shortest step. A step takes
 // what the simulation says when an op waits also for those whose bytes it takes over.
-func (lay *layout) placeCyclic(d *driver, t *localStage, costs Costs, plan *pipeline.Plan, m *Memory) {
-	c := t.cyclic
+func (c *cyclicStage) place(lay *layout, d *driver, t *localStage, costs Costs, plan *pipeline.Plan, m *Memory) {
 	limit := costs.Platform.Memory[0]
 	all := c.device.placements(c.leavingBytes(), limit-m.Static, func() bool {
 		c.device.shift(runtime.Arena, m.Static)
@@ -30,6 +31,28 @@ func (lay *layout) placeCyclic(d *driver, t *localStage, costs Costs, plan *pipe
 	}
 	m.Waits = c.take(t, all[best], m.Static)
 	m.InFlight = all[best].live
+}
+
+// leavingBytes returns what a step copies to the host: what these copies read stays longer than in the order of the sequence.
+func (c *cyclicStage) leavingBytes() (bytes int64) {
+	for i := range c.ops {
+		o := &c.ops[i]
+		s := &c.layers[o.Layer-1]
+		switch o.Kind {
+		case schedule.WriteWeights:
+			bytes += s.weightBytes
+		case schedule.WriteState:
+			bytes += s.stateBytes
+		case schedule.OffloadGradient:
+			bytes += s.gradBytes
+		}
+	}
+	for _, ops := range c.microbatches {
+		for _, it := range ops.Host {
+			bytes += kernels.Align(it.Bytes)
+		}
+	}
+	return bytes
 }
 
 // take places the items, behind what never moves, and returns what each op waits for then, by position.
@@ -51,6 +74,9 @@ func (c *cyclicStage) take(t *localStage, p placement, static int64) [][]int {
 func (c *circle) placements(more, room int64, fits func() bool) (all []placement) {
 	tight := placement{slices.Clone(c.items), pack.LiveCircle(c.items, c.positions), 0}
 	tight.extent = pack.Circle(tight.items, c.positions)
+	if tight.extent > room {
+		return []placement{tight}
+	}
 	p := &prolonger{circle: c, room: min(room, tight.extent+more), fits: fits}
 	for slack := range slacks {
 		p.slack, p.tries, p.latest = slack, 0, tight
@@ -84,7 +110,7 @@ type prolonger struct {
 }
 
 // mostTries bounds the packings of one search, by the number of items: packing takes their square.
-func (p *prolonger) mostTries() int { return min(24, 20_000_000/(len(p.items)*len(p.items)+1)) }
+func (p *prolonger) mostTries() int { return min(12, 20_000_000/(len(p.items)*len(p.items)+1)) }
 
 // brief lists the items that live no longer than in the order of the sequence where slack would let them.
 func (p *prolonger) brief() (list []int) {

@@ -21,7 +21,7 @@ const mostMinibatches = 1 << 12
 
 // layOut places everything on so many devices.
 func (lay *layout) layOut(costs Costs, plan *pipeline.Plan, devices int) (err error) {
-	if err := lay.findOrder(costs, plan, devices); err != nil {
+	if err := findOrder(lay, costs, plan, devices); err != nil {
 		return err
 	}
 	lay.channels = channelsOf(lay.order)
@@ -44,7 +44,7 @@ func (lay *layout) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 }
 
 // findOrder finds in which order the devices work, and the rules of their weights. Errors: those of layOut.
-func (lay *layout) findOrder(costs Costs, plan *pipeline.Plan, devices int) (err error) {
+func findOrder(lay *layout, costs Costs, plan *pipeline.Plan, devices int) (err error) {
 	if lay.order, err = order.New(costs.Chain, costs.Platform, plan, devices, costs.batchSeconds(lay.Workload)); err != nil {
 		return err
 	}
@@ -281,7 +281,7 @@ func (lay *layout) layCyclicStage(d *driver, t *localStage, costs Costs, plan *p
 	m.Snapshot += t.savedBytes(true)
 	lay.drivers = append(lay.drivers, d)
 	t.cyclic.layHost(lay, costs.Platform, d.layHost())
-	lay.placeCyclic(d, t, costs, plan, m)
+	t.cyclic.place(lay, d, t, costs, plan, m)
 	x, end := lay.layCyclicEvaluation(d, t, m)
 	lay.evaluations = append(lay.evaluations, x)
 	m.Peak, m.Extent, m.Offloaded = m.Static+m.InFlight, max(m.Static+kernels.Align(t.cyclic.device.extent), end), t.cyclic.locked

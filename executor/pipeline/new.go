@@ -103,7 +103,7 @@ func Needs(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([]Memory
 // Needs.
 func Grouping(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) (int, error) {
 	lay := &layout{Workload: w, opt: opt}
-	err := lay.findOrder(costs, plan, costs.Platform.Devices)
+	err := findOrder(lay, costs, plan, costs.Platform.Devices)
 	return lay.group, err
 }
 

@@ -146,7 +146,7 @@ type Memory struct {
 	Extent          int64 // the arena that it takes, with fragmentation
 	Offloaded       int64 // likewise, page-locked memory for what the stage offloads
 	Host            int64 // all page-locked memory of a cyclic plan, without Snapshot; 0 of other plans
-	// Waits are those of the layout of a cyclic plan (planner/pipeline.Plan.Waits); nil of other plans.
+	// Waits has those of the layout of a cyclic plan (planner/pipeline.CyclicOps); nil of other plans.
 	Waits [][]int
 }
 

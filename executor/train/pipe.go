@@ -114,6 +114,9 @@ func (p *pipePlanner) fastest(ctx context.Context, free *JobPlan, limit int64) (
 	}
 	switch {
 	case found != nil:
+		if free.Winner != "" {
+			found.Winner = found.Strategy
+		}
 		found.Strategy = p.q.Strategy.Name
 		return found, nil
 	case failure != nil:

@@ -40,6 +40,9 @@ func (b *builder) at(r kernels.Role, index int) C.u64 {
 	return b.address[kernels.Operand{Role: r, Index: index}]
 }
 
+// narrow says whether the call's weight is in bfloat16.
+func (b *builder) narrow() C.int { return flag(b.call.Weight == kernels.BFloat16) }
+
 // reserve takes bytes of the workspace.
 func (b *builder) reserve(bytes int64) C.u64 {
 	at := b.used

@@ -63,6 +63,7 @@ func (l *Library) Chosen() any {
 // measured returns who computes a call: the fastest of those that can, and that compute it rightly. It is measured once, and
 // proven once in each process.
 func (l *Library) measured(call kernels.Call, c convolution) (algorithm, error) {
+	call.Weight = kernels.Float32 // an algorithm is chosen, and proved, for weights of both types
 	candidates := l.candidates(call, c)
 	asked := Choice{
 		GPU: l.device.Info().Model, Library: l.Name(), Op: fmt.Sprintf("%s%+v", call.Op.Kind(), call.Op), Pass: call.Pass.String(),

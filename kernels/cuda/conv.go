@@ -85,7 +85,7 @@ func (m *multiplication) pack(e engine, g C.struct_geometry, panels int64) C.u64
 	slab := e.slab * int64(g.columns)
 	packed := m.reserve(panels * int64(g.slabs) * slab * e.packed.Size())
 	addStep(m.builder, "pack", "pack"+suffix(e.packed), dim{ceil(slab, streamThreads), min(int64(g.slabs), maxSlabsAtOnce), panels}, dim{streamThreads, 1, 1}, 0,
-		C.struct_pack_args{weight: m.at(kernels.ParamRole, 0), packed: packed, g: g, depth: C.int(e.slab), round: rounding(e.dtype)})
+		C.struct_pack_args{weight: m.at(kernels.ParamRole, 0), packed: packed, g: g, depth: C.int(e.slab), round: rounding(e.dtype), narrow: m.narrow()})
 	return packed
 }
 

@@ -51,9 +51,6 @@ func (l *Library) Workspace(c kernels.Call) (int64, error) {
 	if err := c.Check(); err != nil {
 		return 0, err
 	}
-	if c.Weight != kernels.Float32 {
-		return 0, fmt.Errorf("%s: %w: CUDA kernels read weights in float32, and this one is in %v", c.Op.Kind(), kernels.ErrType, c.Weight)
-	}
 	b, err := l.build(c, nil)
 	if err != nil {
 		return 0, err

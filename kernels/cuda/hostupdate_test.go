@@ -37,7 +37,7 @@ func hardFloats(r *rand.Rand, n int64) []float32 {
 func inHostSpace(o kernels.UpdateOperands) kernels.UpdateOperands {
 	move := func(s runtime.Span) runtime.Span { s.Space = runtime.Host; return s }
 	h := o
-	h.Param, h.Grad, h.Scalars, h.States = move(o.Param), move(o.Grad), move(o.Scalars), nil
+	h.Param, h.Grad, h.Rounded, h.Scalars, h.States = move(o.Param), move(o.Grad), move(o.Rounded), move(o.Scalars), nil
 	for _, s := range o.States {
 		h.States = append(h.States, move(s))
 	}
@@ -70,7 +70,14 @@ func TestHostUpdates(t *testing.T) {
 			}
 			want := b.run(t, o.memory, onDevice)
 			got := updatedOnHost(t, b, host, u, o)
-			sameFloats(t, fmt.Sprintf("%+v, %d elements", u, n), got, want)
+			what := fmt.Sprintf("%+v, %d elements", u, n)
+			sameFloats(t, what, o.withoutRounded(got), o.withoutRounded(want))
+			onHost, copied := o.copyOf(got), o.copyOf(want)
+			for j, w := range copied {
+				if onHost[j] != w && !(math.IsNaN(w) && math.IsNaN(onHost[j])) {
+					t.Fatalf("%s: parameter %d in bfloat16 is %v on the host, %v on the device", what, j, onHost[j], w)
+				}
+			}
 			compared += int(n)
 		}
 	}

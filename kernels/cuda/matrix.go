@@ -104,6 +104,7 @@ func (m *multiplication) widened(p nvidia.Product, left C.u64, o matrices) {
 	p.K = ceil(channels+C.BIAS_PARTS, C.EDGE_ALIGNMENT) * C.EDGE_ALIGNMENT
 	weights := C.struct_widen_args{
 		in: m.at(kernels.ParamRole, 0), bias: o.bias, out: m.reserve(2 * p.N * p.K), n: C.i64(p.N * p.K), c: C.int(channels), padded: C.int(p.K),
+		narrow: m.narrow(),
 	}
 	addStream(m.builder, "pack", "widen_weights", p.N*p.K, 4, weights)
 	rows := min(rowsOf(2*m.lib.vendors.slice, p.K), total)
@@ -139,7 +140,7 @@ func (m *multiplication) alignedRows(o matrices) {
 	classes := rowClasses(pixels, m.out)
 	e := C.struct_edge_args{
 		edges: m.reserve(2 * pixels * C.EDGES), weight: m.at(kernels.ParamRole, 0), count: C.i64(pixels),
-		o: C.int(m.out), c: C.int(m.channels), classes: C.int(len(classes)),
+		o: C.int(m.out), c: C.int(m.channels), classes: C.int(len(classes)), narrow: m.narrow(),
 	}
 	edgeWeights := int64(len(classes)) * C.EDGES * m.channels
 	if m.call.Pass != kernels.BackwardParams {

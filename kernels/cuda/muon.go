@@ -23,7 +23,7 @@ func (b updater) muon(u kernels.Muon, m kernels.Matrix) {
 	b.used = 0
 	x, next := b.reserve(4*n), b.reserve(4*n)
 	args := C.struct_muon_args{
-		scalars: b.at(kernels.ScalarsRole, 0), param: b.at(kernels.ParamRole, 0), grad: b.at(kernels.DParam, 0), momentum: b.at(kernels.Save, 0),
+		scalars: b.at(kernels.ScalarsRole, 0), param: b.at(kernels.ParamRole, 0), rounded: b.at(kernels.Y, 0), grad: b.at(kernels.DParam, 0), momentum: b.at(kernels.Save, 0),
 		x: x, square: b.reserve(4 * side * side), again: b.reserve(4 * side * side), partials: b.reserve(8 * parts),
 		n: C.i64(n), chunk: kernels.GuardChunk, parts: C.i64(parts), side: C.i64(side),
 		beta: decimal(u.Momentum), weight_decay: decimal(u.WeightDecay), rate: C.double(m.Rate()), tiny: kernels.MuonTiny,

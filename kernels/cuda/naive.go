@@ -33,7 +33,7 @@ func (b *builder) definitionArgs() (args C.struct_proof_args, out kernels.Operan
 	out, n, terms := c.result(b.call.Pass)
 	args = C.struct_proof_args{
 		image: b.at(kernels.X, 0), weight: b.at(kernels.ParamRole, 0), gradient: b.at(kernels.DY, 0), out: b.address[out],
-		samples: C.i64(n), terms: C.i64(terms), add: flag(b.adds()), round: rounding(c.dtype), g: c.geometry(),
+		samples: C.i64(n), terms: C.i64(terms), add: flag(b.adds()), round: rounding(c.dtype), narrow: b.narrow(), g: c.geometry(),
 	}
 	switch b.call.Pass {
 	case kernels.Forward:

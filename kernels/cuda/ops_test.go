@@ -3,8 +3,10 @@
 package cuda
 
 import (
+	"encoding/binary"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -296,6 +298,10 @@ func check(t testing.TB, b *bench, l *Library, forward kernels.Call, backward []
 		got := compute(t, b, l, c, given, nil)
 		compare(t, c, d, newRig(c, 0, nil).types, got, want)
 		sameBits(t, fmt.Sprintf("a second run of %+v", c), compute(t, b, l, c, given, nil), got)
+		if c.RoundsWeight() {
+			c.Weight = kernels.BFloat16
+			sameBits(t, fmt.Sprintf("a weight that is rounded in memory: %+v", c), compute(t, b, l, c, withRounded(given), nil), got)
+		}
 		if i > 0 {
 			continue
 		}
@@ -309,6 +315,18 @@ func check(t testing.TB, b *bench, l *Library, forward kernels.Call, backward []
 		}
 	}
 	return given, 1 + len(backward)
+}
+
+// withRounded returns operands whose weight is in bfloat16.
+func withRounded(in data) data {
+	out, weight := maps.Clone(in), operand(kernels.ParamRole, 0)
+	if wide, ok := in[weight]; ok {
+		out[weight] = make([]byte, len(wide)/2)
+		for i, w := range floats(wide) {
+			binary.LittleEndian.PutUint16(out[weight][2*i:], uint16(math.Float32bits(kernels.RoundBFloat16(w))>>16))
+		}
+	}
+	return out
 }
 
 // activations is the least precise type of a call's activations, or factors.

@@ -34,9 +34,6 @@ func (b updater) update(u kernels.Update, all []kernels.UpdateOperands) error {
 	var rules []kernels.Update
 	rest := map[kernels.Update][]kernels.UpdateOperands{}
 	for _, o := range all {
-		if o.Rounded.Bytes > 0 {
-			return fmt.Errorf("%w: CUDA's updates write no copy of a parameter in bfloat16", kernels.ErrType)
-		}
 		if !o.Matrix.Muons(u) {
 			r := o.Rule(u)
 			if len(rest[r]) == 0 {
@@ -78,6 +75,7 @@ func (b updater) updateBy(r kernels.Update, all []kernels.UpdateOperands) error 
 			b.address = at
 			args.scalars = b.at(kernels.ScalarsRole, 0)
 			args.param[i], args.grad[i] = b.at(kernels.ParamRole, 0), b.at(kernels.DParam, 0)
+			args.rounded[i] = b.at(kernels.Y, 0)
 			args.state0[i], args.state1[i] = b.at(kernels.Save, 0), b.at(kernels.Save, 1)
 			args.earlier[i], args.n[i] = C.u64(o.Earlier), C.i64(o.Elements)
 			args.first[i+1] = args.first[i] + C.int(streamGrid(o.Elements, 4)[0])

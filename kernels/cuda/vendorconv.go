@@ -26,7 +26,7 @@ func (m *multiplication) vendorConv() {
 	case kernels.BackwardParams:
 		out = m.at(kernels.DParam, 0)
 	}
-	if m.dtype == kernels.BFloat16 && m.call.Pass != kernels.BackwardParams && m.algorithm != cublasBias {
+	if m.dtype == kernels.BFloat16 && m.call.Weight != kernels.BFloat16 && m.call.Pass != kernels.BackwardParams && m.algorithm != cublasBias {
 		weight = m.halve(weight, m.weights())
 	}
 	if m.algorithm == cudnn {

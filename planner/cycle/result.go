@@ -12,8 +12,8 @@ type Limits struct {
 	// UpdatesLast refuses updates before the last backward of their step: clipping, and skipping a step whose gradients are not finite,
 	// need all gradients first.
 	UpdatesLast bool
-	// Waits lists, by position, the positions of ops that must have ended before the op there starts, beside those of the rules: of each the
-	// latest before it, in its step or in the one before. A layout in memory makes an op wait for those whose bytes it takes over. nil: none.
+	// Waits lists, by position, the positions of ops that the op there waits for, beside those that it waits for by the rules. Of each it waits
+	// for the latest before it, in its step or in the one before. A layout in memory makes an op wait for those whose bytes it takes over.
 	Waits [][]int
 	// Steps is the number of steps after which a plan whose state has not repeated counts as one without a steady state; 0: mostSteps.
 	// Searches give up slow plans earlier.

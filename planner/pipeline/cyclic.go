@@ -14,7 +14,7 @@ import (
 // costs are not known: PlanCycle simulates them.
 func NewCycle(chain, strategy string, seq cycle.Sequence, p *Platform) *Plan {
 	out := &Plan{
-		Chain: chain, Strategy: strategy, Platform: p, Cycle: append(cycle.Sequence{}, seq...), // never nil
+		Chain: chain, Strategy: strategy, Platform: p, CyclicOps: CyclicOps{Cycle: append(cycle.Sequence{}, seq...)}, // never nil
 		Stages:   []Stage{{First: 1, Devices: []int{0}}},
 		Versions: Flush, Copies: Copies{WeightCopies: []float64{0}}, Microbatches: 1,
 	}

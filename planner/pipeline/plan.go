@@ -146,22 +146,38 @@ const (
 	Saved  Accounting = "saved"  // the input of the stage and the saved sets of all its layers: a stage without recomputation
 )
 
+// Choice says whose plan a strategy took that chooses among others.
+type Choice struct {
+	Winner   string    // the strategy whose plan it is; else ""
+	RunnerUp *RunnerUp // the one whose plan comes next; nil: none has one, or nobody chose
+}
+
+// RunnerUp names the strategy whose plan comes next in a choice, and has its makespan in seconds.
+type RunnerUp struct {
+	Strategy string
+	Seconds  float64
+}
+
+// CyclicOps take the place of the sequence in a cyclic plan.
+type CyclicOps struct {
+	// Cycle has the ops of a step, which also move weights, gradients and optimizer state; nil of all other plans.
+	Cycle cycle.Sequence
+	// UpdatesLast says that no update starts before the last backward of its step has ended. So
+	// gradients can be clipped by their norm, and a step that is not finite skipped.
+	UpdatesLast bool
+	// Waits has those of a layout in memory, by position (cycle.Limits.Waits). No file has them, as whoever lays a plan out finds them.
+	Waits [][]int
+}
+
 // Plan is stages on devices, and when every task runs. A plan for one device is one stage of all layers, whose ops are the sequence
 // (NewSequence).
 type Plan struct {
 	Chain    string // name of the chain
 	Strategy string
-	Winner   string    // of a strategy that chooses among others: the one whose plan it is; else ""
+	Choice
 	Platform *Platform // what it was made for; nil when the file does not say
 	Stages   []Stage   // in the order of the chain
-	// Cycle are the ops of a step of a cyclic plan, which also move weights, gradients and optimizer state; nil of all others.
-	Cycle cycle.Sequence
-	// UpdatesLast says that no update of a cyclic plan starts before the last backward of its step has ended. So
-	// gradients can be clipped by their norm, and a step that is not finite skipped.
-	UpdatesLast bool
-	// Waits are those of a cyclic plan's layout in memory, by position (cycle.Limits.Waits). No file has them: whoever lays a plan out
-	// finds them. nil: none.
-	Waits [][]int
+	CyclicOps
 	// Portals are the ways of skips straight from one stage to another. The chain's activations count skips wherever they
 	// would pass: the messages of the boundaries between are so much shorter. Each portal has communications of its own.
 	Portals  []Portal

@@ -42,6 +42,9 @@ func (p *Plan) list() fields.List {
 		{Name: "strategy", Value: p.Strategy},
 	}
 	out = fields.Unless(out, "", "winner", p.Winner)
+	if next := p.RunnerUp; next != nil {
+		out = append(out, fields.Field{Name: "runner_up", Value: next.Strategy}, fields.Field{Name: "runner_up_s", Value: next.Seconds})
+	}
 	if p.Platform != nil {
 		out = append(out, fields.Field{Name: "platform", Value: p.Platform})
 	}
@@ -157,6 +160,9 @@ func (p *Plan) takeHead(o *fields.Object) {
 	p.Chain = o.String("chain", "")
 	p.Strategy = o.String("strategy", "")
 	p.Winner = o.String("winner", "")
+	if next := (RunnerUp{o.String("runner_up", ""), o.NotNegative("runner_up_s", 0)}); next.Strategy != "" {
+		p.RunnerUp = &next
+	}
 	p.Versions = Versions(o.String("weight_versions", ""))
 	p.OptimizerCopies = o.NotNegative("optimizer_copies", 0)
 	p.Zero = Zero(o.Size("zero", 0))

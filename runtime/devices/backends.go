@@ -16,6 +16,7 @@ type Options struct {
 	Bandwidth     float64 // bytes/s of the host link, each way, where it can be throttled; 0: not throttled
 	PeerBandwidth float64 // likewise between devices
 	Chaos         uint64  // seed of random delays, where the device has them; 0: none
+	OwnCore       bool    // a core for the stream that computes, where the device is a processor: see host.Config
 	// Local is the number of this process among those of a machine, which take their GPUs in turn where a spec names none.
 	Local int
 	// Until abandons the devices that can be when it ends; nil: never.
@@ -42,7 +43,7 @@ func openCPU(item Item, o Options) ([]runtime.Device, error) {
 		Name:   item.Kind,
 		Memory: o.Memory, HostMemory: o.HostMemory,
 		Bandwidth: o.Bandwidth, PeerBandwidth: o.PeerBandwidth,
-		Chaos: o.Chaos, Until: o.Until,
+		Chaos: o.Chaos, OwnCore: o.OwnCore, Until: o.Until,
 	}
 	if item.Parts == 0 {
 		d, err := host.New(c)

@@ -27,6 +27,10 @@ type Config struct {
 	// Chaos, when not 0, seeds random delays before and after the commands of all streams. They change the order in
 	// which streams run, and with it every result that lacks an event.
 	Chaos uint64
+	// OwnCore gives the stream called "compute" a core that no other thread of the process uses, for measurements. The stream then looks for
+	// what it waits for, and does not sleep. It is for Linux, and for a process with two cores or more and this device alone. Two processes
+	// that ask for it take the same core.
+	OwnCore bool
 	// Until, when not nil, abandons the device when it ends.
 	Until context.Context
 	// Fault, when not nil, is asked before each "reserve", "copy" and "copy to peer", from many goroutines; the

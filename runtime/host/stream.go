@@ -5,6 +5,7 @@ import (
 	"math"
 	goruntime "runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"plimsoll/internal/cores"
@@ -34,6 +35,8 @@ type Stream struct {
 	due      []time.Duration // when the latest commands that have run were due to end, each in its slot
 	issued   uint64          // number of the latest command
 	done     uint64          // number of the latest command that has run
+	queued   atomic.Uint64   // issued, and
+	ran      atomic.Uint64   // done, for whoever polls
 	wanted   uint64          // the first number that one of them waits for
 	closing  bool
 	failedAt uint64 // number of the command that failed, 0 when none did
@@ -43,6 +46,9 @@ type Stream struct {
 var _ runtime.Stream = (*Stream)(nil)
 
 const directions = 2 // of copies: to the device and to the host
+
+// computing is the name of the stream that computes where others only copy, or update on the host.
+const computing = "compute"
 
 var quiet sync.Once // when a stream first computes
 
@@ -160,6 +166,7 @@ func (s *Stream) issue(c command) error {
 	if c.kind == recording {
 		c.event.mark(point{s, s.issued})
 	}
+	s.queued.Store(s.issued)
 	s.more.Signal()
 	return s.err
 }
@@ -202,8 +209,11 @@ func (s *Stream) slot(n uint64) *command { return &s.ring[n%uint64(len(s.ring))]
 func (s *Stream) run() {
 	defer close(s.exited)
 	var due time.Duration
-	var keeps bool
+	var keeps, polls bool
 	for {
+		if polls {
+			poll(&s.queued, s.ran.Load()+1)
+		}
 		c := s.next()
 		if c == nil {
 			return
@@ -216,7 +226,20 @@ func (s *Stream) run() {
 			goruntime.LockOSThread()
 			cores.Lend(directions)
 			defer cores.Lend(-directions)
-			defer goruntime.UnlockOSThread()
+			switch {
+			case !s.device.config.OwnCore:
+				defer goruntime.UnlockOSThread()
+			case s.name != computing:
+				yieldCore() // the thread ends with the stream
+			default:
+				defer goruntime.UnlockOSThread()
+				if polls = reserveCore(); polls {
+					defer releaseCore()
+				}
+			}
+		}
+		if polls && c.kind == waiting && c.point.stream != nil {
+			poll(&c.point.stream.ran, c.point.n)
 		}
 		s.chaos.delay()
 		due = max(due, c.issued)
@@ -227,6 +250,15 @@ func (s *Stream) run() {
 		s.chaos.delay()
 		if s.finish(c, due, err) && !keeps { // a thread that is kept has no goroutine to go on with
 			goruntime.Gosched()
+		}
+	}
+}
+
+// poll waits until a count has reached n, or for so long that whoever waits had better sleep.
+func poll(count *atomic.Uint64, n uint64) {
+	const longest, looks = 5 * time.Millisecond, 100
+	for begun := now(); count.Load() < n && now()-begun < longest; {
+		for i := 0; i < looks && count.Load() < n; i++ {
 		}
 	}
 }
@@ -265,6 +297,7 @@ func (s *Stream) finish(c *command, due time.Duration, err error) (handsOver boo
 	defer s.mu.Unlock()
 	*c = command{}
 	s.done++
+	s.ran.Store(s.done)
 	s.due[s.done%uint64(len(s.due))] = due
 	if err != nil && s.err == nil {
 		s.failedAt, s.err = s.done, err

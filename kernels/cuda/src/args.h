@@ -167,7 +167,7 @@ struct gate_args {
 };
 
 // Tensors that one launch of an update can change: its argument must stay under 4 KiB.
-enum { UPDATE_TENSORS = 72 };
+enum { UPDATE_TENSORS = 64 };
 
 // update_args: one optimizer step of count tensors of n float32 each. Blocks of tensor i begin at first[i]; first[count] is the
 // end.
@@ -177,6 +177,7 @@ struct update_args {
 	int nesterov, decoupled, count;
 	int first[UPDATE_TENSORS + 1];
 	u64 param[UPDATE_TENSORS], grad[UPDATE_TENSORS], state0[UPDATE_TENSORS], state1[UPDATE_TENSORS];
+	u64 rounded[UPDATE_TENSORS]; // bf16: copies of the parameters; 0: none
 	u64 earlier[UPDATE_TENSORS]; // updates before those that the scalars count
 	i64 n[UPDATE_TENSORS];
 };
@@ -184,7 +185,7 @@ struct update_args {
 // muon_args: the parts of a step of one matrix that are no products, see kernels.Muon. x: the update, of n elements; partials: double
 // sums of the squares of its chunks; square and again: float side,side, A, and A*A, which becomes a + b*A + c*A*A.
 struct muon_args {
-	u64 scalars, param, grad, momentum, x, partials, square, again;
+	u64 scalars, param, rounded, grad, momentum, x, partials, square, again;
 	i64 n, chunk, parts, side;
 	double beta, weight_decay, rate, tiny, a, b, c;
 };
@@ -237,6 +238,7 @@ struct pack_args {
 	struct geometry g;
 	int depth; // values of a slab
 	int round; // enum rounding: weights, whatever the panels hold
+	int narrow; // weights are bf16, not float
 };
 
 // sum_args: out (+)= bias[i % columns] + the sum of splits partial results of n float32, in order.
@@ -255,6 +257,7 @@ struct edge_args {
 	u64 rows, edges, weight, out;
 	i64 count;
 	int o, c, classes;
+	int narrow; // weights are bf16, not float
 };
 
 // widen_args: rows of c columns to rows of padded ones in bf16, n elements in all. What the columns behind hold makes the product of both
@@ -264,6 +267,7 @@ struct widen_args {
 	u64 in, bias, out;
 	i64 n;
 	int c, padded;
+	int narrow; // in is bf16, not float
 };
 
 // proof_args: outputs by the definition, from image (X), weight and gradient (DY); g has the op's own numbers, nothing
@@ -275,6 +279,7 @@ struct proof_args {
 	i64 terms, slice; // of an output; of a thread
 	int pass;         // 0 forward, 1 the input's gradient, 2 the weight's
 	int add, round;   // to what out holds; enum rounding: weights
+	int narrow;       // weights are bf16, not float
 	struct geometry g;
 };
 

@@ -25,7 +25,7 @@ template <typename T, bool INNER_FIRST> INLINE void pack(const pack_args &a) {
 		int e = INNER_FIRST ? at / g.columns : at % a.depth, column = INNER_FIRST ? at % g.columns : at / a.depth;
 		i64 from = weight_at(g, v, c, c.e + e, column);
 		T *to = GLOBAL(T, a.packed) + ((i64)v.panel * g.slabs + slab) * a.depth * g.columns + at;
-		float w = from < 0 ? 0 : GLOBAL(const float, a.weight)[from];
+		float w = from < 0 ? 0 : weight_of(a.weight, from, a.narrow);
 		put(to, rounded(w, a.round));
 	}
 }
@@ -89,7 +89,7 @@ KERNEL(edge_weights, struct edge_args) {
 	stream<1>((i64)a.classes * EDGES * a.c, [&](i64 i, i64) {
 		i64 e = i / a.c;
 		int column = edge_column(a.o, (int)(e / EDGES), (int)(e % EDGES));
-		put(GLOBAL(bf16, a.out) + i, column < 0 ? 0 : GLOBAL(const float, a.weight)[(i64)column * a.c + i % a.c]);
+		put(GLOBAL(bf16, a.out) + i, column < 0 ? 0 : weight_of(a.weight, (i64)column * a.c + i % a.c, a.narrow));
 	});
 }
 
@@ -124,14 +124,15 @@ KERNEL(widen_rows, struct widen_args) {
 // high returns the upper half of a float32, a NaN as one.
 INLINE float high(float v) { return v != v ? v : high_half(__float_as_uint(v)); }
 
-// widen_weights: rows of float32 rounded to bf16, with the bias behind, in parts whose sum it is.
+// widen_weights: rows rounded to bf16, with the bias behind, in parts whose sum it is.
 KERNEL(widen_weights, struct widen_args) {
 	stream<4>(a.n, [&](i64 i, i64) {
 		i64 row = i / a.padded;
 		int column = (int)(i % a.padded);
 		values<4> x = {};
 		if (column < a.c) {
-			load(x, GLOBAL(const float, a.in) + row * a.c + column);
+			if (a.narrow) load(x, GLOBAL(const bf16, a.in) + row * a.c + column);
+			else load(x, GLOBAL(const float, a.in) + row * a.c + column);
 		} else if (column == a.c) {
 			float bias = GLOBAL(const float, a.bias)[row];
 			bool finite = (__float_as_uint(bias) & 0x7f800000u) != 0x7f800000u;

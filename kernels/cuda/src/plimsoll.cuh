@@ -62,6 +62,11 @@ INLINE float rounded(float v, int to) {
 	return v;
 }
 
+// weight_of returns a weight that lies in memory as float, or as bf16.
+INLINE float weight_of(u64 weights, i64 at, int narrow) {
+	return narrow ? to_float(GLOBAL(const bf16, weights)[at]) : GLOBAL(const float, weights)[at];
+}
+
 INLINE void put(float *p, float v) { *p = v; }
 INLINE void put(bf16 *p, float v) { p->bits = (unsigned short)bf16_bits(v); }
 

@@ -20,7 +20,7 @@ INLINE bool reached(int in, int tap, int stride, int pad, int dilation, int size
 // weight is that of an output channel, a tap and a channel of its group.
 INLINE double weight(const proof_args &a, int o, int kh, int kw, int channel) {
 	const geometry &g = a.g;
-	float w = GLOBAL(const float, a.weight)[(((i64)o * g.kh + kh) * g.kw + kw) * (g.c / g.groups) + channel];
+	float w = weight_of(a.weight, (((i64)o * g.kh + kh) * g.kw + kw) * (g.c / g.groups) + channel, a.narrow);
 	return rounded(w, a.round);
 }
 

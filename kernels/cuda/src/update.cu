@@ -18,6 +18,12 @@ template <int N> INLINE int part_of(const int (&first)[N], int count, int block)
 	return low;
 }
 
+// put_param writes updated elements of a parameter, and of its copy in bf16, where there is one.
+INLINE void put_param(u64 param, u64 copy, i64 i, const values<4> &w, i64 left) {
+	store_some(GLOBAL(float, param) + i, w, left);
+	if (copy) store_some(GLOBAL(bf16, copy) + i, w, left);
+}
+
 // sgd_update: see kernels.SGD. Without state0 there is no momentum.
 KERNEL(sgd_update, struct update_args) {
 	const scalars s = *GLOBAL(const scalars, a.scalars);
@@ -40,7 +46,7 @@ KERNEL(sgd_update, struct update_args) {
 			w.v[k] -= s.lr * d;
 		}
 		if (moves) store_some(GLOBAL(float, a.state0[t]) + i, v, left);
-		store_some(GLOBAL(float, a.param[t]) + i, w, left);
+		put_param(a.param[t], a.rounded[t], i, w, left);
 	});
 }
 
@@ -94,7 +100,7 @@ KERNEL(adam_update, struct update_args) {
 		}
 		store_some(GLOBAL(float, a.state0[t]) + i, m, left);
 		store_some(GLOBAL(float, a.state1[t]) + i, v, left);
-		store_some(GLOBAL(float, a.param[t]) + i, w, left);
+		put_param(a.param[t], a.rounded[t], i, w, left);
 	});
 }
 
@@ -229,7 +235,7 @@ KERNEL(muon_end, struct muon_args) {
 		load_some(x, GLOBAL(const float, a.x) + i, left);
 #pragma unroll
 		for (int k = 0; k < 4; k++) w.v[k] = w.v[k] * shrink - size * x.v[k];
-		store_some(GLOBAL(float, a.param) + i, w, left);
+		put_param(a.param, a.rounded, i, w, left);
 	});
 }
 

@@ -23,7 +23,7 @@ const flushing = "joint-flush"
 // solveFlush returns the fastest plan with a flush, synchronization counted. Errors: *pipeline.InfeasibleError, the context's, and those of
 // requests that no schedule with a flush takes.
 func solveFlush(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
-	return fastestFlush(ctx, r, flushParts[1], flushParts[2], flushParts[0])
+	return fastestFlush(ctx, flushing, r, flushParts[1], flushParts[2], flushParts[0])
 }
 
 // solveCopies returns the fastest plan of several copies of a pipeline. Errors: those of solveFlush.
@@ -38,11 +38,11 @@ func solveCopies(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error
 			all = append(all, pipeline.Strategy{Solve: func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) { return copied(ctx, r, places) }})
 		}
 	}
-	return fastestFlush(ctx, r, all...)
+	return fastestFlush(ctx, flushing, r, all...)
 }
 
-// fastestFlush returns the fastest of several plans with a flush, the first of equals.
-func fastestFlush(ctx context.Context, r pipeline.Request, of ...pipeline.Strategy) (*pipeline.Plan, error) {
+// fastestFlush returns the fastest of several plans with a flush, the first of equals, as the plan of the strategy that was asked.
+func fastestFlush(ctx context.Context, asked string, r pipeline.Request, of ...pipeline.Strategy) (*pipeline.Plan, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
@@ -50,23 +50,23 @@ func fastestFlush(ctx context.Context, r pipeline.Request, of ...pipeline.Strate
 	var best pick
 	for _, s := range of {
 		if err := best.add(s.Solve(ctx, r)); err != nil {
-			return nil, underOwnName(err, s.Name)
+			return nil, underName(asked, err, s.Name)
 		}
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if best.plan == nil {
-		return nil, best.unfit()
+		return nil, best.unfit(asked)
 	}
-	best.plan.Strategy = flushing
+	best.plan.Strategy = asked
 	return best.plan, nil
 }
 
-// underOwnName returns an error that begins with the name of a part as one that begins with this strategy's, which was asked.
-func underOwnName(err error, part string) error {
+// underName returns an error that begins with the name of a part as one that begins with that of the strategy that was asked.
+func underName(asked string, err error, part string) error {
 	if text, ok := strings.CutPrefix(err.Error(), part+": "); ok {
-		return &renamedError{err, flushing + ": " + text}
+		return &renamedError{err, asked + ": " + text}
 	}
 	return err
 }
@@ -81,13 +81,13 @@ func (e *renamedError) Error() string { return e.text }
 func (e *renamedError) Unwrap() error { return e.error }
 
 // unfit returns the refusal where no plan with a flush fits: that of the first one where none fits in any memory.
-func (p *pick) unfit() error {
+func (p *pick) unfit(asked string) error {
 	if p.smallest == 0 && p.refusal != nil {
 		refusal := *p.refusal
-		refusal.Strategy = flushing
+		refusal.Strategy = asked
 		return &refusal
 	}
-	return &pipeline.InfeasibleError{Strategy: flushing, Smallest: p.smallest, Found: true,
+	return &pipeline.InfeasibleError{Strategy: asked, Smallest: p.smallest, Found: true,
 		Reason: "not even with stages that keep their inputs alone and recompute everything else"}
 }
 

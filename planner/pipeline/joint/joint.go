@@ -24,5 +24,11 @@ func Strategies() []pipeline.Strategy {
 			Paper:   "Plimsoll", Section: "1f1b-recompute with data parallelism",
 			Solve: solveFlush, Parts: flushParts,
 		},
+		{
+			Name: automatic, Type: pipeline.Flushing,
+			Summary: "the fastest of joint-flush and all schedules with a flush, by the simulation with everything counted",
+			Paper:   "Plimsoll", Section: "a choice among the schedules below",
+			Solve: solveAuto, Parts: autoParts,
+		},
 	}
 }

@@ -1,0 +1,76 @@
+package joint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"plimsoll/planner/pipeline"
+	"plimsoll/planner/pipeline/flush"
+)
+
+// automatic is the strategy that chooses among all schedules with a flush.
+const automatic = "auto-flush"
+
+// autoParts are the strategies that automatic chooses among: joint-flush, the same with updates that replicas divide, whose gradients take a
+// reduce-scatter and an all-gather in place of a line and back, and every schedule that joint-flush does not look at.
+var autoParts = slices.Concat([]pipeline.Strategy{
+	{Name: flushing, Type: pipeline.Flushing, Solve: solveFlush},
+	{Name: flushing + " with zero 1", Type: pipeline.Flushing, Solve: solveDivided},
+},
+	slices.DeleteFunc(flush.Strategies(), func(s pipeline.Strategy) bool {
+		return s.Type != pipeline.Flushing || slices.ContainsFunc(flushParts, func(part pipeline.Strategy) bool { return part.Name == s.Name })
+	}))
+
+// solveAuto returns the fastest plan of all schedules with a flush, synchronization counted, with the one that comes next. A schedule that
+// does not take the request, as one for an even number of microbatches, is no candidate. Errors: those of solveFlush.
+func solveAuto(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	r.Microbatches = cmp.Or(r.Microbatches, 2*r.Platform.Devices)
+	var ranked []*pipeline.Plan
+	var best pick
+	for i, s := range autoParts {
+		plan, err := s.Solve(ctx, r)
+		if i > 0 && refuses(err) {
+			continue
+		}
+		if err := best.add(plan, err); err != nil {
+			return nil, underName(automatic, err, s.Name)
+		}
+		if err == nil && plan != nil {
+			plan.Strategy = s.Name
+			ranked = append(ranked, plan)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if best.plan == nil {
+		return nil, best.unfit(automatic)
+	}
+	slices.SortStableFunc(ranked, func(a, b *pipeline.Plan) int { return cmp.Compare(a.SecondsPerMinibatch(), b.SecondsPerMinibatch()) })
+	if len(ranked) > 1 {
+		next := ranked[1]
+		best.plan.RunnerUp = &pipeline.RunnerUp{Strategy: next.Strategy, Seconds: next.Predicted.Makespan}
+	}
+	best.plan.Winner, best.plan.Strategy = best.plan.Strategy, automatic
+	return best.plan, nil
+}
+
+// solveDivided is solveFlush with ZeRO-1, where the request leaves that open. Errors: ErrPlatform where it does not, those of solveFlush.
+func solveDivided(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+	if r.Zero != pipeline.ZeroNothing || r.WholeUpdates {
+		return nil, fmt.Errorf("%w: it is asked for, or the updates cannot be divided", pipeline.ErrPlatform)
+	}
+	r.Zero = pipeline.ZeroShards
+	return solveFlush(ctx, r)
+}
+
+// refuses reports whether a schedule does not take a request that others may take.
+func refuses(err error) bool {
+	return errors.Is(err, flush.ErrOptions) || errors.Is(err, flush.ErrHalves) || errors.Is(err, pipeline.ErrPlan)
+}
