@@ -182,7 +182,7 @@ func (f *pipelineFlags) over(plan *planFlags, c *chain.Chain) (*pipeline.Platfor
 }
 
 // defaultPipeline and defaultFlush are the strategies for several devices when --strategy does not say.
-const defaultPipeline, defaultFlush = "joint", "auto-flush"
+const defaultPipeline, defaultFlush = "joint", "joint-flush"
 
 // asksFlush reports whether other flags mean a schedule with a flush: microbatches are of no other, and neither are its versions and parts of
 // the optimizer's state.

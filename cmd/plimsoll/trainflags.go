@@ -252,7 +252,7 @@ func onlyPipeline(name string) bool {
 // defaultPipes and defaultFlushes are the strategies when --strategy does not say: the first whose plan can be run.
 var (
 	defaultPipes   = []string{defaultPipeline, "loadline", "madpipe", "contiguous"}
-	defaultFlushes = []string{defaultFlush, "joint-flush", "1f1b-recompute", "1f1b-flush"}
+	defaultFlushes = []string{defaultFlush, "1f1b-recompute", "1f1b-flush"}
 )
 
 // name finds the strategies: a plan that is given is one.

@@ -20,9 +20,9 @@ var autoParts = slices.Concat([]pipeline.Strategy{
 	{Name: flushing, Type: pipeline.Flushing, Solve: solveFlush},
 	{Name: flushing + " with zero 1", Type: pipeline.Flushing, Solve: solveDivided},
 },
-	slices.DeleteFunc(flush.Strategies(), func(s pipeline.Strategy) bool {
+	tolerant(slices.DeleteFunc(flush.Strategies(), func(s pipeline.Strategy) bool {
 		return s.Type != pipeline.Flushing || slices.ContainsFunc(flushParts, func(part pipeline.Strategy) bool { return part.Name == s.Name })
-	}))
+	})))
 
 // solveAuto returns the fastest plan of all schedules with a flush, synchronization counted, with the one that comes next. A schedule that
 // does not take the request, as one for an even number of microbatches, is no candidate. Errors: those of solveFlush.
@@ -35,8 +35,8 @@ func solveAuto(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) 
 	var best pick
 	for i, s := range autoParts {
 		plan, err := s.Solve(ctx, r)
-		if i > 0 && refuses(err) {
-			continue
+		if i == 0 && errors.Is(err, pipeline.ErrPlatform) {
+			return nil, underName(automatic, err, s.Name)
 		}
 		if err := best.add(plan, err); err != nil {
 			return nil, underName(automatic, err, s.Name)
@@ -70,7 +70,16 @@ func solveDivided(ctx context.Context, r pipeline.Request) (*pipeline.Plan, erro
 	return solveFlush(ctx, r)
 }
 
-// refuses reports whether a schedule does not take a request that others may take.
-func refuses(err error) bool {
-	return errors.Is(err, flush.ErrOptions) || errors.Is(err, flush.ErrHalves) || errors.Is(err, pipeline.ErrPlan)
+// tolerant returns schedules that have no plan, ErrPlatform, where they do not take a request that others may take.
+func tolerant(all []pipeline.Strategy) []pipeline.Strategy {
+	for i, s := range all {
+		all[i].Solve = func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+			plan, err := s.Solve(ctx, r)
+			if errors.Is(err, flush.ErrOptions) || errors.Is(err, flush.ErrHalves) || errors.Is(err, pipeline.ErrPlan) {
+				err = fmt.Errorf("%w: %w", pipeline.ErrPlatform, err)
+			}
+			return plan, err
+		}
+	}
+	return all
 }
