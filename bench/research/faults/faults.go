@@ -216,7 +216,11 @@ var faults = []fault{
 	{"32 bits for the offset of a row: BatchNorm", calls, "NormBeyond32", []edit{{"kernels/cuda/src/norm.cu", `i64 at = r * a.channels + p.c;
 		values<V> x, more;`, `i64 at = (int)(r * a.channels + p.c);
 		values<V> x, more;`}}},
-	{"32 bits for the offset of a row: gradient of BatchNorm", calls, "NormBeyond32", []edit{{"kernels/cuda/src/norm.cu", "i64 at = r * c + p.c;", "i64 at = (int)(r * c + p.c);"}}},
+	{"32 bits for the offset of a row: gradient of BatchNorm", calls, "NormBeyond32", []edit{{"kernels/cuda/src/norm.cu", `#pragma unroll 2
+	for (i64 r = p.r0 + threadIdx.y; r < p.r1; r += blockDim.y) {
+		i64 at = r * c + p.c;`, `#pragma unroll 2
+	for (i64 r = p.r0 + threadIdx.y; r < p.r1; r += blockDim.y) {
+		i64 at = (int)(r * c + p.c);`}}},
 	{"a negative token has an embedding", calls, "UnknownTokens", []edit{{"kernels/cuda/src/sequence.cu", "bool known = token >= 0 && token < a.vocabulary;", "bool known = token < a.vocabulary;"}}},
 	{"a negative token has a gradient", calls, "UnknownTokens", []edit{{"kernels/cuda/src/sequence.cu", "return token >= 0 && token < a.vocabulary ? token : a.vocabulary;", "return token < a.vocabulary ? token < 0 ? 0 : token : a.vocabulary;"}}},
 	{"the sort of tokens knows no second digit", calls, "GradientsOfTokens", []edit{{"kernels/cuda/sequence.go", "shift := 0; vocabulary>>shift > 0; shift += sortBits", "shift := 0; shift == 0; shift += sortBits"}}},
