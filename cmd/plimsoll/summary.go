@@ -138,7 +138,7 @@ func (s *summary) drift() {
 func (s *summary) devices() {
 	p, job := s.Pipe, s.run.Job
 	if len(p.Devices) > 1 {
-		s.line("pipeline\t%s, weights %s, %d devices with at most %s each", s.Strategy, p.Versions, len(p.Devices), units.Bytes(s.LimitBytes))
+		s.line("pipeline\t%s, weights %s, %d devices with at most %s each", pipeline.Name(s.Strategy, s.Winner), p.Versions, len(p.Devices), units.Bytes(s.LimitBytes))
 	} else {
 		s.line("schedule\t%s, weights %s, on one device with at most %s", s.Strategy, p.Versions, units.Bytes(s.LimitBytes))
 	}

@@ -71,8 +71,8 @@ func pacedRun(t *testing.T, w *Workload, costs Costs, plan *pipeline.Plan) []cyc
 	return CycleSpans(plan, ran)
 }
 
-// Steps of a cyclic plan take no longer than the simulation says, given what the ops take: no op waits for what the simulation does not know,
-// neither where there is room nor in the least memory, where most ops wait for those whose bytes they take over.
+// Given what the ops take, steps of a cyclic plan take no longer than the simulation says: no op waits for what that does not know. This holds
+// where there is room, and in the least memory, where many ops wait for those whose bytes they take over.
 // Kernels and the link take simulated times, so that the load of the machine counts little; what is left of it is in the worst of all plans.
 func TestCyclicPlansRunAsSimulated(t *testing.T) {
 	m, err := models.New("gpt2-2-64", models.Config{Batch: 2, Image: 12, Classes: 50})

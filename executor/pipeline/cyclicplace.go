@@ -23,7 +23,7 @@ func (c *cyclicStage) place(lay *layout, d *driver, t *localStage, costs Costs, 
 	})
 	best, shortest := 0, math.Inf(1)
 	laid := *plan
-	for i := range all {
+	for i := 0; i < len(all) && len(all) > 1; i++ {
 		laid.Waits = c.take(t, all[i], m.Static)
 		if _, r, err := laid.PlayCycle(costs.Chain, costs.Platform); err == nil && r.Period < shortest*(1-1e-9) {
 			best, shortest = i, r.Period
@@ -67,10 +67,10 @@ func (c *cyclicStage) take(t *localStage, p placement, static int64) [][]int {
 	return waits
 }
 
-// placements packs the items in several ways, and returns those that fit, the ones with most slack first. An item keeps its place as long as
-// ops may begin beside the last one that uses it, where it can: these then wait for nothing but what the plan lets them wait for. That may
-// take so many more bytes, all of them within the room, and must leave what is laid around the items a place that fits. The last placement
-// is of items that live no longer than in the order of the sequence, which need not fit.
+// placements packs the items in several ways, and returns those that fit, the ones with most slack first. Where it can, an item keeps its place
+// as long as ops may begin beside the last one that uses it. These then wait for nothing but what the plan lets them wait for. That may take so
+// many more bytes, all of them within the room, and must leave what is laid around the items a place that fits. The last placement is of
+// items that live no longer than in the order of the sequence, which need not fit.
 func (c *circle) placements(more, room int64, fits func() bool) (all []placement) {
 	tight := placement{slices.Clone(c.items), pack.LiveCircle(c.items, c.positions), 0}
 	tight.extent = pack.Circle(tight.items, c.positions)

@@ -57,16 +57,9 @@ func groupNorm(c *call) (*value, error) {
 
 // convTranspose is the gradient of a convolution, whose weight it has.
 func convTranspose(c *call) (*value, error) {
-	x, err := c.tensor(0, 4)
+	x, weight, err := imageAndWeight(c)
 	if err != nil {
 		return nil, err
-	}
-	weight, err := c.param(1, channels1)
-	if err != nil {
-		return nil, err
-	}
-	if len(weight.tensor.Dims) != 4 {
-		return nil, fmt.Errorf("weight %q is of shape %v, want 4 axes", weight.name, weight.tensor.Dims)
 	}
 	strides, dilations, extra, groups := c.counts("strides"), c.counts("dilations"), c.ints("extra", 2, 0), c.int("group", 1)
 	if groups < 1 {

@@ -7,17 +7,24 @@ import (
 	"plimsoll/kernels"
 )
 
-func conv(c *call) (*value, error) {
-	x, err := c.tensor(0, 4)
-	if err != nil {
-		return nil, err
+// imageAndWeight returns the first two inputs of a convolution.
+func imageAndWeight(c *call) (x *value, weight source, err error) {
+	if x, err = c.tensor(0, 4); err != nil {
+		return nil, weight, err
 	}
-	weight, err := c.param(1, channels1)
-	if err != nil {
-		return nil, err
+	if weight, err = c.param(1, channels1); err != nil {
+		return nil, weight, err
 	}
 	if len(weight.tensor.Dims) != 4 {
-		return nil, fmt.Errorf("weight %q is of shape %v, want 4 axes", weight.name, weight.tensor.Dims)
+		err = fmt.Errorf("weight %q is of shape %v, want 4 axes", weight.name, weight.tensor.Dims)
+	}
+	return x, weight, err
+}
+
+func conv(c *call) (*value, error) {
+	x, weight, err := imageAndWeight(c)
+	if err != nil {
+		return nil, err
 	}
 	sources := []source{weight}
 	if c.at(2) != nil {
@@ -112,13 +119,18 @@ func adaptiveAvgPool(c *call) (*value, error) {
 	return c.shaped(y, append(slices.Clone(x.shape[:2]), h, w))
 }
 
+// reduced returns the input of a reduction, and the axes that it reduces.
+func reduced(c *call) (x *value, axes []int, err error) {
+	if x = c.at(0); x == nil || x.shape == nil {
+		return nil, nil, fmt.Errorf("input 0 is no tensor that follows from the model's input")
+	}
+	axes, err = c.axes(len(x.shape))
+	return x, axes, err
+}
+
 // reduceMean is of axes of a sample: what is left of them is one pixel of an image.
 func reduceMean(c *call) (*value, error) {
-	x := c.at(0)
-	if x == nil || x.shape == nil {
-		return nil, fmt.Errorf("input 0 is no tensor that follows from the model's input")
-	}
-	axes, err := c.axes(len(x.shape))
+	_, axes, err := reduced(c)
 	if err != nil {
 		return nil, err
 	}
@@ -186,11 +198,7 @@ func (c *call) shaped(y *value, shape []int) (*value, error) {
 
 // reduceSum is the mean over axes, as often as it has elements.
 func reduceSum(c *call) (*value, error) {
-	x := c.at(0)
-	if x == nil || x.shape == nil {
-		return nil, fmt.Errorf("input 0 is no tensor that follows from the model's input")
-	}
-	axes, err := c.axes(len(x.shape))
+	x, axes, err := reduced(c)
 	if err != nil {
 		return nil, err
 	}

@@ -14,15 +14,13 @@ import (
 // automatic is the strategy that chooses among all schedules with a flush.
 const automatic = "auto-flush"
 
-// autoParts are the strategies that automatic chooses among: joint-flush, the same with updates that replicas divide, whose gradients take a
-// reduce-scatter and an all-gather in place of a line and back, and every schedule that joint-flush does not look at.
-var autoParts = slices.Concat([]pipeline.Strategy{
-	{Name: flushing, Type: pipeline.Flushing, Solve: solveFlush},
-	{Name: flushing + " with zero 1", Type: pipeline.Flushing, Solve: solveDivided},
-},
-	tolerant(slices.DeleteFunc(flush.Strategies(), func(s pipeline.Strategy) bool {
-		return s.Type != pipeline.Flushing || slices.ContainsFunc(flushParts, func(part pipeline.Strategy) bool { return part.Name == s.Name })
-	})))
+// autoParts lists the strategies that automatic chooses among. The first is joint-flush, and the second the same with updates that replicas
+// divide: their gradients take a reduce-scatter and an all-gather. Every schedule follows that joint-flush does not look at.
+var autoParts = append([]pipeline.Strategy{{Name: flushing, Type: pipeline.Flushing, Solve: solveFlush}},
+	tolerant(append([]pipeline.Strategy{{Name: flushing + " with zero 1", Type: pipeline.Flushing, Solve: solveDivided}},
+		slices.DeleteFunc(flush.Strategies(), func(s pipeline.Strategy) bool {
+			return s.Type != pipeline.Flushing || slices.ContainsFunc(flushParts, func(part pipeline.Strategy) bool { return part.Name == s.Name })
+		})...))...)
 
 // solveAuto returns the fastest plan of all schedules with a flush, synchronization counted, with the one that comes next. A schedule that
 // does not take the request, as one for an even number of microbatches, is no candidate. Errors: those of solveFlush.
@@ -61,13 +59,18 @@ func solveAuto(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) 
 	return best.plan, nil
 }
 
-// solveDivided is solveFlush with ZeRO-1, where the request leaves that open. Errors: ErrPlatform where it does not, those of solveFlush.
+// solveDivided is solveFlush with ZeRO-1, where the request leaves that open. Errors: ErrPlatform where it does not, or where the plan has no
+// replicas; those of solveFlush.
 func solveDivided(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 	if r.Zero != pipeline.ZeroNothing || r.WholeUpdates {
 		return nil, fmt.Errorf("%w: it is asked for, or the updates cannot be divided", pipeline.ErrPlatform)
 	}
 	r.Zero = pipeline.ZeroShards
-	return solveFlush(ctx, r)
+	plan, err := solveFlush(ctx, r)
+	if err == nil && !slices.ContainsFunc(plan.Stages, func(st pipeline.Stage) bool { return len(st.Devices) > 1 }) {
+		return nil, fmt.Errorf("%w: no stage has replicas that could divide an update", pipeline.ErrPlatform)
+	}
+	return plan, err
 }
 
 // tolerant returns schedules that have no plan, ErrPlatform, where they do not take a request that others may take.

@@ -25,8 +25,8 @@ func blocks(n int) *chain.Chain {
 	return c
 }
 
-// auto-flush is never slower than a schedule with a flush that has a plan, with and without divided updates; it names the one that it took, and
-// the next one is the fastest of all others. Chains have equal blocks or are random, memory is tight or not.
+// auto-flush is never slower than a schedule with a flush that has a plan, with and without divided updates. It names the one that it took, and
+// the next one. Chains have equal blocks or are random, memory is tight or not.
 func TestAutoIsTheFastestSchedule(t *testing.T) {
 	t.Parallel()
 	others := slices.Concat(flush.Strategies(), Strategies())
@@ -66,6 +66,9 @@ func TestAutoIsTheFastestSchedule(t *testing.T) {
 		winners[auto.Winner]++
 		if q.WholeUpdates && auto.Zero != pipeline.ZeroNothing {
 			t.Errorf("seed %d: updates are divided", seed)
+		}
+		if auto.Zero != pipeline.ZeroNothing && !slices.ContainsFunc(auto.Stages, func(st pipeline.Stage) bool { return len(st.Devices) > 1 }) {
+			t.Errorf("seed %d: updates are divided among one device", seed)
 		}
 		if next := auto.RunnerUp; next != nil && (next.Seconds < auto.Predicted.Makespan || next.Strategy == auto.Winner) {
 			t.Errorf("seed %d: %s takes %g s, the runner-up %+v", seed, auto.Winner, auto.Predicted.Makespan, *next)
