@@ -166,6 +166,9 @@ func (b *besides) contend(c *chain.Chain, link *executor.LinkProfile) {
 	k := newClasses(c)
 	var sums [opClasses + 1][len(besideWays)][]float64 // by round; the last of all classes
 	for p, op := range b.exercise.Seq {
+		if op.Layer > b.exercise.count {
+			continue // of a window's head, which no layer of the chain is
+		}
 		op.Layer += b.exercise.first
 		for way := range b.ops {
 			for round, seconds := range b.ops[way][p] {

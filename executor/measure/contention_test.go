@@ -22,7 +22,7 @@ func TestStepsAreMeasuredBesideCopies(t *testing.T) {
 	for i := range m.direction {
 		m.direction[i].bytes = firstProbe // as the link's measurement leaves them
 	}
-	x := &Exercise{Workload: r.Workload, Seq: r.StoreAll()}
+	x := &Exercise{Workload: r.Workload, Seq: r.StoreAll(), count: len(r.Layers)}
 	for enough, rounds := range map[time.Duration]int{0: enoughRounds, 1: 1} {
 		steps := 0
 		b, err := m.besides(t.Context(), x, enough, func() { steps++ })
@@ -54,7 +54,7 @@ func TestContentionIsThatOfTheClass(t *testing.T) {
 	}}
 	f, b := schedule.ForwardAll, schedule.Backward
 	one := func(x float64) []float64 { return []float64{9 * x, x, x / 9} }
-	x := &besides{exercise: &Exercise{Seq: schedule.Sequence{{Kind: f, Layer: 1}, {Kind: f, Layer: 2}, {Kind: b, Layer: 2}, {Kind: b, Layer: 1}}}}
+	x := &besides{exercise: &Exercise{count: 2, Seq: schedule.Sequence{{Kind: f, Layer: 1}, {Kind: f, Layer: 2}, {Kind: b, Layer: 2}, {Kind: b, Layer: 1}}}}
 	x.ops = [4][][]float64{
 		{one(1), one(0.1), one(10), one(10)}, {one(1.5), one(0.1), one(11), one(12)},
 		{one(0.5), one(0.3), one(10), one(10)}, {one(2), one(1e9), one(20), one(30)},
@@ -79,6 +79,16 @@ func TestContentionIsThatOfTheClass(t *testing.T) {
 	for l := range c.Layers {
 		if *c.Layers[l].ForwardBeside != (chain.Beside{2, 3, 4}) {
 			t.Errorf("layer %d: %v", l+1, *c.Layers[l].ForwardBeside)
+		}
+	}
+	// A window of the last two layers but one, whose head has two more, of which the second is none of the chain.
+	x.exercise.first, x.exercise.count = 1, 1
+	x.exercise.Seq = schedule.Sequence{{Kind: f, Layer: 1}, {Kind: f, Layer: 2}, {Kind: f, Layer: 3}}
+	x.ops = [4][][]float64{{one(1), one(1), one(1)}, {one(2), one(7), one(7)}, {one(3), one(7), one(7)}, {one(4), one(7), one(7)}}
+	x.contend(c, &executor.LinkProfile{})
+	for l := range c.Layers {
+		if *c.Layers[l].ForwardBeside != (chain.Beside{2, 3, 4}) {
+			t.Errorf("layer %d beside a window with a head: %v", l+1, *c.Layers[l].ForwardBeside)
 		}
 	}
 	if *c.CopiesBeside != (chain.CopiesBeside{1, 1}) {
