@@ -45,6 +45,9 @@ func (p *part) start(w *executor.Workload, device string, costs pipe.Costs, plan
 	r := &runner{on: on, batch: pipe.NewBatch(w.Model)}
 	fill(w.Model, r.batch.Input, r.batch.Target)
 	opt.Seed, opt.Feed, opt.Timed = 1, r.batch, &pipe.Timed{}
+	if w.StagedBytes() > 0 {
+		opt.Feed = newPixels(r.batch)
+	}
 	if r.Stepper, err = pipe.NewStepper(w, on, costs, plan, opt); err != nil {
 		return nil, errors.Join(err, on.Device.Close())
 	}
@@ -62,6 +65,36 @@ func fill(m *models.Model, images []float32, labels []int32) {
 	for i := range labels {
 		labels[i] = int32(random.IntN(m.Classes))
 	}
+}
+
+// pixels is a batch of images that are bytes.
+type pixels struct {
+	*pipe.Batch
+	bytes []uint8
+}
+
+func newPixels(b *pipe.Batch) pixels {
+	p := pixels{b, make([]uint8, len(b.Input))}
+	for i, x := range b.Input {
+		p.bytes[i] = uint8(127.5 * (x + 1))
+	}
+	return p
+}
+
+// Pixels implements pipeline.PixelFeed.
+func (p pixels) Pixels(_ int, dst []uint8) error {
+	copy(dst, p.bytes)
+	return nil
+}
+
+// palette is the value of each byte in each channel, from -1 to 1.
+func palette(channels int) (all []float32) {
+	for range channels {
+		for b := range 256 {
+			all = append(all, float32(b)/127.5-1)
+		}
+	}
+	return all
 }
 
 // rate is so small that the rounding of one update stays far below what losses are compared to.
