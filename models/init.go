@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"sync"
 )
 
 // Init fills dst, the elements of p, with the values that p starts from: those of its Fill, or what depends on the seed and
@@ -16,7 +17,7 @@ func Init(p Parameter, seed uint64, dst []float32) {
 	}
 	h := fnv.New64a()
 	h.Write([]byte(p.Name))
-	r := rand.New(rand.NewPCG(seed, h.Sum64()))
+	r := rand.NewPCG(seed, h.Sum64())
 	scale := cmp.Or(p.StartScale, 1)
 	switch p.Start {
 	case Zeros:
@@ -24,15 +25,15 @@ func Init(p Parameter, seed uint64, dst []float32) {
 	case Ones:
 		fill(dst, func() float64 { return 1 })
 	case KaimingFanIn:
-		fill(dst, normal(r, math.Sqrt(2/float64(p.FanIn))*scale))
+		drawNormals(dst, r, math.Sqrt(2/float64(p.FanIn))*scale)
 	case KaimingFanOut:
-		fill(dst, normal(r, math.Sqrt(2/float64(p.FanOut))*scale))
+		drawNormals(dst, r, math.Sqrt(2/float64(p.FanOut))*scale)
 	case NormalTenth:
-		fill(dst, normal(r, 0.1*scale))
+		drawNormals(dst, r, 0.1*scale)
 	case NormalFiftieth:
-		fill(dst, normal(r, 0.02*scale))
+		drawNormals(dst, r, 0.02*scale)
 	case NormalHundredth:
-		fill(dst, normal(r, 0.01*scale))
+		drawNormals(dst, r, 0.01*scale)
 	case UniformFanIn:
 		bound := scale / math.Sqrt(float64(p.FanIn))
 		fill(dst, func() float64 { return (2*uniform(r) - 1) * bound })
@@ -45,12 +46,31 @@ func fill(dst []float32, next func() float64) {
 	}
 }
 
+// normalBlock is how many numbers of a tensor a processor draws at a time. It is even, as they come in pairs.
+const normalBlock = 1 << 16
+
+// drawNormals fills dst with normal numbers with mean 0, those of one source in its order, on all processors: the source runs ahead of them
+// from block to block.
+func drawNormals(dst []float32, r *rand.PCG, deviation float64) {
+	var all sync.WaitGroup
+	for len(dst) > normalBlock {
+		block, from := dst[:normalBlock], *r
+		all.Go(func() { fill(block, normal(&from, deviation)) })
+		for range normalBlock / 2 {
+			pair(r)
+		}
+		dst = dst[normalBlock:]
+	}
+	fill(dst, normal(r, deviation))
+	all.Wait()
+}
+
 // uniform returns a number in (0, 1).
-func uniform(r *rand.Rand) float64 { return (float64(r.Uint64()>>11) + 0.5) * 0x1p-53 }
+func uniform(r *rand.PCG) float64 { return (float64(r.Uint64()>>11) + 0.5) * 0x1p-53 }
 
 // normal returns a source of normal numbers with mean 0 (the polar method, Marsaglia and Bray 1964). The conversions
 // keep a compiler from fusing products into sums, which would change bits from one machine to the next.
-func normal(r *rand.Rand, deviation float64) func() float64 {
+func normal(r *rand.PCG, deviation float64) func() float64 {
 	var spare float64
 	var have bool
 	return func() float64 {
@@ -58,14 +78,19 @@ func normal(r *rand.Rand, deviation float64) func() float64 {
 			have = false
 			return spare
 		}
-		for {
-			u, v := 2*uniform(r)-1, 2*uniform(r)-1
-			s := float64(u*u) + float64(v*v)
-			if s < 1 {
-				f := deviation * math.Sqrt(-2*ln(s)/s)
-				spare, have = v*f, true
-				return u * f
-			}
+		u, v, s := pair(r)
+		f := deviation * math.Sqrt(-2*ln(s)/s)
+		spare, have = v*f, true
+		return u * f
+	}
+}
+
+// pair returns a point within the unit circle, and the square of its distance from the middle.
+func pair(r *rand.PCG) (u, v, square float64) {
+	for {
+		u, v = 2*uniform(r)-1, 2*uniform(r)-1
+		if square = float64(u*u) + float64(v*v); square < 1 {
+			return u, v, square
 		}
 	}
 }

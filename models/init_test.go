@@ -26,6 +26,22 @@ func parameter(t *testing.T, m *models.Model, name string) models.Parameter {
 	return models.Parameter{}
 }
 
+// A tensor's values do not depend on how many more there are, and so not on where processors begin to draw.
+func TestInitDrawsOneSequence(t *testing.T) {
+	t.Parallel()
+	p := parameter(t, build(t, "gpt2-1-64", models.Config{Batch: 1, Image: 8, Classes: 50}), "transformer.h.0.attn.c_attn.weight")
+	of := func(n int) []float32 {
+		p.Desc = kernels.F32(n)
+		return initial(p, 7)
+	}
+	all := of(300_001)
+	for _, n := range []int{1, 2, 1<<16 - 1, 1 << 16, 1<<16 + 1, 1<<17 + 2, 200_000, 300_000} {
+		if !slices.Equal(of(n), all[:n]) {
+			t.Errorf("%d values are not the first ones of %d", n, len(all))
+		}
+	}
+}
+
 // The moments are those of torchvision's initialization: kaiming_normal by fan_out in ResNets, by fan_in in
 // DenseNets, uniform ±1/sqrt(fan_in) in linear layers, deviations of 0.01 in VGG's and of 0.1 in Inception's, 1 and 0 in
 // norms. Four standard errors.

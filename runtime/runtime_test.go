@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"testing"
@@ -75,5 +76,17 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 	}
 	if !errors.Is(&runtime.StreamError{Err: cause}, cause) {
 		t.Error("a StreamError hides its cause")
+	}
+}
+
+// Fill reaches every byte and no other.
+func TestFill(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 1, 2, 3, 1000, 1 << 18, 1<<18 + 1, 1<<19 + 7, 3<<18 + 100_000} {
+		b := make([]byte, n+2)
+		runtime.Fill(b[1:n+1], 0xA5)
+		if bytes.Count(b, []byte{0xA5}) != n || b[0] != 0 || b[n+1] != 0 {
+			t.Errorf("%d bytes: %d are filled", n, bytes.Count(b, []byte{0xA5}))
+		}
 	}
 }

@@ -148,17 +148,21 @@ func (t *OpTimer) open() (err error) {
 	return nil
 }
 
-// drawWeights writes the initial weights and buffers; all else is 0.
+// drawWeights writes weights and buffers like the initial ones; all else is 0.
 func (t *OpTimer) drawWeights() error {
 	for l, layer := range t.Model.Layers {
 		st := &t.Static.Layers[l]
 		for _, of := range append(st.States, st.Grads) {
-			if err := t.write(of, make([]byte, of.Bytes)); err != nil {
+			if err := t.write(of, nil); err != nil {
 				return err
 			}
 		}
 		for _, q := range layer.Params() {
-			values := make([]float32, q.Desc.Elements())
+			n := q.Desc.Elements()
+			if q.Fill == nil {
+				n = min(n, drawn)
+			}
+			values := make([]float32, n)
 			models.Init(q, t.seed, values)
 			if err := t.write(st.Params.Part(q.Value.Offset, q.Desc.Bytes()), asBytes(values)); err != nil {
 				return err
@@ -168,7 +172,11 @@ func (t *OpTimer) drawWeights() error {
 	return nil
 }
 
-// write copies bytes to the arena, a chunk of page-locked memory at a time.
+// drawn is how many values of a tensor are drawn at most: times depend on how large values are, and not on which they are. It is a
+// chunk of page-locked memory, which all others repeat.
+const drawn = executor.ChunkBytes / 4
+
+// write copies bytes to the arena, a chunk of page-locked memory at a time: those of src again and again, 0 where there are none.
 func (t *OpTimer) write(to runtime.Span, src []byte) error {
 	for at := int64(0); at < to.Bytes; at += executor.ChunkBytes {
 		n := min(executor.ChunkBytes, to.Bytes-at)
@@ -177,7 +185,12 @@ func (t *OpTimer) write(to runtime.Span, src []byte) error {
 		if err != nil {
 			return err
 		}
-		copy(b, src[at:])
+		switch {
+		case at == 0 && len(src) == 0:
+			clear(b)
+		case at < int64(len(src)):
+			copy(b, src[at:])
+		}
 		if err := t.stream.Copy(to.Part(at, n), page); err != nil {
 			return err
 		}

@@ -2,12 +2,14 @@ package pipeline
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
 
 	"plimsoll/executor"
 	"plimsoll/executor/pipeline/pipelinetest"
+	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime/host"
@@ -176,5 +178,23 @@ func TestEvaluateThatEndsEarly(t *testing.T) {
 	}
 	if err := e.Run(t.Context(), 2); !errors.Is(err, ErrStopped) {
 		t.Errorf("after a panic: %v", err)
+	}
+}
+
+// Logits in bfloat16 become those in float32 in the same memory, however many there are.
+func TestLogitsAreWidenedInPlace(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 2, 1000, leastWidened, 5*leastWidened + 3} {
+		logits := make([]float32, n)
+		from := asBytes(logits)[2*n:]
+		for i := range n {
+			binary.LittleEndian.PutUint16(from[2*i:], uint16(i%0x7f00))
+		}
+		widen(logits, from)
+		for i, v := range logits {
+			if want := kernels.FromBFloat16(uint16(i % 0x7f00)); v != want {
+				t.Fatalf("%d logits: number %d is %v, want %v", n, i, v, want)
+			}
+		}
 	}
 }

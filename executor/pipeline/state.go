@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"plimsoll/executor"
+	"plimsoll/internal/parallel"
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/runtime"
@@ -179,9 +180,11 @@ func (e *Executor) Write(t executor.Tensor, src []float32) error {
 		return nil
 	}
 	halves := make([]uint16, len(src))
-	for i, v := range src {
-		halves[i] = kernels.ToBFloat16(v)
-	}
+	parallel.Ranges(len(src), leastWidened, func(from, to int) {
+		for i := from; i < to; i++ {
+			halves[i] = kernels.ToBFloat16(src[i])
+		}
+	})
 	for _, x := range p.rounded {
 		if err := x.driver.write(x.span, asBytes(halves)); err != nil {
 			return err

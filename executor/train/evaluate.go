@@ -3,12 +3,11 @@ package train
 import (
 	"context"
 	"math"
-	"runtime"
 	"slices"
-	"sync"
 
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
+	"plimsoll/internal/parallel"
 	"plimsoll/models/data"
 )
 
@@ -80,19 +79,13 @@ func (j *Job) score(ctx context.Context, by *pipe.Executor, w *executor.Workload
 // labels.
 func (s *Score) addAll(logits []float32, labels []int32, classes int) {
 	found := make([]prediction, len(labels))
-	parts := max(1, min(runtime.GOMAXPROCS(0), len(logits)/leastLogits))
-	var wait sync.WaitGroup
-	for part := range parts {
-		from, to := part*len(labels)/parts, (part+1)*len(labels)/parts
-		wait.Go(func() {
-			for i := from; i < to; i++ {
-				if labels[i] != data.Ignored {
-					found[i] = predict(logits[i*classes:(i+1)*classes], int(labels[i]))
-				}
+	parallel.Ranges(len(labels), max(1, leastLogits/classes), func(from, to int) {
+		for i := from; i < to; i++ {
+			if labels[i] != data.Ignored {
+				found[i] = predict(logits[i*classes:(i+1)*classes], int(labels[i]))
 			}
-		})
-	}
-	wait.Wait()
+		}
+	})
 	for i, label := range labels {
 		if label != data.Ignored {
 			s.add(found[i], int(label))

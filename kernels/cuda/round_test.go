@@ -77,7 +77,8 @@ func TestTF32Rounding(t *testing.T) {
 		for _, l := range libraries(t, b) {
 			got := compute(t, b, l, call, data{c.at: encode(kernels.Float32, values), c.beside: encode(kernels.Float32, ones)}, nil)
 			for i, v := range floats(got[c.out]) {
-				if want := kernels.RoundTF32(values[i]); v != want && (v == v || want == want) {
+				// cvt.rna.tf32.f32 keeps the low bits of a NaN, which an H200's mma leaves out: what is left may be an infinity.
+				if want := kernels.RoundTF32(values[i]); v != want && (v-v == 0 || want == want) {
 					t.Fatalf("%s, %v of %v: %08x becomes %08x, want %08x", l.Name(), c.pass, c.at, math.Float32bits(values[i]), math.Float32bits(v), math.Float32bits(want))
 				}
 			}

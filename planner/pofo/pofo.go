@@ -23,7 +23,7 @@ import (
 	"slices"
 
 	"plimsoll/planner/improve"
-	"plimsoll/planner/internal/parallel"
+	"plimsoll/internal/parallel"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/remat"

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sort"
 
-	"plimsoll/planner/internal/parallel"
+	"plimsoll/internal/parallel"
 )
 
 // segments answers C_Δ(s, t, A, Δ) of section 4.2.3: the shortest way to run B_t..B_s from the input of s and δ_t alone,

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"plimsoll/planner/internal/parallel"
+	"plimsoll/internal/parallel"
 	"plimsoll/planner/schedule"
 )
 

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 	"sort"
 
-	"plimsoll/planner/internal/parallel"
+	"plimsoll/internal/parallel"
 	"plimsoll/planner/schedule"
 )
 

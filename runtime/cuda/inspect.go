@@ -36,9 +36,7 @@ func (d *Device) Peek(s runtime.Span, to []byte) error {
 func (d *Device) Fill(s runtime.Span, value byte) error {
 	if s.Space == runtime.Host {
 		b, err := d.HostBytes(s)
-		for i := range b {
-			b[i] = value
-		}
+		runtime.Fill(b, value)
 		return err
 	}
 	at, err := d.Address(s)

@@ -24,12 +24,6 @@ func (d *Device) Peek(s runtime.Span, to []byte) error {
 // Fill writes value to every byte of a span.
 func (d *Device) Fill(s runtime.Span, value byte) error {
 	b, err := d.Bytes(s)
-	if err != nil || len(b) == 0 {
-		return err
-	}
-	b[0] = value
-	for n := 1; n < len(b); n *= 2 {
-		copy(b[n:], b[:n])
-	}
-	return nil
+	runtime.Fill(b, value)
+	return err
 }

@@ -46,8 +46,11 @@ func Count(t testing.TB, name string) int {
 	return int(C.count(symbol(t, "plimsollEmulatorCount"), text))
 }
 
-// Launches returns how often a kernel was launched or captured in this process, on the emulated driver.
+// Launches returns how often a kernel was launched or captured in this process on the emulated driver; 0 on another.
 func Launches(kernel string) int {
+	if !Emulated() {
+		return 0
+	}
 	text := C.CString("kernel " + kernel)
 	defer C.free(unsafe.Pointer(text))
 	return int(C.count(driver.Symbol("plimsollEmulatorCount"), text))

@@ -24,3 +24,15 @@ func For[T any](ctx context.Context, count int, work func(scratch *T, i int)) er
 	wg.Wait()
 	return ctx.Err()
 }
+
+// Ranges calls work for ranges that together are 0 to n-1, each of at least least elements where there are as many, on all processors. work
+// must not depend on where ranges begin and end.
+func Ranges(n, least int, work func(from, to int)) {
+	parts := max(1, min(runtime.GOMAXPROCS(0), n/least))
+	var wg sync.WaitGroup
+	for part := 1; part < parts; part++ {
+		wg.Go(func() { work(part*n/parts, (part+1)*n/parts) })
+	}
+	work(0, n/parts)
+	wg.Wait()
+}
