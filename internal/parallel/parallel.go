@@ -25,8 +25,8 @@ func For[T any](ctx context.Context, count int, work func(scratch *T, i int)) er
 	return ctx.Err()
 }
 
-// Ranges calls work for ranges that together are 0 to n-1, each of at least least elements where there are as many, on all processors. work
-// must not depend on where ranges begin and end.
+// Ranges calls work on all processors, for ranges that together are 0 to n-1. Each has at least least numbers, where there are as many. work must
+// not depend on where ranges begin and end.
 func Ranges(n, least int, work func(from, to int)) {
 	parts := max(1, min(runtime.GOMAXPROCS(0), n/least))
 	var wg sync.WaitGroup
