@@ -19,12 +19,11 @@ import (
 // JobPlan is a plan for a job's device, or devices, and what it takes of them.
 type JobPlan struct {
 	*pipeline.Plan
-	Work   *executor.Workload // the job's, with room for the next batch, or with the plan's portals
-	Costs  pipe.Costs         // what it was made with
-	Limit  int64              // bytes of each device's arena
-	Needs  []pipe.Memory      // of each device of a pipeline; nil of a sequence
-	Group  int                // minibatches, or microbatches, of one update
-	cycleS float64            // time of a step of a cyclic plan, in seconds, with the waits of its layout
+	Work  *executor.Workload // the job's, with room for the next batch, or with the plan's portals
+	Costs pipe.Costs         // what it was made with
+	Limit int64              // bytes of each device's arena
+	Needs []pipe.Memory      // of each device of a pipeline; nil of a sequence
+	Group int                // minibatches, or microbatches, of one update
 	Corrections
 	// Patience ends a run in which nothing happens for so long; 0: never.
 	Patience time.Duration
@@ -115,10 +114,7 @@ func (p *JobPlan) PredictedSeconds() float64 {
 	if !p.IsPipeline() {
 		return float64(p.Group)*p.Predicted.Makespan + executor.UpdateSeconds(p.Costs.Chain)
 	}
-	switch {
-	case p.IsCycle():
-		return p.cycleS
-	case p.IsFlush():
+	if p.IsFlush() {
 		return p.Predicted.Makespan
 	}
 	return p.SecondsPerMinibatch()
@@ -255,7 +251,7 @@ func (p *JobPlan) predictCycle() error {
 	p.Waits = p.Needs[0].Waits
 	_, r, err := p.PlayCycle(p.Costs.Chain, p.Costs.Platform)
 	if err == nil {
-		p.cycleS = r.Period
+		p.Predicted.Makespan = r.Period
 	}
 	return err
 }

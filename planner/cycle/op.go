@@ -112,10 +112,13 @@ func (o Op) misused() (reason string) {
 }
 
 // MarshalJSON writes {"op":"forward_all","layer":1,"microbatch":2}; a prime is "prime":true.
-func (o Op) MarshalJSON() ([]byte, error) {
+func (o Op) MarshalJSON() ([]byte, error) { return o.Fields().MarshalJSON() }
+
+// Fields are those of an op in a file.
+func (o Op) Fields() fields.List {
 	out := fields.List{{Name: "op", Value: o.Kind.String()}, {Name: "layer", Value: o.Layer}}
 	out = fields.Unless(out, 0, "microbatch", o.Microbatch)
-	return fields.Unless(out, false, "prime", o.Prime).MarshalJSON()
+	return fields.Unless(out, false, "prime", o.Prime)
 }
 
 // UnmarshalJSON reads what MarshalJSON writes; fields of other names are ignored.

@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"bytes"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -63,6 +64,23 @@ func TestCyclicPlan(t *testing.T) {
 	if err != nil || report.Makespan != want.Period || report.PerDevicePeak[0] != max(want.Peak, want.InOrderPeak) || len(report.Warnings) > 0 {
 		t.Errorf("%+v, %v; the simulation says %+v", report, err, want)
 	}
+	plan.Waits = make([][]int, len(plan.Cycle))
+	plan.Waits[8], plan.Waits[0] = []int{7}, []int{0, 11}
+	file.Reset()
+	if err := plan.Encode(&file); err != nil {
+		t.Fatal(err)
+	}
+	laid, err := pipeline.Decode(bytes.NewReader(file.Bytes()))
+	if err != nil || !reflect.DeepEqual(laid.Waits, plan.Waits) {
+		t.Errorf("read waits %v, %v; want %v", laid.Waits, err, plan.Waits)
+	}
+	limits.Waits = plan.Waits
+	if want, err = cycle.Simulate(c, plan.Cycle, link, limits); err != nil {
+		t.Fatal(err)
+	}
+	if waiting, err := pipeline.Check(c, laid.Platform, laid); err != nil || waiting.Makespan != want.Period || waiting.Makespan <= report.Makespan {
+		t.Errorf("with waits %+v, %v; the simulation says %+v, and without %v", waiting, err, want, report.Makespan)
+	}
 	primed := pipeline.NewCycle("two", "", parsed(t, "H2' Pw1 Fall1.1 Fall1.2 Dw1 Pw2 Fall2.1 Fall2.2 B2.1 B2.2 Og2 Dw2 Pw1 B1.1 B1.2 Og1 Dw1 H1"), p)
 	order, err := pipeline.Order(c, p, primed, 0)
 	if err != nil {
@@ -93,9 +111,17 @@ func TestBadCyclicPlans(t *testing.T) {
 	if _, err := pipeline.PlanCycle(c, "", parsed(t, streamed), &small); !errors.As(err, new(*cycle.HostMemoryError)) {
 		t.Error(err)
 	}
-	const file = `{"format": "plimsoll.plan/v1", "chain": "two", "ops": [{"op": "fetch_weights", "layer": 1}, {"op": "forward_all", "layer": 0}]}`
-	if _, err := pipeline.Decode(strings.NewReader(file)); err == nil || !strings.Contains(err.Error(), "op 1: ") {
-		t.Error(err)
+	for op, want := range map[string]string{
+		`"layer": 0`:                      "op 1: ",
+		`"layer": 1, "waits_for": [0, 2]`: `op 1: field "waits_for" is 2`,
+		`"layer": 1, "waits_for": [-1]`:   `op 1: field "waits_for" is -1`,
+		`"layer": 1, "waits_for": ["x"]`:  `op 1: field "waits_for" is "x"`,
+		`"layer": 1, "waits_for": 1`:      `op 1: field "waits_for" is 1`,
+	} {
+		file := `{"format": "plimsoll.plan/v1", "chain": "two", "ops": [{"op": "fetch_weights", "layer": 1}, {"op": "forward_all", ` + op + `}]}`
+		if _, err := pipeline.Decode(strings.NewReader(file)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", op, err, want)
+		}
 	}
 }
 

@@ -165,7 +165,8 @@ type CyclicOps struct {
 	// UpdatesLast says that no update starts before the last backward of its step has ended. So
 	// gradients can be clipped by their norm, and a step that is not finite skipped.
 	UpdatesLast bool
-	// Waits has those of a layout in memory, by position (cycle.Limits.Waits). No file has them, as whoever lays a plan out finds them.
+	// Waits has those of a layout in memory, by position (cycle.Limits.Waits); nil of a plan that nobody laid out. Whoever lays a plan out
+	// finds them anew.
 	Waits [][]int
 }
 

@@ -149,7 +149,7 @@ func (p *Plan) sequenceFields() fields.List {
 	out = fields.Unless(out, false, "updates_last", p.UpdatesLast)
 	var ops any = p.Stages[0].ops()
 	if p.IsCycle() {
-		ops = p.Cycle
+		ops = p.cyclicOps()
 	}
 	predicted := fields.List{
 		{Name: "makespan_s", Value: p.Predicted.Makespan},
@@ -245,11 +245,49 @@ func takeOps(raw []json.RawMessage) (ops schedule.Sequence, extra map[int]map[st
 
 // takeCycle takes the ops of a cyclic plan.
 func takeCycle(chain, strategy string, raw []json.RawMessage, limits schedule.Limits) (*Plan, error) {
-	seq := make(cycle.Sequence, len(raw))
+	seq, waits := make(cycle.Sequence, len(raw)), make([][]int, len(raw))
 	for i, r := range raw {
-		if err := seq[i].UnmarshalJSON(r); err != nil {
+		err := seq[i].UnmarshalJSON(r)
+		if err == nil {
+			waits[i], err = takeWaits(r, len(raw))
+		}
+		if err != nil {
 			return nil, fmt.Errorf("op %d: %w", i, err)
 		}
 	}
-	return NewCycle(chain, strategy, seq, OneDevice(limits)), nil
+	p := NewCycle(chain, strategy, seq, OneDevice(limits))
+	if slices.ContainsFunc(waits, func(w []int) bool { return w != nil }) {
+		p.Waits = waits
+	}
+	return p, nil
+}
+
+// takeWaits takes the positions of the ops that an op of a cyclic plan waits for, of so many ops; nil: there are none.
+func takeWaits(raw json.RawMessage, ops int) (waits []int, err error) {
+	o, err := fields.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range o.Array(waitsFor) {
+		at := -1
+		if json.Unmarshal(r, &at) != nil || at < 0 || at >= ops {
+			return nil, &fields.Error{Field: waitsFor, Value: string(r), Reason: fmt.Sprintf("is no position of an op: give 0 to %d", ops-1)}
+		}
+		waits = append(waits, at)
+	}
+	return waits, o.Err()
+}
+
+// waitsFor is the field of an op of a cyclic plan for CyclicOps.Waits.
+const waitsFor = "waits_for"
+
+// cyclicOps returns the fields of the ops of a cyclic plan.
+func (p *Plan) cyclicOps() []fields.List {
+	out := make([]fields.List, len(p.Cycle))
+	for i, op := range p.Cycle {
+		if out[i] = op.Fields(); p.Waits != nil && len(p.Waits[i]) > 0 {
+			out[i] = append(out[i], fields.Field{Name: waitsFor, Value: p.Waits[i]})
+		}
+	}
+	return out
 }

@@ -22,8 +22,8 @@ import (
 	"math"
 	"slices"
 
-	"plimsoll/planner/improve"
 	"plimsoll/internal/parallel"
+	"plimsoll/planner/improve"
 	"plimsoll/planner/offload"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/remat"
