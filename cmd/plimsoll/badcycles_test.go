@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -127,6 +128,27 @@ func TestTheLeastHostMemoryWorks(t *testing.T) {
 		}
 		if most, err := strconv.ParseInt(least, 10, 64); err != nil || o.HostBytes > most {
 			t.Errorf("%s: %d B of %s, %v", strategy, o.HostBytes, least, err)
+		}
+	}
+}
+
+// The plan of a run that moves weights and state is run again within the limit that it has taken, to the same weights.
+func TestCyclicPlansOfRunsAreRunAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	args := []string{"train", "-m", "gpt2-1-32", "--length", "16", "--batch", "2", "--optimizer", "adamw", "--steps", "2"}
+	first := object(t, append(args, "--strategy", "residency", "--memory", "750KiB", "--out", filepath.Join(dir, "run"))...)
+	plan := filepath.Join(dir, "run", "plan.json")
+	var file struct {
+		Arena int64 `json:"arena_bytes"`
+	}
+	if err := json.Unmarshal([]byte(read(t, plan)), &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range []int64{file.Arena, 2 * file.Arena} {
+		again := object(t, append(args, "--plan", plan, "--profile", filepath.Join(dir, "run", "chain.json"), "--memory", fmt.Sprint(limit))...)
+		if again["weights_sha256"] != first["weights_sha256"] {
+			t.Errorf("within %d bytes: %v, want %v", limit, again, first)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestErrorsAsJSON(t *testing.T) {
 		{[]string{"check", "-c", five, "--text", "Fall1 Fall2 Fall3 Fall4 Fall5 B5 B4 B3 B2 B1", "--memory", "900", "--json"}, map[string]any{
 			"kind": "does_not_fit", "exit_code": 3.0, "limit_bytes": 900.0, "smallest_bytes": 1700.0, "op": "B4", "layer": 4.0,
 		}},
-		{[]string{"plan", "-c", five, "--devices", "2", "--bandwidth", "1GB/s", "--memory", "100", "--json"}, map[string]any{"kind": "does_not_fit", "exit_code": 3.0, "strategy": "joint"}},
+		{[]string{"plan", "-c", five, "--devices", "2", "--bandwidth", "1GB/s", "--memory", "100", "--json"}, map[string]any{"kind": "does_not_fit", "exit_code": 3.0, "strategy": "auto-flush"}},
 		{[]string{"train", "-m", "tiny", "--batch", "4", "--memory", "1KiB", "--strategy", "rotor", "-q", "--json"}, map[string]any{
 			"kind": "does_not_fit", "exit_code": 3.0, "strategy": "rotor", "limit_bytes": 1024.0, "layer": 1.0,
 		}},

@@ -126,7 +126,7 @@ func (c *fitCommand) run(ctx context.Context, devices int) error {
 }
 
 // fitSchedules are the schedules that fit asks of several devices: those that most people mean, by what they keep in memory.
-var fitSchedules = []string{"gpipe", "1f1b-flush", "gpipe-checkpoint", "1f1b-recompute", defaultFlush, "1f1b", "loadline", defaultPipeline}
+var fitSchedules = []string{"gpipe", "1f1b-flush", "gpipe-checkpoint", "1f1b-recompute", "joint-flush", "1f1b", "loadline", "joint"}
 
 // fitKinds returns the kinds of plans that fit asks: of several devices a schedule each.
 func fitKinds(devices int, w *executor.Workload) (kinds []strategy.Kind, err error) {

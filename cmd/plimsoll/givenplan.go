@@ -69,7 +69,7 @@ func anyFlushes(all []pipeline.Strategy) bool {
 	return slices.ContainsFunc(all, func(s pipeline.Strategy) bool { return s.Type == pipeline.Flushing })
 }
 
-const microbatchesUsage = "microbatches of a step with a flush (default: 2 a device)"
+const microbatchesUsage = "microbatches of a step with a flush (default: at most 2 a device, as the batch divides)"
 
 // checkMicrobatches refuses a number of microbatches below 0, which is the default's.
 func checkMicrobatches(n int) error {

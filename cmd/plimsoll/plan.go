@@ -43,7 +43,7 @@ gradients and optimizer state, as train takes it (default: what the device has).
 	c.job.registerModel(a, cmd)
 	c.job.registerDevice(cmd)
 	s.Var(&c.memory, "memory", "memory limit: 4GiB, 512MB, 123, or a share as 40%")
-	s.StringVar(&c.strategy, "strategy", auto.Name, "strategy; --list shows them (default of a pipeline: "+defaultPipeline+", with --microbatches or --versions flush "+defaultFlush+")")
+	s.StringVar(&c.strategy, "strategy", auto.Name, "strategy; --list shows them (default of a pipeline: "+defaultPipeline+", with stale --versions "+defaultStale+")")
 	c.link.register(cmd)
 	c.options.register(cmd)
 	c.options.registerTolerance(cmd)
@@ -67,8 +67,8 @@ gradients and optimizer state, as train takes it (default: what the device has).
 			return err
 		}
 		if c.pipe.wanted() && !cmd.Flags().Changed("strategy") {
-			if c.strategy = defaultPipeline; asksFlush(max(c.pipe.microbatches, c.pipe.batch), c.pipe.zero, c.pipe.versions) {
-				c.strategy = defaultFlush
+			if c.strategy = defaultPipeline; asksStale(c.pipe.versions) {
+				c.strategy = defaultStale
 			}
 		}
 		return c.run(cmd.Context())

@@ -181,14 +181,12 @@ func (f *pipelineFlags) over(plan *planFlags, c *chain.Chain) (*pipeline.Platfor
 	return &q, nil
 }
 
-// defaultPipeline and defaultFlush are the strategies for several devices when --strategy does not say.
-const defaultPipeline, defaultFlush = "joint", "joint-flush"
+// defaultPipeline is the strategy for several devices when --strategy does not say; defaultStale that where --versions asks for weights that may
+// be stale.
+const defaultPipeline, defaultStale = "auto-flush", "joint"
 
-// asksFlush reports whether other flags mean a schedule with a flush: microbatches are of no other, and neither are its versions and parts of
-// the optimizer's state.
-func asksFlush(microbatches, zero int, versions string) bool {
-	return microbatches != 0 || zero != 0 || pipeline.Versions(versions) == pipeline.Flush
-}
+// asksStale reports whether a flag asks for weights that may be stale, which no schedule with a flush has.
+func asksStale(versions string) bool { return versions != "" && pipeline.Versions(versions) != pipeline.Flush }
 
 const zeroUsage = "1: replicas of a stage divide optimizer state (ZeRO-1)"
 

@@ -80,19 +80,19 @@ func TestPipeDreamKnowsGraphs(t *testing.T) {
 	}
 }
 
-// TestPlanPipelineOutput: stages, a picture and a trace; joint by default and, of microbatches, joint-flush.
+// TestPlanPipelineOutput: stages, a picture and a trace; auto-flush by default, joint where versions may be stale.
 func TestPlanPipelineOutput(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	args := []string{"plan", "-c", pipedream + "vgg16.graph.txt", "--devices", "2", "--memory", "8GB", "--bandwidth", "12GB/s"}
-	r := works(t, append(args, "--svg", filepath.Join(dir, "p.svg"), "--trace", filepath.Join(dir, "p.trace.json"))...)
+	r := works(t, append(args, "--versions", "stash", "--svg", filepath.Join(dir, "p.svg"), "--trace", filepath.Join(dir, "p.trace.json"))...)
 	for _, want := range []string{"stage 1: layers", "joint: periodic pipeline of", "period", "keeps every rule"} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("no %q in %s", want, r.out)
 		}
 	}
-	for _, flush := range [][]string{{"--microbatches", "6"}, {"--versions", "flush"}} {
-		if r := works(t, append(args, flush...)...); !strings.Contains(r.out, "joint-flush: flush pipeline of") {
+	for _, flush := range [][]string{nil, {"--microbatches", "6"}, {"--versions", "flush"}} {
+		if r := works(t, append(args, flush...)...); !strings.Contains(r.out, "auto-flush (") || !strings.Contains(r.out, ": flush pipeline of") {
 			t.Errorf("%v: %s", flush, r.out)
 		}
 	}
@@ -307,7 +307,7 @@ func TestBatchSizesOfAProfile(t *testing.T) {
 	plan := []string{"plan", "-c", chain, "--devices", "2", "--bandwidth", "10GB/s"}
 	planned := object(t, append(plan, "--batch", "8", "-o", file)...)
 	batch, parts := planned["batch"].(float64), planned["microbatches"].(float64)
-	if planned["strategy"] != "joint-flush" || batch*parts != 8 {
+	if planned["strategy"] != "auto-flush" || batch*parts != 8 {
 		t.Errorf("%v", planned)
 	}
 	for _, size := range []string{"1", "2", "4"} { // microbatches of a step: none is faster

@@ -90,6 +90,7 @@ type trainPipeFlags struct {
 	train.Corrections
 
 	devices    int                 // that --devices names; 0: the run is on one device
+	batch      int                 // samples of a step
 	strategies []pipeline.Strategy // in the order in which they are tried
 
 	updatesLast bool // no layer may be updated before all gradients of its step are there
@@ -162,7 +163,8 @@ func (c *trainCommand) prepare(cmd *cobra.Command) error {
 	if n == 1 && c.pipe.microbatches == 0 && c.pipe.given.plan == nil && !onlyPipeline(strategy) {
 		return refuse(cmd, `is for pipelines: give several --devices, as in --devices "cpu*4"`, pipelineOnly...)
 	}
-	if c.pipe.devices = n; c.pipe.allreduce == "nccl" {
+	c.pipe.devices, c.pipe.batch = n, c.job.config.Batch
+	if c.pipe.allreduce == "nccl" {
 		c.pipe.Sums = c.processes
 	}
 	if err := refuseChoices(cmd); err != nil {
@@ -249,10 +251,10 @@ func onlyPipeline(name string) bool {
 	return err == nil && single != nil
 }
 
-// defaultPipes and defaultFlushes are the strategies when --strategy does not say: the first whose plan can be run.
+// defaultPipes and defaultStales are the strategies when --strategy does not say: the first whose plan can be run.
 var (
-	defaultPipes   = []string{defaultPipeline, "loadline", "madpipe", "contiguous"}
-	defaultFlushes = []string{defaultFlush, "1f1b-recompute", "1f1b-flush"}
+	defaultPipes  = []string{defaultPipeline, "joint-flush", "1f1b-recompute", "1f1b-flush"}
+	defaultStales = []string{defaultStale, "loadline", "madpipe", "contiguous"}
 )
 
 // name finds the strategies: a plan that is given is one.
@@ -265,8 +267,8 @@ func (f *trainPipeFlags) name(strategy string) error {
 	switch {
 	case strategy != "":
 		names = []string{strategy}
-	case f.updatesLast || asksFlush(f.microbatches, f.zero, f.versions):
-		names = defaultFlushes
+	case asksStale(f.versions) || f.PipeMare > 0:
+		names = defaultStales
 	}
 	for _, name := range names {
 		s, err := planner.LookupPipeline(name)
@@ -304,12 +306,18 @@ func (f *trainPipeFlags) movesState() bool {
 	return f.devices > 0 && f.strategies[0].Type == pipeline.Cyclic
 }
 
-// stepParts returns the microbatches of a step, 0 on one device.
+// stepParts returns the microbatches of a step, 0 on one device. Where nothing says how many, they are as many as divide the batch, at most two
+// a device.
 func (f *trainPipeFlags) stepParts() int {
 	if f.devices == 0 {
 		return 0
 	}
-	return f.parts(f.strategies[0], f.devices)
+	s := f.strategies[0]
+	n := f.parts(s, f.devices)
+	for f.microbatches == 0 && s.Microbatches == 0 && n > 1 && f.batch%n != 0 {
+		n--
+	}
+	return n
 }
 
 // updatesLast reports whether no layer may be updated before all gradients of its step are there.

@@ -40,7 +40,6 @@ func badTrainPipes(t *testing.T) []badCase {
 		{"train on devices: strategy of one device", on("--strategy", "rotor"), 2, []string{"rotor plans for one device", "madpipe", "1f1b-flush"}},
 		{"train on devices: devices twice", train("--devices", "cpu,cpu"), 2, []string{"cpu is named twice", "cpu*2"}},
 		{"train on devices: batch", on("--strategy", "gpipe", "--microbatches", "3"), 2, []string{"--batch is 8", "3 microbatches"}},
-		{"train on devices: default microbatches", train("--devices", "cpu*3", "--strategy", "gpipe"), 2, []string{"--batch is 8", "6 microbatches"}},
 		{"train on devices: microbatches", on("--strategy", "gpipe", "--microbatches", "-1"), 2, []string{"--microbatches is -1"}},
 		{"train on devices: microbatches without a flush", on("--strategy", "1f1b*", "--microbatches", "2"), 2, []string{"--microbatches", "1f1b* has none", "1f1b-flush"}},
 		{"train on devices: microbatches of joint", on("--strategy", "joint", "--microbatches", "2"), 2, []string{"--microbatches", "joint has none", "1f1b-flush"}},
@@ -464,6 +463,17 @@ func TestZero(t *testing.T) {
 	for _, bad := range [][]string{append(line, "--zero", "2"), {"train", "-m", "mlp", "--devices", "cpu*2", "--strategy", "pipedream", "--zero", "1"}} {
 		if r := plimsoll(t, bad...); r.code != exitUsage || !strings.Contains(r.err, "--zero") {
 			t.Errorf("%v: exit code %d: %s", bad, r.code, r.err)
+		}
+	}
+}
+
+// Without --microbatches a step has as many as divide the batch, at most two a device.
+func TestMicrobatchesDivideTheBatch(t *testing.T) {
+	t.Parallel()
+	for batch, want := range map[string]float64{"8": 4, "12": 6, "7": 1} {
+		o := object(t, "train", "-m", "tiny", "--image", "16", "--batch", batch, "--steps", "1", "--devices", "cpu*3", "--strategy", "gpipe", "--option", "profile.steps=1")
+		if got := o["pipeline"].(map[string]any)["microbatches"]; got != want {
+			t.Errorf("batch %s: %v microbatches, want %v", batch, got, want)
 		}
 	}
 }

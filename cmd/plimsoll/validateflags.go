@@ -54,7 +54,7 @@ func (f *fleetFlags) register(cmd *cobra.Command) {
 }
 
 // defaultFleet are the strategies for several devices when --strategy does not say.
-const defaultFleet = defaultPipeline + ",1f1b*,madpipe,eager," + defaultFlush + ",gpipe,1f1b-flush,interleaved,zb-h1"
+const defaultFleet = "joint,1f1b*,madpipe,eager,joint-flush,gpipe,1f1b-flush,interleaved,zb-h1"
 
 // prepare decides whether the grid is one of pipelines, and checks what that means for the flags.
 func (f *validateFlags) prepare(cmd *cobra.Command) error {

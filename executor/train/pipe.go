@@ -96,6 +96,7 @@ func (p *pipePlanner) fastest(ctx context.Context, free *JobPlan, limit int64) (
 		return p.best(ctx, free, limit)
 	}
 	var found *JobPlan
+	var next pipeline.Choice // of found: its part, and the part whose plan comes next
 	var failure *executor.TooSmallError
 	for _, s := range p.q.Strategy.Parts {
 		part := *p
@@ -108,14 +109,19 @@ func (p *pipePlanner) fastest(ctx context.Context, free *JobPlan, limit int64) (
 		case tooSmall || noPlan(err):
 		case err != nil:
 			return nil, err
-		case found == nil || other.PredictedSeconds() < found.PredictedSeconds():
-			found = other
+		case found == nil:
+			found, next.Winner = other, s.Name
+		case other.PredictedSeconds() < found.PredictedSeconds():
+			next.RunnerUp = &pipeline.RunnerUp{Strategy: next.Winner, Seconds: found.PredictedSeconds()}
+			found, next.Winner = other, s.Name
+		case next.RunnerUp == nil || other.PredictedSeconds() < next.RunnerUp.Seconds:
+			next.RunnerUp = &pipeline.RunnerUp{Strategy: s.Name, Seconds: other.PredictedSeconds()}
 		}
 	}
 	switch {
 	case found != nil:
 		if free.Winner != "" {
-			found.Winner = found.Strategy
+			found.Choice = next
 		}
 		found.Strategy = p.q.Strategy.Name
 		return found, nil
@@ -144,7 +150,7 @@ func noPlan(err error) bool {
 // on bytes that only the layout knows. Plans that move weights and state need the link.
 func (p *pipePlanner) best(ctx context.Context, free *JobPlan, limit int64) (*JobPlan, error) {
 	found, err := p.within(ctx, free, limit)
-	if p.q.Platform.Host == 0 || p.q.Strategy.Type == pipeline.Cyclic || err != nil && !errors.As(err, new(*executor.TooSmallError)) {
+	if p.q.Platform.Host == 0 || p.q.Strategy.Type == pipeline.Cyclic || free.IsCycle() || err != nil && !errors.As(err, new(*executor.TooSmallError)) {
 		return found, err
 	}
 	alone, q := *p, *p.q.Platform

@@ -159,9 +159,11 @@ func reshape(c *call) (*value, error) {
 	if allowed && slices.Contains(to, 0) {
 		return nil, fmt.Errorf("to %v with allowzero, which has no elements", to)
 	}
-	want, err := reshaped(x.shape, c.batched(to))
-	if err != nil {
-		want, err = reshaped(x.shape, to)
+	want, err := reshaped(x.shape, to)
+	if x.view == nil || x.view.batchFirst() {
+		if batched, failure := reshaped(x.shape, c.batched(to)); failure == nil {
+			want, err = batched, nil
+		}
 	}
 	switch {
 	case err != nil:

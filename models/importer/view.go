@@ -27,6 +27,12 @@ func viewOf(s *step) view {
 	return v
 }
 
+// batchFirst reports whether the first axis is that of the samples, or begins with it: the loop around all others.
+func (v *view) batchFirst() bool {
+	first := v.axes[0]
+	return len(first) == 0 || first[0].n*first[0].stride == int(v.step.desc.Elements())
+}
+
 // viewOfValue returns the view of all of a step's value, its axes those of PyTorch: N,C,H,W of an image, N,C,1,1 of the mean of one.
 func viewOfValue(v *value) view {
 	w := viewOf(v.step)

@@ -89,6 +89,8 @@ func clipped(c *call, bounds [2]float64) (*value, error) {
 		return nil, fmt.Errorf("to %v to %v, which are no bounds", low, high)
 	case math.IsInf(low, -1) && math.IsInf(high, 1):
 		return c.at(0), nil
+	case inexact(low) || inexact(high):
+		return nil, fmt.Errorf("to %v to %v: a bound is added and subtracted, which rounds values to its precision: want bounds from -%d to %[3]d, or none", low, high, mostBound)
 	case math.IsInf(low, -1):
 		ops = slices.Concat(affineOp(-1, high), []kernels.Op{kernels.ReLU{}}, affineOp(-1, high))
 	case math.IsInf(high, 1):
@@ -107,6 +109,12 @@ func clipped(c *call, bounds [2]float64) (*value, error) {
 	v.curve.hidden = f.hidden || !reached(low, func(y float64) bool { return y < low }) || !reached(high, func(y float64) bool { return y > high })
 	return v, nil
 }
+
+// mostBound is the largest bound of values that are computed with it: at that size they are off by 4e-6 at most.
+const mostBound = 64
+
+// inexact reports whether a bound is so large that values lose precision beside it.
+func inexact(bound float64) bool { return !math.IsInf(bound, 0) && math.Abs(bound) > mostBound }
 
 // ofTensors is an operator of two tensors, whose axes of 1 are repeated.
 func ofTensors(c *call, o operator) (*value, error) {

@@ -25,7 +25,11 @@ func (c *call) epsilon() attributes { return attributes{"epsilon": decimal(c.flo
 func groupNorm(c *call) string {
 	c.ignore("cudnn_enabled")
 	a := c.epsilon()
-	a["groups"] = number(c.int("num_groups", 0))
+	groups := c.int("num_groups", 0)
+	if groups < 1 {
+		c.fail("argument num_groups is %d: want 1 or more", groups)
+	}
+	a["groups"] = number(groups)
 	return c.emit("group_norm", a, c.tensor("input"), c.tensor("weight"), c.tensor("bias"))
 }
 
@@ -135,7 +139,13 @@ func variance(c *call) string {
 }
 
 // deviation is the root of the variance.
-func deviation(c *call) string { return c.emit("Sqrt", nil, variance(c)) }
+func deviation(c *call) string { return c.root(variance(c)) }
+
+// root is the square root of sums of squares. PyTorch's gradient of a norm of zero is 0; the slope of a root is infinite there. The least normal
+// number makes it finite, so that it has no part in the gradient of a zero, and rounding takes it from all sums that are not as small.
+func (c *call) root(squares string) string {
+	return c.emit("Sqrt", nil, c.emit("Add", nil, squares, c.constant(0x1p-126)))
+}
 
 // vectorNorm is the root of a sum of squares.
 func vectorNorm(c *call) string {
@@ -145,7 +155,7 @@ func vectorNorm(c *call) string {
 			c.fail("argument %s is %v, and only 2 is supported", name, order)
 		}
 	}
-	return c.emit("Sqrt", nil, c.emit("ReduceSum", c.reduced(), c.emit("Pow", nil, c.tensor("self"), c.constant(2))))
+	return c.root(c.emit("ReduceSum", c.reduced(), c.emit("Pow", nil, c.tensor("self"), c.constant(2))))
 }
 
 // expandAs repeats axes of 1 as those of another tensor.

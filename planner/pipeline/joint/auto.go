@@ -51,9 +51,10 @@ func solveAuto(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) 
 		return nil, best.unfit(automatic)
 	}
 	slices.SortStableFunc(ranked, func(a, b *pipeline.Plan) int { return cmp.Compare(a.SecondsPerMinibatch(), b.SecondsPerMinibatch()) })
-	if len(ranked) > 1 {
-		next := ranked[1]
-		best.plan.RunnerUp = &pipeline.RunnerUp{Strategy: next.Strategy, Seconds: next.Predicted.Makespan}
+	ranked = slices.DeleteFunc(ranked, func(p *pipeline.Plan) bool { return p == best.plan })
+	if len(ranked) > 0 {
+		next := ranked[0]
+		best.plan.RunnerUp = &pipeline.RunnerUp{Strategy: next.Strategy, Seconds: max(next.Predicted.Makespan, best.plan.Predicted.Makespan)}
 	}
 	best.plan.Winner, best.plan.Strategy = best.plan.Strategy, automatic
 	return best.plan, nil

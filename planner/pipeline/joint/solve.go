@@ -87,7 +87,7 @@ func (p *pick) add(plan *pipeline.Plan, err error) error {
 	case err == nil && plan == nil || errors.Is(err, pipeline.ErrPlatform) || errors.Is(err, periodic.ErrStages):
 	case err != nil:
 		return err
-	case p.plan == nil || plan.SecondsPerMinibatch() < p.plan.SecondsPerMinibatch():
+	case p.plan == nil || plan.SecondsPerMinibatch() < p.plan.SecondsPerMinibatch()*(1-1e-9): // of equals the first: they differ by rounding
 		p.plan = plan
 	}
 	return nil

@@ -110,8 +110,11 @@ func modelIn(folder string) (string, error) {
 		return folder, err
 	}
 	all, err := filepath.Glob(filepath.Join(folder, "model.*"))
-	if err != nil || len(all) != 1 {
-		return "", fmt.Errorf("%s has %d models, want one, model.pt2 or model.onnx: %w", folder, len(all), errors.Join(err))
+	if err != nil {
+		return "", err
+	}
+	if len(all) != 1 {
+		return "", fmt.Errorf("%s has %d models, want one, model.pt2 or model.onnx", folder, len(all))
 	}
 	return all[0], nil
 }

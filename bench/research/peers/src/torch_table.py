@@ -27,7 +27,9 @@ vgg11 vgg11_bn vit_b_32""".split()
 
 SEGMENTATION = "fcn_resnet50 deeplabv3_mobilenet_v3_large lraspp_mobilenet_v3_large".split()
 
-TEXTS = "transformers llama qwen2 qwen3 mistral gemma phi3 bert roberta distilbert opt bloom t5_encoder hf_vit hf_deit hf_convnext hf_resnet".split()
+TEXTS = """transformers llama qwen2 qwen3 mistral phi3 opt bloom gpt_neox gptj gpt_neo gemma gemma2 gemma3 phi falcon stablelm olmo olmo2 cohere
+starcoder2 granite smollm3 mpt codegen helium glm nemotron exaone4 bert roberta distilbert electra albert camembert xlm_roberta mpnet modernbert
+deberta_v2 mobilebert squeezebert roformer layoutlm ernie megatron_bert t5_encoder hf_vit hf_deit hf_convnext hf_resnet""".split()
 
 OWN = "tiny unet functions mobile windows vision".split()
 
