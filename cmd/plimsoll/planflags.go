@@ -186,7 +186,9 @@ func (f *pipelineFlags) over(plan *planFlags, c *chain.Chain) (*pipeline.Platfor
 const defaultPipeline, defaultStale = "auto-flush", "joint"
 
 // asksStale reports whether a flag asks for weights that may be stale, which no schedule with a flush has.
-func asksStale(versions string) bool { return versions != "" && pipeline.Versions(versions) != pipeline.Flush }
+func asksStale(versions string) bool {
+	return versions != "" && pipeline.Versions(versions) != pipeline.Flush
+}
 
 const zeroUsage = "1: replicas of a stage divide optimizer state (ZeRO-1)"
 

@@ -141,10 +141,10 @@ func variance(c *call) string {
 // deviation is the root of the variance.
 func deviation(c *call) string { return c.root(variance(c)) }
 
-// root is the square root of sums of squares. PyTorch's gradient of a norm of zero is 0; the slope of a root is infinite there. The least normal
-// number makes it finite, so that it has no part in the gradient of a zero, and rounding takes it from all sums that are not as small.
+// root is the square root of sums of squares, of the least normal number at least. PyTorch's gradient of a norm of zero is 0, and so is that of
+// the bound; the slope of a root would be infinite.
 func (c *call) root(squares string) string {
-	return c.emit("Sqrt", nil, c.emit("Add", nil, squares, c.constant(0x1p-126)))
+	return c.emit("Sqrt", nil, c.emit("Clip", nil, squares, c.constant(0x1p-126)))
 }
 
 // vectorNorm is the root of a sum of squares.
