@@ -50,7 +50,7 @@ func figures(s *train.Summary) (all []report.Figure) {
 	}
 	for _, f := range append([]report.Figure{
 		{Name: "steps", Value: float64(s.Steps)}, {Name: "loss of the last step", Value: float64(s.Loss)},
-		{Name: "loss, held out", Value: float64(s.TestLoss)}, {Name: "accuracy, held out", Value: s.Accuracy, Unit: report.Share},
+		{Name: "loss, held out", Value: float64(s.TestLoss)}, {Name: "accuracy, held out", Value: float64(s.Accuracy), Unit: report.Share},
 		{Name: "mean IoU, held out", Value: iou, Unit: report.Share},
 		{Name: "step, predicted", Value: s.PredictedS, Unit: report.Seconds}, {Name: "step, measured", Value: s.MeasuredS, Unit: report.Seconds},
 		{Name: "error of the prediction", Value: report.TimeError(s.PredictedS, s.MeasuredS), Unit: report.Share},

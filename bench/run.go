@@ -145,7 +145,11 @@ func memoryTable(p *train.PipeSummary) *report.Table {
 
 // runSummary is the sentence under a run's title.
 func runSummary(r *train.Run, o *train.Outcome) string {
-	return fmt.Sprintf("%d steps of %s; %s are recognized.", o.Steps, r.Job.Samples(r.Job.Images()), r.Job.Held(float64(o.TestLoss), o.Accuracy, o.MeanIoU, o.TestSamples))
+	steps, held := fmt.Sprintf("%d steps of %s", o.Steps, r.Job.Samples(r.Job.Images())), r.Job.Held(o.TestLoss, o.Accuracy, o.MeanIoU, o.TestSamples)
+	if !r.Job.Config.Loss.Predicts() {
+		return fmt.Sprintf("%s; loss %.4f, %s.", steps, o.TestLoss, held)
+	}
+	return fmt.Sprintf("%s; %s are recognized.", steps, held)
 }
 
 // historyCharts draws loss, accuracy and learning rate over the steps of a run, on training batches and held-out samples.
@@ -167,8 +171,10 @@ func historyCharts(h *train.History) []report.Chart {
 	charts := []report.Chart{
 		stepChart("Loss", report.Plain, batches(func(r train.Record) float64 { return float64(r.Loss) }),
 			heldOut(func(e train.Evaluation) float64 { return float64(e.Loss) })),
-		stepChart("Accuracy", report.Share, batches(func(r train.Record) float64 { return r.Accuracy }),
-			heldOut(func(e train.Evaluation) float64 { return e.Accuracy })),
+	}
+	if slices.ContainsFunc(h.Steps, func(r train.Record) bool { return !math.IsNaN(float64(r.Accuracy)) }) {
+		charts = append(charts, stepChart("Accuracy", report.Share, batches(func(r train.Record) float64 { return float64(r.Accuracy) }),
+			heldOut(func(e train.Evaluation) float64 { return float64(e.Accuracy) })))
 	}
 	if len(h.Evals) > 0 && h.Evals[0].MeanIoU != nil {
 		charts = append(charts, stepChart("Mean IoU", report.Share, heldOut(func(e train.Evaluation) float64 { return *e.MeanIoU })))

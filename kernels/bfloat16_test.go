@@ -91,7 +91,7 @@ func TestTypes(t *testing.T) {
 		}
 		want := BFloat16
 		switch op.(type) {
-		case Cast, SoftmaxCrossEntropy, Embedding:
+		case Cast, SoftmaxCrossEntropy, ElementLoss, Embedding:
 			want = Float32
 		}
 		if y.DType != want {
@@ -107,6 +107,7 @@ func TestTypes(t *testing.T) {
 		{Add{}, []Desc{other, image}, "X"},
 		{Concat{}, []Desc{image, other}, "X"},
 		{SoftmaxCrossEntropy{}, []Desc{F32(2, 6).As(BFloat16), F32(2).As(BFloat16)}, "X"},
+		{ElementLoss{Of: MSE}, []Desc{other, other}, "X"},
 		{Cast{To: Float32}, []Desc{image}, "To"},
 		{Cast{To: BFloat16}, []Desc{other}, "To"},
 		{Cast{To: Int32}, []Desc{image}, "To"},
@@ -151,7 +152,7 @@ func TestSizes(t *testing.T) {
 			if len(wide) != len(short) {
 				t.Fatalf("%s %v has %d operands, in bfloat16 %d", op.Kind(), pass, len(wide), len(short))
 			}
-			_, loss := op.(SoftmaxCrossEntropy)
+			loss := IsLoss(op)
 			for i, u := range wide {
 				want := u.Bytes
 				switch {

@@ -109,7 +109,7 @@ func (c Call) backwardUses(l *uses, o Operands) {
 	inputs, params := c.Pass != BackwardParams, c.Pass != BackwardInput
 	needs := c.Op.Needs()
 	y, _ := c.Op.Infer(c.In)
-	if _, loss := c.Op.(SoftmaxCrossEntropy); !loss {
+	if !IsLoss(c.Op) {
 		l.add(DY, 0, o.DY, y.Bytes(), true, false)
 	}
 	if needs.Output {

@@ -26,6 +26,8 @@ func inputsOf(op Op, d DType) []Desc {
 		return []Desc{F32(2, 4, 24).As(d)}
 	case SoftmaxCrossEntropy:
 		return []Desc{F32(2, 6).As(d), labels(2)}
+	case ElementLoss:
+		return []Desc{F32(2, 6).As(d), F32(2, 6)}
 	case Cast:
 		return []Desc{image.As(BFloat16 - op.To)}
 	}

@@ -60,6 +60,7 @@ func TestShapes(t *testing.T) {
 		{Upsample{Factor: 2}, shapes(Shape{2, 3, 4, 5}), Shape{2, 6, 8, 5}},
 		{Dropout{P: 0.5}, shapes(Shape{2, 3}), Shape{2, 3}},
 		{SoftmaxCrossEntropy{}, []Desc{F32(8, 10), labels(8)}, Shape{3}},
+		{ElementLoss{Of: MSE}, []Desc{F32(8, 10), F32(8, 10)}, Shape{3}},
 		{SoftmaxCrossEntropy{}, []Desc{F32(8, 3, 10), {Shape: Shape{8, 3}, DType: Int32}}, Shape{3}},
 		{SoftmaxCrossEntropy{}, []Desc{F32(8, 4, 5, 10), {Shape: Shape{8, 4, 5}, DType: Int32}}, Shape{3}},
 		{Linear{Out: 30, LastAxis: true}, shapes(Shape{128, 2, 2, 5}), Shape{128, 2, 2, 30}},
@@ -200,6 +201,12 @@ func badOps() []badOp {
 		{Dropout{P: -0.1}, shapes(image), "P"},
 		{Dropout{P: float32(math.NaN())}, shapes(image), "P"},
 		{SoftmaxCrossEntropy{}, shapes(Shape{2, 3}, Shape{2}), "X"},
+		{ElementLoss{}, shapes(Shape{2, 3}, Shape{2, 3}), "Of"},
+		{ElementLoss{Of: Criteria}, shapes(Shape{2, 3}, Shape{2, 3}), "Of"},
+		{ElementLoss{Of: MSE}, shapes(Shape{2, 3}), "X"},
+		{ElementLoss{Of: MSE}, shapes(Shape{2, 3}, Shape{3, 2}), "X"},
+		{ElementLoss{Of: L1}, []Desc{labels(2), F32(2)}, "X"},
+		{ElementLoss{Of: BCE}, []Desc{F32(2), labels(2)}, "X"},
 		{SoftmaxCrossEntropy{}, []Desc{F32(2, 3), labels(3)}, "X"},
 		{SoftmaxCrossEntropy{}, []Desc{F32(2, 0), labels(2)}, "X"},
 		{SoftmaxCrossEntropy{}, []Desc{F32(2, 3, 4), labels(2)}, "X"},
@@ -279,6 +286,7 @@ var everyOp = []Op{
 	NewRearrange([]int{2, 3}, 1, []Loop{{2, 12}, {3, 2}}), Bias{Axes: 1}, Scale{Axes: 1}, AddRows{Rows: 9, First: 1, Step: 1}, Prepend{Rows: 2}, Gate{}, Pointwise{Of: HardSwish},
 	Affine{Factor: 2, Plus: 1},
 	Pad{Top: 1, Bottom: -1, Right: 2}, Resize{OutH: 3, OutW: 7}, GroupNorm{Groups: 2}, ConvTranspose2D{Out: 6, KernelH: 3, KernelW: 2, StrideH: 2, ExtraH: 1, Groups: 2},
+	ElementLoss{Of: BCE},
 }
 
 // FuzzInfer: no attributes or shapes make Infer panic or overflow; what it accepts has sizes that can be computed.
@@ -303,6 +311,7 @@ func FuzzInfer(f *testing.F) {
 			Pad{Top: i(kernel), Bottom: i(stride), Left: i(pad), Right: i(dilation)}, Resize{OutH: i(kernel), OutW: i(stride), RatioH: float32(pad)},
 			GroupNorm{Groups: i(kernel)}, MaxPool{KernelH: i(kernel), KernelW: i(stride), StrideH: i(stride), PadH: i(pad), Ceil: true},
 			ConvTranspose2D{Out: i(c), KernelH: i(kernel), KernelW: i(pad), StrideH: i(stride), PadH: i(pad), PadW: i(kernel), DilationW: i(dilation), ExtraH: i(kernel), Groups: i(groups)},
+			ElementLoss{Of: Criterion(kernel)},
 		}
 		op := ops[int(kind)%len(ops)]
 		all := []Desc{F32(i(n), i(h), i(w), i(c)), F32(i(n), i(h), i(w), i(kernel)), {Shape: Shape{i(n)}, DType: DType(groups)}, F32(), F32(i(n), i(c)), F32(i(n), i(h), i(c)), {Shape: Shape{i(n), i(h)}, DType: Int32}, F32(i(n), i(h), i(w), i(c)).As(BFloat16)}

@@ -13,6 +13,7 @@ type Config struct {
 	Channels int           // 0 means 3; text has none
 	Classes  int           // of text the vocabulary
 	DType    kernels.DType // of the activations: float32, its TF32, or bfloat16; images and parameters are float32
+	Loss     kernels.Criterion
 	// Freeze names weights that are not trained, in patterns with commas between them. "" freezes none.
 	Freeze string
 	LoRA   LoRA

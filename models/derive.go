@@ -58,8 +58,7 @@ func (l *Layer) derive(g *gradients, saved savedSet, out, params *routine) *deri
 
 // loss reports whether the layer's gradient is implied rather than given.
 func (l *Layer) loss() bool {
-	_, is := l.Nodes[len(l.Nodes)-1].Op.(kernels.SoftmaxCrossEntropy)
-	return is
+	return kernels.IsLoss(l.Nodes[len(l.Nodes)-1].Op)
 }
 
 // node derives one op. The gradient of its output is complete: every reader of it comes later in the layer.

@@ -22,7 +22,7 @@ import (
 type Model struct {
 	Name    string
 	Input   kernels.Desc // N, H, W, C: a_0, float32 whatever the type of the other activations; or tokens N, T, int32
-	Labels  kernels.Desc // N, int32; of tokens N, T; N, H, W where each pixel has one
+	Labels  kernels.Desc // N, int32; of tokens N, T; N, H, W where each pixel has one; of losses of elements targets, float32, like the logits
 	Classes int
 	Layers  []*Layer // Layers[ℓ-1] is layer ℓ; the last one is the loss
 	// InputGradient makes the backward of layer 1 compute δ_0. Otherwise GradInput of layer 1 exists and is never

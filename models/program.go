@@ -29,7 +29,7 @@ const (
 	// Params holds the layer's parameters and buffers, Grads the gradients of the trained ones.
 	Params
 	Grads
-	// Labels holds the labels of the batch, int32.
+	// Labels holds the labels of the batch, int32, or its targets, float32.
 	Labels
 	// Scalars holds the step's kernels.Scalars.
 	Scalars

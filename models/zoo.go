@@ -218,6 +218,9 @@ func New(name string, c Config) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := m.endWith(c.Loss); err != nil {
+		return nil, err
+	}
 	return m, m.train(c)
 }
 

@@ -60,14 +60,14 @@ func (f *weightsFlags) open(ctx context.Context) (*train.Job, *train.Runner, err
 
 // evaluateFigures is what evaluate prints as JSON.
 type evaluateFigures struct {
-	Model      string   `json:"model"`
-	Data       string   `json:"data"`
-	Samples    int      `json:"samples"` // held out; of text its tokens, of masks their pixels
-	Correct    int      `json:"correct"`
-	Accuracy   float64  `json:"accuracy"`
-	MeanIoU    *float64 `json:"mean_iou,omitempty"`   // of masks
-	Loss       float64  `json:"loss"`                 // cross entropy, the mean
-	Perplexity *float64 `json:"perplexity,omitempty"` // of text
+	Model      string       `json:"model"`
+	Data       string       `json:"data"`
+	Samples    int          `json:"samples"` // held out; of text its tokens, of masks their pixels
+	Correct    int          `json:"correct"`
+	Accuracy   train.Number `json:"accuracy"`             // not a number of a loss that predicts nothing
+	MeanIoU    *float64     `json:"mean_iou,omitempty"`   // of masks
+	Loss       float64      `json:"loss"`                 // the mean
+	Perplexity *float64     `json:"perplexity,omitempty"` // of text
 }
 
 func newEvaluateCommand(a *app) *cobra.Command {
@@ -88,13 +88,13 @@ checkpoint, or the folder of a run. Give the --model, --length or --image, --tok
 		if err != nil {
 			return err
 		}
-		out := evaluateFigures{job.Model, job.Data, score.Samples, score.Correct, score.Accuracy(), score.MeanIoU(), score.MeanLoss(), nil}
+		out := evaluateFigures{job.Model, job.Data, score.Samples, score.Correct, train.Number(score.Accuracy()), score.MeanIoU(), score.MeanLoss(), nil}
 		if job.Tokens() > 0 && data.Labels(job.Set) > 1 {
 			perplexity := math.Exp(out.Loss)
 			out.Perplexity = &perplexity
 		}
 		return a.print(out, func(w io.Writer) {
-			fmt.Fprintf(w, "%s on %s: loss %.5f, %s\n", out.Model, out.Data, out.Loss, job.Held(out.Loss, out.Accuracy, out.MeanIoU, out.Samples))
+			fmt.Fprintf(w, "%s on %s: loss %.5f, %s\n", out.Model, out.Data, out.Loss, job.Held(train.Number(out.Loss), out.Accuracy, out.MeanIoU, out.Samples))
 		})
 	}
 	return cmd

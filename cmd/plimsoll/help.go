@@ -16,7 +16,7 @@ var groups = []struct {
 	title string
 	flags []string
 }{
-	{"Model and data", []string{"model", "image", "length", "language", "tokenizer", "batch", "classes", "dtype", "data", "seed", "init", "weights", "freeze", "lora"}},
+	{"Model and data", []string{"model", "image", "length", "language", "tokenizer", "batch", "classes", "loss", "dtype", "data", "seed", "init", "weights", "freeze", "lora"}},
 	{"Text", []string{"prompt", "tokens", "temperature", "top-k"}},
 	{"Training", []string{"steps", "optimizer", "lr", "lr-schedule", "warmup", "weight-decay", "clip-norm", "accumulate", "on-nan", "eval-every"}},
 	{"Plan", []string{"chain", "plan", "memory", "strategy", "option", "list", "duplex", "host-memory", "offload-state", "bandwidths", "points"}},

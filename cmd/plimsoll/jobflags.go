@@ -39,6 +39,7 @@ type modelFlags struct {
 	length    int  // of samples of text
 	largest   bool // --batch max
 	dtype     string
+	loss      string
 	data      string
 	tokenizer string
 	skipBad   bool
@@ -94,6 +95,7 @@ func (f *jobFlags) registerModel(a *app, cmd *cobra.Command) {
 	s.IntVar(&f.length, "length", 64, "tokens of a sample, of language models")
 	o.IntVar(&f.config.Channels, "data.channels", 3, "")
 	s.IntVar(&f.config.Classes, "classes", 0, "classes of the model (default: those of the data)")
+	s.Var(newOneOf(&f.loss, kernels.CriterionNames()...), "loss", "cross-entropy of classes; mse, l1 or bce (with logits) of float targets, as in --data npy:PATH")
 	s.Var(newOneOf(&f.dtype, kernels.FloatNames()...), "dtype", "activations: float32, tf32 (rounded products) or bf16")
 	s.StringSliceVar(&f.freeze, "freeze", nil, "weights or modules that do not train, as in 'layer1,*.bias' or '*,!fc' (all but fc)")
 	s.StringVar(&f.lora, "lora", "", "train adapters alone: r=16,alpha=32,targets=q_proj+v_proj, or a folder that PEFT or train wrote")

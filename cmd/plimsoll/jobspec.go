@@ -49,6 +49,9 @@ func (f *jobFlags) spec() (s train.Spec, err error) {
 			return s, usage(err)
 		}
 	}
+	if f.config.Loss, err = kernels.ParseCriterion(f.loss); err != nil {
+		return s, usage(fmt.Errorf("--loss: %w", err))
+	}
 	if f.config.DType, err = kernels.ParseFloat(f.dtype); err != nil {
 		return s, usage(fmt.Errorf("--dtype: %w", err))
 	}

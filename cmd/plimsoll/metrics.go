@@ -95,7 +95,7 @@ func (m *metrics) counter(name, help string) prometheus.Counter {
 func (m *metrics) record(r train.Record) {
 	m.step.Set(float64(r.Step + 1))
 	m.loss.Set(float64(r.Loss))
-	m.accuracy.Set(r.Accuracy)
+	m.accuracy.Set(float64(r.Accuracy))
 	m.rate.Set(r.Rate)
 	m.norm.Set(float64(r.Norm))
 	m.stepSeconds.Set(r.Seconds)
@@ -115,7 +115,7 @@ func (m *metrics) record(r train.Record) {
 
 func (m *metrics) eval(e train.Evaluation) {
 	m.testLoss.Set(float64(e.Loss))
-	m.testAccuracy.Set(e.Accuracy)
+	m.testAccuracy.Set(float64(e.Accuracy))
 	if e.MeanIoU != nil {
 		m.testMeanIoU.Set(*e.MeanIoU)
 	}

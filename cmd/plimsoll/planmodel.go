@@ -18,7 +18,7 @@ import (
 )
 
 // ofModel are flags that describe a model alone.
-var ofModel = []string{"device", "image", "length", "classes", "tokenizer", "data", "dtype", "seed", "optimizer", "weight-decay", "freeze", "lora"}
+var ofModel = []string{"device", "image", "length", "classes", "loss", "tokenizer", "data", "dtype", "seed", "optimizer", "weight-decay", "freeze", "lora"}
 
 // checkModel refuses flags that do not go with a model, or describe one that is not given.
 func (f *planFlags) checkModel(cmd *cobra.Command) error {

@@ -51,8 +51,12 @@ func (s *status) step(r train.Record) {
 func (s *status) line(r train.Record) string {
 	done := s.seen - s.first
 	perStep := time.Since(s.start).Seconds() / float64(done)
-	text := fmt.Sprintf("step %d of %d: loss %.4f, accuracy %.1f%%, %s, %s left",
-		s.seen, s.steps, float64(r.Loss), 100*r.Accuracy, s.job.Rate(float64(s.job.Images())/perStep), units.Seconds(perStep*float64(s.steps-s.seen)))
+	accuracy := ""
+	if s.job.Config.Loss.Predicts() {
+		accuracy = fmt.Sprintf("accuracy %.1f%%, ", 100*r.Accuracy)
+	}
+	text := fmt.Sprintf("step %d of %d: loss %.4f, %s%s, %s left",
+		s.seen, s.steps, float64(r.Loss), accuracy, s.job.Rate(float64(s.job.Images())/perStep), units.Seconds(perStep*float64(s.steps-s.seen)))
 	if s.app.verbose {
 		text += fmt.Sprintf(", memory %s of %s", units.Bytes(r.PeakBytes), units.Bytes(s.limit))
 	}
@@ -64,7 +68,11 @@ func (s *status) line(r train.Record) string {
 
 // eval shows an evaluation.
 func (s *status) eval(e train.Evaluation) {
-	s.app.note("after %s: loss %.4f, accuracy %s", units.Count(e.Done, "step"), float64(e.Loss), s.job.Held(float64(e.Loss), e.Accuracy, e.MeanIoU, e.Samples))
+	accuracy := ""
+	if s.job.Config.Loss.Predicts() {
+		accuracy = "accuracy "
+	}
+	s.app.note("after %s: loss %.4f, %s%s", units.Count(e.Done, "step"), float64(e.Loss), accuracy, s.job.Held(e.Loss, e.Accuracy, e.MeanIoU, e.Samples))
 }
 
 // saved shows an attempt to save a checkpoint. One that failed is said even with --quiet.

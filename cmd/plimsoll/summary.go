@@ -11,6 +11,7 @@ import (
 	"plimsoll/bench/receipt"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
+	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
 )
 
@@ -69,7 +70,12 @@ func (s *summary) trained() {
 	s.line("steps\t%d of %s", s.Steps, job.Samples(job.Images()))
 	s.line("speed\t%s", job.Rate(s.SamplesPerS))
 	s.line("loss\t%.4f in the last step", s.Loss)
-	s.line("accuracy\t%s", job.Held(float64(s.TestLoss), s.Accuracy, s.MeanIoU, s.TestSamples))
+	held := job.Held(s.TestLoss, s.Accuracy, s.MeanIoU, s.TestSamples)
+	if job.Config.Loss != kernels.CrossEntropy {
+		s.line("held out\tloss %.4f, %s", s.TestLoss, held)
+		return
+	}
+	s.line("accuracy\t%s", held)
 }
 
 // device prints the plan and the memory of a run on one device.

@@ -8,10 +8,11 @@ import (
 
 	"plimsoll/executor"
 	"plimsoll/kernels"
+	"plimsoll/models"
 	"plimsoll/runtime"
 )
 
-// Batch is page-locked memory for a batch: images of all branches, as float32 or as the bits of tokens, and labels.
+// Batch is page-locked memory for a batch: images of all branches, as float32 or as the bits of tokens, and labels, or the bits of targets.
 type Batch struct {
 	Images []float32
 	Labels []int32
@@ -54,12 +55,21 @@ func (x *Exercise) fillBatch(images, labels []byte, seed uint64, load func(Batch
 	} else if err := load(b); err != nil {
 		return err
 	}
-	for i := range b.Labels {
-		if x.count < len(x.whole.Layers) {
-			b.Labels[i] = int32(i % x.Model.Classes)
-		}
+	if x.count < len(x.whole.Layers) {
+		x.fillLabels(b.Labels)
 	}
 	return nil
+}
+
+// fillLabels makes up labels of all classes, or targets of 0 and 1.
+func (x *Exercise) fillLabels(labels []int32) {
+	last := x.Model.Layers[len(x.Model.Layers)-1]
+	for i := range labels {
+		labels[i] = int32(i % x.Model.Classes)
+		if last.Desc(models.GraphLabels).DType == kernels.Float32 {
+			labels[i] = int32(math.Float32bits(float32(i % 2)))
+		}
+	}
 }
 
 // fillInput makes up an input, seeded: normal numbers, or tokens.

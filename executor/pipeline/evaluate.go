@@ -190,7 +190,7 @@ func (e *Executor) evaluate(ctx context.Context, feed Feed, n int, each func(bat
 	if err != nil {
 		return err
 	}
-	r := &evaluator{e: e, stages: all, feed: feed, logits: make([]float32, e.Model.Labels.Elements()*int64(e.Model.Classes))}
+	r := &evaluator{e: e, stages: all, feed: feed, logits: make([]float32, e.Model.Logits())}
 	last := all[len(all)-1]
 	for t := range n + len(all) - 1 {
 		if err := context.Cause(ctx); err != nil {

@@ -55,7 +55,7 @@ func TestRunsAlongSequencesTrainAsStoreAll(t *testing.T) {
 		}
 		for i, rec := range got.History.Steps {
 			own := want.History.Steps[i]
-			if rec.Step != own.Step || rec.Loss != own.Loss || rec.Norm != own.Norm || rec.Rate != own.Rate || math.Abs(rec.Accuracy-own.Accuracy) > 1e-12 {
+			if rec.Step != own.Step || rec.Loss != own.Loss || rec.Norm != own.Norm || rec.Rate != own.Rate || math.Abs(float64(rec.Accuracy-own.Accuracy)) > 1e-12 {
 				t.Errorf("%s: %+v, want %+v", x.name, rec, own)
 			}
 			if !(rec.UpdateS > 0 && rec.SequenceS > rec.UpdateS/100 && rec.Seconds >= rec.SequenceS+rec.UpdateS) {

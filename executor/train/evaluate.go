@@ -8,29 +8,41 @@ import (
 	"plimsoll/executor"
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/parallel"
+	"plimsoll/kernels"
+	"plimsoll/models"
 	"plimsoll/models/data"
 )
 
 // Score is how a model does on held-out samples.
 type Score struct {
 	Correct int
-	Samples int     // of text its tokens, of images with masks their pixels, those that count
-	Loss    float64 // cross entropy, the sum over the samples
+	Samples int     // of text its tokens, of images with masks their pixels, those that count; of targets all
+	Loss    float64 // the sum over the samples
+	// Criterion is the loss. Samples count targets where it is one of elements.
+	Criterion kernels.Criterion
 	// Both, Either are, by class, the pixels that are of it and predicted so, and those of which one of the two holds; nil where images
 	// have no masks.
 	Both, Either []int
 }
 
-// Accuracy returns the share of correct predictions.
-func (s Score) Accuracy() float64 { return float64(s.Correct) / float64(max(s.Samples, 1)) }
+// Accuracy returns the share of correct predictions, not a number where the loss predicts nothing.
+func (s Score) Accuracy() float64 { return accuracy(s.Criterion, s.Correct, s.Samples) }
 
-// MeanLoss returns the cross entropy of a sample.
+func accuracy(c kernels.Criterion, correct, of int) float64 {
+	if !c.Predicts() {
+		return math.NaN()
+	}
+	return float64(correct) / float64(max(of, 1))
+}
+
+// MeanLoss returns the loss of a sample.
 func (s Score) MeanLoss() float64 { return s.Loss / float64(max(s.Samples, 1)) }
 
-// newScore counts nothing yet, of a data set of so many classes.
-func newScore(set data.Dataset, classes int) (s Score) {
+// newScore counts nothing yet.
+func newScore(set data.Dataset, c models.Config) (s Score) {
+	s.Criterion = c.Loss
 	if data.Masked(set) {
-		s.Both, s.Either = make([]int, classes), make([]int, classes)
+		s.Both, s.Either = make([]int, c.Classes), make([]int, c.Classes)
 	}
 	return s
 }
@@ -54,7 +66,7 @@ func (s Score) MeanIoU() *float64 {
 
 // score lets an executor of a workload predict every test sample once; the last batch is filled up, and what fills it does not count.
 func (j *Job) score(ctx context.Context, by *pipe.Executor, w *executor.Workload) (Score, error) {
-	s := newScore(j.Set, j.Config.Classes)
+	s := newScore(j.Set, j.Config)
 	batches, err := j.loader(ctx, w, data.Test, 0)
 	if err != nil {
 		return s, err
@@ -69,7 +81,12 @@ func (j *Job) score(ctx context.Context, by *pipe.Executor, w *executor.Workload
 		}
 		sheet := x.sheets[0]
 		x.sheets = x.sheets[1:]
-		s.addAll(logits, sheet.labels[:sheet.fresh*data.Labels(j.Set)], j.Config.Classes)
+		labels := sheet.labels[:sheet.fresh*data.Labels(j.Set)]
+		if s.Criterion == kernels.CrossEntropy {
+			s.addAll(logits, labels, j.Config.Classes)
+		} else {
+			s.addTargets(logits, labels)
+		}
 		return nil
 	})
 	return s, err
@@ -89,6 +106,18 @@ func (s *Score) addAll(logits []float32, labels []int32, classes int) {
 	for i, label := range labels {
 		if label != data.Ignored {
 			s.add(found[i], int(label))
+		}
+	}
+}
+
+// addTargets counts the outputs that there are targets for, which are bits of float32.
+func (s *Score) addTargets(outputs []float32, targets []int32) {
+	for i, bits := range targets {
+		x, target := outputs[i], math.Float32frombits(uint32(bits))
+		s.Samples++
+		s.Loss += s.Criterion.Loss(float64(x), float64(target))
+		if s.Criterion.Right(x, target) && x-x == 0 {
+			s.Correct++
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 type Record struct {
 	Step      int     `json:"step"` // from 0
 	Loss      Number  `json:"loss"`
-	Accuracy  float64 `json:"accuracy"` // of the batch, before the update
+	Accuracy  Number  `json:"accuracy"` // of the batch, before the update; not a number of losses that predict nothing
 	Rate      float64 `json:"lr"`
 	Norm      Number  `json:"norm"`              // of all gradients together, before clipping
 	Skipped   bool    `json:"skipped,omitempty"` // the norm is not finite; weights and optimizer state are as before
@@ -29,9 +29,9 @@ type Record struct {
 
 // Evaluation is how the model does on the held-out samples: a line of log.jsonl.
 type Evaluation struct {
-	Done     int     `json:"eval"` // steps before it
-	Loss     Number  `json:"loss"` // the mean
-	Accuracy float64 `json:"accuracy"`
+	Done     int    `json:"eval"`     // steps before it
+	Loss     Number `json:"loss"`     // the mean
+	Accuracy Number `json:"accuracy"` // as in Record
 	// MeanIoU is as in Score, where images have masks.
 	MeanIoU *float64 `json:"mean_iou,omitempty"`
 	Correct int      `json:"correct"`

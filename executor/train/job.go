@@ -77,11 +77,16 @@ func (j *Job) Rate(samples float64) string {
 	return units.Rate(samples, "images")
 }
 
-// Held says how many of so many held-out samples, with so large a loss and, of masks, so large a mean IoU, were predicted.
-func (j *Job) Held(loss, accuracy float64, iou *float64, samples int) string {
+// Held says how many of so many held-out samples, with so large a loss and, of masks, so large a mean IoU, were predicted. Of a loss that
+// predicts nothing it says what the loss is of.
+func (j *Job) Held(loss, accuracy Number, iou *float64, samples int) string {
 	switch {
 	case j.Tokens() > 0 && data.Labels(j.Set) > 1:
-		return fmt.Sprintf("%.2f%% of %d held-out tokens, perplexity %.3f", 100*accuracy, samples, math.Exp(loss))
+		return fmt.Sprintf("%.2f%% of %d held-out tokens, perplexity %.3f", 100*accuracy, samples, math.Exp(float64(loss)))
+	case !j.Config.Loss.Predicts():
+		return fmt.Sprintf("%v of %s", j.Config.Loss, units.Count(samples, "held-out target"))
+	case j.Config.Loss == kernels.BCE:
+		return fmt.Sprintf("%.2f%% of %s", 100*accuracy, units.Count(samples, "held-out target"))
 	case iou != nil:
 		return fmt.Sprintf("%.2f%% of %d held-out pixels, mean IoU %.4f", 100*accuracy, samples, *iou)
 	}
@@ -100,6 +105,9 @@ func (j *Job) openData() (err error) {
 		return err
 	}
 	if err := j.checkTexts(set); err != nil {
+		return err
+	}
+	if err := j.checkLoss(set); err != nil {
 		return err
 	}
 	if models.OfPairs(j.Model) {
@@ -128,6 +136,30 @@ func (j *Job) checkTexts(set data.Dataset) error {
 		return fmt.Errorf("%w: data set %s has a label for each text, and --model %s gives logits to each token: give a model whose logits are N,classes", ErrSpec, set.Name(), j.Model)
 	case f.PerSample && !classified:
 		return fmt.Errorf("%w: --model %s gives a text a class, and data set %s has the next token of each: give texts with labels, as in --data jsonl:PATH", ErrSpec, j.Model, set.Name())
+	}
+	return nil
+}
+
+// checkLoss refuses a data set that has no targets for the loss, or targets for another one.
+func (j *Job) checkLoss(set data.Dataset) error {
+	targets, has := set.(data.Targets)
+	loss := j.Config.Loss
+	switch {
+	case loss == kernels.CrossEntropy && has:
+		return fmt.Errorf("%w: --loss %v is of classes, and data set %s has targets, %d of each sample: give --loss mse, l1 or bce, or save y as integers",
+			ErrSpec, loss, set.Name(), set.Classes())
+	case loss == kernels.CrossEntropy:
+		return nil
+	case !has:
+		return fmt.Errorf("%w: --loss %v is of targets, and data set %s has classes: give --loss %v, or float targets, as in --data npy:PATH", ErrSpec, loss, set.Name(), kernels.CrossEntropy)
+	case models.OfPairs(j.Model):
+		return fmt.Errorf("%w: --model %s tells whether two samples have one class, and --loss %v is of targets: give a model of single samples", ErrSpec, j.Model, loss)
+	case j.Config.Classes > 0 && j.Config.Classes != set.Classes():
+		return fmt.Errorf("%w: --model %s has %d outputs, and data set %s has %d targets of each sample: give as many targets as outputs, or --classes %d with a model that takes it",
+			ErrSpec, j.Model, j.Config.Classes, set.Name(), set.Classes(), set.Classes())
+	}
+	if least, largest := targets.TargetRange(); loss == kernels.BCE && (least < 0 || largest > 1) {
+		return fmt.Errorf("%w: --loss %v is of targets from 0 to 1, and data set %s has targets from %v to %v: give --loss mse or l1", ErrSpec, loss, set.Name(), least, largest)
 	}
 	return nil
 }

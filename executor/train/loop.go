@@ -110,7 +110,7 @@ func (l *loop) evaluateIfDue(ctx context.Context) error {
 		return errors.Join(err, l.keep())
 	}
 	eval := Evaluation{
-		Done: l.step, Loss: Number(score.MeanLoss()), Accuracy: score.Accuracy(), MeanIoU: score.MeanIoU(), Correct: score.Correct, Samples: score.Samples,
+		Done: l.step, Loss: Number(score.MeanLoss()), Accuracy: Number(score.Accuracy()), MeanIoU: score.MeanIoU(), Correct: score.Correct, Samples: score.Samples,
 		Seconds: time.Since(start).Seconds(),
 	}
 	l.out.History.Evals = append(l.out.History.Evals, eval)

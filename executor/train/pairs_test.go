@@ -42,7 +42,7 @@ func TestSiameseLearns(t *testing.T) {
 	if len(out.Measured.Intervals) <= 2*c.Len() {
 		t.Errorf("%d ops recompute nothing", len(out.Measured.Intervals))
 	}
-	if out.Accuracy < accuracy || out.TestSamples != 360 {
+	if float64(out.Accuracy) < accuracy || out.TestSamples != 360 {
 		t.Errorf("accuracy %v of %d pairs after %d steps", out.Accuracy, out.TestSamples, steps)
 	}
 	steps = 5

@@ -433,7 +433,7 @@ func (c *pipelineEngine) count(r pipe.Result) error {
 // record returns what a step gave.
 func (c *pipelineEngine) record(sum pipe.Result) Record {
 	return Record{
-		Step: c.step, Loss: Number(sum.Loss / float64(c.parts)), Accuracy: float64(sum.Correct) / float64(max(sum.Counted, 1)),
+		Step: c.step, Loss: Number(sum.Loss / float64(c.parts)), Accuracy: Number(accuracy(c.Job.Config.Loss, sum.Correct, sum.Counted)),
 		Rate: float64(c.rateOf(c.step)), Norm: Number(sum.Norm), Skipped: sum.Skipped, PeakBytes: c.Plan.PredictedPeak(),
 	}
 }

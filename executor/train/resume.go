@@ -13,6 +13,7 @@ import (
 
 	"plimsoll/executor/checkpoint"
 	"plimsoll/internal/cores"
+	"plimsoll/kernels"
 	"plimsoll/models/data"
 	"plimsoll/models/tokenizer"
 	"plimsoll/planner/pipeline"
@@ -59,6 +60,9 @@ func (j *Job) meta() checkpoint.Meta {
 			"data": kind, "data_path": path, "batch": strconv.Itoa(j.Images()), "image": strconv.Itoa(c.Image),
 			"channels": strconv.Itoa(c.Channels), "classes": strconv.Itoa(c.Classes), "dtype": c.DType.String(),
 		},
+	}
+	if c.Loss != kernels.CrossEntropy {
+		m.Extra["loss"] = c.Loss.String()
 	}
 	if c.Freeze != "" {
 		m.Extra[freezeField] = c.Freeze

@@ -59,10 +59,10 @@ func TestAUNetLearnsToSegment(t *testing.T) {
 	s.Model = "unetseg-1-8"
 	j := opened(t, s)
 	out := trainedAt(t, j, "pofo", 0.5, steps)
-	if out.TestSamples != int(j.Set.TestLen())*32*32 || out.MeanIoU == nil || *out.MeanIoU < least || out.Accuracy < *out.MeanIoU {
+	if out.TestSamples != int(j.Set.TestLen())*32*32 || out.MeanIoU == nil || *out.MeanIoU < least || float64(out.Accuracy) < *out.MeanIoU {
 		t.Errorf("after %d steps mean IoU %v, accuracy %v of %d pixels", steps, *out.MeanIoU, out.Accuracy, out.TestSamples)
 	}
-	if got := j.Held(float64(out.TestLoss), 0.5, out.MeanIoU, 7); !strings.Contains(got, fmt.Sprintf("50.00%% of 7 held-out pixels, mean IoU %.4f", *out.MeanIoU)) {
+	if got := j.Held(out.TestLoss, 0.5, out.MeanIoU, 7); !strings.Contains(got, fmt.Sprintf("50.00%% of 7 held-out pixels, mean IoU %.4f", *out.MeanIoU)) {
 		t.Error(got)
 	}
 	want := trainedAt(t, j, "store-all", 1.1, 3)
@@ -207,7 +207,7 @@ func TestIgnoredPixels(t *testing.T) {
 	}
 	for i, r := range out.History.Steps {
 		counted := []float64{4, 5}[i%2] // of 6 images, from number 0 and from number 6 on
-		if right := r.Accuracy * counted; math.Abs(right-math.Round(right)) > 1e-9 || r.Accuracy > 1 {
+		if right := float64(r.Accuracy) * counted; math.Abs(right-math.Round(right)) > 1e-9 || r.Accuracy > 1 {
 			t.Errorf("step %d: accuracy %v of %v pixels", i, r.Accuracy, counted)
 		}
 	}

@@ -34,7 +34,7 @@ type Summary struct {
 // Quality is how well the model does at the end of a run.
 type Quality struct {
 	Loss        Number   `json:"loss"`               // the last one that is finite
-	Accuracy    float64  `json:"accuracy"`           // on the test samples
+	Accuracy    Number   `json:"accuracy"`           // on the test samples, as in Record
 	MeanIoU     *float64 `json:"mean_iou,omitempty"` // likewise, as in Score, where images have masks
 	TestLoss    Number   `json:"test_loss"`
 	TestCorrect int      `json:"test_correct"`

@@ -34,7 +34,7 @@ func TestAliases(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range []string{"relu", "add", "dropout", "batchnorm", "softmax_cross_entropy", "layernorm", "rmsnorm", "gelu", "silu", "multiply", "rotary"} {
+	for _, kind := range []string{"relu", "add", "dropout", "batchnorm", "softmax_cross_entropy", "element_loss", "layernorm", "rmsnorm", "gelu", "silu", "multiply", "rotary"} {
 		if ran[kind] == 0 {
 			t.Errorf("no alias of %s was tried, want some", kind)
 		}

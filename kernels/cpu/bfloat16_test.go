@@ -20,7 +20,7 @@ func halved(op kernels.Op, in []kernels.Desc) (kernels.Op, []kernels.Desc) {
 	}
 	in = slices.Clone(in)
 	for i, d := range in {
-		if d.DType == kernels.Float32 {
+		if d.DType == kernels.Float32 && !(i == 1 && kernels.IsLoss(op)) { // targets stay
 			in[i] = d.As(kernels.BFloat16)
 		}
 	}

@@ -146,6 +146,8 @@ func (l *Library) build(c kernels.Call, uses []access) *builder {
 		b.dropout(op)
 	case kernels.SoftmaxCrossEntropy:
 		b.loss()
+	case kernels.ElementLoss:
+		b.elementLoss(op.Of)
 	case kernels.Embedding:
 		b.embedding(op)
 	case kernels.LayerNorm:

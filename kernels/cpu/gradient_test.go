@@ -73,6 +73,9 @@ var gradientCalls = []kernels.Call{
 	{Op: kernels.AvgPool{KernelH: 3, KernelW: 2, StrideH: 3, PadH: 1, PadW: 1, Ceil: true, Inside: true}, In: []kernels.Desc{kernels.F32(2, 5, 5, 3)}},
 	{Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.F32(3, 5), {Shape: kernels.Shape{3}, DType: kernels.Int32}}},
 	{Op: kernels.SoftmaxCrossEntropy{}, In: []kernels.Desc{kernels.F32(2, 3, 4, 3), {Shape: kernels.Shape{2, 3, 4}, DType: kernels.Int32}}},
+	{Op: kernels.ElementLoss{Of: kernels.MSE}, In: []kernels.Desc{kernels.F32(3, 5), kernels.F32(3, 5)}},
+	{Op: kernels.ElementLoss{Of: kernels.L1}, In: []kernels.Desc{kernels.F32(3, 5), kernels.F32(3, 5)}},
+	{Op: kernels.ElementLoss{Of: kernels.BCE}, In: []kernels.Desc{kernels.F32(3, 5), kernels.F32(3, 5)}},
 }
 
 // TestFiniteDifferences: gradients are the central differences of sum(dy * y), y being the float64 reference.
@@ -131,7 +134,7 @@ func objective(c kernels.Call, in data, o kernels.Operand, k int, step float32) 
 	in = in.clone()
 	in[source][k] += step
 	y := reference(c, in)[opY].value
-	if c.Op.Kind() == "softmax_cross_entropy" {
+	if kernels.IsLoss(c.Op) {
 		return y[0]
 	}
 	sum := 0.0

@@ -55,6 +55,9 @@ enum kernel {
 	LOSS_FORWARD,
 	LOSS_TOTAL,
 	LOSS_BACKWARD,
+	ELEMENT_LOSS_FORWARD,
+	ELEMENT_LOSS_TOTAL,
+	ELEMENT_LOSS_BACKWARD,
 	DROPOUT,
 	GELU_FORWARD,
 	GELU_BACKWARD,
@@ -275,6 +278,12 @@ struct loss_args {
 	int64_t rows, classes, accumulate, rows_per_task;
 };
 
+struct element_loss_args {
+	uint64_t x, targets, result, dx;
+	uint64_t losses, right; // of each chunk: double, int32
+	int64_t n, chunk, chunks, accumulate, of; // of: a criterion
+};
+
 struct dropout_args {
 	uint64_t in, out, scalars;
 	int64_t n, chunk, accumulate;
@@ -381,6 +390,7 @@ struct job {
 		struct copy_args copy;
 		struct pool_args pool;
 		struct loss_args loss;
+		struct element_loss_args element_loss;
 		struct dropout_args dropout;
 		struct multiply_args multiply;
 		struct embed_args embed;

@@ -25,3 +25,21 @@ func (b *builder) loss() {
 		addJob(b, C.LOSS_BACKWARD, ceil(rows, per), scratch{}, args)
 	}
 }
+
+// elementLoss sums up the losses of chunks, then those of all.
+func (b *builder) elementLoss(of kernels.Criterion) {
+	n := b.call.In[0].Elements()
+	chunks := ceil(n, grain)
+	args := C.struct_element_loss_args{
+		x: b.at(kernels.X, 0), targets: b.at(kernels.X, 1), result: b.at(kernels.Y, 0), dx: b.at(kernels.DX, 0),
+		n: C.int64_t(n), chunk: grain, chunks: C.int64_t(chunks), accumulate: flag(b.call.Adds(0)), of: C.int64_t(of),
+	}
+	switch {
+	case b.call.Pass == kernels.Forward:
+		args.losses, args.right = b.reserve(chunks*8), b.reserve(chunks*4)
+		addJob(b, C.ELEMENT_LOSS_FORWARD, chunks, scratch{}, args)
+		addJob(b, C.ELEMENT_LOSS_TOTAL, 1, scratch{}, args)
+	case !b.call.Skips(0):
+		addJob(b, C.ELEMENT_LOSS_BACKWARD, chunks, scratch{}, args)
+	}
+}

@@ -1,4 +1,4 @@
-// Softmax with cross entropy.
+// Losses: softmax with cross entropy, and means over elements.
 
 union bits { float f; uint32_t u; };
 
@@ -127,5 +127,72 @@ static void loss_backward(const struct job *job, int64_t task, char *scratch) {
 				for (int64_t j = 0; j < n; j++) dx[c + j] = to(e[j]);
 		}
 		if (known) dx[label] = to(was + ((float)(exponential(right - max) / sum) - 1) / rows);
+	}
+}
+
+enum { CROSS_ENTROPY, MSE, L1, BCE }; // kernels.Criterion
+
+// criterion is the loss of an output and its target. That of BCE takes no exponential of a positive number.
+INLINE double criterion(int64_t kind, float x, float t) {
+	float d = x - t;
+	switch (kind) {
+	case MSE: return (double)d * d;
+	case L1: return fabsf(d);
+	}
+	return (x > 0 ? x : 0) - (double)x * t + log1p(exponential(-fabsf(x)));
+}
+
+// criterion_slope is the derivative of criterion by x. That of |x - t| is 0 at 0, and NaN where that is none.
+INLINE float criterion_slope(int64_t kind, float x, float t) {
+	float d = x - t;
+	switch (kind) {
+	case MSE: return 2 * d;
+	case L1: return d > 0 ? 1 : d < 0 ? -1 : d;
+	}
+	float e = exponential(-fabsf(x));
+	return (x < 0 ? e / (1 + e) : 1 / (1 + e)) - t;
+}
+
+// element_loss_forward: a task is a chunk of elements. It writes the sum of their losses and how many are right.
+static void element_loss_forward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct element_loss_args *l = &job->args.element_loss;
+	int64_t from = task * l->chunk, end = least(from + l->chunk, l->n);
+	const elem *x = E(l->x);
+	const float *t = F(l->targets);
+	double sum = 0;
+	int32_t right = 0;
+	for (int64_t i = from; i < end; i++) {
+		sum += criterion(l->of, of(x[i]), t[i]);
+		right += l->of == BCE && (of(x[i]) > 0) == (t[i] > 0.5f);
+	}
+	D(l->losses)[task] = sum;
+	I(l->right)[task] = right;
+}
+
+// element_loss_total: the mean of the losses, the number of right elements and that of all, in the order of the chunks; one task.
+static void element_loss_total(const struct job *job, int64_t task, char *scratch) {
+	(void)task, (void)scratch;
+	const struct element_loss_args *l = &job->args.element_loss;
+	double sum = 0;
+	int64_t right = 0;
+	for (int64_t i = 0; i < l->chunks; i++) sum += D(l->losses)[i], right += I(l->right)[i];
+	F(l->result)[0] = (float)(sum / (double)l->n);
+	F(l->result)[1] = (float)right;
+	F(l->result)[2] = (float)l->n;
+}
+
+// element_loss_backward: dx (+)= the criterion's slope / the number of elements. dx may lie on x.
+static void element_loss_backward(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct element_loss_args *l = &job->args.element_loss;
+	int64_t from = task * l->chunk, end = least(from + l->chunk, l->n);
+	const elem *x = E(l->x);
+	const float *t = F(l->targets);
+	elem *dx = E(l->dx);
+	float n = F(l->result)[2];
+	for (int64_t i = from; i < end; i++) {
+		float g = criterion_slope(l->of, of(x[i]), t[i]) / n;
+		dx[i] = to(l->accumulate ? of(dx[i]) + g : g);
 	}
 }

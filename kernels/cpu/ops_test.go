@@ -11,7 +11,7 @@ import (
 )
 
 // draws is how many draws of randomOp have every kind of op.
-const draws = 36
+const draws = 37
 
 // randomOp returns an op with random attributes and inputs that fit it; round cycles through the kinds.
 func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
@@ -117,6 +117,8 @@ func randomOp(r *rand.Rand, round int) (kernels.Op, []kernels.Desc) {
 		return kernels.GroupNorm{Groups: groups, Plain: r.IntN(2) == 0, Epsilon: 1e-3 * float32(r.IntN(2))}, []kernels.Desc{kernels.F32(pick(3), 1+pick(9), 1+pick(9), groups*pick(20))}
 	case 34:
 		return randomConvTranspose(pick)
+	case 35:
+		return kernels.ElementLoss{Of: kernels.MSE + kernels.Criterion(r.IntN(3))}, []kernels.Desc{image, kernels.F32(image.Shape...)}
 	}
 	n, t, classes := pick(40), pick(3), pick(40)
 	switch r.IntN(3) {
@@ -284,8 +286,8 @@ func TestRandomCalls(t *testing.T) {
 		}
 		ran[op.Kind()]++
 	}
-	if len(ran) != 35 {
-		t.Errorf("ran only %v, want all 35 kinds", ran)
+	if len(ran) != 36 {
+		t.Errorf("ran only %v, want all 36 kinds", ran)
 	}
 }
 
@@ -372,6 +374,9 @@ var largeCalls = []struct {
 	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(900, 61), {Shape: kernels.Shape{900}, DType: kernels.Int32}}},
 	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(2, 40, 41, 5), {Shape: kernels.Shape{2, 40, 41}, DType: kernels.Int32}}},
 	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(2, 3, 5003), {Shape: kernels.Shape{2, 3}, DType: kernels.Int32}}},
+	{kernels.ElementLoss{Of: kernels.BCE}, []kernels.Desc{kernels.F32(50_001), kernels.F32(50_001)}},
+	{kernels.ElementLoss{Of: kernels.MSE}, []kernels.Desc{kernels.F32(50_001), kernels.F32(50_001)}},
+	{kernels.ElementLoss{Of: kernels.L1}, []kernels.Desc{kernels.F32(50_001), kernels.F32(50_001)}},
 	{kernels.Linear{Out: 33, Bias: true, LastAxis: true}, []kernels.Desc{kernels.F32(3, 100, 40)}},
 	{kernels.Embedding{Vocabulary: 5000, Width: 70, Positions: 310}, []kernels.Desc{{Shape: kernels.Shape{2, 300}, DType: kernels.Int32}}},
 	{kernels.LayerNorm{}, []kernels.Desc{kernels.F32(3, 50, 300)}},

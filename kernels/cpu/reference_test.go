@@ -110,6 +110,8 @@ func reference(c kernels.Call, in data) wants {
 		referenceDropout(op, c, in, out)
 	case kernels.SoftmaxCrossEntropy:
 		referenceLoss(c, in, out)
+	case kernels.ElementLoss:
+		referenceElementLoss(op.Of, c, in, out)
 	case kernels.Embedding:
 		referenceEmbedding(op, c, in, out)
 	case kernels.LayerNorm:
@@ -620,6 +622,39 @@ func referenceLoss(c kernels.Call, in data, out wants) {
 	if c.Train {
 		out[opSave] = saved
 	}
+}
+
+func referenceElementLoss(of kernels.Criterion, c kernels.Call, in data, out wants) {
+	n := int(c.In[0].Elements())
+	total, dx := newWant(3), newWant(n)
+	total.value[2] = float64(n)
+	for i, v := range in[opX] {
+		x, t := float64(v), float64(in[opX1][i])
+		var loss, slope float64
+		switch of {
+		case kernels.MSE:
+			loss, slope = (x-t)*(x-t), 2*(x-t)
+		case kernels.L1:
+			loss, slope = math.Abs(x-t), math.Copysign(1, x-t)
+			if x == t {
+				slope = 0
+			}
+		case kernels.BCE:
+			p := 1 / (1 + math.Exp(-x))
+			loss, slope = -t*math.Log(p)-(1-t)*math.Log(1-p), p-t
+			if (p > 0.5) == (t > 0.5) {
+				total.value[1]++
+			}
+		}
+		total.value[0] += loss / float64(n)
+		total.slack[0] += 16 * eps * (math.Abs(loss) + 1) / float64(n)
+		dx.value[i], dx.slack[i] = slope/float64(n), 16*eps/float64(n)
+	}
+	if c.Pass != kernels.Forward {
+		out[opDX] = dx
+		return
+	}
+	out[opY] = total
 }
 
 func scalarsOf(in data) kernels.Scalars {

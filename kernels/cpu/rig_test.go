@@ -302,6 +302,8 @@ func randomInputs(r *rand.Rand, c kernels.Call) data {
 		if len(c.In[0].Shape) > 2 { // or there is none that is ignored
 			in[opY][2] = ignore(r, in[opX1])
 		}
+	case kernels.ElementLoss:
+		in[opY][2] = float32(len(in[opX]))
 	case kernels.Embedding:
 		integers(r, in[opX], op.Vocabulary)
 	case kernels.Attention:

@@ -48,6 +48,8 @@ func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder,
 		b.dropout(op)
 	case kernels.SoftmaxCrossEntropy:
 		b.loss()
+	case kernels.ElementLoss:
+		b.elementLoss(op.Of)
 	case kernels.Embedding:
 		b.embedding(op)
 	case kernels.LayerNorm:

@@ -36,3 +36,20 @@ func (b *builder) loss() {
 		addStep(b, "loss", "loss_backward"+name, grid, block, 0, args)
 	}
 }
+
+// elementLoss sums up the losses of blocks, then those of all.
+func (b *builder) elementLoss(of kernels.Criterion) {
+	x := b.call.In[0]
+	blocks := min(ceil(x.Elements(), lossThreads), maxRowBlocks)
+	args := C.struct_element_loss_args{
+		x: b.at(kernels.X, 0), targets: b.at(kernels.X, 1), result: b.at(kernels.Y, 0), dx: b.at(kernels.DX, 0),
+		n: C.i64(x.Elements()), blocks: C.int(blocks), add: flag(b.call.Adds(0)), of: C.int(of),
+	}
+	if b.call.Pass == kernels.Forward {
+		args.losses, args.right = b.reserve(8*blocks), b.reserve(4*blocks)
+		addStep(b, "loss", "element_loss_forward"+suffix(x.DType), dim{blocks, 1, 1}, dim{lossThreads, 1, 1}, 0, args)
+		addStep(b, "loss", "element_loss_total", dim{1, 1, 1}, dim{lossThreads, 1, 1}, 0, args)
+	} else if !b.call.Skips(0) {
+		addStream(b, "loss", "element_loss_backward"+suffix(x.DType), x.Elements(), wide(x.DType), args)
+	}
+}

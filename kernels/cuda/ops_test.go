@@ -34,7 +34,7 @@ func as(d kernels.DType, op kernels.Op) kernels.Op {
 }
 
 // kinds is how many kinds of ops randomOp draws from.
-const kinds = 36
+const kinds = 37
 
 // randomOp returns an op with random attributes and inputs of type d that fit it; round cycles through the kinds.
 func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.Desc) {
@@ -140,6 +140,8 @@ func randomOp(r *rand.Rand, round int, d kernels.DType) (kernels.Op, []kernels.D
 		return kernels.GroupNorm{Groups: groups, Plain: r.IntN(2) == 0, Epsilon: 1e-3 * float32(r.IntN(2))}, []kernels.Desc{x}
 	case 34:
 		return randomConvTranspose(r, d)
+	case 35:
+		return kernels.ElementLoss{Of: kernels.MSE + kernels.Criterion(r.IntN(3))}, []kernels.Desc{image, kernels.F32(image.Shape...)}
 	}
 	n, classes := pick(40), []int{pick(40), 200 + pick(200)}[r.IntN(2)]
 	switch r.IntN(3) {
@@ -511,7 +513,7 @@ func TestAliases(t *testing.T) {
 			ran[op.Kind()] += aliases(t, b, l, c, given)
 		}
 	}
-	for _, kind := range []string{"relu", "add", "dropout", "batchnorm", "softmax_cross_entropy", "layernorm", "rmsnorm", "gelu", "silu", "multiply", "rotary"} {
+	for _, kind := range []string{"relu", "add", "dropout", "batchnorm", "softmax_cross_entropy", "element_loss", "layernorm", "rmsnorm", "gelu", "silu", "multiply", "rotary"} {
 		if ran[kind] == 0 {
 			t.Errorf("no alias of %s was tried, want some", kind)
 		}

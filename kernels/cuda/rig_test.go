@@ -410,7 +410,7 @@ func randomInputs(r *rand.Rand, c kernels.Call) data {
 		in[o] = encode(d.DType, v)
 		return runtime.Span{}
 	})
-	if y, ok := in[operand(kernels.Y, 0)]; ok && c.Op.Kind() == "softmax_cross_entropy" {
+	if y, ok := in[operand(kernels.Y, 0)]; ok && kernels.IsLoss(c.Op) {
 		floats(y)[2] = float32(1 + r.IntN(9)) // rows that count
 	}
 	scalars := make([]byte, kernels.ScalarsBytes)

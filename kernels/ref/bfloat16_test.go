@@ -23,11 +23,11 @@ func bindPair(t *testing.T, op kernels.Op, descs []kernels.Desc, seed uint64) pa
 		e.To = kernels.BFloat16
 		short = e
 	}
-	p := pair{bind(t, op, descs, seed), bind(t, short, in(descs, kernels.BFloat16), seed)}
+	p := pair{bind(t, op, descs, seed), bind(t, short, in(short, descs, kernels.BFloat16), seed)}
 	p.wide.roundTensors(kernels.RoundBFloat16, p.wide.o.DY, p.wide.o.Y)
 	p.wide.roundTensors(kernels.RoundBFloat16, p.wide.o.DX...)
 	for i, d := range descs {
-		if d.DType.Float() {
+		if activation(op, i, d) {
 			p.wide.roundTensors(kernels.RoundBFloat16, p.wide.o.X[i])
 		}
 	}
@@ -70,7 +70,7 @@ func (p pair) run(t *testing.T, pass kernels.Pass, train, add bool) {
 
 // compare calls f with everything that the two have computed: activations and gradients, then what stays float32.
 func (p pair) compare(f func(what string, wide, short []float32, rounded bool)) {
-	_, loss := p.wide.call.Op.(kernels.SoftmaxCrossEntropy)
+	loss := kernels.IsLoss(p.wide.call.Op)
 	w, s := &p.wide.o, &p.short.o
 	if loss {
 		f("Y", p.wide.get(w.Y), p.short.get(s.Y), false)
@@ -120,7 +120,7 @@ func TestBFloat16(t *testing.T) {
 				}
 				p.run(t, pass, train, add && pass != kernels.Forward)
 				p.compare(check)
-				if c.op.Kind() != "softmax_cross_entropy" {
+				if !kernels.IsLoss(c.op) {
 					p.wide.roundTensors(kernels.RoundBFloat16, p.wide.o.Y) // as backward reads it
 				}
 			}

@@ -98,6 +98,8 @@ func kernel(op kernels.Op, t *tensors) (func() error, error) {
 		return func() error { return dropout(op, t) }, nil
 	case kernels.SoftmaxCrossEntropy:
 		return func() error { return loss(t) }, nil
+	case kernels.ElementLoss:
+		return func() error { return elementLoss(op.Of, t) }, nil
 	case kernels.Cast:
 		return func() error { return cast(t) }, nil
 	case kernels.Embedding:

@@ -73,3 +73,42 @@ func argmax(v []float32) int {
 	}
 	return best
 }
+
+// elementLoss is the mean of a criterion over the elements; its gradient is the criterion's slope, divided by their number.
+func elementLoss(of kernels.Criterion, t *tensors) error {
+	targets := t.x[1]
+	if t.call.Pass == kernels.Forward {
+		var total float64
+		t.y[1], t.y[2] = 0, float32(len(targets))
+		for i, x := range t.x[0] {
+			total += of.Loss(float64(x), float64(targets[i]))
+			if of.Right(x, targets[i]) {
+				t.y[1]++
+			}
+		}
+		t.y[0] = float32(total / float64(len(targets)))
+		return nil
+	}
+	if t.call.Skips(0) {
+		return nil
+	}
+	for i, x := range t.x[0] {
+		put(&t.dx[0][i], criterionSlope(of, float64(x), float64(targets[i]))/float64(t.y[2]), t.call.Adds(0))
+	}
+	return nil
+}
+
+// criterionSlope returns the derivative of Criterion.Loss by x; that of |x - t| is 0 at 0.
+func criterionSlope(of kernels.Criterion, x, target float64) float64 {
+	switch d := x - target; {
+	case of == kernels.MSE:
+		return 2 * d
+	case of == kernels.L1 && d != 0:
+		return d / math.Abs(d)
+	case of == kernels.L1:
+		return d
+	case x < 0:
+		return math.Exp(x)/(1+math.Exp(x)) - target
+	}
+	return 1/(1+math.Exp(-x)) - target
+}

@@ -163,6 +163,9 @@ var ops = []struct {
 	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(6, 3), {Shape: kernels.Shape{6}, DType: kernels.Int32}}},
 	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(2, 3, 3), {Shape: kernels.Shape{2, 3}, DType: kernels.Int32}}},
 	{kernels.SoftmaxCrossEntropy{}, []kernels.Desc{kernels.F32(2, 3, 2, 3), {Shape: kernels.Shape{2, 3, 2}, DType: kernels.Int32}}},
+	{kernels.ElementLoss{Of: kernels.MSE}, []kernels.Desc{kernels.F32(6, 3), kernels.F32(6, 3)}},
+	{kernels.ElementLoss{Of: kernels.L1}, []kernels.Desc{kernels.F32(6, 3), kernels.F32(6, 3)}},
+	{kernels.ElementLoss{Of: kernels.BCE}, []kernels.Desc{kernels.F32(6, 3), kernels.F32(6, 3)}},
 	{kernels.Linear{Out: 3, Bias: true, LastAxis: true}, []kernels.Desc{image}},
 	{kernels.Embedding{Vocabulary: 3, Width: 4, Positions: 6}, []kernels.Desc{{Shape: kernels.Shape{2, 5}, DType: kernels.Int32}}},
 	{kernels.Embedding{Vocabulary: 3, Width: 4}, []kernels.Desc{{Shape: kernels.Shape{2, 5}, DType: kernels.Int32}}},
@@ -216,7 +219,7 @@ func TestGradients(t *testing.T) {
 	for i, c := range ops {
 		t.Run(fmt.Sprintf("%d %s", i, c.op.Kind()), func(t *testing.T) {
 			b := bind(t, c.op, c.in, uint64(i))
-			if _, loss := c.op.(kernels.SoftmaxCrossEntropy); loss {
+			if kernels.IsLoss(c.op) {
 				b.put(b.o.DY, 1, 0, 0)
 			}
 			b.pass(t, kernels.Forward)
@@ -235,7 +238,7 @@ func TestGradients(t *testing.T) {
 			}
 		})
 	}
-	if compared != 116 {
+	if compared != 119 {
 		t.Errorf("compared %d gradients", compared)
 	}
 }
@@ -329,7 +332,7 @@ func TestAliases(t *testing.T) {
 	aliases := map[kernels.DType]int{}
 	for _, d := range []kernels.DType{kernels.Float32, kernels.BFloat16} {
 		for _, c := range ops {
-			in := in(c.in, d)
+			in := in(c.op, c.in, d)
 			for _, pass := range append([]kernels.Pass{kernels.Forward}, backwards(c.op)...) {
 				for _, out := range []kernels.Operand{{Role: kernels.Y}, {Role: kernels.DX}, {Role: kernels.DX, Index: 1}} {
 					for _, from := range []kernels.Operand{{Role: kernels.X}, {Role: kernels.X, Index: 1}, {Role: kernels.Y}, {Role: kernels.DY}, {Role: kernels.Save}} {
@@ -341,16 +344,21 @@ func TestAliases(t *testing.T) {
 			}
 		}
 	}
-	if aliases[kernels.Float32] != 117 || aliases[kernels.BFloat16] != 117 {
+	if aliases[kernels.Float32] != 120 || aliases[kernels.BFloat16] != 120 {
 		t.Errorf("tried %v aliases", aliases)
 	}
 }
 
-// in returns inputs in another type; labels stay what they are.
-func in(descs []kernels.Desc, d kernels.DType) []kernels.Desc {
+// activation reports whether input i of an op is one: labels and targets are none.
+func activation(op kernels.Op, i int, d kernels.Desc) bool {
+	return d.DType.Float() && !(i == 1 && kernels.IsLoss(op))
+}
+
+// in returns inputs in another type; labels and targets stay what they are.
+func in(op kernels.Op, descs []kernels.Desc, d kernels.DType) []kernels.Desc {
 	descs = slices.Clone(descs)
 	for i := range descs {
-		if descs[i].DType.Float() {
+		if activation(op, i, descs[i]) {
 			descs[i].DType = d
 		}
 	}

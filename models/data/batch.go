@@ -25,6 +25,9 @@ func NewBatcher(set Dataset, split Split, batch int, seed uint64) (*Batcher[floa
 	if masks, ok := set.(Masks); ok {
 		return batcherOf(set, masks.FillMask, split, batch, seed)
 	}
+	if targets, ok := set.(Targets); ok {
+		return batcherOf(set, targets.FillTargets, split, batch, seed)
+	}
 	return batcherOf(set, labeled(set.Fill), split, batch, seed)
 }
 

@@ -93,7 +93,7 @@ func Masked(set Dataset) bool {
 	return ok
 }
 
-// Labels returns how many labels a sample of a data set has.
+// Labels returns how many labels, or targets, a sample of a data set has.
 func Labels(set Dataset) int {
 	s := set.Shape()
 	switch set.(type) {
@@ -103,6 +103,8 @@ func Labels(set Dataset) int {
 		return s[1]
 	case Masks:
 		return s[0] * s[1]
+	case Targets:
+		return set.Classes()
 	}
 	return 1
 }

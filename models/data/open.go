@@ -24,7 +24,7 @@ func Register(info Info) {
 func Known() []Info { return append([]Info{digitsInfo, glyphsInfo, shapesInfo}, registered...) }
 
 // Files returns the readers of the user's images, sorted by name.
-func Files() []Info { return []Info{cifar10Info, folderInfo, idxInfo, masksInfo} }
+func Files() []Info { return []Info{cifar10Info, folderInfo, idxInfo, masksInfo, npyInfo} }
 
 // Texts returns the sets of text, sorted by name: the built-in one and the readers of the user's files.
 func Texts() []Info {

@@ -32,7 +32,7 @@ func (r *Reference) Predict(with []Tensor, m int) ([]float32, error) {
 			last = l
 		}
 	}
-	logits := make([]float32, r.Model.Labels.Elements()*int64(r.Model.Classes))
+	logits := make([]float32, r.Model.Logits())
 	return logits, r.download(logits, last.at(models.Output))
 }
 

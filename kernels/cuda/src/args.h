@@ -84,6 +84,13 @@ struct loss_args {
 	int rows, classes, add;
 };
 
+// element_loss_args: the mean of a criterion over n elements; losses holds a float64 of each of the blocks, right an int32.
+struct element_loss_args {
+	u64 x, targets, result, dx, losses, right;
+	i64 n;
+	int blocks, add, of;
+};
+
 // multiply_args: da (+)= dy*b, db (+)= dy*a, n elements; 0: not wanted.
 struct multiply_args {
 	u64 dy, a, b, da, db;

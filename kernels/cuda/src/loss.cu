@@ -1,4 +1,4 @@
-// Softmax with cross entropy: the mean over rows of -log softmax(x)[label].
+// Losses: softmax with cross entropy, the mean over rows of -log softmax(x)[label], and means over elements.
 #include "plimsoll.cuh"
 
 enum { LOSS_THREADS = 256, IGNORED = -100 }; // IGNORED: kernels.Ignored
@@ -276,3 +276,85 @@ template <typename T> INLINE void loss_backward(const loss_args &a) {
 	}
 }
 LOSS_INSTANCES(loss_backward)
+
+enum { MSE = 1, L1, BCE }; // kernels.Criterion
+
+// criterion is the loss of an output and its target. That of BCE takes no exponential of a positive number.
+INLINE double criterion(int of, float x, float t) {
+	float d = x - t;
+	if (of == MSE) return (double)d * d;
+	if (of == L1) return fabsf(d);
+	return (x > 0 ? x : 0) - (double)x * t + (double)log1pf(expf(-fabsf(x)));
+}
+
+// criterion_slope is the derivative of criterion by x. That of |x - t| is 0 at 0, and NaN where that is none.
+INLINE float criterion_slope(int of, float x, float t) {
+	float d = x - t;
+	if (of == MSE) return 2 * d;
+	if (of == L1) return d > 0 ? 1 : d < 0 ? -1 : d;
+	float e = expf(-fabsf(x));
+	return (x < 0 ? e / (1 + e) : 1 / (1 + e)) - t;
+}
+
+// sum_block adds up what the threads of a block have; thread 0 gets the result.
+INLINE void sum_block(double &sum, int &right) {
+	__shared__ double sums[LOSS_THREADS];
+	__shared__ int rights[LOSS_THREADS];
+	int t = threadIdx.x;
+	sums[t] = sum;
+	rights[t] = right;
+	__syncthreads();
+	for (int half = LOSS_THREADS / 2; half > 0; half /= 2) {
+		if (t < half) sums[t] += sums[t + half], rights[t] += rights[t + half];
+		__syncthreads();
+	}
+	sum = sums[0];
+	right = rights[0];
+}
+
+// element_loss_forward: each block writes the sum of its elements' losses and how many are right. Blocks take every element once, in an
+// order that n alone decides.
+template <typename T> INLINE void element_loss_forward(const element_loss_args &a) {
+	double sum = 0;
+	int right = 0;
+	for (i64 i = (i64)blockIdx.x * LOSS_THREADS + threadIdx.x; i < a.n; i += (i64)a.blocks * LOSS_THREADS) {
+		float x = to_float(GLOBAL(const T, a.x)[i]), t = GLOBAL(const float, a.targets)[i];
+		sum += criterion(a.of, x, t);
+		right += a.of == BCE && (x > 0) == (t > 0.5f);
+	}
+	sum_block(sum, right);
+	if (threadIdx.x > 0) return;
+	GLOBAL(double, a.losses)[blockIdx.x] = sum;
+	GLOBAL(int, a.right)[blockIdx.x] = right;
+}
+INSTANCES(element_loss_forward, element_loss_args)
+
+// element_loss_total: the mean of the losses, the number of right elements and that of all; one block.
+KERNEL(element_loss_total, struct element_loss_args) {
+	double sum = 0;
+	int right = 0;
+	for (int i = threadIdx.x; i < a.blocks; i += LOSS_THREADS) {
+		sum += GLOBAL(const double, a.losses)[i];
+		right += GLOBAL(const int, a.right)[i];
+	}
+	sum_block(sum, right);
+	if (threadIdx.x > 0) return;
+	GLOBAL(float, a.result)[0] = (float)(sum / (double)a.n);
+	GLOBAL(float, a.result)[1] = (float)right;
+	GLOBAL(float, a.result)[2] = (float)a.n;
+}
+
+// element_loss_backward: dx (+)= the criterion's slope / the number of elements. dx may lie on x.
+template <typename T> INLINE void element_loss_backward(const element_loss_args &a) {
+	const int V = wide<T>::elements;
+	float n = GLOBAL(const float, a.result)[2];
+	stream<V>(a.n, [&](i64 i, i64 left) {
+		values<V> x;
+		load_some(x, GLOBAL(const T, a.x) + i, left);
+#pragma unroll
+		for (int k = 0; k < V; k++)
+			if (k < left) x.v[k] = criterion_slope(a.of, x.v[k], GLOBAL(const float, a.targets)[i + k]) / n;
+		deposit(GLOBAL(T, a.dx) + i, x, left, a.add);
+	});
+}
+INSTANCES(element_loss_backward, element_loss_args)
