@@ -145,6 +145,11 @@ func (c Call) backwardParamUses(l *uses, o Operands, inputs, params bool) {
 	}
 }
 
+// Skips reports whether the gradient of input i is not wanted, or is none: that of a loss's targets.
+func (c Call) Skips(i int) bool {
+	return i < len(c.SkipDX) && c.SkipDX[i] || i == 1 && IsLoss(c.Op)
+}
+
 // Check refuses, with an *OpError, operands that a checked call cannot use: too short, misaligned, not in the
 // arena, or overlapping in a way that the op does not allow.
 func (o Operands) Check(c Call, workspace int64) error {

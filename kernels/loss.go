@@ -42,7 +42,7 @@ func ParseCriterion(name string) (Criterion, error) {
 // Predicts reports whether an output is right or wrong, so that accuracy has a meaning.
 func (c Criterion) Predicts() bool { return c == CrossEntropy || c == BCE }
 
-// Loss returns that of an output x and its target, of a criterion of elements. That of BCE takes no exponential of a positive number.
+// Loss returns the loss of one output x and its target. Only a criterion of elements has it. BCE takes no exponential of a positive number.
 func (c Criterion) Loss(x, target float64) float64 {
 	switch c {
 	case MSE:

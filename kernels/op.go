@@ -133,11 +133,6 @@ type Call struct {
 	Salt uint64
 }
 
-// Skips reports whether the gradient of input i is not wanted, or is none: that of a loss's targets.
-func (c Call) Skips(i int) bool {
-	return i < len(c.SkipDX) && c.SkipDX[i] || i == 1 && IsLoss(c.Op)
-}
-
 // Adds reports whether the gradient of input i is accumulated.
 func (c Call) Adds(i int) bool { return i < len(c.AddDX) && c.AddDX[i] }
 

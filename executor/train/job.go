@@ -77,8 +77,8 @@ func (j *Job) Rate(samples float64) string {
 	return units.Rate(samples, "images")
 }
 
-// Held says how many of so many held-out samples, with so large a loss and, of masks, so large a mean IoU, were predicted. Of a loss that
-// predicts nothing it says what the loss is of.
+// Held says how many of so many held-out samples, with so large a loss and, of masks, so large a mean IoU, were predicted. Where a loss
+// predicts nothing, Held names the loss and the number of targets.
 func (j *Job) Held(loss, accuracy Number, iou *float64, samples int) string {
 	switch {
 	case j.Tokens() > 0 && data.Labels(j.Set) > 1:
@@ -141,9 +141,9 @@ func (j *Job) checkTexts(set data.Dataset) error {
 }
 
 // checkLoss refuses a data set that has no targets for the loss, or targets for another one.
-func (j *Job) checkLoss(set data.Dataset) error {
+func (s *Spec) checkLoss(set data.Dataset) error {
 	targets, has := set.(data.Targets)
-	loss := j.Config.Loss
+	loss := s.Config.Loss
 	switch {
 	case loss == kernels.CrossEntropy && has:
 		return fmt.Errorf("%w: --loss %v is of classes, and data set %s has targets, %d of each sample: give --loss mse, l1 or bce, or save y as integers",
@@ -152,11 +152,11 @@ func (j *Job) checkLoss(set data.Dataset) error {
 		return nil
 	case !has:
 		return fmt.Errorf("%w: --loss %v is of targets, and data set %s has classes: give --loss %v, or float targets, as in --data npy:PATH", ErrSpec, loss, set.Name(), kernels.CrossEntropy)
-	case models.OfPairs(j.Model):
-		return fmt.Errorf("%w: --model %s tells whether two samples have one class, and --loss %v is of targets: give a model of single samples", ErrSpec, j.Model, loss)
-	case j.Config.Classes > 0 && j.Config.Classes != set.Classes():
-		return fmt.Errorf("%w: --model %s has %d outputs, and data set %s has %d targets of each sample: give as many targets as outputs, or --classes %d with a model that takes it",
-			ErrSpec, j.Model, j.Config.Classes, set.Name(), set.Classes(), set.Classes())
+	case models.OfPairs(s.Model):
+		return fmt.Errorf("%w: --model %s tells whether two samples have one class, and --loss %v is of targets: give a model of single samples", ErrSpec, s.Model, loss)
+	case s.Config.Classes > 0 && s.Config.Classes != set.Classes():
+		return fmt.Errorf("%w: --model %s has %d outputs, and data set %s has %d targets of each sample: give as many targets as outputs",
+			ErrSpec, s.Model, s.Config.Classes, set.Name(), set.Classes())
 	}
 	if least, largest := targets.TargetRange(); loss == kernels.BCE && (least < 0 || largest > 1) {
 		return fmt.Errorf("%w: --loss %v is of targets from 0 to 1, and data set %s has targets from %v to %v: give --loss mse or l1", ErrSpec, loss, set.Name(), least, largest)

@@ -217,8 +217,8 @@ func TestBFloat16(t *testing.T) {
 		checkHalves(t, forward, backward, randomInputs(r, forward))
 		ran[op.Kind()]++
 	}
-	if len(ran) != 35 {
-		t.Errorf("ran only %v, want all 35 kinds", ran)
+	if len(ran) != 36 {
+		t.Errorf("ran only %v, want all 36 kinds", ran)
 	}
 }
 

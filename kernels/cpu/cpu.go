@@ -144,10 +144,8 @@ func (l *Library) build(c kernels.Call, uses []access) *builder {
 		b.cast(op)
 	case kernels.Dropout:
 		b.dropout(op)
-	case kernels.SoftmaxCrossEntropy:
-		b.loss()
-	case kernels.ElementLoss:
-		b.elementLoss(op.Of)
+	case kernels.SoftmaxCrossEntropy, kernels.ElementLoss:
+		addLoss(b, op)
 	case kernels.Embedding:
 		b.embedding(op)
 	case kernels.LayerNorm:

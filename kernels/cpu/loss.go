@@ -26,8 +26,8 @@ func (b *builder) loss() {
 	}
 }
 
-// elementLoss sums up the losses of chunks, then those of all.
-func (b *builder) elementLoss(of kernels.Criterion) {
+// addElementLoss sums up the losses of chunks, then those of all.
+func addElementLoss(b *builder, of kernels.Criterion) {
 	n := b.call.In[0].Elements()
 	chunks := ceil(n, grain)
 	args := C.struct_element_loss_args{
@@ -41,5 +41,14 @@ func (b *builder) elementLoss(of kernels.Criterion) {
 		addJob(b, C.ELEMENT_LOSS_TOTAL, 1, scratch{}, args)
 	case !b.call.Skips(0):
 		addJob(b, C.ELEMENT_LOSS_BACKWARD, chunks, scratch{}, args)
+	}
+}
+
+// addLoss adds the kernels of any loss.
+func addLoss(b *builder, op kernels.Op) {
+	if l, elements := op.(kernels.ElementLoss); elements {
+		addElementLoss(b, l.Of)
+	} else {
+		b.loss()
 	}
 }

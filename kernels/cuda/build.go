@@ -46,10 +46,8 @@ func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder,
 		b.adaptivePool(op)
 	case kernels.Dropout:
 		b.dropout(op)
-	case kernels.SoftmaxCrossEntropy:
-		b.loss()
-	case kernels.ElementLoss:
-		b.elementLoss(op.Of)
+	case kernels.SoftmaxCrossEntropy, kernels.ElementLoss:
+		addLoss(b, op)
 	case kernels.Embedding:
 		b.embedding(op)
 	case kernels.LayerNorm:

@@ -37,8 +37,8 @@ func (b *builder) loss() {
 	}
 }
 
-// elementLoss sums up the losses of blocks, then those of all.
-func (b *builder) elementLoss(of kernels.Criterion) {
+// addElementLoss sums up the losses of blocks, then those of all.
+func addElementLoss(b *builder, of kernels.Criterion) {
 	x := b.call.In[0]
 	blocks := min(ceil(x.Elements(), lossThreads), maxRowBlocks)
 	args := C.struct_element_loss_args{
@@ -51,5 +51,14 @@ func (b *builder) elementLoss(of kernels.Criterion) {
 		addStep(b, "loss", "element_loss_total", dim{1, 1, 1}, dim{lossThreads, 1, 1}, 0, args)
 	} else if !b.call.Skips(0) {
 		addStream(b, "loss", "element_loss_backward"+suffix(x.DType), x.Elements(), wide(x.DType), args)
+	}
+}
+
+// addLoss adds the kernels of any loss.
+func addLoss(b *builder, op kernels.Op) {
+	if l, elements := op.(kernels.ElementLoss); elements {
+		addElementLoss(b, l.Of)
+	} else {
+		b.loss()
 	}
 }

@@ -421,6 +421,9 @@ var largeCalls = []struct {
 	{kernels.RMSNorm{}, []int{21, 1032}},
 	{kernels.LayerNorm{}, []int{19, 2048}},
 	{kernels.LayerNorm{}, []int{9, 2056}},
+	{kernels.ElementLoss{Of: kernels.MSE}, []int{50_001}},
+	{kernels.ElementLoss{Of: kernels.L1}, []int{50_001}},
+	{kernels.ElementLoss{Of: kernels.BCE}, []int{50_001}},
 	{kernels.GELU{}, []int{50_001}},
 	{kernels.GELU{Tanh: true}, []int{50_001}},
 	{kernels.SiLU{}, []int{50_001}},
@@ -455,7 +458,11 @@ func TestLargeCalls(t *testing.T) {
 				continue
 			}
 			r := rand.New(rand.NewPCG(14, uint64(i)))
-			forward, backward := randomCalls(r, as(d, large.op), []kernels.Desc{typed(d, large.shape...)})
+			in := []kernels.Desc{typed(d, large.shape...)}
+			if kernels.IsLoss(large.op) { // of elements
+				in = append(in, kernels.F32(large.shape...))
+			}
+			forward, backward := randomCalls(r, as(d, large.op), in)
 			forward.Train = true
 			for j := range backward {
 				backward[j].Train, backward[j].SkipDX = true, nil

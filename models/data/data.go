@@ -84,6 +84,21 @@ type Masks interface {
 	FillMask(split Split, index int64, dst []float32, mask []int32) error
 }
 
+// Targets is a data set whose samples have numbers in the place of a class. Classes is how many a sample has.
+type Targets interface {
+	Dataset
+	// FillTargets is Fill with the sample's targets, float32 as the bits of targets.
+	FillTargets(split Split, index int64, dst []float32, targets []int32) error
+	// TargetRange returns the least and the largest target of all samples.
+	TargetRange() (least, largest float32)
+}
+
+// HasTargets reports whether the samples of a data set have targets, not classes.
+func HasTargets(set Dataset) bool {
+	_, ok := set.(Targets)
+	return ok
+}
+
 // Ignored is the label of a pixel that does not count, as kernels.Ignored.
 const Ignored = -100
 
