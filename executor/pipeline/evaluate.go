@@ -2,14 +2,12 @@ package pipeline
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
 
 	"plimsoll/executor/internal/pack"
 	"plimsoll/executor/internal/stageops"
-	"plimsoll/internal/parallel"
 	"plimsoll/kernels"
 	"plimsoll/planner/chain"
 	"plimsoll/runtime"
@@ -393,29 +391,6 @@ func (r *evaluator) read(x *evaluation) error {
 	}
 	return nil
 }
-
-// widen converts bfloat16 in the second half of the memory of to. All processors convert at a time what they write below all that is still to be
-// read.
-func widen(to []float32, from []byte) {
-	for begin, n := 0, len(to); begin < n; {
-		end := (n + begin) / 2
-		if n-begin < leastWidened {
-			for i := begin; i < n; i++ {
-				to[i] = kernels.FromBFloat16(binary.LittleEndian.Uint16(from[2*i:]))
-			}
-			return
-		}
-		parallel.Ranges(end-begin, leastWidened, func(first, last int) {
-			for i := begin + first; i < begin+last; i++ {
-				to[i] = kernels.FromBFloat16(binary.LittleEndian.Uint16(from[2*i:]))
-			}
-		})
-		begin = end
-	}
-}
-
-// leastWidened are so many numbers that a goroutine for them is worth its start.
-const leastWidened = 1 << 16
 
 // drain waits for what was issued, so that the next run has the memory to itself.
 func (r *evaluator) drain(err error) error {

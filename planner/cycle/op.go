@@ -114,7 +114,7 @@ func (o Op) misused() (reason string) {
 // MarshalJSON writes {"op":"forward_all","layer":1,"microbatch":2}; a prime is "prime":true.
 func (o Op) MarshalJSON() ([]byte, error) { return o.Fields().MarshalJSON() }
 
-// Fields are those of an op in a file.
+// Fields lists the fields of an op in a file.
 func (o Op) Fields() fields.List {
 	out := fields.List{{Name: "op", Value: o.Kind.String()}, {Name: "layer", Value: o.Layer}}
 	out = fields.Unless(out, 0, "microbatch", o.Microbatch)

@@ -149,7 +149,7 @@ func (p *Plan) sequenceFields() fields.List {
 	out = fields.Unless(out, false, "updates_last", p.UpdatesLast)
 	var ops any = p.Stages[0].ops()
 	if p.IsCycle() {
-		ops = p.cyclicOps()
+		ops = cyclicOps(p)
 	}
 	predicted := fields.List{
 		{Name: "makespan_s", Value: p.Predicted.Makespan},
@@ -282,7 +282,7 @@ func takeWaits(raw json.RawMessage, ops int) (waits []int, err error) {
 const waitsFor = "waits_for"
 
 // cyclicOps returns the fields of the ops of a cyclic plan.
-func (p *Plan) cyclicOps() []fields.List {
+func cyclicOps(p *Plan) []fields.List {
 	out := make([]fields.List, len(p.Cycle))
 	for i, op := range p.Cycle {
 		if out[i] = op.Fields(); p.Waits != nil && len(p.Waits[i]) > 0 {
