@@ -83,7 +83,9 @@ func newPixels(b *pipe.Batch) pixels {
 
 // Pixels implements pipeline.PixelFeed.
 func (p pixels) Pixels(_ int, dst []uint8) error {
-	copy(dst, p.bytes)
+	if copy(dst, p.bytes) < len(dst) {
+		return fmt.Errorf("a batch of %d bytes is asked for, of %d", len(dst), len(p.bytes))
+	}
 	return nil
 }
 
