@@ -133,7 +133,7 @@ func TestNumPyClasses(t *testing.T) {
 	}
 }
 
-// What is no array that is read, or no data set of the model's, is refused with file, field and value.
+// A file that is no array, or that does not fit the model, is refused with file, field and value.
 func TestBadNumPy(t *testing.T) {
 	t.Parallel()
 	x, y := npyFile(npyHeaderOf("<f4", "2, 1"), []float32{1, 2}), npyFile(npyHeaderOf("<f4", "2,"), []float32{1, 2})
