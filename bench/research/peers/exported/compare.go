@@ -3,22 +3,11 @@
 package main
 
 import (
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 
 	"github.com/dustin/go-humanize"
-
-	"plimsoll/bench/research/peers/internal/storeall"
-	"plimsoll/executor/checkpoint"
-	"plimsoll/models"
-	_ "plimsoll/models/huggingface" // reads folders of transformers
-	_ "plimsoll/models/onnx"        // and .onnx files
-	_ "plimsoll/models/torchexport" // and .pt2 archives
 )
 
 // What PyTorch's losses and ours may differ by, as a share of them.
@@ -62,94 +51,26 @@ func (r *result) String() string {
 
 // compare trains the file of a folder as PyTorch has trained the model that it was exported from.
 func compare(folder string) (r *result, err error) {
-	text, err := os.ReadFile(filepath.Join(folder, "reference.json"))
+	s, err := openSubject(folder)
 	if err != nil {
 		return nil, err
 	}
-	ref := &reference{}
-	if err := json.Unmarshal(text, ref); err != nil {
-		return nil, fmt.Errorf("%s: reference.json: %w", folder, err)
+	defer func() { err = errors.Join(err, s.close()) }()
+	if len(s.Losses) == 0 {
+		return nil, fmt.Errorf("%s: reference.json: 0 losses", folder)
 	}
-	file, err := modelIn(folder)
-	if err != nil {
-		return nil, err
+	if n := s.parameters; n != s.Parameters {
+		return nil, fmt.Errorf("%s: our model has %d parameters, PyTorch's %d", folder, n, s.Parameters)
 	}
-	m, err := models.New(file, models.Config{Batch: ref.Batch, Image: ref.Image, Classes: ref.Classes})
-	if err != nil {
-		return nil, err
-	}
-	if n := len(ref.Labels); len(ref.Losses) == 0 || n != ref.Batch && n != len(ref.Tokens) && n != ref.Batch*ref.Image*ref.Image {
-		return nil, fmt.Errorf("%s: reference.json: %d losses, %d labels", folder, len(ref.Losses), len(ref.Labels))
-	}
-	if n := m.ParamCount(); n != ref.Parameters {
-		return nil, fmt.Errorf("%s: our model has %d parameters, PyTorch's %d", folder, n, ref.Parameters)
-	}
-	e, closed, err := storeall.Open(m, storeall.Options{})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, closed()) }()
-	if f, _, _ := models.Open(file); f.Weights != "" {
-		if _, err := checkpoint.Import(f.Weights, e); err != nil {
-			return nil, err
-		}
-	}
-	r = &result{reference: ref, layers: len(m.Layers)}
-	var images []byte
-	if len(ref.Tokens) == 0 {
-		if images, err = os.ReadFile(filepath.Join(folder, "images.f32")); err != nil {
-			return nil, err
-		}
-	}
-	return r, r.train(e, images)
-}
-
-// modelIn returns the file of a folder that is a model, whatever its format, or a folder that is one itself.
-func modelIn(folder string) (string, error) {
-	if _, is, err := models.Open(folder); is || err != nil {
-		return folder, err
-	}
-	all, err := filepath.Glob(filepath.Join(folder, "model.*"))
-	if err != nil {
-		return "", err
-	}
-	if len(all) != 1 {
-		return "", fmt.Errorf("%s has %d models, want one, model.pt2 or model.onnx", folder, len(all))
-	}
-	return all[0], nil
-}
-
-// train takes PyTorch's steps, and compares.
-func (r *result) train(e *storeall.Model, pixels []byte) error {
-	for _, want := range r.Losses {
-		images, labels := e.Batch.Input, e.Batch.Target
-		if len(pixels)/4+len(r.Tokens) != len(images) || copy(labels, r.Labels) != len(labels) {
-			return fmt.Errorf("images.f32 has %d bytes, want %d, or reference.json %d tokens, want %d", len(pixels), 4*len(images), len(r.Tokens), len(images))
-		}
-		r.put(images, pixels)
-		done, err := e.Step(r.Rate)
+	r = &result{reference: s.reference, layers: s.layers}
+	for _, want := range s.Losses {
+		loss, err := s.step(s.Rate)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		r.ours, r.loss = append(r.ours, done.Loss), worse(r.loss, math.Abs(done.Loss-want)/want)
+		r.ours, r.loss = append(r.ours, loss), worse(r.loss, math.Abs(loss-want)/want)
 	}
-	return nil
-}
-
-// put writes the tokens, or makes N,H,W,C of N,C,H,W.
-func (r *result) put(images []float32, pixels []byte) {
-	for i, token := range r.Tokens {
-		images[i] = math.Float32frombits(token)
-	}
-	if len(r.Tokens) > 0 {
-		return
-	}
-	area := r.Image * r.Image
-	channels := len(images) / area / r.Batch
-	for i := range images {
-		n, p, c := i/(area*channels), i/channels%area, i%channels
-		images[i] = math.Float32frombits(binary.LittleEndian.Uint32(pixels[4*((n*channels+c)*area+p):]))
-	}
+	return r, nil
 }
 
 // worse returns the larger of two differences, what is no number before all.

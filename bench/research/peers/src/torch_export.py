@@ -567,12 +567,15 @@ def descend(model, samples, labels, rate, steps):
     descent, losses = torch.optim.SGD(model.parameters(), lr=rate), []
     for _ in range(steps):
         descent.zero_grad()
-        logits = model(samples)
-        loss = F.cross_entropy(logits, labels) if labels.dim() == 3 else F.cross_entropy(logits.flatten(0, -2), labels.flatten())
+        loss = loss_of(model(samples), labels)
         loss.backward()
         descent.step()
         losses.append(loss.item())
     return losses
+
+
+def loss_of(logits, labels):
+    return F.cross_entropy(logits, labels) if labels.dim() == 3 else F.cross_entropy(logits.flatten(0, -2), labels.flatten())
 
 
 def steady(model, samples, labels, steps):
@@ -584,6 +587,37 @@ def steady(model, samples, labels, steps):
         if all(abs(a - b) <= 2e-5 * abs(b) for a, b in zip(single, double)):
             return rate
     raise SystemExit("no rate is steady")
+
+
+def draw(name, image=None, batch=None, rate=None):
+    """A model in training mode without random numbers, samples, labels, tokens or pixels of a sample, classes and a rate; None: steady says it."""
+    torch.manual_seed(1)
+    torch.use_deterministic_algorithms(True)
+    model = build(name, image or SIZES.get(name, (64,))[0]).train()
+    for m in model.modules():
+        if isinstance(m, nn.Dropout):
+            m.p = 0.0
+        if isinstance(m, nn.MultiheadAttention):
+            m.dropout = 0.0
+        if type(m).__name__ == "StochasticDepth":
+            m.p = 0.0
+        if type(m).__name__ == "DropPath":
+            m.drop_prob = 0.0
+        if isinstance(getattr(m, "drop_rate", None), float):  # timm's GhostNet drops by a function
+            m.drop_rate = 0.0
+    tokens = hasattr(model, "vocabulary")
+    usual = SIZES.get(name, (0, 3, 0.1) if tokens else (64, 4, None))
+    image, batch, rate = image or usual[0], batch or usual[1], usual[2] if rate is None else rate
+    if tokens:
+        image, classes = model.length, getattr(model, "classes", model.vocabulary)
+        samples, labels = torch.randint(model.vocabulary, (batch, image)), torch.randint(classes, (batch, image) if getattr(model, "each", True) else (batch,))
+        if hasattr(model, "padding"):  # positions pass over it
+            samples[0, 4:6], samples[1, -3:] = model.padding, model.padding
+    else:
+        classes = 10
+        samples = torch.randn(batch, 3, image, image)
+        labels = torch.randint(classes, (batch, image, image) if name.startswith("segmentation.") or name in ("pixels", "unet") else (batch,))
+    return model, samples, labels, image, classes, rate
 
 
 def main():
@@ -598,30 +632,8 @@ def main():
     p.add_argument("--small", action="store_true")
     p.add_argument("--keep", action="store_true")
     a = p.parse_args()
-    torch.manual_seed(1)
-    torch.use_deterministic_algorithms(True)
-    model = build(a.model, a.image or SIZES.get(a.model, (64,))[0]).train()
-    for m in model.modules():
-        if isinstance(m, nn.Dropout):
-            m.p = 0.0
-        if isinstance(m, nn.MultiheadAttention):
-            m.dropout = 0.0
-        if type(m).__name__ == "StochasticDepth":
-            m.p = 0.0
-        if type(m).__name__ == "DropPath":
-            m.drop_prob = 0.0
-    image, batch, rate = SIZES.get(a.model, (0, 3, 0.1) if hasattr(model, "vocabulary") else (64, 4, None))
-    image, batch, rate = a.image or image, a.batch or batch, rate if a.rate is None else a.rate
-    tokens = hasattr(model, "vocabulary")
-    if tokens:
-        image, classes = model.length, getattr(model, "classes", model.vocabulary)
-        samples, labels = torch.randint(model.vocabulary, (batch, image)), torch.randint(classes, (batch, image) if getattr(model, "each", True) else (batch,))
-        if hasattr(model, "padding"):  # positions pass over it
-            samples[0, 4:6], samples[1, -3:] = model.padding, model.padding
-    else:
-        classes = 10
-        samples = torch.randn(batch, 3, image, image)
-        labels = torch.randint(classes, (batch, image, image) if a.model.startswith("segmentation.") or a.model in ("pixels", "unet") else (batch,))
+    model, samples, labels, image, classes, rate = draw(a.model, a.image, a.batch, a.rate)
+    tokens, batch = hasattr(model, "vocabulary"), len(samples)
     a.out.mkdir(parents=True, exist_ok=True)
     if not a.keep:
         export(copy.deepcopy(model), samples, a.out, a.format, a.small)  # which may run it, and so move running statistics

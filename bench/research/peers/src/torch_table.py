@@ -11,9 +11,12 @@ Prints a row of a table for each.
 """
 import json
 import pathlib
+import random
 import struct
 import subprocess
 import sys
+
+from PIL import Image
 
 TIMM = """resnet18 resnet26d resnetv2_50 seresnet18 regnetx_002 regnety_002 regnetz_b16 efficientnet_b0 tf_efficientnetv2_b0 mobilenetv1_100
 mobilenetv2_050 mobilenetv3_small_050 mobilenetv4_conv_small convnext_atto convnextv2_atto vit_tiny_patch16_224 deit_tiny_patch16_224
@@ -55,8 +58,19 @@ def data(folder):
         tokens = [token % 40 for token in range(4096)]
         (folder / "tokens.bin").write_bytes(struct.pack(f"<{len(tokens)}H", *tokens))
         return ["--data", f"nanogpt:{folder / 'tokens.bin'}"]
-    pixels = len(reference["labels"]) > reference["batch"]
-    return ["--data", "shapes"] if pixels else []
+    if len(reference["labels"]) == reference["batch"]:
+        return []
+    return ["--data", "shapes" if reference["image"] >= 16 else f"masks:{masks(folder, reference['image'])}"]
+
+
+def masks(folder, size):
+    """A folder of pictures with a class for each pixel, of the size that a model has."""
+    draw, out = random.Random(1), folder / "masks"
+    for kind, mode, most, channels in (("images", "RGB", 255, 3), ("masks", "L", 9, 1)):
+        (out / kind).mkdir(parents=True, exist_ok=True)
+        for i in range(20):
+            Image.frombytes(mode, (size, size), bytes(draw.randint(0, most) for _ in range(size * size * channels))).save(out / kind / f"{i}.png")
+    return out
 
 
 def limited(program, folder):
