@@ -82,6 +82,7 @@ func (w *Workload) SizeUpdates(c *chain.Chain) *chain.Chain {
 		layer, of := &out.Layers[i], w.Model.Layers[i]
 		u := &layer.Update
 		layer.WeightBytes, layer.UnroundedWeightBytes = layer.WideWeights(), 0
+		layer.BackwardOverheadBytes -= u.WideGradientBytes
 		*u = chain.Update{DeviceS: u.DeviceS, HostS: u.HostS, NormS: u.NormS}
 		if ties := of.Tied(); len(ties) > 0 {
 			u.WeightsOf, layer.WeightBytes = ties[0].Of.Layer, 0
@@ -98,7 +99,12 @@ func (w *Workload) SizeUpdates(c *chain.Chain) *chain.Chain {
 		if wide := layer.WeightBytes; u.StateBytes > 0 {
 			layer.WeightBytes, layer.UnroundedWeightBytes = wide-w.roundedFrom(of)+narrow, wide
 		}
-		if bytes := w.Layers[i].GradBytes; bytes != layer.WeightBytes {
+		bytes := w.Layers[i].GradBytes
+		if _, u.WideGradientBytes = w.WideLayout(of); u.WideGradientBytes > 0 {
+			_, bytes = w.GradientLayout(of)
+			layer.BackwardOverheadBytes += u.WideGradientBytes
+		}
+		if bytes != layer.WeightBytes {
 			u.GradientBytes = &bytes
 		}
 		for k := range w.Optimizer.States() {
@@ -126,7 +132,7 @@ func (w *Workload) UpdatesOf(l int) (all []kernels.UpdateOperands) {
 			continue
 		}
 		for _, o := range q.Updates(w.Optimizer, kernels.UpdateOperands{Elements: q.Desc.Elements()}) {
-			x := kernels.UpdateOperands{Elements: o.Elements, Matrix: o.Matrix, Vector: o.Vector}
+			x := kernels.UpdateOperands{Elements: o.Elements, Matrix: o.Matrix, Vector: o.Vector, GradType: w.GradientType(q)}
 			if w.Rounded(q) {
 				x.Rounded.Bytes = o.Elements * kernels.BFloat16.Size()
 			}

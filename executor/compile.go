@@ -22,6 +22,7 @@ type Workload struct {
 	UpdateWorkspaces []int64
 	Static           Static
 	masters          masters
+	narrow           masters // those whose gradients are in bfloat16, too
 }
 
 // masters are the parameters of each layer, by the offset in its Grads block, that forward and backward of a cyclic plan read in bfloat16.

@@ -11,7 +11,7 @@ import (
 // the layer's Grads block, the offset in the state's block, which has so many bytes. Where an optimizer keeps as much of every parameter
 // the two are equal; of Muon's matrices there is no second state.
 func StateLayout(opt kernels.Update, l *models.Layer, k int) (at map[int64]int64, bytes int64) {
-	return lay(l, func(q models.Parameter) int64 { return q.Grad.Offset }, func(q models.Parameter) int64 {
+	return lay(l, inGrads, func(q models.Parameter) int64 {
 		if q.Trained && k < kernels.StatesOf(opt, q.Matrix) {
 			return q.Desc.Storage()
 		}
@@ -33,6 +33,9 @@ func lay(l *models.Layer, key, storage func(models.Parameter) int64) (at map[int
 
 // inParams is the offset of a parameter in its layer's Params block.
 func inParams(q models.Parameter) int64 { return q.Value.Offset }
+
+// inGrads is the offset of a parameter's gradient in its layer's Grads block.
+func inGrads(q models.Parameter) int64 { return q.Grad.Offset }
 
 // updateWorkspaces returns the scratch bytes that updates of each layer take, one parameter after the other.
 func updateWorkspaces(m *models.Model, lib kernels.Library, opt kernels.Update) ([]int64, error) {

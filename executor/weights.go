@@ -63,6 +63,55 @@ func (w *Workload) WeightType(q models.Parameter) kernels.DType {
 	return q.Desc.DType
 }
 
+// NarrowGradients lets cyclic plans keep the gradients of weights in bfloat16 that have master copies, but for weights that several layers
+// have: these add their gradients up. A backward adds in float32, and rounds what it leaves for the next one, the copies and the update.
+// Call it behind KeepMasters.
+func (w *Workload) NarrowGradients() {
+	w.narrow = slices.Clone(w.masters)
+	for i, l := range w.Model.Layers {
+		for _, q := range l.Tied() {
+			w.narrow[i], w.narrow[q.Of.Layer-1] = nil, nil
+		}
+		if l.Twin > 0 {
+			w.narrow[i], w.narrow[l.Twin-1] = nil, nil
+		}
+	}
+}
+
+// HasNarrowGradients reports whether some gradient is kept in bfloat16.
+func (w *Workload) HasNarrowGradients() bool {
+	return slices.ContainsFunc(w.narrow, func(of map[int64]bool) bool { return len(of) > 0 })
+}
+
+// GradientType returns the type in which a cyclic plan keeps the gradient of a layer's own parameter.
+func (w *Workload) GradientType(q models.Parameter) kernels.DType {
+	if w.narrow != nil && w.narrow[q.Layer-1][q.Value.Offset] {
+		return kernels.BFloat16
+	}
+	return q.Desc.DType
+}
+
+// GradientLayout says where a cyclic plan has the gradients of a layer's own parameters, one behind the other, and how many bytes they take. The
+// key is the offset of a gradient in the layer's Grads block.
+func (w *Workload) GradientLayout(l *models.Layer) (at map[int64]int64, bytes int64) {
+	return lay(l, inGrads, func(q models.Parameter) int64 {
+		if !q.Trained {
+			return 0
+		}
+		return q.Desc.As(w.GradientType(q)).Storage()
+	})
+}
+
+// WideLayout says where a backward of a cyclic plan has, in float32, the gradients that are kept in bfloat16: see GradientLayout.
+func (w *Workload) WideLayout(l *models.Layer) (at map[int64]int64, bytes int64) {
+	return lay(l, inGrads, func(q models.Parameter) int64 {
+		if w.GradientType(q) != kernels.BFloat16 {
+			return 0
+		}
+		return q.Desc.Storage()
+	})
+}
+
 // WeightLayout says where a cyclic plan has a layer's own weights, one behind the other, and how many bytes they take: those that train and
 // frozen ones. The key is the offset of a weight in the layer's Params block.
 func (w *Workload) WeightLayout(l *models.Layer) (at map[int64]int64, bytes int64) {

@@ -18,6 +18,9 @@ func (o UpdateOperands) Check(u Update) error {
 	if m := o.Matrix; m.Is() && m.Rows*m.Columns != o.Elements {
 		return bad(kind, "Matrix", "%d rows of %d columns are not the parameter's %d elements", m.Rows, m.Columns, o.Elements)
 	}
+	if o.GradType != Float32 && o.GradType != BFloat16 {
+		return bad(kind, "GradType", "%v is neither float32 nor bfloat16", o.GradType)
+	}
 	if want := StatesOf(u, o.Matrix); len(o.States) != want {
 		return bad(kind, "States", "has %d tensors, want %d", len(o.States), want)
 	}
@@ -80,7 +83,7 @@ func (o UpdateOperands) Uses() []Use {
 func (o UpdateOperands) tensors() (l uses) {
 	bytes := o.Elements * Float32.Size()
 	l.add(ParamRole, 0, o.Param, bytes, true, true)
-	l.add(DParam, 0, o.Grad, bytes, true, false)
+	l.add(DParam, 0, o.Grad, o.Elements*o.GradType.Size(), true, false)
 	for i, s := range o.States {
 		l.add(Save, i, s, bytes, true, true)
 	}

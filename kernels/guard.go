@@ -22,8 +22,9 @@ func GuardPartials(elements int64) int64 { return (elements + GuardChunk - 1) / 
 // partial sums; one without Grads judges what was put together of all of these. In the order of one guard for all
 // gradients the partial sums give the same bits. Those of gradients in host memory (library.OpenHost) have the bits of the device's.
 type GuardOperands struct {
-	Grads    []runtime.Span // float32
-	Partials runtime.Span   // a float64 for each of the gradients' GuardPartials; without gradients those to judge
+	Grads    []runtime.Span
+	Types    []DType      // Float32 or BFloat16, by gradient; nil: all are Float32
+	Partials runtime.Span // a float64 for each of the gradients' GuardPartials; without gradients those to judge
 	Norm     runtime.Span
 	Scalars  runtime.Span
 }
@@ -36,11 +37,22 @@ func (o GuardOperands) Parts() (n int64) {
 	if len(o.Grads) == 0 {
 		return o.Partials.Bytes / 8
 	}
-	for _, g := range o.Grads {
-		n += GuardPartials(g.Bytes / Float32.Size())
+	for i := range o.Grads {
+		n += GuardPartials(o.Elements(i))
 	}
 	return n
 }
+
+// Type returns the type of a gradient.
+func (o GuardOperands) Type(i int) DType {
+	if i < len(o.Types) {
+		return o.Types[i]
+	}
+	return Float32
+}
+
+// Elements returns how many elements a gradient has.
+func (o GuardOperands) Elements(i int) int64 { return o.Grads[i].Bytes / o.Type(i).Size() }
 
 // Uses lists the operands: the gradients as DParam, the partial sums as Workspace, the norm as Y.
 func (o GuardOperands) Uses() []Use {
@@ -65,9 +77,14 @@ func (o GuardOperands) Check(g Guard) error {
 	if o.Parts() == 0 || len(o.Grads) == 0 && !o.Judges() {
 		return bad(kind, "Grads", "there are none")
 	}
-	for _, s := range o.Grads {
-		if s.Bytes%Float32.Size() != 0 {
-			return bad(kind, "Grads", "%v is no whole number of float32", s)
+	if len(o.Types) > 0 && len(o.Types) != len(o.Grads) {
+		return bad(kind, "Types", "there are %d, and %d gradients", len(o.Types), len(o.Grads))
+	}
+	for i, s := range o.Grads {
+		if t := o.Type(i); t != Float32 && t != BFloat16 {
+			return bad(kind, "Types", "%v is neither float32 nor bfloat16", t)
+		} else if s.Bytes%t.Size() != 0 {
+			return bad(kind, "Grads", "%v is no whole number of %v", s, t)
 		}
 	}
 	uses := o.Uses()

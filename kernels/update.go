@@ -82,14 +82,15 @@ func (AdamW) States() int { return 2 }
 // States implements Update.
 func (Muon) States() int { return 2 }
 
-// UpdateOperands binds an update of one parameter to memory. All tensors are float32 with Elements elements. All spans lie in the
-// arena, or all in host memory: see library.OpenHost.
+// UpdateOperands binds an update of one parameter to memory. All tensors have Elements elements, and all but Grad and Rounded are float32.
+// All spans lie in the arena, or all in host memory: see library.OpenHost.
 type UpdateOperands struct {
 	Elements int64
 	Matrix   Matrix // rows of so many columns, for rules that know matrices
 	Vector   bool   // the parameter has fewer than two axes: see Rule
 	Param    runtime.Span
 	Grad     runtime.Span
+	GradType DType          // Float32, or BFloat16
 	States   []runtime.Span // as many as StatesOf says
 	Scalars  runtime.Span
 	// Rounded gets the updated parameter in bfloat16, rounded to the nearest, ties to even, so that Param is a master copy; empty: there is none.
@@ -129,7 +130,10 @@ func (o UpdateOperands) Rule(u Update) Update {
 func (o UpdateOperands) Rows(m Matrix, at int64) UpdateOperands {
 	o.Matrix, o.Elements = m, m.Rows*m.Columns
 	bytes := o.Elements * Float32.Size()
-	o.Param, o.Grad = o.Param.Part(at, bytes), o.Grad.Part(at, bytes)
+	o.Param = o.Param.Part(at, bytes)
+	if size := o.GradType.Size(); o.Grad.Bytes > 0 {
+		o.Grad = o.Grad.Part(at/Float32.Size()*size, o.Elements*size)
+	}
 	if o.Rounded.Bytes > 0 {
 		o.Rounded = o.Rounded.Part(at/2, bytes/2)
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,6 +44,41 @@ func TestMastersResume(t *testing.T) {
 		train("--strategy", order[0], "--steps", "2", "--out", out, "--checkpoint-every", "1")
 		if got := train("--strategy", order[1], "--steps", "4", "--out", out, "--resume")["weights_sha256"]; got != want {
 			t.Errorf("%v: the weights are %v, undisturbed %v", order, got, want)
+		}
+	}
+}
+
+// A run whose gradients are bfloat16 goes on from one plan with another, and ends with the weights of an undisturbed run. What keeps them otherwise,
+// or cannot, is refused by name: a plan that moves no state, another type, several devices, a profile and a checkpoint without the option.
+func TestNarrowGradientsResume(t *testing.T) {
+	t.Parallel()
+	base := []string{"train", "-m", "gpt2-2-64", "--length", "16", "--batch", "4", "--optimizer", "adamw", "--option", "profile.steps=1", "--debug", "threads=1", "-q"}
+	narrow := slices.Concat(base, []string{"--dtype", "bf16", "--option", "optimizer.gradients=bf16"})
+	run := func(args ...string) map[string]any { return object(t, slices.Concat(narrow, args)...) }
+	want := run("--steps", "4")
+	if want["strategy"] != "residency" || want["predicted_peak_bytes"] != want["measured_peak_bytes"] {
+		t.Errorf("without a strategy: %v, peaks of %v and %v bytes", want["strategy"], want["predicted_peak_bytes"], want["measured_peak_bytes"])
+	}
+	out := filepath.Join(t.TempDir(), "run")
+	run("--strategy", "zero-offload", "--steps", "2", "--out", out, "--checkpoint-every", "1")
+	if got := run("--strategy", "layer-window", "--accumulate", "1", "--steps", "4", "--out", out, "--resume"); got["weights_sha256"] != want["weights_sha256"] {
+		t.Errorf("the weights are %v, undisturbed %v", got["weights_sha256"], want["weights_sha256"])
+	}
+	profile := filepath.Join(t.TempDir(), "c.json")
+	object(t, "profile", "-m", "gpt2-2-64", "--length", "16", "--batch", "4", "--optimizer", "adamw", "--dtype", "bf16", "--option", "profile.steps=1", "-o", profile)
+	for _, c := range []struct {
+		of   []string
+		args []string
+		says string
+	}{
+		{narrow, []string{"--strategy", "rotor"}, "--strategy rotor makes none"},
+		{base, []string{"--option", "optimizer.gradients=bf16"}, "give --dtype bf16"},
+		{narrow, []string{"--devices", "cpu*2"}, "for one device"},
+		{narrow, []string{"--strategy", "zero-offload", "--profile", profile}, "wide_gradient_bytes is 0"},
+		{base, []string{"--dtype", "bf16", "--out", out, "--resume"}, "gradients"},
+	} {
+		if r := plimsoll(t, slices.Concat(c.of, c.args, []string{"--steps", "4"})...); r.code == exitOK || !strings.Contains(r.err, c.says) {
+			t.Errorf("%v: exit %d, %s; want %q", c.args, r.code, r.err, c.says)
 		}
 	}
 }

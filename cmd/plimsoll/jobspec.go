@@ -60,7 +60,7 @@ func (f *jobFlags) spec() (s train.Spec, err error) {
 		return s, err
 	}
 	return train.Spec{
-		Model: f.model, Config: f.config, Adapter: adapter, Data: f.data, Tokenizer: f.tokenizer, Seed: f.seed, Devices: f.devices, Described: described, Update: update, NoGraph: f.noGraph, Kernels: f.kernels,
+		Model: f.model, Config: f.config, Adapter: adapter, Data: f.data, Tokenizer: f.tokenizer, Seed: f.seed, Devices: f.devices, Described: described, Update: update, NarrowGradients: f.narrowGradients(), NoGraph: f.noGraph, Kernels: f.kernels,
 		Microbatches: f.microbatches, Parts: f.parts, Processes: f.processes,
 		Open: devices.Options{
 			Memory: f.deviceMemory.Bytes, Bandwidth: float64(f.bandwidth), PeerBandwidth: float64(f.peerBandwidth), Chaos: f.chaos, OwnCore: f.ownCore, Until: f.until, Local: f.local,

@@ -15,6 +15,7 @@ type optimizerFlags struct {
 	optimizer string
 	settings  optimizerSettings
 	decay     string // which parameters decay
+	gradients string // what gradients of weights are kept in
 }
 
 // optimizerSettings are the numbers that flags of an optimizer set.
@@ -35,6 +36,7 @@ func (f *optimizerFlags) register(cmd *cobra.Command) {
 	o.Float64Var(&f.settings.eps, "adam.eps", 0, "")
 	s.Float64Var(&f.settings.weightDecay, "weight-decay", 0, "weight decay (default: 0.0001 for sgd, 0 for adam, 0.01 for adamw, 0.1 for muon)")
 	o.Var(newOneOf(&f.decay, decayMatrices, decayAll), "optimizer.decay", "")
+	o.Var(newOneOf(&f.gradients, kernels.Float32.String(), kernels.BFloat16.String(), "bf16"), "optimizer.gradients", "")
 }
 
 // hideOptimizer leaves the optimizer out of the help texts of evaluate and generate: they train nothing.
@@ -42,7 +44,13 @@ func hideOptimizer(cmd *cobra.Command) {
 	for _, name := range []string{"optimizer", "weight-decay"} {
 		_ = cmd.Flags().MarkHidden(name) // that is there
 	}
-	optionsOf(cmd).hide("sgd.momentum", "adam.beta1", "adam.beta2", "adam.eps", "optimizer.decay")
+	optionsOf(cmd).hide("sgd.momentum", "adam.beta1", "adam.beta2", "adam.eps", "optimizer.decay", "optimizer.gradients")
+}
+
+// narrowGradients reports whether gradients of weights are to be kept in bfloat16.
+func (f *optimizerFlags) narrowGradients() bool {
+	t, err := kernels.ParseFloat(f.gradients)
+	return err == nil && t == kernels.BFloat16
 }
 
 // update returns the optimizer that the flags describe.

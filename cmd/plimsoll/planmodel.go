@@ -12,6 +12,7 @@ import (
 	"plimsoll/executor"
 	"plimsoll/executor/train"
 	"plimsoll/internal/units"
+	"plimsoll/planner/auto"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/residency"
@@ -36,6 +37,9 @@ func (f *planFlags) checkModel(cmd *cobra.Command) error {
 // runModel plans a model on a device that is only described, with the memory that train counts.
 func (c *planCommand) runModel(ctx context.Context) error {
 	c.job.config.Batch, c.pipe.batch = cmp.Or(c.pipe.batch, c.job.config.Batch), 0
+	if c.job.narrowGradients() && c.strategy == auto.Name {
+		c.strategy = residency.Search
+	}
 	s, err := c.choose()
 	if err := firstOf(err, noShare("--host-memory", c.link.host), c.files().writable("")); err != nil {
 		return err

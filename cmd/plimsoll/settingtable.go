@@ -67,6 +67,7 @@ var optionTable = []setting{
 	{"adam adamw muon", "beta2", aFraction, "0.999", "decay of the second moment", "beta2"},
 	{"adam adamw muon", "eps", aPositive, "1e-08", "the number that keeps divisors from 0", "eps"},
 	{"optimizer", "decay", aName, "matrices", "parameters that decay: matrices (two axes or more, embeddings too) or all", "decay"},
+	{"optimizer", "gradients", aName, "float32", "of --dtype bf16: what gradients of weights are kept and copied in, float32 or bf16; plans that move state", ""},
 	{"step", "every", aCount, "", "of --lr-schedule step: steps between two falls of the learning rate", "lr-step"},
 	{"step", "gamma", aFactor, "0.1", "of --lr-schedule step: factor of each fall", "lr-gamma"},
 

@@ -32,6 +32,11 @@ type planning struct {
 // begin checks the flags.
 func (c *trainCommand) begin() (p *planning, err error) {
 	p = &planning{}
+	if c.job.narrowGradients() && c.pipe.devices == 0 && c.strategy == auto.Name {
+		if err := c.moveState(); err != nil {
+			return nil, err
+		}
+	}
 	if c.pipe.devices == 0 {
 		if p.choice, err = choose(c.strategy, auto.Options{}); err != nil {
 			return nil, err

@@ -26,7 +26,13 @@ func (d *Device) Chain(w *executor.Workload) (*chain.Chain, error) {
 		if err := d.time(l, programs); err != nil {
 			return nil, fmt.Errorf("layer %d (%s): %w", i+1, l.Name, err)
 		}
-		l.Update.DeviceS, l.Update.HostS = d.updates(w.Optimizer, w.UpdatesOf(i+1))
+		updates := w.UpdatesOf(i + 1)
+		l.Update.DeviceS, l.Update.HostS = d.updates(w.Optimizer, updates)
+		casts, err := d.casts(updates)
+		if err != nil {
+			return nil, fmt.Errorf("layer %d (%s): %w", i+1, l.Name, err)
+		}
+		l.BackwardS += casts
 		update += l.Update.DeviceS
 	}
 	return c, cmp.Or(d.addExtras(c, update), c.Validate())
@@ -81,6 +87,19 @@ func (d *Device) call(c kernels.Call) (float64, error) {
 		return 0, d.lacks(t)
 	}
 	return d.seconds(d.of(c.Op.Kind(), c.Pass.String(), t.String()), t, operations, bytes), nil
+}
+
+// casts returns the seconds in which a backward rounds the gradients that are kept in bfloat16.
+func (d *Device) casts(all []kernels.UpdateOperands) (s float64, err error) {
+	for _, o := range all {
+		if o.GradType != kernels.BFloat16 || err != nil {
+			continue
+		}
+		var took float64
+		took, err = d.call(kernels.Call{Op: kernels.Cast{To: kernels.BFloat16}, In: []kernels.Desc{kernels.F32(int(o.Elements))}})
+		s += took
+	}
+	return s, err
 }
 
 // updates returns the seconds of the updates of a layer, on the device and on the host; nil where the host cannot. All updates of a layer are

@@ -91,6 +91,9 @@ func (m *updateMeter) measure(ctx context.Context, class *updateClass, c *chain.
 	if err != nil {
 		return err
 	}
+	if err := m.measureCast(ctx, class, c); err != nil {
+		return err
+	}
 	var onHost *float64
 	if m.onHost != nil {
 		s, err := m.seconds(ctx, m.onHost, runtime.Span{Space: runtime.Host, Bytes: m.host}, class.updates, (*updateRoom).prepare, m.onThreads)
@@ -104,6 +107,32 @@ func (m *updateMeter) measure(ctx context.Context, class *updateClass, c *chain.
 	for _, l := range class.layers {
 		u := &c.Layer(l).Update
 		u.DeviceS, u.HostS, u.NormS = onDevice, onHost, norm
+	}
+	return nil
+}
+
+// measureCast adds, to the backwards of a class, the rounding of the gradients that are kept in bfloat16. All are measured by the largest one.
+func (m *updateMeter) measureCast(ctx context.Context, class *updateClass, c *chain.Chain) error {
+	largest, narrow := kernels.UpdateOperands{}, int64(0)
+	for _, o := range class.updates {
+		if o.GradType != kernels.BFloat16 {
+			continue
+		}
+		if narrow += o.Elements; o.Elements > largest.Elements {
+			largest = o
+		}
+	}
+	if narrow == 0 {
+		return nil
+	}
+	s, err := m.seconds(ctx, m.target.Library, runtime.Span{Bytes: m.arena}, []kernels.UpdateOperands{largest}, func(r *updateRoom, _ kernels.Updater, u kernels.Update) ([]runtime.Launch, error) {
+		return r.prepareCast(m.target.Library, u)
+	}, m.onStream)
+	if err != nil {
+		return err
+	}
+	for _, l := range class.layers {
+		c.Layer(l).BackwardS += s * float64(narrow) / float64(largest.Elements)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func updateRoomBytes(opt kernels.Update, classes []*updateClass) (bytes int64) {
 
 // updateBytes returns what an update goes through: a parameter, its gradient, its states and its rounded copy.
 func updateBytes(u kernels.Update, o kernels.UpdateOperands) int64 {
-	return int64(2+kernels.StatesOf(u, o.Matrix))*kernels.Align(o.Elements*kernels.Float32.Size()) + kernels.Align(o.Rounded.Bytes)
+	return int64(1+kernels.StatesOf(u, o.Matrix))*kernels.Align(o.Elements*kernels.Float32.Size()) + kernels.Align(o.Elements*o.GradType.Size()) + kernels.Align(o.Rounded.Bytes)
 }
 
 // elements returns how many elements updates have together.
@@ -132,7 +132,7 @@ func (r *updateRoom) copies(u kernels.Update) (all [][]kernels.UpdateOperands, w
 		var list []kernels.UpdateOperands
 		for _, o := range r.updates {
 			bytes := o.Elements * kernels.Float32.Size()
-			o.Scalars, o.Workspace, o.Param, o.Grad = scalars, workspace, take(bytes), take(bytes)
+			o.Scalars, o.Workspace, o.Param, o.Grad = scalars, workspace, take(bytes), take(o.Elements*o.GradType.Size())
 			for range kernels.StatesOf(u, o.Matrix) {
 				o.States = append(o.States, take(bytes))
 			}
@@ -165,9 +165,24 @@ func (r *updateRoom) prepareNorm(by kernels.Updater, u kernels.Update) (launches
 	for _, list := range all {
 		o := kernels.GuardOperands{Partials: workspace.Part(0, r.partials)}
 		for _, x := range list {
-			o.Grads = append(o.Grads, x.Grad)
+			o.Grads, o.Types = append(o.Grads, x.Grad), append(o.Types, x.GradType)
 		}
 		l, err := by.PrepareGuard(kernels.Guard{}, o)
+		if err != nil {
+			return nil, err
+		}
+		launches = append(launches, l)
+	}
+	return launches, nil
+}
+
+// prepareCast prepares the rounding of a gradient, from where the parameter of its copy is.
+func (r *updateRoom) prepareCast(by kernels.Library, u kernels.Update) (launches []runtime.Launch, err error) {
+	all, _ := r.copies(u)
+	for _, list := range all {
+		o := list[0]
+		c := kernels.Call{Op: kernels.Cast{To: kernels.BFloat16}, In: []kernels.Desc{kernels.F32(int(o.Elements))}}
+		l, err := by.Prepare(c, kernels.Operands{X: []runtime.Span{o.Param}, Y: o.Grad, Scalars: o.Scalars})
 		if err != nil {
 			return nil, err
 		}

@@ -17,14 +17,14 @@ type key struct {
 	program                                                              *models.Program
 	input, output, gradOutput, gradInput, scratch, kept, scalars, labels int64
 	slot, sum, row, portals                                              int
-	weights, tied, gradients, tiedGradients                              int64
+	weights, tied, gradients, wide, tiedGradients                        int64
 	first, add                                                           bool
 }
 
 func keyOf(o *stageops.Op, f *frame) key {
 	return key{
 		o.Program, f.input.Offset, f.output.Offset, f.gradOutput.Offset, f.gradInput.Offset, f.scratch.Offset, f.kept.Offset,
-		f.scalars.Offset, f.labels.Offset, f.slot, f.sum, f.row, f.portals, f.weights.Offset, f.tied.Offset, f.gradients.Offset, f.tiedGradients.Offset, o.First, f.add,
+		f.scalars.Offset, f.labels.Offset, f.slot, f.sum, f.row, f.portals, f.weights.Offset, f.tied.Offset, f.gradients.Offset, f.wide.Offset, f.tiedGradients.Offset, o.First, f.add,
 	}
 }
 
@@ -340,7 +340,11 @@ func (s *localStage) weightType(o *stageops.Op, c *kernels.Call, r models.Refs) 
 // another layer's.
 func (s *localStage) cyclicGradient(l *stageLayer, f *frame, ref models.Ref) runtime.Span {
 	if ref.Offset < l.own {
-		return f.gradients.Part(ref.Offset, ref.Bytes)
+		x := &s.cyclic.layers[l.number-1]
+		if at, wide := x.offsets.wide[ref.Offset]; wide {
+			return f.wide.Part(at, ref.Bytes)
+		}
+		return f.gradients.Part(x.offsets.gradients[ref.Offset], ref.Bytes)
 	}
 	return f.tiedGradients.Part(ref.Offset-l.own, ref.Bytes)
 }

@@ -45,11 +45,12 @@ func (c *cyclicStage) layLayer(lay *layout, l *stageLayer, s *layerState, g *all
 		owner = q.Of.Layer
 	}
 	layer := lay.Model.Layers[number-1]
-	s.weightAt, s.weightBytes = lay.WeightLayout(layer)
-	s.weightBytes, s.gradBytes = kernels.Align(s.weightBytes), kernels.Align(l.own)
+	s.offsets.weights, s.weightBytes = lay.WeightLayout(layer)
+	s.offsets.gradients, s.gradBytes = lay.GradientLayout(layer)
+	s.weightBytes, s.gradBytes = kernels.Align(s.weightBytes), kernels.Align(s.gradBytes)
 	if s.ties = len(l.ties) > 0; s.ties {
 		_, tied := layer.TiedBytes()
-		s.ownGradient, s.gradBytes = g.alloc(l.own), kernels.Align(tied)
+		s.ownGradient, s.gradBytes = g.alloc(s.gradBytes), kernels.Align(tied)
 	}
 	for k := range lay.Optimizer.States() {
 		at, bytes := executor.StateLayout(lay.Optimizer, layer, k)
@@ -57,7 +58,7 @@ func (c *cyclicStage) layLayer(lay *layout, l *stageLayer, s *layerState, g *all
 		s.stateAt, s.stateBytes = append(s.stateAt, s.stateBytes), s.stateBytes+kernels.Align(bytes)
 	}
 	masters, bytes := lay.MasterLayout(layer)
-	s.masters, s.masterAt, s.stateBytes = s.stateBytes, masters, s.stateBytes+kernels.Align(bytes)
+	s.masters, s.offsets.masters, s.stateBytes = s.stateBytes, masters, s.stateBytes+kernels.Align(bytes)
 	of := func(kinds ...schedule.Kind) []int { return positionsOf(c.ops, number, kinds...) }
 	updates := positionsOf(c.ops, owner, schedule.Update)
 	s.weights = fetched(n, of(schedule.FetchWeights), of(schedule.DropWeights))
@@ -81,6 +82,11 @@ func (c *cyclicStage) layLayer(lay *layout, l *stageLayer, s *layerState, g *all
 		s.scalars = g.alloc(kernels.ScalarsBytes)
 	}
 	c.addAll(&c.host, s.gradBytes, s.onHost, number)
+	at, wide := lay.WideLayout(layer)
+	s.offsets.wide = at
+	for _, p := range of(schedule.Backward) {
+		c.device.add(wide, p, p, c.until(p), &c.ops[p].wide)
+	}
 }
 
 // addAll adds the residences of an item of a layer.

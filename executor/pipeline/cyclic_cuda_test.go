@@ -123,6 +123,39 @@ func TestGPUsKeepMasters(t *testing.T) {
 	}
 }
 
+// On a GPU, too, plans with gradients in bfloat16 train the weights of a plan that keeps all of them on the device, to the last bit.
+func TestGPUsKeepNarrowGradients(t *testing.T) {
+	if status := cuda.Load(); status.Err != nil {
+		t.Skip(status.Err)
+	}
+	m, err := models.New("tiny", models.Config{Batch: 4, Image: 8, Classes: 10, DType: kernels.BFloat16})
+	must(t, err)
+	lib := gpus(t, 1)[0].Library
+	w, err := Compile(m, lib, kernels.AdamW{Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-6, WeightDecay: 0.1})
+	must(t, err)
+	w.KeepMasters(lib)
+	if w.NarrowGradients(); !w.HasNarrowGradients() {
+		t.Fatal("no gradient is kept in bfloat16")
+	}
+	c := withState(w)
+	p := &pipeline.Platform{Devices: 1, Memory: []int64{pipeline.NoLimit}, Host: 4e10, Duplex: true, HostMemory: 1 << 28}
+	run := func(name string) *pipelinetest.Outcome {
+		plan, err := pipeline.PlanCycle(c, name, cyclicPlans[name].byMicrobatch(c, 2), p)
+		must(t, err)
+		e, got := trainedOn(t, gpus(t, 1), w, Costs{c, p}, plan, 6, Options{Audit: true})
+		if got.Tensors = tensors(t, e); e.Audited()[0].PeakBytes != e.memory[0].Peak {
+			t.Errorf("%s: audited %+v, planned %+v", name, e.Audited()[0], e.memory[0])
+		}
+		return got
+	}
+	want := run("resident")
+	for _, name := range []string{"optimizer", "streamed", "delayed-device"} {
+		if d := want.FirstDifference(run(name)); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}
+
 // An update on the host that fails ends the run with its error.
 func TestHostUpdatesThatFailOnGPUs(t *testing.T) {
 	if status := cuda.Load(); status.Err != nil {

@@ -45,7 +45,8 @@ func (d cyclicCompiler) measureLayer(t *localStage, layer, position int, scalars
 	o := kernels.GuardOperands{Partials: g.measured.Part(0, x.bytes)}
 	for _, q := range t.layers[layer-1].params {
 		if q.Trained {
-			o.Grads = append(o.Grads, all[0].Part(q.Grad.Offset, q.Desc.Bytes()))
+			gradient, of := t.cyclic.layers[layer-1].gradientOf(all[0], q)
+			o.Grads, o.Types = append(o.Grads, gradient), append(o.Types, of)
 		}
 	}
 	measure, err := d.binder.prepareGuard(d.lay.opt.MaxNorm, o)

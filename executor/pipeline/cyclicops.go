@@ -2,9 +2,11 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 
 	"plimsoll/executor/internal/order"
 	"plimsoll/executor/internal/table"
+	"plimsoll/kernels"
 	"plimsoll/planner/schedule"
 	"plimsoll/runtime"
 )
@@ -74,7 +76,7 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 		copyActivation(q, o.op, &t.slabs[f.slab], &f.at)
 	} else {
 		t.cyclic.see(t, o, v.Place.Moment(), &f.at)
-		if err := d.taskCompiler.op(ctx, t, o.op, f); err != nil {
+		if err := d.onWideGradients(t, o, &f.at, func() error { return d.taskCompiler.op(ctx, t, o.op, f) }); err != nil {
 			return err
 		}
 	}
@@ -86,6 +88,45 @@ func (d cyclicCompiler) activation(ctx context.Context, t *localStage, o *cyclic
 	}
 	if o.ends {
 		d.leave(t, f)
+	}
+	return nil
+}
+
+// onWideGradients notes an op. Gradients that are kept in bfloat16 it adds to in float32: these are widened before it, and rounded behind it.
+func (d cyclicCompiler) onWideGradients(t *localStage, o *cyclicOp, at *frame, op func() error) error {
+	x := &t.cyclic.layers[o.Layer-1]
+	if !o.op.Gradients || len(x.offsets.wide) == 0 {
+		return op()
+	}
+	if o.adds {
+		if err := d.castGradients(t, o.Layer, at, kernels.Float32); err != nil {
+			return err
+		}
+	}
+	if err := op(); err != nil {
+		return err
+	}
+	return d.castGradients(t, o.Layer, at, kernels.BFloat16)
+}
+
+// castGradients notes the copies of a layer's gradients to a type, from the other one.
+func (d cyclicCompiler) castGradients(t *localStage, layer int, at *frame, to kernels.DType) error {
+	x := &t.cyclic.layers[layer-1]
+	for _, q := range t.layers[layer-1].params {
+		offset, wide := x.offsets.wide[q.Grad.Offset]
+		if !wide || !q.Trained {
+			continue
+		}
+		kept, _ := x.gradientOf(at.gradients, q)
+		from, in, out := q.Desc, at.wide.Part(offset, q.Desc.Bytes()), kept
+		if to == kernels.Float32 {
+			from, in, out = q.Desc.As(kernels.BFloat16), kept, in
+		}
+		cast, err := d.binder.call(kernels.Call{Op: kernels.Cast{To: to}, In: []kernels.Desc{from}}, kernels.Operands{X: []runtime.Span{in}, Y: out, Scalars: at.scalars})
+		if err != nil {
+			return fmt.Errorf("gradient of %s: %w", q.Name, err)
+		}
+		d.compute.Launch(cast)
 	}
 	return nil
 }
@@ -124,7 +165,7 @@ func (d cyclicCompiler) bring(t *localStage, o *cyclicOp, q table.Queue, sb *sla
 // see lets a frame have the weights and the gradient of the op at a position.
 func (c *cyclicStage) see(t *localStage, o *cyclicOp, position int, at *frame) {
 	s := &c.layers[o.Layer-1]
-	at.weights, at.tied, at.gradients, at.tiedGradients, at.add = runtime.Span{}, runtime.Span{}, runtime.Span{}, runtime.Span{}, o.adds
+	at.weights, at.tied, at.gradients, at.wide, at.tiedGradients, at.add = runtime.Span{}, runtime.Span{}, runtime.Span{}, o.wide, runtime.Span{}, o.adds
 	if s.weightBytes > 0 {
 		at.weights = s.weights.at(position)
 	}

@@ -43,9 +43,16 @@ func (w *cycleWalk) write(microbatches int) cycle.Sequence {
 			w.state(l)
 		}
 	}
-	var seq cycle.Sequence
+	var seq, offloads cycle.Sequence
 	for g, ops := range w.gaps {
-		seq = append(append(seq, ops...), w.base[g])
+		seq = append(seq, ops...)
+		if op := w.base[g]; op.Kind == schedule.Offload { // no update comes between it and the forward that reads the same
+			offloads = append(offloads, op)
+			continue
+		} else if s, _ := cycle.StreamOf(op.Kind); s == cycle.Compute {
+			seq, offloads = append(seq, offloads...), nil
+		}
+		seq = append(seq, w.base[g])
 	}
 	return seq
 }

@@ -74,7 +74,7 @@ func (b *binder) sumUsers(t *localStage, layer int, at *layerUpdate) (list []tab
 				continue
 			}
 			bytes := q.Desc.Bytes()
-			whole := own.Part(q.Of.Grad.Offset, bytes)
+			whole, _ := t.cyclic.layers[layer-1].gradientOf(own, *q.Of)
 			sum, err := b.addTo(whole, at.gradients[next].Part(q.Grad.Offset-t.layers[i].own, bytes), q.Desc, at, t.cyclic.sumScalars)
 			if err != nil {
 				return nil, err
@@ -102,9 +102,10 @@ func (b *binder) updateLayer(t *localStage, layer int, at *layerUpdate) (list []
 			continue
 		}
 		bytes := q.Desc.Bytes()
+		gradient, of := x.gradientOf(own, q)
 		o := kernels.UpdateOperands{
 			Elements: q.Desc.Elements(), Scalars: at.scalars, Workspace: at.workspace, Earlier: l.earlier,
-			Param: x.weight(at.weights, q.Value.Offset, bytes), Grad: own.Part(q.Grad.Offset, bytes),
+			Param: x.weight(at.weights, q.Value.Offset, bytes), Grad: gradient, GradType: of,
 		}
 		if x.rounds(q.Value.Offset) {
 			o.Param, o.Rounded = x.master(at.state, q.Value.Offset, bytes), o.Param

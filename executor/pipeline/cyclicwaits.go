@@ -60,7 +60,7 @@ func (c *cyclicStage) activations(t *localStage, position int, add func(write bo
 			add(false, c.layers[q.Of.Layer-1].weights.at(position))
 		}
 		if x.Gradients {
-			add(true, s.gradient.at(position))
+			add(true, s.gradient.at(position), o.wide)
 		}
 		if o.Kind == schedule.Backward {
 			c.guardAccesses(t, position, add)

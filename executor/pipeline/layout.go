@@ -128,6 +128,9 @@ func (lay *layout) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 		if plan.IsCycle() {
 			return lay.layCyclicStage(d, t, costs, plan, g, m)
 		}
+		if lay.HasNarrowGradients() {
+			return fmt.Errorf("%w: gradients in bfloat16 are of plans that move weights and state", order.ErrPlan)
+		}
 		if err := lay.layStage(t, costs, plan, g, m); err != nil {
 			return err
 		}

@@ -409,8 +409,9 @@ type cyclicOp struct {
 	microbatch int
 	begins     bool // it is its microbatch's first op, loss: it computes the loss for the first time, ends: it is the last one
 	loss, ends bool
-	adds       bool // the backward adds to gradients that are there
-	updatesOwn bool // it is the last backward of its layer in a step
+	adds       bool         // the backward adds to gradients that are there
+	updatesOwn bool         // it is the last backward of its layer in a step
+	wide       runtime.Span // of a backward: the gradients that are kept rounded, in float32
 	waits      []int
 	end        runtime.Event // nil: nobody waits for it
 }
@@ -421,18 +422,21 @@ type layerState struct {
 	onHost                   *residences // of the gradient
 	weightHome, stateHome    runtime.Span
 	weightBytes, gradBytes   int64
-	stateAt                  []int64         // offset of each of the optimizer's states
-	stateBytes               int64           // of all of them, and of master copies
-	weightAt                 map[int64]int64 // of each parameter, by the offset in the Params block: see executor.WeightLayout
-	masterAt                 map[int64]int64 // of each master copy, in the block of them
-	masters                  int64           // offset of that block in the state
-	scalars, hostScalars     runtime.Span    // of its updates
+	stateAt                  []int64 // offset of each of the optimizer's states
+	stateBytes               int64   // of all of them, and of master copies
+	offsets                  offsets
+	masters                  int64        // offset of that block in the state
+	scalars, hostScalars     runtime.Span // of its updates
 	free                     runtime.Event
 	ties                     bool         // it has parameters of another layer: its own never move, and gradient is of those of the other
 	ownGradient              runtime.Span // then: of its own
 	newest                   newest       // weights and state behind a run
 	newestState              newest
 }
+
+// offsets say where each parameter of a layer is in the blocks that a cyclic plan moves: weights and masters by the offset in the Params block
+// (executor.WeightLayout, MasterLayout), gradients and wide by that in the Grads block (GradientLayout, WideLayout).
+type offsets struct{ weights, masters, gradients, wide map[int64]int64 }
 
 // newest says which copies are current.
 type newest struct{ device, host bool }
@@ -521,6 +525,7 @@ type frame struct {
 	skips, deltas                                       []skipTensor // of portals; skips also of branches that are joined
 	portals                                             int          // tells the places of those apart
 	weights, gradients                                  runtime.Span // of the layer's own parameters, in a cyclic plan
+	wide                                                runtime.Span // likewise, gradients that are kept rounded, in float32
 	tied, tiedGradients                                 runtime.Span // likewise, of those that are another layer's
 }
 
@@ -632,7 +637,7 @@ func (r *remote) launch(span runtime.Span) (table.Prepared, error) {
 
 // rounds reports whether a parameter, by its offset in the Params block, is in bfloat16 and has a master copy in the state.
 func (x *layerState) rounds(offset int64) bool {
-	_, is := x.masterAt[offset]
+	_, is := x.offsets.masters[offset]
 	return is
 }
 
@@ -641,10 +646,19 @@ func (x *layerState) weight(in runtime.Span, offset, bytes int64) runtime.Span {
 	if x.rounds(offset) {
 		bytes = bytes / kernels.Float32.Size() * kernels.BFloat16.Size()
 	}
-	return in.Part(x.weightAt[offset], bytes)
+	return in.Part(x.offsets.weights[offset], bytes)
+}
+
+// gradientOf returns where a copy of the layer's gradients has that of a parameter, and its type.
+func (x *layerState) gradientOf(in runtime.Span, q models.Parameter) (runtime.Span, kernels.DType) {
+	of := q.Desc.DType
+	if _, wide := x.offsets.wide[q.Grad.Offset]; wide {
+		of = kernels.BFloat16
+	}
+	return in.Part(x.offsets.gradients[q.Grad.Offset], q.Desc.As(of).Bytes()), of
 }
 
 // master returns where a copy of the layer's state has the master copy of a parameter.
 func (x *layerState) master(in runtime.Span, offset, bytes int64) runtime.Span {
-	return in.Part(x.masters+x.masterAt[offset], bytes)
+	return in.Part(x.masters+x.offsets.masters[offset], bytes)
 }

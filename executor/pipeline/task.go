@@ -79,7 +79,7 @@ func (d taskCompiler) op(ctx context.Context, t *localStage, o *stageops.Op, f *
 		}
 		at.gradOutput = f.delta
 	}
-	fr := frame{weights: at.weights, tied: at.tied, gradients: at.gradients, tiedGradients: at.tiedGradients, scalars: at.scalars, labels: at.labels, slot: at.slot, sum: at.sum, add: at.add && o.Gradients, row: at.row}
+	fr := frame{weights: at.weights, tied: at.tied, gradients: at.gradients, wide: at.wide, tiedGradients: at.tiedGradients, scalars: at.scalars, labels: at.labels, slot: at.slot, sum: at.sum, add: at.add && o.Gradients, row: at.row}
 	for _, b := range []struct {
 		to   *runtime.Span
 		from *stageops.Block

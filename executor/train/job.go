@@ -190,6 +190,9 @@ func (j *Job) compile() error {
 		if j.Work, err = compile(m, lib, j.Update); err == nil && j.alone() {
 			j.Work.KeepMasters(lib)
 		}
+		if err == nil && j.NarrowGradients {
+			err = narrowGradients(j)
+		}
 		return err
 	})
 	if tied := m.Tied(); err == nil && len(tied) > 0 && j.Microbatches > 0 && !j.alone() {
@@ -199,6 +202,18 @@ func (j *Job) compile() error {
 		err = j.typeError(err)
 	}
 	return err
+}
+
+// narrowGradients lets gradients be kept in bfloat16.
+func narrowGradients(j *Job) error {
+	if !j.alone() {
+		return fmt.Errorf("%w: --option optimizer.gradients=bf16 is for one device, and --devices is %s: leave it out", ErrSpec, j.Devices)
+	}
+	if j.Work.NarrowGradients(); !j.Work.HasNarrowGradients() {
+		return fmt.Errorf("%w: --option optimizer.gradients=bf16: no gradient of %s can be kept in it with --dtype %v, whose weights have no master copies: give --dtype bf16, or leave it out",
+			ErrSpec, j.Model, j.Config.DType)
+	}
+	return nil
 }
 
 // keepLimits gives the device the same limits whenever it is opened again: those that it takes by itself follow what memory is free then.

@@ -13,6 +13,7 @@ import (
 	"plimsoll/models/data"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
+	"plimsoll/planner/residency"
 	"plimsoll/planner/strategy"
 )
 
@@ -132,6 +133,10 @@ func (p *JobPlan) PredictedPeak() int64 {
 // Plan plans a step of the job on one device. Where the samples are bytes, the plan has the next batch wait in the room that it
 // leaves, if it does (executor.Staged). Errors: those of executor.Plan.
 func (j *Job) Plan(ctx context.Context, c *chain.Chain, s pipeline.Strategy, limit int64, opt strategy.Options) (*JobPlan, error) {
+	if j.NarrowGradients {
+		return nil, fmt.Errorf("%w: --option optimizer.gradients=bf16 is of plans that move weights and state, and --strategy %s makes none: give --strategy %s, or leave the option out",
+			ErrSpec, s.Name, residency.Search)
+	}
 	p, err := executor.Plan(ctx, j.Work, c, s, limit, opt)
 	if err != nil {
 		return nil, err

@@ -97,7 +97,10 @@ func (j *Job) ChainOf(path string, c *chain.Chain) (*chain.Chain, error) {
 	if c = of; c.Estimated {
 		return nil, fmt.Errorf("%s: %w for %s: give one that plimsoll profile measured, or leave it out", path, ErrEstimated, c.Device)
 	}
-	err := sameSizes(c, j.Work.Chain())
+	err := sameGradients(c, j.Work.Chain())
+	if err == nil {
+		err = sameSizes(c, j.Work.Chain())
+	}
 	if err == nil {
 		err = sameTrained(j.Work.Model, c, j.Work.Chain())
 	}
@@ -105,6 +108,16 @@ func (j *Job) ChainOf(path string, c *chain.Chain) (*chain.Chain, error) {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrOtherModel, err)
 	}
 	return j.Work.SizeUpdates(c), nil
+}
+
+// sameGradients refuses costs of backwards that keep gradients in another type.
+func sameGradients(got, want *chain.Chain) error {
+	for l := 1; l <= min(got.Len(), want.Len()); l++ {
+		if has, needs := got.Layer(l).Update.WideGradientBytes, want.Layer(l).Update.WideGradientBytes; has != needs {
+			return fmt.Errorf("layer %d (%s): wide_gradient_bytes is %d, the model's is %d: profile and train with the same --gradients", l, want.Layer(l).Name, has, needs)
+		}
+	}
+	return nil
 }
 
 // sameSizes reports the first difference between a chain and what it should be, times aside.

@@ -64,6 +64,9 @@ func (j *Job) meta() checkpoint.Meta {
 	if c.Loss != kernels.CrossEntropy {
 		m.Extra["loss"] = c.Loss.String()
 	}
+	if j.NarrowGradients {
+		m.Extra[gradientsField] = kernels.BFloat16.String()
+	}
 	if c.Freeze != "" {
 		m.Extra[freezeField] = c.Freeze
 	}
@@ -115,6 +118,12 @@ const (
 	loraField   = "lora"
 )
 
+// gradientsField says what gradients of weights are kept in, where not in float32.
+const gradientsField = "gradients"
+
+// unlessDefault lists the fields that a run has only where it does not do as most do.
+var unlessDefault = []string{"loss", gradientsField, freezeField, loraField, "tokenizer"}
+
 // windowsField says which tokens of a text are labels in an epoch; before it was there, an epoch left some out.
 const windowsField = "windows"
 
@@ -157,6 +166,11 @@ func (r *Run) Resume(from *checkpoint.Checkpoint) (notes []string, err error) {
 // differences compares what was saved with what is asked for. notes says where a run may go on otherwise. Errors: ErrOtherRun, with
 // the rest.
 func differences(path string, saved, want *checkpoint.Meta) (notes []string, err error) {
+	for _, field := range unlessDefault {
+		if _, given := want.Extra[field]; !given && saved.Extra[field] != "" {
+			want.Extra[field] = ""
+		}
+	}
 	list, err := saved.Differences(want)
 	if err != nil {
 		return nil, err

@@ -39,6 +39,8 @@ type Spec struct {
 	// NoGraph issues every step call by call, also on a device that could repeat it as one graph.
 	NoGraph bool
 	Update  kernels.Update
+	// NarrowGradients keeps gradients of weights in bfloat16, of a Config in that type, in plans that move weights and state.
+	NarrowGradients bool
 	// SkipBad passes over samples whose bytes are bad; OnSkip, which may be nil, is told of each, on any goroutine.
 	SkipBad bool
 	OnSkip  func(error)

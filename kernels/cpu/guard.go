@@ -20,8 +20,9 @@ func (b *builder) guard(g kernels.Guard, o kernels.GuardOperands) {
 		chunk: kernels.GuardChunk, max_norm: decimal(g.MaxNorm),
 	}
 	first := b.at(kernels.Workspace, 0)
-	for i, span := range o.Grads {
-		n := span.Bytes / kernels.Float32.Size()
+	for i := range o.Grads {
+		n := o.Elements(i)
+		b.half = o.Type(i) == kernels.BFloat16
 		args.grad, args.n, args.partials = b.at(kernels.DParam, i), C.int64_t(n), first+C.uint64_t(8*args.parts)
 		parts := kernels.GuardPartials(n)
 		if parts > 0 {
@@ -29,6 +30,7 @@ func (b *builder) guard(g kernels.Guard, o kernels.GuardOperands) {
 		}
 		args.parts += C.int64_t(parts)
 	}
+	b.half = false
 	if o.Judges() {
 		args.partials, args.parts = first, C.int64_t(o.Parts())
 		addJob(b, C.GUARD_VERDICT, 1, scratch{}, args)

@@ -1,16 +1,16 @@
-// The guard of a step: the norm of all gradients, clipping, and whether the updates may run.
+// The guard of a step: the norm of all gradients, clipping, and whether the updates may run. In the jobs of HALF_* gradients are bfloat16.
 
 // guard_squares: a task is chunk elements of one gradient; its partial sum is of their squares.
 static void guard_squares(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct guard_args *g = &job->args.guard;
 	int64_t from = task * g->chunk, to = least(from + g->chunk, g->n);
-	const float *restrict grad = F(g->grad);
+	const elem *restrict grad = E(g->grad);
 	double sum[8] = {0};
 	int64_t i = from;
 	for (; i + 8 <= to; i += 8)
-		for (int j = 0; j < 8; j++) sum[j] += (double)grad[i + j] * grad[i + j];
-	for (; i < to; i++) sum[0] += (double)grad[i] * grad[i];
+		for (int j = 0; j < 8; j++) sum[j] += (double)of(grad[i + j]) * of(grad[i + j]);
+	for (; i < to; i++) sum[0] += (double)of(grad[i]) * of(grad[i]);
 	D(g->partials)[task] = ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
 }
 

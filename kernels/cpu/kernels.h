@@ -11,9 +11,9 @@
 #include "sequence.h"
 #include "attention.h"
 #include "arrange.h"
-#if !HALF // what no activation is part of
 #include "update.h"
 #include "guard.h"
+#if !HALF
 #include "peak.h"
 #endif
 
@@ -114,10 +114,6 @@ static kernel_fn *const table[KERNELS] = {
 	[ATTENTION_FORWARD] = attention_forward,
 	[ATTENTION_BACKWARD] = attention_backward,
 	[ATTENTION_BIAS] = attention_bias,
-#if HALF
-	[NARROW] = narrow,
-	[WIDEN] = widen,
-#else
 	[SGD_UPDATE] = sgd_update,
 	[ADAM_UPDATE] = adam_update,
 	[MUON_BEGIN] = muon_begin,
@@ -126,6 +122,10 @@ static kernel_fn *const table[KERNELS] = {
 	[MUON_END] = muon_end,
 	[GUARD_SQUARES] = guard_squares,
 	[GUARD_VERDICT] = guard_verdict,
+#if HALF
+	[NARROW] = narrow,
+	[WIDEN] = widen,
+#else
 	[PEAK] = peak,
 	[TRIAD] = triad,
 #endif

@@ -11,12 +11,12 @@ func (l *Library) UpdateWorkspace(u kernels.Update, m kernels.Matrix) (int64, er
 		return 0, err
 	}
 	b := l.newBuilder(nil)
-	b.muon(u.(kernels.Muon), m)
+	b.muon(u.(kernels.Muon), m, kernels.Float32)
 	return b.used, nil
 }
 
 // muon is one step of one matrix. Workspace: two of the update's size, two square ones, sums of squares, and what products need.
-func (b *builder) muon(u kernels.Muon, m kernels.Matrix) {
+func (b *builder) muon(u kernels.Muon, m kernels.Matrix, grad kernels.DType) {
 	n, side := m.Rows*m.Columns, m.Side()
 	parts := kernels.GuardPartials(n)
 	x, next := b.reserve(4*n), b.reserve(4*n)
@@ -28,7 +28,9 @@ func (b *builder) muon(u kernels.Muon, m kernels.Matrix) {
 		a: C.double(kernels.MuonCoefficients[0]), b: C.double(kernels.MuonCoefficients[1]), c: C.double(kernels.MuonCoefficients[2]),
 	}
 	whole, part := ceil(n, grain), ceil(side*side, grain)
+	b.half = grad == kernels.BFloat16
 	addJob(b, C.MUON_BEGIN, whole, scratch{}, args)
+	b.half = false
 	addJob(b, C.GUARD_SQUARES, parts, scratch{}, C.struct_guard_args{grad: x, partials: args.partials, n: args.n, chunk: kernels.GuardChunk})
 	addJob(b, C.MUON_NORMALIZE, whole, scratch{}, args)
 	rest, most := b.used, b.used

@@ -23,7 +23,7 @@ func (b *builder) update(u kernels.Update, o kernels.UpdateOperands) {
 
 func (b *builder) apply(u kernels.Update, o kernels.UpdateOperands) {
 	if o.Matrix.Muons(u) {
-		b.muon(u.(kernels.Muon), o.Matrix)
+		b.muon(u.(kernels.Muon), o.Matrix, o.GradType)
 		return
 	}
 	args := C.struct_update_args{
@@ -48,7 +48,9 @@ func (b *builder) apply(u kernels.Update, o kernels.UpdateOperands) {
 	default:
 		b.err = fmt.Errorf("%s: %w", u.Kind(), kernels.NoKernel("kernels/cpu"))
 	}
+	b.half = o.GradType == kernels.BFloat16
 	addJob(b, kernel, ceil(o.Elements, grain), scratch{}, args)
+	b.half = false
 }
 
 func adam(args *C.struct_update_args, a kernels.Adam) {

@@ -1,4 +1,5 @@
-// Optimizers, as PyTorch defines them. Constants of a step are formed in float64 and rounded once.
+// Optimizers, as PyTorch defines them. Constants of a step are formed in float64 and rounded once. In the jobs of HALF_* gradients, and they
+// alone, are bfloat16.
 
 struct step { uint64_t seed, count, microbatch; float lr, scale; uint32_t skip; uint64_t update; };
 
@@ -16,15 +17,15 @@ static void sgd_update(const struct job *job, int64_t task, char *scratch) {
 	if (s.skip) return;
 	int64_t from = task * u->chunk, to = least(from + u->chunk, u->n);
 	float *restrict param = F(u->param), *restrict velocity = F(u->state0);
-	const float *restrict grad = F(u->grad);
+	const elem *restrict grad = E(u->grad);
 	float decay = (float)u->weight_decay, momentum = (float)u->momentum, fresh = (float)(1 - u->dampening);
 	if (!u->state0) {
-		for (int64_t i = from; i < to; i++) param[i] -= s.lr * (grad[i] * s.scale + decay * param[i]);
+		for (int64_t i = from; i < to; i++) param[i] -= s.lr * (of(grad[i]) * s.scale + decay * param[i]);
 		return;
 	}
 	int first = s.update + u->earlier == 0, nesterov = u->nesterov != 0;
 	for (int64_t i = from; i < to; i++) {
-		float g = grad[i] * s.scale + decay * param[i];
+		float g = of(grad[i]) * s.scale + decay * param[i];
 		float v = first ? g : momentum * velocity[i] + fresh * g;
 		velocity[i] = v;
 		param[i] -= s.lr * (nesterov ? g + momentum * v : v);
@@ -54,9 +55,19 @@ struct adam { float scale, l2, shrink, m_fresh, beta2, v_fresh, size, root_corre
 // at the end of a page.
 enum { UPDATE_AHEAD = 512 };
 
+// gradients_at loads as many gradients as a register holds.
+INLINE reg gradients_at(const elem *grad) {
+#if HALF
+	typedef uint32_t words __attribute__((vector_size(LANES * 4)));
+	return (reg)(__builtin_convertvector(*(const some *)grad, words) << 16);
+#else
+	return *(const vec *)grad;
+#endif
+}
+
 // adam_one updates as many elements as a register holds.
-INLINE void adam_one(const struct adam *a, float *param, const float *grad, float *m, float *v) {
-	reg w = *(vec *)param, g = *(const vec *)grad * a->scale + w * a->l2;
+INLINE void adam_one(const struct adam *a, float *param, const elem *grad, float *m, float *v) {
+	reg w = *(vec *)param, g = gradients_at(grad) * a->scale + w * a->l2;
 	reg first = *(vec *)m, second = *(vec *)v;
 	first += (g - first) * a->m_fresh;
 	second = second * a->beta2 + (g * g) * a->v_fresh;
@@ -85,7 +96,8 @@ static void adam_update(const struct job *job, int64_t task, char *scratch) {
 		.epsilon = (float)u->epsilon,
 	};
 	int64_t i = task * u->chunk, to = least(i + u->chunk, u->n);
-	float *param = F(u->param), *m = F(u->state0), *v = F(u->state1), *grad = F(u->grad);
+	float *param = F(u->param), *m = F(u->state0), *v = F(u->state1);
+	const elem *grad = E(u->grad);
 	for (; i + LANES <= to; i += LANES) {
 		__builtin_prefetch(param + i + UPDATE_AHEAD, 1);
 		__builtin_prefetch(grad + i + UPDATE_AHEAD, 0);
@@ -94,13 +106,14 @@ static void adam_update(const struct job *job, int64_t task, char *scratch) {
 		adam_one(&a, param + i, grad + i, m + i, v + i);
 	}
 	if (i == to) return;
-	float rest[4][LANES] = {{0}};
-	size_t bytes = (size_t)(to - i) * 4;
-	float *from[4] = {param + i, grad + i, m + i, v + i};
-	for (int j = 0; j < 4; j++) memcpy(rest[j], from[j], bytes);
-	adam_one(&a, rest[0], rest[1], rest[2], rest[3]);
-	for (int j = 0; j < 4; j++)
-		if (j != 1) memcpy(from[j], rest[j], bytes);
+	float rest[3][LANES] = {{0}};
+	elem last[LANES] = {0};
+	size_t left = (size_t)(to - i);
+	float *from[3] = {param + i, m + i, v + i};
+	for (int j = 0; j < 3; j++) memcpy(rest[j], from[j], left * sizeof(float));
+	memcpy(last, grad + i, left * sizeof(elem));
+	adam_one(&a, rest[0], last, rest[1], rest[2]);
+	for (int j = 0; j < 3; j++) memcpy(from[j], rest[j], left * sizeof(float));
 }
 
 // muon_begin moves the momentum, and writes what is to be orthogonalized: nothing, of a step that is skipped.
@@ -110,14 +123,14 @@ static void muon_begin(const struct job *job, int64_t task, char *scratch) {
 	struct step s = step_of(u->scalars);
 	int64_t from = task * u->chunk, to = least(from + u->chunk, u->n);
 	float *restrict x = F(u->x), *restrict momentum = F(u->momentum);
-	const float *restrict grad = F(u->grad);
+	const elem *restrict grad = E(u->grad);
 	float beta = (float)u->beta, fresh = (float)(1 - u->beta);
 	if (s.skip) {
 		for (int64_t i = from; i < to; i++) x[i] = 0;
 		return;
 	}
 	for (int64_t i = from; i < to; i++) {
-		float g = grad[i] * s.scale, v = momentum[i] + (g - momentum[i]) * fresh;
+		float g = of(grad[i]) * s.scale, v = momentum[i] + (g - momentum[i]) * fresh;
 		momentum[i] = v;
 		x[i] = g + beta * (v - g);
 	}

@@ -232,3 +232,73 @@ func TestVectorsDoNotDecay(t *testing.T) {
 		}
 	}
 }
+
+// TestNarrowGradients: an update, and a norm, by a gradient in bfloat16 has the bits of those by the same numbers in float32: on every path, of
+// every rule, of whole registers and the rest.
+func TestNarrowGradients(t *testing.T) {
+	t.Parallel()
+	for seed, n := range []int64{1, 37, 20_000} {
+		for _, u := range append(updates, kernels.Muon{Momentum: 0.95, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}) {
+			for _, path := range Paths() {
+				wide, narrow := narrowGradient(t, path, u, n, kernels.Float32, uint64(seed)), narrowGradient(t, path, u, n, kernels.BFloat16, uint64(seed))
+				sameBits(t, u.Kind(), data{opW: narrow}, data{opW: wide})
+			}
+		}
+	}
+}
+
+// narrowGradient returns what two updates and a norm, by a gradient of a type, leave. Muon's are of a matrix of one column.
+func narrowGradient(t *testing.T, path Path, u kernels.Update, n int64, of kernels.DType, seed uint64) []float32 {
+	t.Helper()
+	l, at := newLibrary(t, path, 2), int64(0)
+	place := func(bytes int64) runtime.Span {
+		s := runtime.Span{Offset: at, Bytes: bytes}
+		at += kernels.Align(bytes)
+		return s
+	}
+	o := kernels.UpdateOperands{Elements: n, Param: place(4 * n), Scalars: place(kernels.ScalarsBytes), Rounded: place(2 * n), GradType: of}
+	if _, ok := u.(kernels.Muon); ok {
+		o.Matrix = kernels.Matrix{Rows: n, Columns: 1}
+	}
+	for range kernels.StatesOf(u, o.Matrix) {
+		o.States = append(o.States, place(4*n))
+	}
+	norm, partials := place(4), place(8*kernels.GuardPartials(n))
+	end := at
+	o.Grad = place(n * of.Size())
+	need, err := l.UpdateWorkspace(u, o.Matrix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Workspace = place(need)
+	memory := newArena(at)
+	l.memory = memory
+	rng := rand.New(rand.NewPCG(seed, uint64(n)))
+	for i := range n {
+		w := kernels.ToBFloat16(float32(rng.NormFloat64()))
+		if of == kernels.BFloat16 {
+			binary.LittleEndian.PutUint16(memory[o.Grad.Offset+2*i:], w)
+		} else {
+			binary.LittleEndian.PutUint32(memory[o.Grad.Offset+4*i:], math.Float32bits(kernels.FromBFloat16(w)))
+		}
+	}
+	update, err := l.PrepareUpdate(u, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard, err := l.PrepareGuard(kernels.Guard{MaxNorm: 1}, kernels.GuardOperands{
+		Grads: []runtime.Span{o.Grad}, Types: []kernels.DType{of}, Partials: partials, Norm: norm, Scalars: o.Scalars,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for step := range uint64(2) {
+		kernels.Scalars{LR: 0.1, GradScale: 0.5, Update: step}.Put(memory[o.Scalars.Offset:])
+		for _, launch := range []runtime.Launch{guard, update} {
+			if err := launch.(interface{ Run() error }).Run(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return floats(memory[:end])
+}

@@ -32,9 +32,10 @@ func (b *builder) guard(g kernels.Guard, o kernels.GuardOperands) {
 		}
 		total += chunks
 		args.count = 0
+		clear(args.narrow[:])
 	}
-	for i, span := range o.Grads {
-		n := span.Bytes / kernels.Float32.Size()
+	for i := range o.Grads {
+		n := o.Elements(i)
 		if n == 0 {
 			continue
 		}
@@ -42,6 +43,9 @@ func (b *builder) guard(g kernels.Guard, o kernels.GuardOperands) {
 			flush()
 		}
 		args.grad[args.count], args.n[args.count] = b.at(kernels.DParam, i), C.i64(n)
+		if o.Type(i) == kernels.BFloat16 {
+			args.narrow[args.count/64] |= 1 << (args.count % 64)
+		}
 		args.first[args.count+1] = args.first[args.count] + C.int(kernels.GuardPartials(n))
 		args.count++
 	}

@@ -13,12 +13,12 @@ func (l *Library) UpdateWorkspace(u kernels.Update, m kernels.Matrix) (int64, er
 		return 0, err
 	}
 	b := updater{&builder{lib: l}}
-	b.muon(u.(kernels.Muon), m)
+	b.muon(u.(kernels.Muon), m, kernels.Float32)
 	return b.used, b.err
 }
 
 // muon is one step of one matrix. Workspace: two of the update's size, two square ones, sums of squares, and what products need.
-func (b updater) muon(u kernels.Muon, m kernels.Matrix) {
+func (b updater) muon(u kernels.Muon, m kernels.Matrix, grad kernels.DType) {
 	n, side, parts := m.Rows*m.Columns, m.Side(), kernels.GuardPartials(m.Rows*m.Columns)
 	b.used = 0
 	x, next := b.reserve(4*n), b.reserve(4*n)
@@ -28,6 +28,9 @@ func (b updater) muon(u kernels.Muon, m kernels.Matrix) {
 		n: C.i64(n), chunk: kernels.GuardChunk, parts: C.i64(parts), side: C.i64(side),
 		beta: decimal(u.Momentum), weight_decay: decimal(u.WeightDecay), rate: C.double(m.Rate()), tiny: kernels.MuonTiny,
 		a: C.double(kernels.MuonCoefficients[0]), b: C.double(kernels.MuonCoefficients[1]), c: C.double(kernels.MuonCoefficients[2]),
+	}
+	if grad == kernels.BFloat16 {
+		args.narrow = 1
 	}
 	addStream(b.builder, "update", "muon_begin", n, 4, args)
 	addStep(b.builder, "update", "muon_squares", dim{parts, 1, 1}, guardBlock, 0, args)

@@ -23,13 +23,13 @@ func TestMuon(t *testing.T) {
 	steps := 0
 	for i, m := range []kernels.Matrix{{Rows: 1, Columns: 1}, {Rows: 1, Columns: 37}, {Rows: 29, Columns: 1}, {Rows: 7, Columns: 90}, {Rows: 65, Columns: 17}, {Rows: 33, Columns: 33}, {Rows: 90, Columns: 200}} {
 		o, vector := newMatrix(t, l, m, uint64(i)), newOptimizer(muon, 70, uint64(i))
-		vector.put(vector.operands.Grad, random(rand.New(rand.NewPCG(7, 7)), 70))
+		vector.putGrad(random(rand.New(rand.NewPCG(7, 7)), 70))
 		beside := vector.behind(int64(len(o.memory)), 0)
 		beside.Scalars, beside.Workspace = o.operands.Scalars, o.operands.Workspace
 		o.memory = append(o.memory, vector.memory...)
 		launch := prepared(t, l, o.operands, beside)
 		for step := range 2 {
-			o.put(o.operands.Grad, random(rand.New(rand.NewPCG(6, uint64(step))), o.operands.Elements))
+			o.putGrad(random(rand.New(rand.NewPCG(6, uint64(step))), o.operands.Elements))
 			o.scalars(kernels.Scalars{Update: uint64(step), LR: 0.1 / float32(step+1), GradScale: 0.5})
 			want := expected(t, muon, o)
 			got := b.run(t, o.memory, launch)

@@ -50,7 +50,7 @@ func (b updater) update(u kernels.Update, all []kernels.UpdateOperands) error {
 			return err
 		}
 		b.address = at
-		b.muon(u.(kernels.Muon), o.Matrix)
+		b.muon(u.(kernels.Muon), o.Matrix, o.GradType)
 	}
 	for _, r := range rules {
 		if err := b.updateBy(r, rest[r]); err != nil {
@@ -76,6 +76,9 @@ func (b updater) updateBy(r kernels.Update, all []kernels.UpdateOperands) error 
 			args.scalars = b.at(kernels.ScalarsRole, 0)
 			args.param[i], args.grad[i] = b.at(kernels.ParamRole, 0), b.at(kernels.DParam, 0)
 			args.rounded[i] = b.at(kernels.Y, 0)
+			if o.GradType == kernels.BFloat16 {
+				args.narrow |= 1 << i
+			}
 			args.state0[i], args.state1[i] = b.at(kernels.Save, 0), b.at(kernels.Save, 1)
 			args.earlier[i], args.n[i] = C.u64(o.Earlier), C.i64(o.Elements)
 			args.first[i+1] = args.first[i] + C.int(streamGrid(o.Elements, 4)[0])

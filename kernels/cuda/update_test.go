@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -33,14 +34,18 @@ type optimizer struct {
 	memory   []byte
 }
 
+// newOptimizer places what an update needs. Odd seeds have gradients in bfloat16.
 func newOptimizer(u kernels.Update, n int64, seed uint64) *optimizer {
 	o := &optimizer{operands: kernels.UpdateOperands{Elements: n}}
+	if seed%2 == 1 {
+		o.operands.GradType = kernels.BFloat16
+	}
 	place := func(bytes int64) runtime.Span {
 		s := runtime.Span{Offset: int64(len(o.memory)), Bytes: bytes}
 		o.memory = append(o.memory, make([]byte, kernels.Align(bytes)+kernels.Alignment)...)
 		return s
 	}
-	o.operands.Param, o.operands.Grad, o.operands.Scalars = place(4*n), place(4*n), place(kernels.ScalarsBytes)
+	o.operands.Param, o.operands.Grad, o.operands.Scalars = place(4*n), place(n*o.operands.GradType.Size()), place(kernels.ScalarsBytes)
 	for range u.States() {
 		o.operands.States = append(o.operands.States, place(4*n))
 	}
@@ -50,6 +55,20 @@ func newOptimizer(u kernels.Update, n int64, seed uint64) *optimizer {
 }
 
 func (o *optimizer) put(s runtime.Span, v []float32) { copy(floats(o.memory[s.Offset:s.End()]), v) }
+
+// putGrad writes a gradient in its type.
+func (o *optimizer) putGrad(v []float32) { narrowed(o.memory, o.operands.Grad, o.operands.GradType, v) }
+
+// narrowed writes numbers in a type.
+func narrowed(memory []byte, s runtime.Span, of kernels.DType, v []float32) {
+	if of == kernels.Float32 {
+		copy(floats(memory[s.Offset:s.End()]), v)
+		return
+	}
+	for i, x := range v {
+		binary.LittleEndian.PutUint16(memory[s.Offset+2*int64(i):], kernels.ToBFloat16(x))
+	}
+}
 
 func (o *optimizer) scalars(s kernels.Scalars) { s.Put(o.memory[o.operands.Scalars.Offset:]) }
 
@@ -105,7 +124,7 @@ func TestUpdates(t *testing.T) {
 				if launch, err = l.PrepareUpdate(u, o.operands); err != nil {
 					t.Fatal(err)
 				}
-				o.put(o.operands.Grad, random(rand.New(rand.NewPCG(6, uint64(step))), n))
+				o.putGrad(random(rand.New(rand.NewPCG(6, uint64(step))), n))
 				o.scalars(kernels.Scalars{Step: 7, Update: uint64(step % 3), LR: 0.1 / float32(step+1), GradScale: 0.5})
 				want := expected(t, u, o)
 				o.memory = b.run(t, o.memory, launch)
@@ -137,7 +156,7 @@ func TestUpdatesAtOnce(t *testing.T) {
 		kernels.Scalars{LR: 0.1, GradScale: 0.5}.Put(whole)
 		for k := range parameters {
 			o := newOptimizer(u, []int64{1, 3, 64, 257, 5000}[k%5]+int64(k), r.Uint64())
-			o.put(o.operands.Grad, random(r, o.operands.Elements))
+			o.putGrad(random(r, o.operands.Elements))
 			all = append(all, o.behind(int64(len(whole)), uint64(k%3)))
 			whole = append(whole, o.memory...)
 		}
@@ -211,16 +230,20 @@ func TestGuard(t *testing.T) {
 			if i == 7 {
 				n = 3*kernels.GuardChunk + 5
 			}
-			o.Grads = append(o.Grads, place(4*n))
+			of := kernels.Float32
+			if i%3 == 1 {
+				of = kernels.BFloat16
+			}
+			o.Grads, o.Types = append(o.Grads, place(n*of.Size())), append(o.Types, of)
 			partials += kernels.GuardPartials(n)
 		}
 		o.Partials, o.Norm, o.Scalars = place(8*partials), place(4), place(kernels.ScalarsBytes)
 		memory := make([]byte, end)
-		for _, g := range o.Grads {
-			copy(floats(memory[g.Offset:g.End()]), random(r, g.Bytes/4))
+		for i, g := range o.Grads {
+			narrowed(memory, g, o.Type(i), random(r, o.Elements(i)))
 		}
 		if c.spoiled {
-			floats(memory[o.Grads[250].Offset:])[0] = float32(math.Inf(-1))
+			narrowed(memory, o.Grads[250], o.Type(250), []float32{float32(math.Inf(-1))})
 		}
 		kernels.Scalars{LR: 0.1, GradScale: 0.25}.Put(memory[o.Scalars.Offset:])
 		guard := kernels.Guard{MaxNorm: c.maxNorm}
@@ -263,12 +286,12 @@ func measuredApart(t *testing.T, b *bench, l *Library, g kernels.Guard, o kernel
 		return b.run(t, memory, launch)
 	}
 	var partials []byte
-	for _, grads := range [][]runtime.Span{o.Grads[:251], o.Grads[251:]} {
-		part := kernels.GuardOperands{Grads: grads, Partials: o.Partials}
+	for _, at := range [][2]int{{0, 251}, {251, len(o.Grads)}} {
+		part := kernels.GuardOperands{Grads: o.Grads[at[0]:at[1]], Types: o.Types[at[0]:at[1]], Partials: o.Partials}
 		partials = append(partials, run(part)[o.Partials.Offset:][:8*part.Parts()]...)
 	}
 	copy(memory[o.Partials.Offset:], partials)
-	o.Grads = nil
+	o.Grads, o.Types = nil, nil
 	return run(o)
 }
 

@@ -14,7 +14,7 @@ func (l *Library) PrepareGuard(g kernels.Guard, o kernels.GuardOperands) (runtim
 	if err := o.Check(g); err != nil {
 		return nil, fmt.Errorf("ref: %w", err)
 	}
-	var grads [][]float32
+	var grads []func() []float32
 	var partials, norm, scalars []byte
 	for _, u := range o.Uses() {
 		u.Span.Bytes = u.Bytes
@@ -24,7 +24,7 @@ func (l *Library) PrepareGuard(g kernels.Guard, o kernels.GuardOperands) (runtim
 		}
 		switch u.Role {
 		case kernels.DParam:
-			grads = append(grads, floats(b))
+			grads = append(grads, gradients(o.Type(u.Index), b))
 		case kernels.Workspace:
 			partials = b
 		case kernels.Y:
@@ -43,9 +43,9 @@ func (l *Library) PrepareGuard(g kernels.Guard, o kernels.GuardOperands) (runtim
 }
 
 // measure sums the squares of each gradient in chunks of GuardChunk.
-func measure(grads [][]float32, partials []float64) {
-	for _, t := range grads {
-		for chunk := range slices.Chunk(t, kernels.GuardChunk) {
+func measure(grads []func() []float32, partials []float64) {
+	for _, read := range grads {
+		for chunk := range slices.Chunk(read(), kernels.GuardChunk) {
 			partials[0] = 0
 			for _, v := range chunk {
 				partials[0] += float64(v) * float64(v)

@@ -24,6 +24,7 @@ func (l *Library) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands)
 	}
 	return launch{u.Kind(), func() (err error) {
 		for _, s := range each {
+			s.g = s.read()
 			err = errors.Join(err, s.make(s.rule))
 			s.round()
 		}
@@ -58,12 +59,27 @@ func (s *update) round() {
 
 type update struct {
 	rule    kernels.Update
-	w, g    []float32
+	w, g    []float32 // g from the launch on
+	read    func() []float32
 	rounded []uint16
 	matrix  kernels.Matrix
 	states  [][]float32
 	scalars []byte
 	earlier uint64
+}
+
+// gradients returns what reads memory as a gradient of a type.
+func gradients(t kernels.DType, b []byte) func() []float32 {
+	if t == kernels.Float32 {
+		return func() []float32 { return floats(b) }
+	}
+	return func() []float32 {
+		out := make([]float32, len(b)/2)
+		for i, bits := range halves(b) {
+			out[i] = kernels.FromBFloat16(bits)
+		}
+		return out
+	}
 }
 
 // bindUpdate views the operands of a checked update.
@@ -79,7 +95,7 @@ func (l *Library) bindUpdate(u kernels.Update, o kernels.UpdateOperands) (*updat
 		case kernels.ParamRole:
 			s.w = floats(b)
 		case kernels.DParam:
-			s.g = floats(b)
+			s.read = gradients(o.GradType, b)
 		case kernels.Save:
 			s.states[u.Index] = floats(b)
 		case kernels.Y:

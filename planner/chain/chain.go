@@ -124,11 +124,13 @@ func (l *Layer) DiscardOverhead() int64 {
 // Update holds the costs of updating a layer's weights (design, section 8). The zero value has no optimizer state.
 // Its gradient has the size of the weights, and its update takes no time on the device and cannot run on the host.
 type Update struct {
-	GradientBytes *int64   // weight_gradient_bytes; nil: as WeightBytes; 0: the layer is frozen
-	StateBytes    int64    // what an update needs beyond weights and gradient: moments, a master copy of rounded weights
-	DeviceS       float64  // update_s, on the device
-	HostS         *float64 // host_update_s; nil: the host cannot
-	NormS         float64  // norm_s, in which the device adds up the squares of the gradient, where gradients are clipped
+	GradientBytes *int64 // weight_gradient_bytes; nil: as WeightBytes; 0: the layer is frozen
+	// Gradients that are kept rounded are added up in float32, in so many bytes of the backward's overhead; 0: none is.
+	WideGradientBytes int64
+	StateBytes        int64    // what an update needs beyond weights and gradient: moments, a master copy of rounded weights
+	DeviceS           float64  // update_s, on the device
+	HostS             *float64 // host_update_s; nil: the host cannot
+	NormS             float64  // norm_s, in which the device adds up the squares of the gradient, where gradients are clipped
 	// WeightsOf is the layer whose weights these are, where two layers are tied, numbered from 1; 0: the layer's own. The sizes and times of
 	// the owner count.
 	WeightsOf int

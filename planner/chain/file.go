@@ -189,6 +189,7 @@ func (l *Layer) UnmarshalJSON(data []byte) error {
 // list appends the fields that are set.
 func (u *Update) list(out fields.List) fields.List {
 	out = fields.Optional(out, "weight_gradient_bytes", u.GradientBytes)
+	out = fields.Unless(out, 0, "wide_gradient_bytes", u.WideGradientBytes)
 	out = fields.Unless(out, 0, "state_bytes", u.StateBytes)
 	out = fields.Unless(out, 0, "update_s", u.DeviceS)
 	out = fields.Optional(out, "host_update_s", u.HostS)
@@ -198,6 +199,7 @@ func (u *Update) list(out fields.List) fields.List {
 
 // take reads the fields of a layer.
 func (u *Update) take(o *fields.Object) {
+	u.WideGradientBytes = o.Int("wide_gradient_bytes", 0)
 	u.GradientBytes = o.OptionalInt("weight_gradient_bytes")
 	u.StateBytes = o.Int("state_bytes", 0)
 	u.DeviceS = o.Float("update_s", 0)

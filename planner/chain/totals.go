@@ -49,6 +49,10 @@ func (t *totals) update(l *Layer) {
 	if u.GradientBytes != nil {
 		t.bytes("weight_gradient_bytes", *u.GradientBytes)
 	}
+	t.bytes("wide_gradient_bytes", u.WideGradientBytes)
+	if wide := u.WideGradientBytes; t.err == nil && wide > l.BackwardOverheadBytes {
+		t.fail("wide_gradient_bytes", strconv.FormatInt(wide, 10), "is more than backward_overhead_bytes, which has them: leave it out where no gradient is kept rounded")
+	}
 	t.bytes("state_bytes", u.StateBytes)
 	t.time("update_s", u.DeviceS)
 	t.optionalTime("host_update_s", u.HostS)

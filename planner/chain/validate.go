@@ -119,6 +119,8 @@ func differentWeights(a, b *Layer) (field string, got, want int64) {
 		return "unrounded_weight_bytes", a.WideWeights(), b.WideWeights()
 	case a.WeightGradient() != b.WeightGradient():
 		return "weight_gradient_bytes", a.WeightGradient(), b.WeightGradient()
+	case a.Update.WideGradientBytes != b.Update.WideGradientBytes:
+		return "wide_gradient_bytes", a.Update.WideGradientBytes, b.Update.WideGradientBytes
 	case a.Update.StateBytes != b.Update.StateBytes:
 		return "state_bytes", a.Update.StateBytes, b.Update.StateBytes
 	case a.Update.WeightsOf != b.Update.WeightsOf:

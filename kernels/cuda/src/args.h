@@ -176,10 +176,10 @@ struct gate_args {
 // Tensors that one launch of an update can change: its argument must stay under 4 KiB.
 enum { UPDATE_TENSORS = 64 };
 
-// update_args: one optimizer step of count tensors of n float32 each. Blocks of tensor i begin at first[i]; first[count] is the
-// end.
+// update_args: one optimizer step of count tensors of n elements each, float32 but for gradients in bf16, which narrow has a bit for. Blocks of
+// tensor i begin at first[i]; first[count] is the end.
 struct update_args {
-	u64 scalars;
+	u64 scalars, narrow;
 	double momentum, dampening, weight_decay, beta1, beta2, epsilon;
 	int nesterov, decoupled, count;
 	int first[UPDATE_TENSORS + 1];
@@ -193,16 +193,18 @@ struct update_args {
 // sums of the squares of its chunks; square and again: float side,side, A, and A*A, which becomes a + b*A + c*A*A.
 struct muon_args {
 	u64 scalars, param, rounded, grad, momentum, x, partials, square, again;
-	i64 n, chunk, parts, side;
+	i64 n, chunk, parts, side, narrow; // narrow: the gradient is bf16
 	double beta, weight_decay, rate, tiny, a, b, c;
 };
 
 // Gradients that one launch of guard_squares can measure: its argument must stay under 4 KiB.
 enum { GUARD_GRADIENTS = 160 };
 
-// guard_args: partials[i] = the sum of squares of chunk i. Chunks of gradient j begin at first[j]; first[count] is the end.
+// guard_args: partials[i] = the sum of squares of chunk i. Chunks of gradient j begin at first[j]; first[count] is the end. narrow has a bit for
+// each gradient in bf16.
 struct guard_args {
 	u64 partials;
+	u64 narrow[(GUARD_GRADIENTS + 63) / 64];
 	i64 chunk;
 	int count;
 	int first[GUARD_GRADIENTS + 1];

@@ -1,5 +1,5 @@
 // Optimizers, as PyTorch defines them, and the guard before them. Constants of a step are formed in float64 and rounded
-// once. Everything here is float32: master weights.
+// once. Everything here is float32, master weights, but for gradients that are bf16.
 //
 // sgd_update, adam_update and guard_squares have the bits of kernels/cpu: the same exact operations in the same order.
 #include "plimsoll.cuh"
@@ -24,17 +24,23 @@ INLINE void put_param(u64 param, u64 copy, i64 i, const values<4> &w, i64 left) 
 	if (copy) store_some(GLOBAL(bf16, copy) + i, w, left);
 }
 
+// load_grad loads elements of a gradient, which is bf16 or float32.
+INLINE void load_grad(values<4> &g, u64 grad, bool narrow, i64 i, i64 left) {
+	if (narrow) load_some(g, GLOBAL(const bf16, grad) + i, left);
+	else load_some(g, GLOBAL(const float, grad) + i, left);
+}
+
 // sgd_update: see kernels.SGD. Without state0 there is no momentum.
 KERNEL(sgd_update, struct update_args) {
 	const scalars s = *GLOBAL(const scalars, a.scalars);
 	if (s.skip) return;
 	float decay = (float)a.weight_decay, momentum = (float)a.momentum, fresh = (float)(1 - a.dampening);
 	int t = part_of(a.first, a.count, (int)blockIdx.x);
-	bool first = s.update + a.earlier[t] == 0, moves = a.state0[t] != 0;
+	bool first = s.update + a.earlier[t] == 0, moves = a.state0[t] != 0, narrow = a.narrow >> t & 1;
 	stream<4>(blockIdx.x - a.first[t], a.n[t], [&](i64 i, i64 left) {
 		values<4> w, g, v = {{0, 0, 0, 0}};
 		load_some(w, GLOBAL(const float, a.param[t]) + i, left);
-		load_some(g, GLOBAL(const float, a.grad[t]) + i, left);
+		load_grad(g, a.grad[t], narrow, i, left);
 		if (moves && !first) load_some(v, GLOBAL(const float, a.state0[t]) + i, left);
 #pragma unroll
 		for (int k = 0; k < 4; k++) {
@@ -85,10 +91,11 @@ KERNEL(adam_update, struct update_args) {
 	float size = formed[0], correction = formed[1], shrink = formed[2];
 	float l2 = a.decoupled ? 0 : (float)a.weight_decay, beta2 = (float)a.beta2, epsilon = (float)a.epsilon;
 	float fresh1 = (float)(1 - a.beta1), fresh2 = (float)(1 - a.beta2);
+	bool narrow = a.narrow >> t & 1;
 	stream<4>(blockIdx.x - a.first[t], a.n[t], [&](i64 i, i64 left) {
 		values<4> w, g, m, v;
 		load_some(w, GLOBAL(const float, a.param[t]) + i, left);
-		load_some(g, GLOBAL(const float, a.grad[t]) + i, left);
+		load_grad(g, a.grad[t], narrow, i, left);
 		load_some(m, GLOBAL(const float, a.state0[t]) + i, left);
 		load_some(v, GLOBAL(const float, a.state1[t]) + i, left);
 #pragma unroll
@@ -132,20 +139,27 @@ INLINE double squares_of(const float *x, i64 n) {
 
 // squares_of_lane returns what one of GUARD_LANES threads adds up of a chunk's squares: every GUARD_LANES-th value, the first thread the
 // rest, too.
-INLINE double squares_of_lane(const guard_args &a, int chunk, int lane) {
-	int t = part_of(a.first, a.count, chunk);
-	i64 from = (i64)(chunk - a.first[t]) * a.chunk, left = a.n[t] - from;
-	const float *grad = GLOBAL(const float, a.grad[t]) + from;
-	if (left > a.chunk) left = a.chunk;
+template <typename T> INLINE double squares_of_lane(const T *grad, i64 left, int lane) {
 	double sum = 0;
 	i64 whole = left / GUARD_LANES * GUARD_LANES;
 #pragma unroll 16
 	for (i64 i = lane; i < whole; i += GUARD_LANES) {
-		double g = grad[i];
+		double g = to_float(grad[i]);
 		sum += g * g;
 	}
-	for (i64 i = whole; i < left && lane == 0; i++) sum += (double)grad[i] * grad[i];
+	for (i64 i = whole; i < left && lane == 0; i++) {
+		double g = to_float(grad[i]);
+		sum += g * g;
+	}
 	return sum;
+}
+
+INLINE double squares_of_lane(const guard_args &a, int chunk, int lane) {
+	int t = part_of(a.first, a.count, chunk);
+	i64 from = (i64)(chunk - a.first[t]) * a.chunk, left = a.n[t] - from;
+	if (left > a.chunk) left = a.chunk;
+	if (a.narrow[t / 64] >> t % 64 & 1) return squares_of_lane(GLOBAL(const bf16, a.grad[t]) + from, left, lane);
+	return squares_of_lane(GLOBAL(const float, a.grad[t]) + from, left, lane);
 }
 
 // guard_squares: GUARD_LANES threads measure one chunk of one gradient. Sums have the order of kernels/cpu, and its bits.
@@ -169,7 +183,7 @@ KERNEL(muon_begin, struct muon_args) {
 	stream<4>(a.n, [&](i64 i, i64 left) {
 		values<4> g, v, x = {{0, 0, 0, 0}};
 		if (!s.skip) {
-			load_some(g, GLOBAL(const float, a.grad) + i, left);
+			load_grad(g, a.grad, a.narrow != 0, i, left);
 			load_some(v, GLOBAL(const float, a.momentum) + i, left);
 #pragma unroll
 			for (int k = 0; k < 4; k++) {
