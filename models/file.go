@@ -15,6 +15,10 @@ type File struct {
 	Text     bool // it reads tokens, not images
 	// PerSample is true where a sample of tokens has one class, false where each token has one.
 	PerSample bool
+	// Vocabulary is the number of tokens that a model with PerSample reads; 0: the file does not tell.
+	Vocabulary int
+	// Masked is true where each token's logits are of that token, which a model that sees both sides can tell only where it is masked.
+	Masked bool
 	// Weights is the path of the weights that a run begins with; "": the parameters have them (see Parameter.Fill).
 	Weights string
 	// Tokenizer names the tokenizer, as tokenizer.Open takes it; "": the file names none.

@@ -68,7 +68,11 @@ func Llama(name string, c Language) (*Model, error) {
 	b.DType, b.LinearStart, b.Parts = c.DType, NormalFiftieth, c.llamaParts
 	b.Layer("embed", "model", func(g *Graph, x Value) Value {
 		embed := kernels.Embedding{Vocabulary: c.Vocabulary, Width: c.Width, To: c.DType.Stored(), Fixed: c.Form.Padding}
-		return c.drop(g, "drop", g.Op("embed_tokens", embed, x))
+		x = g.Op("embed_tokens", embed, x)
+		if c.Form.EmbedFactor != 0 {
+			x = g.Op("embed_factor", kernels.Affine{Factor: c.Form.EmbedFactor}, x)
+		}
+		return c.drop(g, "drop", x)
 	})
 	for i := range c.Blocks {
 		block := fmt.Sprintf("layers.%d", i)
@@ -108,9 +112,14 @@ func (c Language) llamaAttention(g *Graph, x Value) Value {
 	if c.Form.NormHeads {
 		qkv = c.normHeads(g, qkv)
 	}
-	turned := g.Op("self_attn.rotary", kernels.Rotary{Heads: c.Heads + c.KVHeads, Dim: dim, Base: c.RotaryBase, Scaling: c.Scaling}, qkv)
+	turned := g.Op("self_attn.rotary", c.rotary(), qkv)
 	y := g.Op("self_attn.attention", kernels.Attention{Heads: c.Heads, KVHeads: c.KVHeads}, turned)
 	return g.Add("add_1", x, c.drop(g, "self_attn.drop", g.Rows("self_attn.o_proj", y, c.Width, c.Form.OutputBias)))
+}
+
+// rotary turns the heads of queries and keys.
+func (c Language) rotary() kernels.Rotary {
+	return kernels.Rotary{Heads: c.Heads + c.KVHeads, Dim: c.headDim(), Base: c.RotaryBase, Turned: c.Form.Turned, Scaling: c.Scaling}
 }
 
 // normHeads normalizes each head of queries and of keys, which are N,T,C with the values.
@@ -147,7 +156,7 @@ func (c Language) gateAndUp(g *Graph, y Value) (gate, up Value) {
 }
 
 func (c Language) rmsNorm(g *Graph, name string, x Value) Value {
-	return g.Op(name, kernels.RMSNorm{Epsilon: c.Epsilon}, x)
+	return g.Op(name, kernels.RMSNorm{Epsilon: c.Epsilon, FromOne: c.Form.FromOne}, x)
 }
 
 func (c Language) checkLlama() error {
@@ -161,6 +170,8 @@ func (c Language) checkLlama() error {
 		return fmt.Errorf("%w: a head has %d channels, want from 1 to %d", ErrConfig, c.Form.HeadDim, kernels.MaxExtent/4)
 	case c.headDim()%2 != 0:
 		return fmt.Errorf("%w: a head has %d channels, want an even number, which rotation has in pairs", ErrConfig, c.headDim())
+	case c.Form.Turned < 0 || c.Form.Turned > c.headDim() || c.Form.Turned%2 != 0:
+		return fmt.Errorf("%w: %d channels of a head turn, want an even number up to %d", ErrConfig, c.Form.Turned, c.headDim())
 	case c.Positions != 0:
 		return fmt.Errorf("%w: positions is %d, want 0: rotation needs none that are learned", ErrConfig, c.Positions)
 	}

@@ -144,7 +144,7 @@ func (f *jobFlags) weights() string {
 
 // takeTokenizer takes the tokenizer of a model's folder. Text that becomes other tokens than the model's would mean nothing to it.
 func (f *jobFlags) takeTokenizer(file models.File) error {
-	if file.Weights == "" || f.tokenizer != "" || strings.HasPrefix(f.data, "tokens:") || strings.HasPrefix(f.data, "nanogpt:") {
+	if file.Weights == "" || !file.Text || f.tokenizer != "" || strings.HasPrefix(f.data, "tokens:") || strings.HasPrefix(f.data, "nanogpt:") {
 		return nil
 	}
 	if f.tokenizer = file.Tokenizer; f.tokenizer == "" {

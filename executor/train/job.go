@@ -18,6 +18,7 @@ import (
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/models/data"
+	"plimsoll/models/tokenizer"
 	"plimsoll/runtime"
 )
 
@@ -134,8 +135,18 @@ func (j *Job) checkTexts(set data.Dataset) error {
 	switch _, classified := set.(data.Classified); {
 	case classified && !f.PerSample:
 		return fmt.Errorf("%w: data set %s has a label for each text, and --model %s gives logits to each token: give a model whose logits are N,classes", ErrSpec, set.Name(), j.Model)
+	case f.Masked && !classified:
+		return fmt.Errorf("%w: --model %s tells masked tokens, and sees the next token of each that data set %s has as labels: give a model that classifies texts, with --data jsonl:PATH",
+			ErrSpec, j.Model, set.Name())
 	case f.PerSample && !classified:
 		return fmt.Errorf("%w: --model %s gives a text a class, and data set %s has the next token of each: give texts with labels, as in --data jsonl:PATH", ErrSpec, j.Model, set.Name())
+	case f.PerSample && f.Vocabulary > 0:
+		by, err := tokenizer.Open(j.Tokenizer)
+		if err == nil && by.Size() > f.Vocabulary {
+			err = fmt.Errorf("%w: --model %s has a vocabulary of %d tokens, and --tokenizer %s one of %d: give the tokenizer that the model was trained with",
+				ErrSpec, j.Model, f.Vocabulary, by.Name(), by.Size())
+		}
+		return err
 	}
 	return nil
 }

@@ -3,70 +3,76 @@ package huggingface
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 
 	"plimsoll/internal/fields"
+	"plimsoll/kernels"
 	"plimsoll/models"
 )
 
-// family is a kind of model: the one architecture of it that is built, and what reads its fields.
+// family is a kind of model: the architectures of it that are built, and what reads its fields.
 type family struct {
-	architecture string
-	read         func(r *reader) *config
+	architectures []string
+	read          func(r *reader, architecture string) *config
 }
 
 // families are the model types by their names in config.json.
 var families = map[string]family{
-	"gpt2":    {"GPT2LMHeadModel", readGPT2},
-	"llama":   {"LlamaForCausalLM", readLlama},
-	"mistral": {"MistralForCausalLM", readMistral},
-	"phi3":    {"Phi3ForCausalLM", readPhi3},
-	"qwen2":   {"Qwen2ForCausalLM", readQwen2},
-	"qwen3":   {"Qwen3ForCausalLM", readQwen3},
+	"bert":       {[]string{"BertForMaskedLM", "BertForSequenceClassification"}, readBERT},
+	"distilbert": {[]string{"DistilBertForMaskedLM", "DistilBertForSequenceClassification"}, readDistilBERT},
+	"gemma":      {[]string{"GemmaForCausalLM"}, readGemma},
+	"gpt2":       {[]string{"GPT2LMHeadModel"}, readGPT2},
+	"llama":      {[]string{"LlamaForCausalLM"}, readLlama},
+	"mistral":    {[]string{"MistralForCausalLM"}, readMistral},
+	"phi3":       {[]string{"Phi3ForCausalLM"}, readPhi3},
+	"qwen2":      {[]string{"Qwen2ForCausalLM"}, readQwen2},
+	"qwen3":      {[]string{"Qwen3ForCausalLM"}, readQwen3},
+	"roberta":    {[]string{"RobertaForMaskedLM", "RobertaForSequenceClassification"}, readRoBERTa},
+	"vit":        {[]string{"ViTForImageClassification"}, readViT},
 }
 
 // readGPT2 reads a GPT2Config.
-func readGPT2(r *reader) *config {
+func readGPT2(r *reader, _ string) *config {
 	l := models.Language{
 		Vocabulary: r.size("vocab_size"), Positions: r.size("n_positions"), Width: r.size("n_embd"), Heads: r.size("n_head"), Blocks: r.blocks("n_layer"),
 		Hidden: r.sizeOr("n_inner", 0), Epsilon: r.epsilon("layer_norm_epsilon"), Activation: r.activation("activation_function", "gelu_new"),
 		Tied: r.o.Bool("tie_word_embeddings", true),
 	}
-	const published = 0.1 // of each dropout where the config says nothing
 	l.Dropout = r.probability("resid_pdrop", published)
 	if p := r.probability("embd_pdrop", published); p != l.Dropout {
 		r.o.Refuse("embd_pdrop", fmt.Sprint(p), fmt.Sprintf("is another one than resid_pdrop, %v: only the same one is supported", l.Dropout))
 	}
-	if p := r.probability("attn_pdrop", published); p != 0 {
-		r.o.Refuse("attn_pdrop", fmt.Sprint(p), "is not supported, and missing means 0.1: set it to 0, so that attention weights are not dropped out")
-	}
+	r.keepAttention("attn_pdrop", published)
 	r.only("scale_attn_weights", "true")
 	r.only("scale_attn_by_inverse_layer_idx", "false")
 	r.only("reorder_and_upcast_attn", "false")
 	r.only("n_ctx", strconv.Itoa(l.Positions))
-	return &config{language: l, build: models.GPT2, longest: longest{l.Positions, "n_positions"}}
+	c := ofDecoder(l, models.GPT2)
+	c.longest = longest{l.Positions, "n_positions"}
+	return c
 }
 
 // decoder reads the fields that all families like Llama have. kvHeads are the heads of keys and values where no field says them; 0: those of
-// queries.
-func (r *reader) decoder(kvHeads int) *config {
+// queries. tied says whether the last layer has the embedding's weight where no field does.
+func (r *reader) decoder(kvHeads int, tied bool) *config {
 	l := models.Language{
 		Vocabulary: r.size("vocab_size"), Width: r.size("hidden_size"), Heads: r.size("num_attention_heads"), Blocks: r.blocks("num_hidden_layers"),
-		Hidden: r.size("intermediate_size"), Epsilon: r.epsilon("rms_norm_eps"), Activation: r.activation("hidden_act", "silu"),
-		Tied: r.o.Bool("tie_word_embeddings", false),
+		Hidden: r.size("intermediate_size"), Epsilon: r.epsilon("rms_norm_eps"), Tied: r.o.Bool("tie_word_embeddings", tied),
 	}
 	if _, there := r.o.Rest()["num_key_value_heads"]; there {
 		kvHeads = 0 // null means those of queries
 	}
 	l.KVHeads = r.sizeOr("num_key_value_heads", kvHeads)
 	r.rope(&l)
-	return &config{language: l, build: models.Llama}
+	return ofDecoder(l, models.Llama)
 }
 
 // readLlama reads a LlamaConfig.
-func readLlama(r *reader) *config {
-	c := r.decoder(0)
+func readLlama(r *reader, _ string) *config {
+	c := r.decoder(0, false)
+	c.language.Activation = r.activation("hidden_act", "silu")
 	f := &c.language.Form
 	f.HeadDim, f.Padding = r.sizeOr("head_dim", 0), r.padding(noPadding, c.language.Vocabulary)
 	f.QKVBias = r.o.Bool("attention_bias", false)
@@ -75,8 +81,9 @@ func readLlama(r *reader) *config {
 }
 
 // readQwen2 reads a Qwen2Config.
-func readQwen2(r *reader) *config {
-	c := r.decoder(0)
+func readQwen2(r *reader, _ string) *config {
+	c := r.decoder(0, false)
+	c.language.Activation = r.activation("hidden_act", "silu")
 	f := &c.language.Form
 	f.HeadDim, f.Padding, f.QKVBias = r.sizeOr("head_dim", 0), r.padding(noPadding, c.language.Vocabulary), true
 	r.chosenWindow(c)
@@ -84,8 +91,9 @@ func readQwen2(r *reader) *config {
 }
 
 // readQwen3 reads a Qwen3Config. Where no field says the channels of a head, versions of transformers differ.
-func readQwen3(r *reader) *config {
-	c := r.decoder(0)
+func readQwen3(r *reader, _ string) *config {
+	c := r.decoder(0, false)
+	c.language.Activation = r.activation("hidden_act", "silu")
 	f := &c.language.Form
 	f.HeadDim, f.Padding, f.NormHeads = r.size("head_dim"), r.padding(noPadding, c.language.Vocabulary), true
 	f.QKVBias = r.o.Bool("attention_bias", false)
@@ -95,9 +103,10 @@ func readQwen3(r *reader) *config {
 }
 
 // readMistral reads a MistralConfig.
-func readMistral(r *reader) *config {
-	const published, window = 8, 4096 // where the config says nothing
-	c := r.decoder(published)
+func readMistral(r *reader, _ string) *config {
+	const heads, window = 8, 4096 // where the config says nothing
+	c := r.decoder(heads, false)
+	c.language.Activation = r.activation("hidden_act", "silu")
 	c.language.Form.HeadDim, c.language.Form.Padding = r.sizeOr("head_dim", 0), r.padding(noPadding, c.language.Vocabulary)
 	missing := 0
 	if _, there := r.o.Rest()["sliding_window"]; !there {
@@ -108,14 +117,34 @@ func readMistral(r *reader) *config {
 }
 
 // readPhi3 reads a Phi3Config.
-func readPhi3(r *reader) *config {
+func readPhi3(r *reader, _ string) *config {
 	const padding = 32000 // where the config says nothing
-	c := r.decoder(0)
+	c := r.decoder(0, false)
+	c.language.Activation = r.activation("hidden_act", "silu")
 	c.language.Form.Joined, c.language.Form.Padding = true, r.padding(padding, c.language.Vocabulary)
+	r.partial(c)
 	r.only("embd_pdrop", "0")
 	r.only("resid_pdrop", "0")
 	r.only("attention_bias", "false")
 	c.longest = longest{r.sizeOr("sliding_window", 0), "sliding_window"}
+	return c
+}
+
+// readGemma reads a GemmaConfig. The activation "gelu" means the one by tanh, as transformers has it.
+func readGemma(r *reader, _ string) *config {
+	const act = "gelu_pytorch_tanh"
+	c := r.decoder(0, true)
+	l := &c.language
+	l.Activation = r.activation("hidden_act", act)
+	if l.Activation == (kernels.GELU{}) {
+		l.Activation = kernels.GELU{Tanh: true}
+	}
+	r.only("hidden_activation", strconv.Quote(act))
+	r.only("use_bidirectional_attention", "false")
+	l.Form.HeadDim, l.Form.Padding, l.Form.FromOne = r.size("head_dim"), r.padding(0, l.Vocabulary), true
+	l.Form.EmbedFactor = float32(math.Sqrt(float64(l.Width)))
+	l.Form.QKVBias = r.o.Bool("attention_bias", false)
+	l.Form.OutputBias = l.Form.QKVBias
 	return c
 }
 
@@ -180,9 +209,22 @@ func (r *reader) rope(l *models.Language) {
 			r.o.Refuse("rope_theta", fmt.Sprint(*base), "is not from more than 1 to 1e30")
 		}
 	}
-	if partial != nil && *partial != 1 {
-		r.o.Refuse("partial_rotary_factor", fmt.Sprint(*partial), "is not supported: all channels of a head turn, as with 1")
+	r.turned = partial
+}
+
+// partial takes the share of a head's channels that turn.
+func (r *reader) partial(c *config) {
+	share := r.turned
+	width, heads := c.language.Width, c.language.Heads
+	if r.turned = nil; share == nil || *share == 1 || width%heads != 0 {
+		return
 	}
+	dim := width / heads
+	n := int(float64(dim) * *share)
+	if !(*share > 0 && *share < 1) || n < 2 || n%2 != 0 {
+		r.o.Refuse("partial_rotary_factor", fmt.Sprint(*share), fmt.Sprintf("is no share of a head's %d channels that is an even number from 2", dim))
+	}
+	c.language.Form.Turned = n
 }
 
 // scaling reads how the angles are scaled.

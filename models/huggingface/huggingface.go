@@ -1,4 +1,4 @@
-// Package huggingface reads the folders that transformers saves language models in: config.json says the model, safetensors files have its
+// Package huggingface reads the folders that transformers saves models in: config.json says the model, safetensors files have its
 // weights, tokenizer.json its tokenizer.
 //
 // A field of config.json is honoured or refused by its name, unless it is known to change no number. Nothing outside the folder is read.
@@ -32,6 +32,7 @@ var (
 	tokenizerFiles = []string{"tokenizer.json", "vocab.json"}
 	besideFiles    = append([]string{
 		"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "generation_config.json",
+		"vocab.txt", "preprocessor_config.json",
 	}, tokenizerFiles...)
 )
 
@@ -47,11 +48,11 @@ func Open(path string) (models.File, error) {
 		return models.File{}, fmt.Errorf("%w: %s: %w", ErrFolder, filepath.Join(path, configFile), err)
 	}
 	f := models.File{
-		Known:    models.Known{Name: path, Summary: "of a folder", Image: c.length(), Classes: c.language.Vocabulary, Build: c.model},
-		Channels: 1, Text: true, Weights: path,
+		Known:    models.Known{Name: path, Summary: "of a folder", Image: c.size(), Classes: c.classes, Build: c.model},
+		Channels: max(c.channels, 1), Text: c.image == 0, PerSample: c.perSample, Masked: c.masked, Vocabulary: c.language.Vocabulary, Weights: path,
 		Beside: func() (map[string][]byte, error) { return beside(at, text) },
 	}
-	if slices.ContainsFunc(tokenizerFiles, at.Has) {
+	if f.Text && slices.ContainsFunc(tokenizerFiles, at.Has) {
 		f.Tokenizer = path
 	}
 	return f, nil
@@ -110,8 +111,7 @@ func readConfig(text []byte) (*config, error) {
 	if o.Err() != nil {
 		return nil, o.Err()
 	}
-	r.checkArchitecture(family.architecture)
-	c := family.read(r)
+	c := family.read(r, r.checkArchitecture(family.architectures))
 	r.finish()
 	return c, o.Err()
 }

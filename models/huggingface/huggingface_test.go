@@ -17,7 +17,10 @@ import (
 )
 
 // fixtures are the folders in testdata, which bench/research/peers/src/torch_folders.py has written.
-var fixtures = []string{"gpt2", "llama", "llama-biases", "llama3", "mistral", "phi3", "qwen2", "qwen3-tied"}
+var fixtures = []string{
+	"bert", "bert-classes", "distilbert", "distilbert-classes", "gemma", "gpt2", "llama", "llama-biases", "llama3", "mistral", "phi3", "phi3-partial", "qwen2", "qwen3-tied",
+	"roberta", "roberta-classes", "vit",
+}
 
 func configOf(t testing.TB, name string) map[string]json.RawMessage {
 	t.Helper()
@@ -47,11 +50,14 @@ func describe(config []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	l := c.language
-	if l.Vocabulary > 1e4 || l.Width > 1e4 || l.Blocks > 100 { // large, and right
+	if l := c.language; l.Vocabulary > 1e4 || l.Width > 1e4 || l.Blocks > 100 { // large, and right
 		return fmt.Sprint(l), nil
 	}
-	m, err := c.model("folder", models.Config{Batch: 2, Image: 10, Classes: l.Vocabulary})
+	of := models.Config{Batch: 2, Image: 10, Classes: c.classes, Channels: c.channels}
+	if c.image > 0 {
+		of.Image = c.image
+	}
+	m, err := c.model("folder", of)
 	if err != nil {
 		return "", err
 	}
@@ -100,8 +106,8 @@ func TestEveryFieldIsHonouredOrRefused(t *testing.T) {
 			}
 		}
 	}
-	if counted < 90 {
-		t.Errorf("%d fields were changed, want at least 90", counted)
+	if counted < 250 {
+		t.Errorf("%d fields were changed, want at least 250", counted)
 	}
 }
 
@@ -122,7 +128,7 @@ func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name, field, value, want string
 	}{
-		{"llama", "model_type", `"mamba"`, `field "model_type" is "mamba", which is none of gpt2, llama, mistral, phi3, qwen2, qwen3`},
+		{"llama", "model_type", `"mamba"`, `field "model_type" is "mamba", which is none of bert, distilbert, gemma, gpt2, llama, mistral, phi3, qwen2, qwen3, roberta, vit`},
 		{"llama", "model_type", ``, `field "model_type" is missing`},
 		{"llama", "architectures", `["LlamaForSequenceClassification"]`, `field "architectures" is "LlamaForSequenceClassification", which is not supported: want LlamaForCausalLM alone`},
 		{"llama", "vocab_size", ``, `field "vocab_size" is missing`},
@@ -150,6 +156,27 @@ func TestRefusals(t *testing.T) {
 		{"qwen2", "use_sliding_window", `true`, `field "sliding_window" is missing, and use_sliding_window or layer_types says`},
 		{"qwen3-tied", "head_dim", ``, `field "head_dim" is missing`},
 		{"mistral", "sliding_window", `9`, `--length is 10, and field "sliding_window" of its config.json allows 9`},
+		{"phi3-partial", "rope_parameters", `{"partial_rotary_factor": 0.1}`, `field "partial_rotary_factor" is 0.1, which is no share of a head's 8 channels that is an even number from 2`},
+		{"phi3-partial", "rope_parameters", `{"partial_rotary_factor": 1.5}`, `field "partial_rotary_factor" is 1.5, which is no share`},
+		{"gemma", "hidden_activation", `"gelu"`, `field "hidden_activation" is "gelu", which is not supported: set it to "gelu_pytorch_tanh"`},
+		{"gemma", "use_bidirectional_attention", `true`, `field "use_bidirectional_attention" is true, which is not supported`},
+		{"bert", "architectures", `["BertModel"]`, `field "architectures" is "BertModel", which is not supported: want BertForMaskedLM or BertForSequenceClassification`},
+		{"bert", "architectures", ``, `field "architectures" is an array of 0, which does not say which head the model has`},
+		{"bert", "attention_probs_dropout_prob", ``, `field "attention_probs_dropout_prob" is 0.1, which is not supported, and missing means 0.1: set it to 0`},
+		{"bert", "position_embedding_type", `"relative_key"`, `field "position_embedding_type" is "relative_key", which is not supported: set it to "absolute"`},
+		{"bert", "is_decoder", `true`, `field "is_decoder" is true, which is not supported`},
+		{"bert", "tie_word_embeddings", `false`, `field "tie_word_embeddings" is false, which is not supported`},
+		{"bert", "max_position_embeddings", `9`, `--length is 10, and field "max_position_embeddings" of its config.json allows 9`},
+		{"bert-classes", "problem_type", `"regression"`, `field "problem_type" is "regression", which is not supported: set it to "single_label_classification"`},
+		{"bert-classes", "num_labels", `3`, `field "num_labels" is 3, which is not the number of classes that id2label has, 5`},
+		{"bert-classes", "id2label", `{"0": "one"}`, `field "id2label" is 1, which is not from 2`},
+		{"roberta", "max_position_embeddings", `11`, `allows 9: give at most that`},
+		{"roberta", "pad_token_id", `null`, `field "pad_token_id" is -1, which is no token below max_position_embeddings`},
+		{"roberta", "pad_token_id", `40`, `field "pad_token_id" is 40, which is no token below max_position_embeddings, 32`},
+		{"distilbert", "sinusoidal_pos_embds", `true`, `field "sinusoidal_pos_embds" is true, which is not supported`},
+		{"vit", "image_size", `[16, 16]`, `field "image_size"`},
+		{"vit", "patch_size", `17`, `patches of 17 pixels are larger than images of 16`},
+		{"vit", "num_attention_heads", `3`, `3 heads do not divide a width of 16`},
 		{"gpt2", "n_positions", `9`, `--length is 10, and field "n_positions" of its config.json allows 9`},
 		{"gpt2", "attn_pdrop", ``, `field "attn_pdrop" is 0.1, which is not supported, and missing means 0.1: set it to 0`},
 		{"gpt2", "embd_pdrop", `0.2`, `field "embd_pdrop" is 0.2, which is another one than resid_pdrop, 0`},

@@ -13,7 +13,10 @@ import (
 )
 
 // reader takes the fields of a config.json one by one.
-type reader struct{ o *fields.Object }
+type reader struct {
+	o      *fields.Object
+	turned *float64 // the share of a head's channels that turn, unless its family has taken it; nil: all turn
+}
 
 // mostBlocks and mostSize bound what a config may ask for, so that a bad one costs no time.
 const (
@@ -29,7 +32,9 @@ var unread = map[string]string{
 	"bos_token_id":                     "for generation and tokenizers",
 	"decoder_start_token_id":           "for generation",
 	"dtype":                            "weights are computed with in the type of --dtype",
+	"encoder_stride":                   "of another head",
 	"eos_token_id":                     "for generation and tokenizers",
+	"gradient_checkpointing":           "what PyTorch keeps",
 	"id2label":                         "names of classes that language models do not have",
 	"initializer_range":                "weights are read, not drawn",
 	"is_decoder":                       "decoders alone are built",
@@ -39,8 +44,11 @@ var unread = map[string]string{
 	"original_max_position_embeddings": "for scalings of positions that are refused",
 	"output_attentions":                "what is returned",
 	"output_hidden_states":             "what is returned",
+	"pooler_act":                       "of another head",
+	"pooler_output_size":               "of another head",
 	"pretraining_tp":                   "the order of sums",
 	"problem_type":                     "for classifiers of sequences",
+	"qa_dropout":                       "of another head",
 	"return_dict":                      "what is returned",
 	"return_dict_in_generate":          "for generation",
 	"summary_activation":               "of another head",
@@ -58,6 +66,9 @@ var unread = map[string]string{
 
 // finish refuses fields that have another value than the one that is supported, and fields that nobody has read. Null is no value.
 func (r *reader) finish() {
+	if r.turned != nil && *r.turned != 1 {
+		r.o.Refuse("partial_rotary_factor", fmt.Sprint(*r.turned), "is not supported: all channels of a head turn, as with 1")
+	}
 	r.only("attention_dropout", "0")
 	r.only("add_cross_attention", "false")
 	r.only("is_encoder_decoder", "false")
@@ -84,7 +95,7 @@ func brief(raw []byte) string {
 // only takes a field that may have one value, as it is written in JSON, or be missing.
 func (r *reader) only(name, value string) {
 	raw := r.o.Raw(name)
-	if raw == nil || string(raw) == value {
+	if raw == nil || string(raw) == value || string(raw) == "null" {
 		return
 	}
 	want, wantErr := strconv.ParseFloat(value, 64)
@@ -175,12 +186,49 @@ func (r *reader) padding(missing int64, vocabulary int) int {
 // noPadding is the token of padding of families that have none unless a config says so.
 const noPadding = -1
 
-// checkArchitecture refuses another head than a language model's.
-func (r *reader) checkArchitecture(want string) {
+// checkArchitecture returns the architecture that a config names, and refuses others than those of its family.
+func (r *reader) checkArchitecture(family []string) string {
+	want := strings.Join(family, " or ")
 	raw := r.o.Array("architectures")
-	for _, name := range raw {
-		if string(name) != strconv.Quote(want) {
-			r.o.Refuse("architectures", brief(name), fmt.Sprintf("is not supported: want %s alone", want))
-		}
+	if len(family) == 1 {
+		want += " alone"
+	} else if len(raw) != 1 && r.o.Err() == nil {
+		r.o.Refuse("architectures", fmt.Sprintf("an array of %d", len(raw)), "does not say which head the model has: want "+want)
 	}
+	found := family[0]
+	for _, name := range raw {
+		i := slices.IndexFunc(family, func(f string) bool { return string(name) == strconv.Quote(f) })
+		if i < 0 {
+			r.o.Refuse("architectures", brief(name), "is not supported: want "+want)
+			continue
+		}
+		found = family[i]
+	}
+	return found
+}
+
+// published is the share that families drop where the config says nothing.
+const published = 0.1
+
+// keepAttention refuses a share of attention weights that is dropped out.
+func (r *reader) keepAttention(name string, missing float64) {
+	if p := r.probability(name, missing); p != 0 {
+		r.o.Refuse(name, fmt.Sprint(p), fmt.Sprintf("is not supported, and missing means %v: set it to 0, so that attention weights are not dropped out", missing))
+	}
+}
+
+// labels takes the number of classes of a classifier; missing means 2.
+func (r *reader) labels() int {
+	const normal, field = 2, "id2label"
+	n := normal
+	if r.o.Has(field) {
+		n = r.within(field, int64(len(r.o.Object(field).Rest())), 2, mostSize)
+	} else {
+		r.o.Raw(field)
+	}
+	if told := r.o.OptionalInt("num_labels"); told != nil && *told != int64(n) {
+		r.o.Refuse("num_labels", strconv.FormatInt(*told, 10), fmt.Sprintf("is not the number of classes that id2label has, %d", n))
+	}
+	r.only("problem_type", `"single_label_classification"`)
+	return n
 }
