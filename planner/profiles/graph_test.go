@@ -17,7 +17,7 @@ import (
 func TestPipeDream(t *testing.T) {
 	t.Parallel()
 	// vgg16 has 40 operators that count, of which Size and View are one layer, and the loss.
-	layers := map[string]int{"vgg16": 40, "resnet50": 40, "resnext50": 40, "squeezenet1_0": 35, "densenet121": 78, "gnmt": 10}
+	layers := map[string]int{"vgg16": 40, "resnet50": 40, "resnext50": 40, "squeezenet1_0": 35, "densenet121": 78, "gnmt": 10, "resnet18": 24}
 	files, _ := filepath.Glob("testdata/pipedream/*.graph.txt")
 	if len(files) != len(layers) {
 		t.Fatalf("%d profiles of %d", len(files), len(layers))
