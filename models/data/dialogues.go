@@ -62,10 +62,14 @@ func (d *dialogues) fills() bool {
 // addText appends a sample whose tokens are read alone. Errors: as add.
 func (d *dialogues) addText(text string) error {
 	from := len(d.tokens)
-	d.tokens = d.by.Encode(d.tokens, []byte(text))
+	if by, is := d.by.(interface{ EncodeSample([]int32, []byte) []int32 }); is {
+		d.tokens = by.EncodeSample(d.tokens, []byte(text))
+	} else {
+		d.tokens = d.by.Encode(d.tokens, []byte(text))
+	}
 	var err error
 	switch n := len(d.tokens) - from; {
-	case n == 0:
+	case n == 0 || text == "":
 		err = fmt.Errorf("%w: its text is empty", ErrCorrupt)
 	case n < d.options.Length && !d.fills():
 		return fmt.Errorf("%w: --tokenizer %s has no token that fills texts shorter than %d tokens: name one as pad_token in its %s",

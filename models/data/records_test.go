@@ -149,6 +149,33 @@ func TestTextsWithLabels(t *testing.T) {
 	}
 }
 
+// TestTextsWithLabelsInAFrame: special tokens that a tokenizer.json puts around a text are there, and count.
+func TestTextsWithLabelsInAFrame(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	words, err := os.ReadFile(filepath.Join("..", "tokenizer", "testdata", "bert", "tokenizer.json"))
+	must(t, err)
+	write(t, filepath.Join(folder, "tokenizer.json"), words)
+	write(t, filepath.Join(folder, "tokenizer_config.json"), []byte(`{"pad_token": "[PAD]"}`))
+	file := write(t, filepath.Join(folder, "a.jsonl"), bytes.Repeat([]byte(`{"text":"the dog","label":1}`+"\n"), 10))
+	set, err := Open("jsonl:"+file, Options{Length: 6, Tokenizer: folder})
+	must(t, err)
+	tokens, labels := make([]float32, 6), make([]int32, 6)
+	must(t, set.(Sequences).FillTokens(Train, 0, tokens, labels))
+	by, err := tokenizer.Open(folder)
+	must(t, err)
+	text := []int32{}
+	for _, token := range tokens {
+		text = append(text, tokenOf(token))
+	}
+	if have, err := by.Decode(nil, text); err != nil || string(have) != "[CLS] the dog[SEP][PAD][PAD]" {
+		t.Errorf("%q, %v", have, err)
+	}
+	if _, err := Open("jsonl:"+file, Options{Length: 3, Tokenizer: folder}); err == nil || !strings.Contains(err.Error(), "it has 4 tokens, and a sample has 3") {
+		t.Error(err)
+	}
+}
+
 // TestParquetIsJSON: files that pyarrow wrote in three ways have the samples of the lines of JSON that they were made of.
 func TestParquetIsJSON(t *testing.T) {
 	t.Parallel()

@@ -7,26 +7,32 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"unicode"
 
 	"plimsoll/internal/fields"
 )
 
-// Added is a byte pair encoding with tokens that a text has as they are written, such as <|endoftext|>, before the rest is cut into words.
+// Added is a model of text with tokens that a text has as they are written, such as <|endoftext|>, before the rest is cut into words.
 type Added struct {
-	pairs *GPT2
-	pad   int32
-	cut   cut
-	added [256][]addedToken // by their first byte, the longest first
+	pairs   *GPT2 // the tokens; of a byte pair encoding also the merges
+	pad     int32
+	frame   frame
+	changes bool                                             // a normalizer changes the text
+	plain   func(dst []int32, text []byte, at place) []int32 // appends the tokens of a text without added tokens
+	added   [256][]addedToken                                // by their first byte, the longest first
 }
 
+// place says where a piece of a text stands: first is its beginning, joined is the beginning of one behind other text.
+type place struct{ first, joined bool }
+
 type addedToken struct {
-	text   []byte
-	number int32
+	text        []byte
+	number      int32
+	left, right bool // white space ahead of it and behind it goes
 }
 
 // readAdded reads the tokens that are found in a text before it is cut.
-func (a *Added) readAdded(all []json.RawMessage, cut cut, numbers map[string]int32) error {
-	a.cut = cut
+func (a *Added) readAdded(all []json.RawMessage, numbers map[string]int32) error {
 	next := int32(len(numbers)) // of a token that the vocabulary does not have
 	for i, raw := range all {
 		o, err := fields.Parse(raw)
@@ -35,13 +41,12 @@ func (a *Added) readAdded(all []json.RawMessage, cut cut, numbers map[string]int
 		}
 		o.Require("id", "content")
 		n, text := o.Int("id", 0), o.Text("content", "")
-		for _, name := range []string{"single_word", "lstrip", "rstrip"} {
-			if o.Bool(name, false) {
-				o.Refuse(name, "true", "is not supported")
-			}
+		if o.Bool("single_word", false) {
+			o.Refuse("single_word", "true", "is not supported")
 		}
+		token := addedToken{[]byte(text), int32(n), o.Bool("lstrip", false), o.Bool("rstrip", false)}
 		o.Raw("special") // for decoders, which may leave it out
-		if o.Bool("normalized", true) && (cut.spaced() || cut.compose) {
+		if o.Bool("normalized", true) && a.changes {
 			o.Refuse("normalized", "true", "is not supported where a normalizer changes the text")
 		}
 		switch {
@@ -59,7 +64,7 @@ func (a *Added) readAdded(all []json.RawMessage, cut cut, numbers map[string]int
 			}
 			return fmt.Errorf("added_tokens[%d]: token %q has number %d, want %d, which Hugging Face's tokenizers give it", i, text, n, want)
 		}
-		a.add(int32(n), text)
+		a.add(token)
 		next = max(next, int32(n)+1)
 	}
 	for i := range a.added {
@@ -69,12 +74,22 @@ func (a *Added) readAdded(all []json.RawMessage, cut cut, numbers map[string]int
 }
 
 // add adds a token, which may be one of the vocabulary.
-func (a *Added) add(n int32, text string) {
-	if a.pairs.text[n] = []byte(text); text == endOfText {
-		a.pairs.end = n
+func (a *Added) add(t addedToken) {
+	if a.pairs.text[t.number] = t.text; string(t.text) == endOfText {
+		a.pairs.end = t.number
 	}
-	a.pairs.size = max(a.pairs.size, int(n)+1)
-	a.added[text[0]] = append(a.added[text[0]], addedToken{[]byte(text), n})
+	a.pairs.size = max(a.pairs.size, int(t.number)+1)
+	a.added[t.text[0]] = append(a.added[t.text[0]], t)
+}
+
+// checkFrame refuses a frame of numbers that are no tokens.
+func (a *Added) checkFrame() error {
+	for _, n := range slices.Concat(a.frame.before, a.frame.behind) {
+		if a.pairs.text[n] == nil {
+			return fmt.Errorf("post_processor: number %d is no token", n)
+		}
+	}
+	return nil
 }
 
 // Name implements Tokenizer, with a hash of the file, wherever it is.
@@ -95,30 +110,43 @@ func (a *Added) Decode(dst []byte, tokens []int32) ([]byte, error) {
 }
 
 // Encode implements Tokenizer. Where words are characters, a text may begin with a space that the given one does not have.
-func (a *Added) Encode(dst []int32, text []byte) []int32 { return a.encode(dst, text, a.cut) }
+func (a *Added) Encode(dst []int32, text []byte) []int32 { return a.encode(dst, text, false) }
 
 // Continue appends the tokens of text behind other text: no space is put ahead of it.
-func (a *Added) Continue(dst []int32, text []byte) []int32 {
-	bare := a.cut
-	bare.prefix = noPrefix
-	return a.encode(dst, text, bare)
+func (a *Added) Continue(dst []int32, text []byte) []int32 { return a.encode(dst, text, true) }
+
+// EncodeSample appends the tokens of a text that is a sample by itself, with the special tokens that the file puts around it.
+func (a *Added) EncodeSample(dst []int32, text []byte) []int32 {
+	return append(a.Encode(append(dst, a.frame.before...), text), a.frame.behind...)
 }
 
-// encode is Encode with another way to cut what comes before the first special token.
-func (a *Added) encode(dst []int32, text []byte, first cut) []int32 {
-	from, cut := 0, first
+// encode is Encode of a text that may be joined to other text.
+func (a *Added) encode(dst []int32, text []byte, joined bool) []int32 {
+	from := 0
+	rest := func(to int) {
+		if from < to || len(text) == 0 {
+			dst = a.plain(dst, text[from:to], place{from == 0, from == 0 && joined})
+		}
+	}
 	for at := 0; at < len(text); {
 		token := a.at(text[at:])
 		if token == nil {
 			at++
 			continue
 		}
-		dst = a.pairs.Encode(dst, cut.normalize(text[from:at], from == 0))
+		before := text[from:at]
+		if token.left {
+			before = bytes.TrimRightFunc(before, unicode.IsSpace)
+		}
+		rest(from + len(before))
 		dst = append(dst, token.number)
-		at += len(token.text)
-		from, cut = at, a.cut
+		if at += len(token.text); token.right {
+			at = len(text) - len(bytes.TrimLeftFunc(text[at:], unicode.IsSpace))
+		}
+		from = at
 	}
-	return a.pairs.Encode(dst, cut.normalize(text[from:], from == 0))
+	rest(len(text))
+	return dst
 }
 
 // at returns the longest added token that a text begins with; nil: there is none.

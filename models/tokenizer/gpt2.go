@@ -10,8 +10,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"plimsoll/internal/fields"
 )
 
 // Names of the files of a vocabulary, as OpenAI has published them, and as Hugging Face has.
@@ -153,6 +156,19 @@ func (g *GPT2) findBytes(numbers map[string]int32) error {
 		g.bytes[b] = n
 	}
 	return nil
+}
+
+// readNumbers reads the numbers of tokens as they are written.
+func readNumbers(o *fields.Object) (map[string]int32, error) {
+	numbers := map[string]int32{}
+	for written, raw := range o.Rest() {
+		n, err := strconv.ParseInt(string(raw), 10, 32)
+		if err != nil || n < 0 || n >= mostTokens {
+			return nil, fmt.Errorf("token %q has number %s, want one from 0 to %d", written, brief(raw), mostTokens-1)
+		}
+		numbers[written] = int32(n)
+	}
+	return numbers, o.Err()
 }
 
 // readMerges reads the pairs that are merged, a line each, the first ones first.

@@ -18,9 +18,9 @@ import (
 // jsonFile is the file of Hugging Face's tokenizers.
 const jsonFile = "tokenizer.json"
 
-// OpenJSON reads the tokenizer.json of a folder: a byte pair encoding on bytes (GPT-2, Llama 3, Qwen 2) or on characters (Llama 2, Mistral).
-// Tokens are those of encode(text, add_special_tokens=False) of Hugging Face's tokenizers. Errors:
-// ErrVocabulary with the field that is not supported, folder.ErrForeign, those of the operating system.
+// OpenJSON reads the tokenizer.json of a folder. Its model is a byte pair encoding on bytes (GPT-2, Llama 3, Qwen 2) or on characters (Llama 2,
+// Mistral), WordPiece (BERT) or Unigram (T5, XLM-RoBERTa, ALBERT). Tokens are those of encode(text, add_special_tokens=False) of Hugging Face's
+// tokenizers. Errors: ErrVocabulary with the field that is not supported, folder.ErrForeign, those of the operating system.
 func OpenJSON(path string) (*Added, error) {
 	at := folder.At(path)
 	text, err := at.ReadFile(jsonFile)
@@ -98,35 +98,80 @@ func readJSON(text []byte) (*Added, error) {
 	for _, name := range []string{"truncation", "padding"} { // samples are cut and filled by data sets
 		o.Raw(name)
 	}
-	for _, name := range []string{"version", "decoder", "post_processor"} { // how tokens become text follows from the model; special tokens are not added
+	for _, name := range []string{"version", "decoder"} { // how tokens become text follows from the model
 		o.Raw(name)
 	}
 	o.Require("model")
 	model := o.Object("model")
 	sum := sha256.Sum256(text)
 	a := &Added{pad: -1, pairs: &GPT2{
-		name: "bpe-" + hex.EncodeToString(sum[:6]), end: -1,
+		name: hex.EncodeToString(sum[:6]), end: -1,
 		merges: map[pair]merging{}, text: map[int32][]byte{}, words: map[string][]int32{}, merge: (*merger).step,
 	}}
-	cut, err := readCut(o)
-	if err := cmp.Or(o.Err(), err); err != nil {
+	if a.frame, err = readFrame(o); err != nil {
 		return nil, err
 	}
-	numbers, err := a.readModel(model, cut)
-	if err != nil {
-		return nil, fmt.Errorf("model: %w", err)
+	if o.Err() != nil {
+		return nil, o.Err()
 	}
-	if err := a.readAdded(o.Array("added_tokens"), cut, numbers); err != nil {
+	kind := model.String("type", "BPE")
+	read := map[string]func(o, model *fields.Object) (map[string]int32, error){
+		"BPE": a.readPairsModel, "Unigram": inPieces(a.readUnigram), "WordPiece": inPieces(a.readWordPiece),
+	}[kind]
+	if read == nil {
+		return nil, &fields.Error{Field: "type", Value: strconv.Quote(kind), Reason: "is not supported: want BPE, Unigram or WordPiece"}
+	}
+	a.pairs.name = strings.ToLower(kind) + "-" + a.pairs.name
+	numbers, err := read(o, model)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.readAdded(o.Array("added_tokens"), numbers); err != nil {
+		return nil, err
+	}
+	if err := a.checkFrame(); err != nil {
 		return nil, err
 	}
 	return a, unknown(o)
 }
 
+// readPairsModel reads a byte pair encoding.
+func (a *Added) readPairsModel(o, model *fields.Object) (numbers map[string]int32, err error) {
+	cut, err := readCut(o)
+	if err := cmp.Or(o.Err(), err); err != nil {
+		return nil, err
+	}
+	a.changes = cut.spaced() || cut.compose
+	a.plain = func(dst []int32, text []byte, at place) []int32 {
+		cut := cut
+		if at.joined {
+			cut.prefix = noPrefix
+		}
+		return a.pairs.Encode(dst, cut.normalize(text, at.first))
+	}
+	if numbers, err = a.readModel(model, cut); err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	return numbers, nil
+}
+
+// inPieces returns what reads a model whose words are made in steps.
+func inPieces(read func(o *fields.Object, p *pieces) (map[string]int32, error)) func(o, model *fields.Object) (map[string]int32, error) {
+	return func(o, model *fields.Object) (map[string]int32, error) {
+		p, err := readPieces(o)
+		if err := cmp.Or(o.Err(), err); err != nil {
+			return nil, err
+		}
+		numbers, err := read(model, p)
+		if err != nil {
+			return nil, fmt.Errorf("model: %w", err)
+		}
+		return numbers, nil
+	}
+}
+
 // readModel reads the vocabulary and the merges, and returns the numbers of tokens as they are written.
 func (a *Added) readModel(o *fields.Object, cut cut) (numbers map[string]int32, err error) {
-	if kind := o.String("type", "BPE"); kind != "BPE" {
-		o.Refuse("type", strconv.Quote(kind), "is not supported: want BPE")
-	}
 	for _, name := range []string{"continuing_subword_prefix", "end_of_word_suffix"} {
 		if text := o.Text(name, ""); text != "" {
 			o.Refuse(name, strconv.Quote(text), "is not supported: want none")
@@ -153,18 +198,6 @@ func (a *Added) readModel(o *fields.Object, cut cut) (numbers map[string]int32, 
 		return numbers, a.pairs.onCharacters(numbers, fallback, ignore)
 	}
 	return numbers, a.pairs.onBytes(numbers, cut, ignore)
-}
-
-func readNumbers(o *fields.Object) (map[string]int32, error) {
-	numbers := map[string]int32{}
-	for written, raw := range o.Rest() {
-		n, err := strconv.ParseInt(string(raw), 10, 32)
-		if err != nil || n < 0 || n >= mostTokens {
-			return nil, fmt.Errorf("token %q has number %s, want one from 0 to %d", written, brief(raw), mostTokens-1)
-		}
-		numbers[written] = int32(n)
-	}
-	return numbers, o.Err()
 }
 
 // readPairs reads the merges: texts with a space between two tokens, or arrays of two.
