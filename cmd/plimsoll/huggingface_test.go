@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -104,6 +105,31 @@ func TestTrainFolderOfClassifier(t *testing.T) {
 		t.Errorf("tensors are %v, want %v", have, want)
 	}
 	works(t, "evaluate", "-m", final, "--data", data, "--batch", "4")
+}
+
+// A snapshot in Hugging Face's cache, whose files are links, trains as the folder that it stands for.
+func TestTrainSnapshot(t *testing.T) {
+	t.Parallel()
+	folder, data := folderOf(t, "llama")
+	model := filepath.Join(t.TempDir(), "models--org--llama")
+	snapshot := filepath.Join(model, "snapshots", "0123abcd")
+	if err := errors.Join(os.MkdirAll(snapshot, 0o755), os.Rename(folder, filepath.Join(model, "blobs"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"config.json", "model.safetensors"} {
+		if err := os.Symlink(filepath.Join("..", "..", "blobs", name), filepath.Join(snapshot, name)); err != nil {
+			t.Skip(err)
+		}
+	}
+	out := filepath.Join(t.TempDir(), "run")
+	works(t, "train", "-m", snapshot, "--data", data, "--length", "16", "--batch", "4", "--steps", "1", "--option", "profile.steps=1", "--out", out)
+	final := filepath.Join(out, "final", "model.safetensors")
+	if have, want := tensorsOf(t, final), tensorsOf(t, filepath.Join(model, "blobs", "model.safetensors")); !slices.Equal(have, want) {
+		t.Errorf("tensors are %v, want %v", have, want)
+	}
+	if info, err := os.Lstat(final); err != nil || !info.Mode().IsRegular() {
+		t.Error(info, err)
+	}
 }
 
 // Folders are refused with what is wrong, before anything is measured.

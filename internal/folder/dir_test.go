@@ -150,3 +150,52 @@ func TestOneRunSharesAFolder(t *testing.T) {
 		t.Errorf("an empty folder stays: %v", err)
 	}
 }
+
+// Links of Hugging Face's cache stand for files of the same cached model, to be read; all others are refused by name.
+func TestCachedModels(t *testing.T) {
+	t.Parallel()
+	model := filepath.Join(t.TempDir(), "models--org--name")
+	snapshot := filepath.Join(model, "snapshots", "0123abcd")
+	for _, dir := range []string{snapshot, filepath.Join(model, "blobs"), filepath.Join(model, "other", "0123abcd")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{filepath.Join(model, "blobs", "aa"): "blob", filepath.Join(model, "secret"): "secret"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := func(dir, name, target string) {
+		t.Helper()
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Skip(err)
+		}
+	}
+	link(snapshot, "config.json", "../../blobs/aa")
+	at := At(snapshot)
+	if text, err := at.ReadFile("config.json"); err != nil || string(text) != "blob" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if info, err := at.Stat("config.json"); err != nil || !info.Mode().IsRegular() {
+		t.Error(info, err)
+	}
+	if _, err := at.Append("config.json"); !errors.Is(err, ErrForeign) {
+		t.Errorf("to be written: %v", err)
+	}
+	link(filepath.Join(model, "blobs"), "bb", "../secret")
+	for name, target := range map[string]string{
+		"a": "../../secret", "b": "../../blobs/../secret", "c": filepath.Join(model, "blobs", "aa"), "d": "../../blobs/bb", "e": "../../blobs", "f": "../../blobs/..", "g": "a",
+		"h": "../../blobs/none",
+	} {
+		link(snapshot, name, target)
+		if text, err := at.ReadFile(name); err == nil || name != "h" && (!errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "link")) {
+			t.Errorf("%s, a link to %s: %q, %v", name, target, text, err)
+		}
+	}
+	other := filepath.Join(model, "other", "0123abcd") // is no snapshot
+	link(other, "config.json", "../../blobs/aa")
+	if _, err := At(other).ReadFile("config.json"); !errors.Is(err, ErrForeign) {
+		t.Error(err)
+	}
+}

@@ -21,7 +21,8 @@ var ErrForeign = errors.New("remove it, or give another folder")
 // disk is the file system below a folder. Names are paths relative to it.
 //
 // Invariants:
-//   - No link is followed out of the folder, even if it is put there meanwhile (os.Root).
+//   - No link is followed out of the folder, even if it is put there meanwhile (os.Root). To be read, a link in a snapshot of Hugging Face's
+//     cache stands for a file of the same cached model: see cached.
 //   - Only regular files and folders are opened, so that no opening waits for another process, as that of a pipe does.
 //   - A file with a second name is not opened to be written.
 type disk struct {
@@ -54,6 +55,9 @@ func (d disk) named(err error) error {
 
 // OpenFile implements atomicfile.FS.
 func (d disk) OpenFile(name string, flag int, perm fs.FileMode) (f atomicfile.File, err error) {
+	if at, blob, is := d.cached(name); is && flag == os.O_RDONLY {
+		return at.OpenFile(blob, flag, perm)
+	}
 	err = d.in(func(root *os.Root) error {
 		before, err := look(root, name)
 		switch {
@@ -82,6 +86,38 @@ func (d disk) OpenFile(name string, flag int, perm fs.FileMode) (f atomicfile.Fi
 		return nil, err
 	}
 	return f, nil
+}
+
+// Names of Hugging Face's cache: models--ORG--NAME/snapshots/REVISION has links to files in models--ORG--NAME/blobs.
+const (
+	cachePrefix = "models--"
+	snapshots   = "snapshots"
+	blobs       = "blobs"
+)
+
+// cached returns the file that a link in a snapshot of Hugging Face's cache stands for, and the folder of the cached model. It is false for all
+// other names: for files, for links that leave the folder of the model, and in other folders.
+func (d disk) cached(name string) (at disk, blob string, is bool) {
+	if name != filepath.Base(name) {
+		return disk{}, "", false
+	}
+	var target string
+	if err := d.in(func(root *os.Root) (err error) { target, err = root.Readlink(name); return err }); err != nil {
+		return disk{}, "", false
+	}
+	blob, is = strings.CutPrefix(filepath.ToSlash(target), "../../"+blobs+"/")
+	if !is || blob != filepath.Base(blob) || strings.ContainsAny(blob, `/\`) || blob == ".." || blob == "." {
+		return disk{}, "", false
+	}
+	path, err := filepath.EvalSymlinks(d.path)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	model := filepath.Dir(filepath.Dir(path))
+	if err != nil || filepath.Base(filepath.Dir(path)) != snapshots || !strings.HasPrefix(filepath.Base(model), cachePrefix) {
+		return disk{}, "", false
+	}
+	return disk{path: model}, filepath.Join(blobs, blob), true
 }
 
 // look describes a regular file or a folder, and refuses anything else, also among the folders above it. Errors: ErrForeign, those of
@@ -154,6 +190,9 @@ func (d disk) Remove(name string) error {
 
 // Lstat implements atomicfile.FS. Errors: ErrForeign of what is no regular file and no folder, those of the operating system.
 func (d disk) Lstat(name string) (info fs.FileInfo, err error) {
+	if at, blob, is := d.cached(name); is {
+		return at.Lstat(blob)
+	}
 	err = d.in(func(root *os.Root) (err error) { info, err = look(root, name); return err })
 	return info, err
 }

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type chat struct {
 	template *exec.Template
 	tokens   map[string]string // bos_token and its like, by name
 	refusal  error             // which the template raises
+	meter    meter
 }
 
 const (
@@ -123,7 +125,7 @@ func (c *chat) parse(source string) (err error) {
 		"lipsum": exec.AsValue(nil), // random
 	}))
 	c.template, err = exec.NewTemplate("/chat", settings, sources, &exec.Environment{
-		Context: globals, Filters: builtins.Filters, Tests: builtins.Tests, ControlStructures: builtins.ControlStructures, Methods: builtins.Methods,
+		Context: globals, Filters: builtins.Filters, Tests: builtins.Tests, ControlStructures: c.meter.structures(), Methods: builtins.Methods,
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrOption, c.path, err)
@@ -164,9 +166,10 @@ func (c *chat) render(messages []map[string]any, prompt bool) (text string, err 
 		values[name] = token
 	}
 	c.refusal = nil
+	c.meter.begin()
 	text, err = c.template.ExecuteToString(exec.NewContext(values))
-	if c.refusal != nil {
-		err = c.refusal
+	if stopped := cmp.Or(c.refusal, c.meter.err); stopped != nil {
+		err = stopped
 	}
 	if err != nil {
 		return "", fmt.Errorf("%w: %s: %w", ErrCorrupt, c.path, err)

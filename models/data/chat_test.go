@@ -61,3 +61,34 @@ func TestTemplatesOutside(t *testing.T) {
 		t.Errorf("%v, want it refused", err)
 	}
 }
+
+// TestTemplatesThatDoNotEnd: loops in loops, macros that call themselves and templates that read themselves are refused, in little time.
+func TestTemplatesThatDoNotEnd(t *testing.T) {
+	t.Parallel()
+	messages := []map[string]any{{"role": "user", "content": "a"}}
+	for template, want := range map[string]string{
+		"{% for a in range(60000) %}{% for b in range(60000) %}{% for c in range(60000) %}{%- set x = 1 -%}{% endfor %}{% endfor %}{% endfor %}": "more than 131072 rounds",
+		"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}":                                                    "macros of the template call each other more than 100 deep",
+		"{% macro f(n) %}{% if f(n) %}{% endif %}{% endmacro %}{% if f(1) %}{% endif %}":                     "macros of the template call each other more than 100 deep",
+		"{% macro g() %}{{ f() }}{% endmacro %}{% macro f() %}{{ g() }}{% endmacro %}{{ f() }}":              "more than 100 deep",
+		"{% macro f(n) %}{% for i in range(9) %}{{ f(n) if n else '' }}{% endfor %}{% endmacro %}{{ f(1) }}": "more than 100 deep",
+	} {
+		if text, err := chatOf(t, template).render(messages, false); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %.40q, %v, want %s", template, text, err, want)
+		}
+	}
+	for template, want := range map[string]string{
+		"{% include '/chat' %}": "include", "{% extends '/chat' %}": "extends", "{% import '/chat' as c %}": "import", "{% block a %}{{ self.a() }}{% endblock %}": "block",
+		"{% for m in messages recursive %}{{ loop(messages) }}{% endfor %}": "a loop that calls itself (recursive) is not supported",
+	} {
+		folder := t.TempDir()
+		write(t, filepath.Join(folder, chatFile), []byte(template))
+		if _, err := openChat(folder); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", template, err, want)
+		}
+	}
+	text, err := chatOf(t, "{% macro f(n) %}{{ n }}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(9) }}{% for i in range(300) %}{% if i > 1 %}{% break %}{% endif %}.{% endfor %}").render(messages, false)
+	if err != nil || text != "9876543210.." {
+		t.Errorf("%q, %v", text, err)
+	}
+}
