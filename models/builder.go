@@ -74,6 +74,16 @@ func (b *Builder) PerSample() {
 	b.model.Labels.Shape = b.model.Input.Shape[:1]
 }
 
+// PerPosition gives each of n positions of a sample of numbers a label, so that logits are N, n, classes. The call comes before the first
+// layer.
+func (b *Builder) PerPosition(n int) {
+	if len(b.model.Input.Shape) != 3 || len(b.model.Layers) > 0 {
+		b.fail("PerPosition is for N,C,T, and comes before the first layer")
+		return
+	}
+	b.model.Labels.Shape = kernels.Shape{b.model.Input.Shape[0], n}
+}
+
 // Layer adds the layer that graph builds from its input to the value that it returns. The names of the layer's
 // parameters begin with prefix.
 func (b *Builder) Layer(name, prefix string, graph func(g *Graph, x Value) Value) {

@@ -13,6 +13,7 @@ type File struct {
 	Known
 	Channels int  // of its images
 	Text     bool // it reads tokens, not images
+	Axes     int  // of a sample of numbers: 1 of N,F, whose F are Channels, 2 of N,C,T, whose T are Image; 0: it reads images or tokens
 	// PerSample is true where a sample of tokens has one class, false where each token has one.
 	PerSample bool
 	// Vocabulary is the number of tokens that a model with PerSample reads; 0: the file does not tell.

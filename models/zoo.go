@@ -134,23 +134,44 @@ func OfText(name string) bool {
 		strings.HasPrefix(name, "gpt2-") || strings.HasPrefix(name, "llama-")
 }
 
-// SampleSize holds the size of a model's sample. Image is set for models of images, Length for language models.
+// AxesOf returns the axes of a sample of numbers, which a model of a file may read; 0 of images and texts.
+func AxesOf(name string) int {
+	f, _, _ := Open(name) // its errors are New's
+	return f.Axes
+}
+
+// SampleSize holds the size of a model's sample: Image of images, Length of texts, Features of numbers F, Features and Length of numbers C,T.
 type SampleSize struct {
-	Image  int `json:"image,omitempty"`  // pixels, of each side
-	Length int `json:"length,omitempty"` // tokens of a text
+	Image    int `json:"image,omitempty"`    // pixels, of each side
+	Length   int `json:"length,omitempty"`   // tokens of a text, or T
+	Features int `json:"features,omitempty"` // F, or C
 }
 
 // SizeOf returns the size of a sample of a model from Config.Image.
 func SizeOf(name string, image int) SampleSize {
-	if OfText(name) {
+	f, _, _ := Open(name)
+	switch {
+	case f.Axes == 1:
+		return SampleSize{Features: f.Channels}
+	case f.Axes == 2:
+		return SampleSize{Features: f.Channels, Length: image}
+	case OfText(name):
 		return SampleSize{Length: image}
 	}
 	return SampleSize{Image: image}
 }
 
-// Describe returns a size as text: "224x224", "64 tokens".
+// OfImages reports whether samples are images.
+func (s SampleSize) OfImages() bool { return s.Image > 0 }
+
+// Describe returns a size as text: "224x224", "64 tokens", "13 numbers", "80x3000 numbers".
 func (s SampleSize) Describe() string {
-	if s.Length > 0 {
+	switch {
+	case s.Features > 0 && s.Length > 0:
+		return fmt.Sprintf("%dx%d numbers", s.Features, s.Length)
+	case s.Features > 0:
+		return units.Count(s.Features, "number")
+	case s.Length > 0:
 		return units.Count(s.Length, "token")
 	}
 	return fmt.Sprintf("%dx%d", s.Image, s.Image)
@@ -158,7 +179,7 @@ func (s SampleSize) Describe() string {
 
 // Samples returns a number of samples with their size as text: "32 images of 224x224", "32 samples of 64 tokens".
 func (s SampleSize) Samples(n int) string {
-	if s.Length > 0 {
+	if !s.OfImages() {
 		return units.Count(n, "sample") + " of " + s.Describe()
 	}
 	return units.Count(n, "image") + " of " + s.Describe()

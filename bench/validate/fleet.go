@@ -59,7 +59,7 @@ func (f *Fleet) report() *Report {
 		Model: j.Model, Samples: j.Images(), SampleSize: j.SampleSize(), Data: j.Data, Device: j.Device.Model, Seed: j.Seed,
 		Note: updateNote, Rows: []Row{}, Skipped: []Skip{}, Duels: []Duel{},
 	}
-	if j.Tokens() == 0 {
+	if j.SampleSize().OfImages() {
 		r.Images = r.Samples
 	}
 	if f.Simulated {

@@ -140,7 +140,7 @@ length that it was trained with; every token takes a forward over all of it.`, n
 func (c *generateCommand) check() error {
 	switch {
 	case c.job.model != "" && !models.OfText(c.job.model):
-		return usage(fmt.Errorf("--model %s reads images: give a language model, as in -m gpt2-2-64", c.job.model))
+		return usage(fmt.Errorf("--model %s reads no text: give a language model, as in -m gpt2-2-64", c.job.model))
 	case c.prompt == "":
 		return required("--prompt", "", `--prompt "The "`)
 	case c.tokens < 1:

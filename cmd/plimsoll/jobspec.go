@@ -34,15 +34,10 @@ func (f *jobFlags) spec() (s train.Spec, err error) {
 	if err := firstOf(f.ofFile(), f.takeConstants()); err != nil {
 		return s, err
 	}
-	if models.OfText(f.model) {
-		f.config.Image, f.data = f.length, cmp.Or(f.data, "opticks")
-	} else if f.tokenizer != "" {
-		return s, usage(fmt.Errorf("--tokenizer %s: --model %s reads images: leave it out", f.tokenizer, f.model))
+	if f.tokenizer != "" && !models.OfText(f.model) {
+		return s, usage(fmt.Errorf("--tokenizer %s: --model %s reads no text: leave it out", f.tokenizer, f.model))
 	}
-	if models.Segments(f.model) {
-		f.data = cmp.Or(f.data, "shapes")
-	}
-	f.data = cmp.Or(f.data, "digits")
+	f.takeData()
 	update := kernels.Update(kernels.SGD{})
 	if !f.forward {
 		if update, err = f.update(f.set); err != nil {
@@ -67,6 +62,23 @@ func (f *jobFlags) spec() (s train.Spec, err error) {
 		},
 		HostMemory: f.hostMemory.Bytes, SkipBad: f.skipBad, OnSkip: f.onSkip,
 	}, nil
+}
+
+// takeData takes the built-in data set of the model's kind where none is given, and --length as the size of samples that have one.
+func (f *jobFlags) takeData() {
+	axes, set := models.AxesOf(f.model), "digits"
+	switch {
+	case models.OfText(f.model):
+		set = "opticks"
+	case models.Segments(f.model):
+		set = "shapes"
+	case axes > 0:
+		set = "clusters"
+	}
+	if axes == 2 || models.OfText(f.model) {
+		f.config.Image = f.length
+	}
+	f.data = cmp.Or(f.data, set)
 }
 
 // takeTrained takes what says which weights train. It returns the folder of the adapter to begin with; "": there is none.

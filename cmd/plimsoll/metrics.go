@@ -20,7 +20,7 @@ type metrics struct {
 	testLoss, testAccuracy                              prometheus.Gauge
 	testMeanIoU                                         prometheus.Gauge // nil where images have no masks
 	samples, dataWait, skipped, checkpoints, failed     prometheus.Counter
-	images, tokens                                      prometheus.Counter // one is nil: of a model of images or of a language model
+	images, tokens                                      prometheus.Counter // nil of models of other samples
 }
 
 // newMetrics makes the metrics of a run that has not begun.
@@ -44,7 +44,7 @@ func newMetrics(r *train.Run) *metrics {
 	m.samples = m.counter("samples_total", "Training samples since this process started.")
 	if r.Job.Tokens() > 0 {
 		m.tokens = m.counter("tokens_total", "Training tokens since this process started.")
-	} else {
+	} else if r.Job.SampleSize().OfImages() {
 		m.images = m.counter("images_total", "Training images since this process started.")
 	}
 	m.dataWait = m.counter("data_wait_seconds_total", "Time that steps waited for data.")
@@ -104,7 +104,7 @@ func (m *metrics) record(r train.Record) {
 	m.samples.Add(float64(samples))
 	if m.tokens != nil {
 		m.tokens.Add(float64(samples * m.job.Tokens()))
-	} else {
+	} else if m.images != nil {
 		m.images.Add(float64(samples))
 	}
 	m.dataWait.Add(r.DataWaitS)

@@ -78,3 +78,33 @@ func TestArchives(t *testing.T) {
 		}
 	}
 }
+
+// Models of numbers train on the built-in clusters; data and sizes that are not theirs are refused, and fit knows what of a sample can grow.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	r := works(t, "train", "-m", archive("rows"), "--batch", "8", "--steps", "60", "--lr", "0.1", "--option", "profile.steps=1", "--quiet")
+	if !strings.Contains(r.out, "on clusters") || !strings.Contains(r.out, "60 of 8 samples of 13 numbers") || !strings.Contains(r.out, "samples/s") {
+		t.Error(r.out)
+	}
+	if r := works(t, "fit", "-m", archive("rows"), "--memory", "4MiB"); strings.Contains(r.out, "largest image") || strings.Contains(r.out, "largest length") {
+		t.Error(r.out)
+	}
+	if r := works(t, "fit", "-m", archive("frames"), "--memory", "4MiB"); !strings.Contains(r.out, "32 samples of 5x24 numbers") || !strings.Contains(r.out, "largest length") {
+		t.Error(r.out)
+	}
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"data set digits has images, and the model reads numbers, N,F", []string{"-m", archive("rows"), "--data", "digits"}},
+		{"reads samples of 13 numbers, and no images: leave --image out", []string{"-m", archive("rows"), "--image", "13"}},
+		{"reads N,13, not N,3: leave --option data.channels out", []string{"-m", archive("rows"), "--option", "data.channels=3"}},
+		{"samples of 6x20 numbers: aten.add", []string{"-m", archive("whisper_encoder"), "--length", "20"}},
+		{"gives each of 6 positions a class, and data set clusters has 1 label for each sample", []string{"-m", archive("positions")}},
+		{"--tokenizer bytes: --model " + archive("rows") + " reads no text", []string{"-m", archive("rows"), "--tokenizer", "bytes"}},
+	} {
+		if r := plimsoll(t, append([]string{"profile"}, c.args...)...); r.code != exitUsage || !strings.Contains(r.err, c.want) {
+			t.Errorf("%v: %d, %s, want %s", c.args, r.code, r.err, c.want)
+		}
+	}
+}

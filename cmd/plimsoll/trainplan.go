@@ -136,8 +136,8 @@ func (c *trainCommand) findBatch(ctx context.Context, p *planning) error {
 	}
 	if n == 0 {
 		sample := fmt.Sprintf("image of %d pixels", job.Config.Image)
-		if job.Tokens() > 0 {
-			sample = fmt.Sprintf("sample of %s", units.Count(job.Tokens(), "token"))
+		if size := job.SampleSize(); !size.OfImages() {
+			sample = "sample of " + size.Describe()
 		}
 		return noFit{fmt.Errorf("--batch max: not one %s fits in %s", sample, units.Bytes(limit))}
 	}

@@ -73,10 +73,15 @@ func (j *Job) Fit(ctx context.Context, q FitRequest) (out *Fit, err error) {
 	}
 	step := &out.ImageStep
 	if j.Tokens() > 0 {
-		step, out.Vocabulary = &out.LengthStep, j.Config.Classes
+		out.Vocabulary = j.Config.Classes
+	}
+	if out.Length > 0 {
+		step = &out.LengthStep
 	}
 	if q.Devices <= 1 {
-		*step = f.imageStep()
+		if out.Length+out.Image > 0 {
+			*step = f.imageStep()
+		}
 		out.StaticBytes, out.HostBytes, out.HostLimitBytes = j.Work.StaticBytes(), j.Work.LeastHostBytes(), q.Host
 		if out.StoreAllBytes, err = j.StoreAllExtent(); err != nil {
 			return nil, err
@@ -153,10 +158,13 @@ func (f *fitter) smaller() (flags []string) {
 	if f.Config.DType == kernels.Float32 {
 		flags = append(flags, "--dtype bf16")
 	}
-	if f.Tokens() > 0 {
-		return append(flags, "a smaller --length")
+	switch size := f.SampleSize(); {
+	case size.Length > 0:
+		flags = append(flags, "a smaller --length")
+	case size.Image > 0:
+		flags = append(flags, "a smaller --image")
 	}
-	return append(flags, "a smaller --image")
+	return flags
 }
 
 // LargestBatch returns the largest batch with which a kind has a plan within the limit, 0 if there is none.
@@ -185,11 +193,13 @@ func (f *fitter) kind(ctx context.Context, k strategy.Kind, step int) (fit KindF
 	if fit.LargestBatch *= f.parts(); err != nil || f.Devices > 1 {
 		return fit, err
 	}
-	steps, err := f.largest(ctx, k, f.images(step))
-	if err != nil {
-		return fit, err
+	if step > 0 {
+		steps, err := f.largest(ctx, k, f.images(step))
+		if err != nil {
+			return fit, err
+		}
+		f.setLargest(&fit, steps*step)
 	}
-	f.setLargest(&fit, steps*step)
 	fit.Slowdown, err = f.slowdown(ctx, k)
 	return fit, err
 }

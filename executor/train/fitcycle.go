@@ -25,7 +25,7 @@ func (f *fitter) cyclicKind(ctx context.Context, k strategy.Kind, step int) (fit
 		return fit, err
 	}
 	fit.Fits = within.fits(f.Limit)
-	if fit.LargestBatch, err = f.largestCycle(ctx, s, f.batches()); err != nil {
+	if fit.LargestBatch, err = f.largestCycle(ctx, s, f.batches()); err != nil || step == 0 {
 		return fit, err
 	}
 	steps, err := f.largestCycle(ctx, s, f.images(step))

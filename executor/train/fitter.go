@@ -110,7 +110,7 @@ func (f *fitter) images(step int) dimension {
 
 // setLargest tells a fit the largest image, or length of text.
 func (f *fitter) setLargest(fit *KindFit, largest int) {
-	if f.Tokens() > 0 {
+	if f.SampleSize().Length > 0 {
 		fit.LargestLength = &largest
 	} else {
 		fit.LargestImage = &largest

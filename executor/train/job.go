@@ -61,21 +61,24 @@ func (j *Job) Tokens() int {
 
 // Samples says what so many samples are: "32 images", "32 samples of 64 tokens".
 func (j *Job) Samples(n int) string {
-	if j.Tokens() > 0 {
-		return j.SampleSize().Samples(n)
+	if j.SampleSize().OfImages() {
+		return units.Count(n, "image")
 	}
-	return units.Count(n, "image")
+	return j.SampleSize().Samples(n)
 }
 
 // SampleSize returns the size of a sample.
 func (j *Job) SampleSize() models.SampleSize { return models.SizeOf(j.Model, j.Config.Image) }
 
-// Rate says what so many samples per second are: "312 images/s", "19.9k tokens/s".
+// Rate says what so many samples per second are: "312 images/s", "19.9k tokens/s", "312 samples/s" of numbers.
 func (j *Job) Rate(samples float64) string {
-	if t := j.Tokens(); t > 0 {
+	switch t := j.Tokens(); {
+	case t > 0:
 		return units.Rate(samples*float64(t), "tokens")
+	case j.SampleSize().OfImages():
+		return units.Rate(samples, "images")
 	}
-	return units.Rate(samples, "images")
+	return units.Rate(samples, "samples")
 }
 
 // Held says how many of so many held-out samples, with so large a loss and, of masks, so large a mean IoU, were predicted. Where a loss
@@ -88,6 +91,8 @@ func (j *Job) Held(loss, accuracy Number, iou *float64, samples int) string {
 		return fmt.Sprintf("%v of %s", j.Config.Loss, units.Count(samples, "held-out target"))
 	case j.Config.Loss == kernels.BCE:
 		return fmt.Sprintf("%.2f%% of %s", 100*accuracy, units.Count(samples, "held-out target"))
+	case iou != nil && !j.SampleSize().OfImages():
+		return fmt.Sprintf("%.2f%% of %d held-out positions, mean IoU %.4f", 100*accuracy, samples, *iou)
 	case iou != nil:
 		return fmt.Sprintf("%.2f%% of %d held-out pixels, mean IoU %.4f", 100*accuracy, samples, *iou)
 	}
@@ -97,7 +102,7 @@ func (j *Job) Held(loss, accuracy Number, iou *float64, samples int) string {
 // openData opens the data set and cuts it into batches.
 func (j *Job) openData() (err error) {
 	c := &j.Config
-	o := data.Options{Seed: j.Seed, Image: c.Image, Channels: c.Channels, Classes: c.Classes, SkipBad: j.SkipBad, OnSkip: j.OnSkip}
+	o := data.Options{Seed: j.Seed, Image: c.Image, Channels: c.Channels, Classes: c.Classes, Axes: models.AxesOf(j.Model), SkipBad: j.SkipBad, OnSkip: j.OnSkip}
 	if models.OfText(j.Model) {
 		o.Image, o.Length, o.Tokenizer = 0, c.Image, j.Tokenizer
 	}
@@ -263,12 +268,28 @@ func (j *Job) ask(do func(executor.Target) error) error {
 
 // checkLabels refuses a model that gives classes to other things than those that have them in the data.
 func (j *Job) checkLabels(m *models.Model) error {
+	if j.SampleSize().Features > 0 {
+		return checkPositions(j, m)
+	}
 	switch pixels := len(m.Labels.Shape) == 3; {
 	case pixels && !data.Masked(j.Set):
 		return fmt.Errorf("%w: --model %s gives each pixel a class, and data set %s has one for an image: give it masks, as in --data shapes, or a model that classifies images, as in -m unet",
 			ErrSpec, j.Model, j.Set.Name())
 	case !pixels && data.Masked(j.Set):
 		return fmt.Errorf("%w: data set %s has a class for each pixel, and --model %s gives one to an image: give a model that segments, as in -m unetseg", ErrSpec, j.Set.Name(), j.Model)
+	}
+	return nil
+}
+
+// checkPositions refuses a model that gives classes to other positions of N,C,T than those that have them in the data.
+func checkPositions(j *Job, m *models.Model) error {
+	have, masked := int(m.Labels.Elements())/m.Labels.Shape[0], data.Masked(j.Set)
+	switch positions := len(m.Labels.Shape) > 1; {
+	case positions && (!masked || have != data.Labels(j.Set)):
+		return fmt.Errorf("%w: --model %s gives each of %s a class, and data set %s has %s for each sample: give --data npy:PATH with integers N,%d in y.npy",
+			ErrSpec, j.Model, units.Count(have, "position"), j.Set.Name(), units.Count(data.Labels(j.Set), "label"), have)
+	case !positions && masked:
+		return fmt.Errorf("%w: data set %s has a class for each position, and --model %s gives one to a sample: give one class for each sample", ErrSpec, j.Set.Name(), j.Model)
 	}
 	return nil
 }

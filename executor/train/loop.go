@@ -171,7 +171,7 @@ func (l *loop) finish(trained checkpoint.Model) {
 	o.Measured.Live, o.MeasuredS = live, o.Measured.Step
 	if l.busy > 0 {
 		o.SamplesPerS = float64(l.ran*l.Job.Images()) / l.busy.Seconds()
-		if o.TokensPerS = o.SamplesPerS * float64(l.Job.Tokens()); l.Job.Tokens() == 0 {
+		if o.TokensPerS = o.SamplesPerS * float64(l.Job.Tokens()); l.Job.SampleSize().OfImages() {
 			o.ImagesPerS = o.SamplesPerS
 		}
 		o.DataWaitShare = l.waited.Seconds() / l.busy.Seconds()

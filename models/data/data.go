@@ -76,12 +76,19 @@ type Classified interface {
 	Classified()
 }
 
-// Masks is a data set of images that have a class for each pixel.
+// Masks is a data set of images that have a class for each pixel, or of numbers C,T that have one for each position: see Positions.
 type Masks interface {
 	Dataset
 	// FillMask is Fill with the class of each pixel: height*width, row by row. A pixel that has no part in the loss, nor in any
 	// metric, is Ignored.
 	FillMask(split Split, index int64, dst []float32, mask []int32) error
+}
+
+// Positions are Masks of numbers C,T. There may be fewer positions than T.
+type Positions interface {
+	Masks
+	// Positions returns how many there are in a sample.
+	Positions() int
 }
 
 // Targets is a data set whose samples have numbers in the place of a class. Classes is how many a sample has.
@@ -111,9 +118,11 @@ func Masked(set Dataset) bool {
 // Labels returns how many labels, or targets, a sample of a data set has.
 func Labels(set Dataset) int {
 	s := set.Shape()
-	switch set.(type) {
+	switch set := set.(type) {
 	case Classified:
 		return 1
+	case Positions:
+		return set.Positions()
 	case Sequences:
 		return s[1]
 	case Masks:
@@ -139,6 +148,7 @@ type Options struct {
 	Channels int    // the grey value is repeated over them; 0 means 3
 	Classes  int    // of a set that is drawn to order (shapes); 0 means as many as it is meant for. Others have those that they have
 	Length   int    // tokens of a sample, of text
+	Axes     int    // of a sample of numbers: 1 of Channels, 2 of Channels,Image; 0: of images or tokens
 	// Tokenizer is what makes tokens of text, as tokenizer.Open takes it.
 	Tokenizer string
 	// NoAugment serves the training samples of a finite set as they are.
@@ -153,7 +163,16 @@ type Options struct {
 // maxImage keeps fixed-point coordinates far from their ends.
 const maxImage = 4096
 
-func (o Options) shape() [3]int { return [3]int{o.Image, o.Image, o.Channels} }
+// axesNames say what numbers are, by the axes of a sample.
+var axesNames = [...]string{"N,C,H,W", "N,F", "N,C,T"}
+
+// shape is that of a sample: numbers C,T are C rows of T pixels, with one channel.
+func (o Options) shape() [3]int {
+	if o.Axes == 2 {
+		return [3]int{o.Channels, o.Image, 1}
+	}
+	return [3]int{o.Image, o.Image, o.Channels}
+}
 
 // Skipper is a data set that may pass over bad samples. In the place of a bad sample stands the next good one in the
 // stored order, or the sample is left out when the set is opened: either way what stands there depends on the files
@@ -179,6 +198,7 @@ type Info struct {
 
 	MinImage int  // the smallest images that it serves, pixels a side
 	Text     bool // whether its samples are texts: Open returns Sequences
+	Numbers  bool // whether its samples may be numbers of any number of Axes
 	// Open opens it, with complete options; path is "" but for files.
 	Open func(path string, o Options) (Dataset, error)
 }

@@ -139,7 +139,7 @@ func TestFileSets(t *testing.T) {
 		if !errors.Is(err, want) {
 			t.Errorf("Open(%q) = %v, want %v", name, err, want)
 		}
-		if want == ErrUnknown && !strings.Contains(err.Error(), "known are digits, glyphs, shapes, cifar10:PATH, folder:PATH, idx:PATH, masks:PATH, npy:PATH, jsonl:PATH, nanogpt:PATH, opticks, parquet:PATH, text:PATH") {
+		if want == ErrUnknown && !strings.Contains(err.Error(), "known are clusters, digits, glyphs, shapes, cifar10:PATH, folder:PATH, idx:PATH, masks:PATH, npy:PATH, jsonl:PATH, nanogpt:PATH, opticks, parquet:PATH, text:PATH") {
 			t.Errorf("Open(%q) = %v does not list what there is", name, err)
 		}
 	}

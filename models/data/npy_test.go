@@ -133,6 +133,41 @@ func TestNumPyClasses(t *testing.T) {
 	}
 }
 
+// Samples C,T are as in the file, and may have a class for each position.
+func TestNumPyPositions(t *testing.T) {
+	t.Parallel()
+	path := npyFolder(t, map[string][]byte{
+		"x.npy": npyFile(npyHeaderOf("<f4", "3, 2, 4"), make([]float32, 8), []float32{1, 2, 3, 4, 5, 6, 7, 8}, make([]float32, 8)),
+		"y.npy": npyFile(npyHeaderOf("<i8", "3, 2"), []int64{0, 1, 2, -100, 1, 1}),
+	})
+	set, err := Open("npy:"+path, Options{Axes: 2, Image: 4, Channels: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !Masked(set) || Labels(set) != 2 || set.Classes() != 3 {
+		t.Errorf("%d labels of %d classes", Labels(set), set.Classes())
+	}
+	x, labels := make([]float32, 8), make([]int32, 2)
+	if err := set.(Masks).FillMask(Train, 1, x, labels); err != nil || !slices.Equal(x, []float32{1, 2, 3, 4, 5, 6, 7, 8}) || !slices.Equal(labels, []int32{2, Ignored}) {
+		t.Errorf("%v of classes %v, %v", x, labels, err)
+	}
+}
+
+// Numbers of another shape than the model's are refused.
+func TestNumPyShapes(t *testing.T) {
+	t.Parallel()
+	y := npyFile(npyHeaderOf("|u1", "2,"), []uint8{0, 1})
+	for shape, o := range map[string]Options{
+		"2, 3": {Axes: 1, Image: 1, Channels: 4}, "2, 4, 1, 1": {Axes: 1, Image: 1, Channels: 4}, "2, 4": {Axes: 2, Image: 2, Channels: 2}, "2, 3, 2": {Axes: 2, Image: 3, Channels: 2},
+	} {
+		x := npyFile(npyHeaderOf("|u1", shape), make([]uint8, map[string]int{"2, 3": 6, "2, 3, 2": 12}[shape]+map[bool]int{true: 8}[strings.Contains(shape, "4")]))
+		_, err := Open("npy:"+npyFolder(t, map[string][]byte{"x.npy": x, "y.npy": y}), o)
+		if !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "give it samples of this shape") {
+			t.Errorf("shape %s: %v", shape, err)
+		}
+	}
+}
+
 // A file that is no array, or that does not fit the model, is refused with file, field and value.
 func TestBadNumPy(t *testing.T) {
 	t.Parallel()

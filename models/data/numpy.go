@@ -14,6 +14,7 @@ var npyInfo = Info{
 	Summary:  "x.npy and y.npy in a folder, which numpy.save wrote: samples, and their classes (integers) or targets (floats)",
 	Source:   "files of the user",
 	MinImage: 1,
+	Numbers:  true,
 	Open:     openNumPy,
 }
 
@@ -40,6 +41,9 @@ type numPyTargets struct {
 	least, largest float32
 }
 
+// numPyPositions is a data set of arrays with a class for each of several positions of each sample.
+type numPyPositions struct{ numPy }
+
 // openNumPy reads x.npy and y.npy. Held out are x_test.npy and y_test.npy, or the last fifth of the samples where there are none.
 func openNumPy(path string, o Options) (Dataset, error) {
 	s := numPy{name: "npy:" + path}
@@ -49,10 +53,13 @@ func openNumPy(path string, o Options) (Dataset, error) {
 	if err := s.takeShape(o); err != nil {
 		return nil, fmt.Errorf("data set npy: %w", err)
 	}
-	if err := s.takeClasses(); err != nil {
+	if err := s.takeClasses(o.Axes); err != nil {
 		return nil, fmt.Errorf("data set npy: %w", err)
 	}
-	if !s.parts[Train].y.kind.floats {
+	switch y := s.parts[Train].y; {
+	case !y.kind.floats && len(y.shape) == 2:
+		return &numPyPositions{s}, nil
+	case !y.kind.floats:
 		return &s, nil
 	}
 	t := &numPyTargets{s, math.MaxFloat32, -math.MaxFloat32}
@@ -133,7 +140,12 @@ func (s *numPy) takeShape(o Options) error {
 	default:
 		return fmt.Errorf("%s: %w: shape is %v, want N,F or N,H,W or N,C,H,W", x.file, ErrCorrupt, x.shape)
 	}
-	if want := o.shape(); s.shape != want {
+	want := o.shape()
+	if o.Axes > 0 && (s.shape != want || len(x.shape) != o.Axes+1) {
+		return fmt.Errorf("%w: %s has shape %v, and the model reads %s of %v: give it samples of this shape", ErrOption, x.file, x.shape, axesNames[o.Axes],
+			[]int{o.Channels, o.Image}[:o.Axes])
+	}
+	if s.shape != want {
 		return fmt.Errorf("%w: %s has shape %v, samples of %d channels and %dx%d pixels, and the model reads %d channels and %dx%d: "+
 			"give --image %d --option data.channels=%d, or a model of this size",
 			ErrOption, x.file, x.shape, s.shape[2], s.shape[0], s.shape[1], want[2], want[0], want[1], s.shape[0], s.shape[2])
@@ -141,8 +153,8 @@ func (s *numPy) takeShape(o Options) error {
 	return nil
 }
 
-// takeClasses counts the classes, or the targets.
-func (s *numPy) takeClasses() error {
+// takeClasses counts the classes, or the targets, of samples of so many axes.
+func (s *numPy) takeClasses(axes int) error {
 	y := s.parts[Train].y
 	if y.kind.floats {
 		if s.classes = y.sample(); len(y.shape) > 2 || s.classes > maxTargets {
@@ -151,16 +163,21 @@ func (s *numPy) takeClasses() error {
 		return nil
 	}
 	for split, p := range s.parts {
-		if len(p.y.shape) != 1 {
-			return fmt.Errorf("%s: %w: integers, which are classes, have shape %v, want N; save targets as float32", p.y.file, ErrCorrupt, p.y.shape)
+		positions := len(p.y.shape) == 2 && axes == 2
+		if len(p.y.shape) != 1 && !positions {
+			return fmt.Errorf("%s: %w: integers, which are classes, have shape %v, want N, or N,T where the model reads N,C,T; save targets as float32",
+				p.y.file, ErrCorrupt, p.y.shape)
 		}
-		for i := range p.y.samples() {
+		for i := range p.y.samples() * int64(p.y.sample()) {
 			label, most := p.y.at(i), maxTargets
 			if Split(split) == Test && s.parts[Test].y != y {
 				most = s.classes
 			}
+			if positions && label == Ignored {
+				continue
+			}
 			if label < 0 || label >= float64(most) {
-				return fmt.Errorf("%s: %w: sample %d has class %v; classes are 0 to %d", p.y.file, ErrLabel, i, label, most-1)
+				return fmt.Errorf("%s: %w: sample %d has class %v; classes are 0 to %d", p.y.file, ErrLabel, i/int64(p.y.sample()), label, most-1)
 			}
 			s.classes = max(s.classes, int(label)+1)
 		}
@@ -189,6 +206,20 @@ func (s *numPy) Fill(split Split, index int64, dst []float32) (int, error) {
 		}
 	}
 	return int(p.y.at(row * int64(p.y.sample()))), nil
+}
+
+// Positions implements the interface of that name.
+func (s *numPyPositions) Positions() int { return s.parts[Train].y.sample() }
+
+// FillMask implements Masks; it never fails.
+func (s *numPyPositions) FillMask(split Split, index int64, dst []float32, mask []int32) error {
+	_, err := s.Fill(split, index, dst)
+	p := &s.parts[split]
+	base := p.row(index) * int64(len(mask))
+	for i := range mask {
+		mask[i] = int32(p.y.at(base + int64(i)))
+	}
+	return err
 }
 
 // FillTargets implements Targets; it never fails.

@@ -21,7 +21,9 @@ func Register(info Info) {
 }
 
 // Known returns the built-in data sets, sorted by name, and those that are registered.
-func Known() []Info { return append([]Info{digitsInfo, glyphsInfo, shapesInfo}, registered...) }
+func Known() []Info {
+	return append([]Info{clustersInfo, digitsInfo, glyphsInfo, shapesInfo}, registered...)
+}
 
 // Files returns the readers of the user's images, sorted by name.
 func Files() []Info { return []Info{cifar10Info, folderInfo, idxInfo, masksInfo, npyInfo} }
@@ -82,6 +84,8 @@ func (o Options) validate(info Info) error {
 		return o.validateText(info)
 	case o.Length != 0:
 		return fmt.Errorf("%w: data set %s has images, and the model reads text: give it text, as in %s or %s", ErrOption, info.Name, opticksInfo.Name, textInfo.Name)
+	case o.Axes > 0:
+		return o.validateNumbers(info)
 	case o.Image < info.MinImage || o.Image > maxImage:
 		return fmt.Errorf("%w: data set %s with images of %d pixels a side; %d to %d work", ErrOption, info.Name, o.Image, info.MinImage, maxImage)
 	case o.Channels < 1 || o.Channels > 1024:
@@ -89,6 +93,21 @@ func (o Options) validate(info Info) error {
 	}
 	return nil
 }
+
+// validateNumbers refuses samples that are no numbers N,F or N,C,T.
+func (o Options) validateNumbers(info Info) error {
+	if !info.Numbers {
+		return fmt.Errorf("%w: data set %s has images, and the model reads numbers, %s: give it such, as in --data %s or %s",
+			ErrOption, info.Name, axesNames[o.Axes], clustersInfo.Name, npyInfo.Name)
+	}
+	if min(o.Channels, o.Image) < 1 || max(o.Channels, o.Image) > mostNumbers {
+		return fmt.Errorf("%w: data set %s with samples of %dx%d numbers; 1 to %d of each work", ErrOption, info.Name, o.Channels, o.Image, mostNumbers)
+	}
+	return nil
+}
+
+// mostNumbers bounds each axis of a sample of numbers.
+const mostNumbers = 1 << 20
 
 // validateText refuses samples that are no windows of tokens.
 func (o Options) validateText(info Info) error {

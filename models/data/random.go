@@ -13,6 +13,7 @@ const (
 	splitKey
 	pairKey
 	windowKey
+	centerKey
 )
 
 // mix is the finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014):

@@ -12,11 +12,13 @@ import (
 func (c *chain) model(name string, config models.Config) (*models.Model, error) {
 	b := models.NewBuilder(name, c.input.desc, config.Classes)
 	b.DType = config.DType
-	switch {
+	switch out := c.steps[len(c.steps)-1].desc.Shape; {
 	case c.perSample():
 		b.PerSample()
-	case len(c.steps[len(c.steps)-1].desc.Shape) == 4:
+	case len(out) == 4:
 		b.PerPixel()
+	case len(out) == 3 && c.input.desc.DType.Float():
+		b.PerPosition(out[1])
 	}
 	taken := map[string]int{}
 	for _, s := range c.steps {

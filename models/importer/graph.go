@@ -58,6 +58,20 @@ type Attribute struct {
 	Other  bool // it is of a type that no op here has
 }
 
+// axes returns those of a sample of numbers, N,F or N,C,T; 0 of images and tokens.
+func (g *Graph) axes() int {
+	if in := g.Inputs[0]; in.DType == Float32 && (len(in.Shape) == 2 || len(in.Shape) == 3) {
+		return len(in.Shape) - 1
+	}
+	return 0
+}
+
+// openLength reports whether the tokens of a sample, or T of N,C,T, are open.
+func (g *Graph) openLength() bool {
+	shape := g.Inputs[0].Shape
+	return g.text() && shape[1] == 0 || g.axes() == 2 && shape[2] == 0
+}
+
 // text reports whether the model reads tokens N,T.
 func (g *Graph) text() bool {
 	in := g.Inputs[0]

@@ -35,8 +35,13 @@ const (
 
 func newImporter(g *Graph, c models.Config) *importer {
 	in := kernels.F32(c.Batch, c.Image, c.Image, c.Channels)
-	if g.text() {
+	switch {
+	case g.text():
 		in = kernels.Desc{Shape: kernels.Shape{c.Batch, c.Image}, DType: kernels.Int32}
+	case g.axes() == 1:
+		in = kernels.F32(c.Batch, c.Channels)
+	case g.axes() == 2:
+		in = kernels.F32(c.Batch, c.Channels, c.Image)
 	}
 	m := &importer{
 		Graph: g, chain: chain{input: &step{desc: in}}, config: c, batch: int(g.Inputs[0].Shape[0]),

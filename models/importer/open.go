@@ -37,8 +37,11 @@ func (g *Graph) describe(path string) (f models.File, c models.Config, err error
 	if g.text() {
 		return g.describeText(path)
 	}
+	if g.axes() > 0 {
+		return g.describeNumbers(path)
+	}
 	if len(in.Shape) != 4 || in.DType != Float32 || in.Shape[2] != in.Shape[3] || slices.ContainsFunc(in.Shape, func(n int64) bool { return n < 0 || n > 1<<20 }) {
-		return f, c, fmt.Errorf("input %q is %s%v: want float32, N,C,H,W with as many rows as columns", in.Name, in.DType, in.Shape)
+		return f, c, fmt.Errorf("input %q is %s%v: want float32, N,C,H,W with as many rows as columns, N,C,T or N,F, or tokens N,T", in.Name, in.DType, in.Shape)
 	}
 	or := func(n int64, open int) int {
 		if n == 0 {
@@ -52,8 +55,21 @@ func (g *Graph) describe(path string) (f models.File, c models.Config, err error
 	return f, c, nil
 }
 
-// openLength is the tokens of a sample of a graph that leaves them open.
+// openLength is the tokens of a sample, or T of N,C,T, of a graph that leaves them open.
 const openLength = 64
+
+// describeNumbers is describe of a model that reads numbers N,F or N,C,T.
+func (g *Graph) describeNumbers(path string) (f models.File, c models.Config, err error) {
+	in := g.Inputs[0]
+	if in.Shape[1] == 0 || slices.ContainsFunc(in.Shape, func(n int64) bool { return n < 0 || n > 1<<20 }) {
+		return f, c, fmt.Errorf("input %q is %s%v: want N,F or N,C,T, of which only N and T may be open", in.Name, in.DType, in.Shape)
+	}
+	c = models.Config{Batch: max(int(in.Shape[0]), 1), Channels: int(in.Shape[1]), Image: 1}
+	if g.axes() == 2 {
+		c.Image = cmp.Or(int(in.Shape[2]), openLength)
+	}
+	return models.File{Known: models.Known{Name: path, Summary: "of a file", Image: c.Image}, Channels: c.Channels, Axes: g.axes()}, c, nil
+}
 
 // describeText is describe of a model that reads tokens.
 func (g *Graph) describeText(path string) (f models.File, c models.Config, err error) {
@@ -65,13 +81,13 @@ func (g *Graph) describeText(path string) (f models.File, c models.Config, err e
 	return models.File{Known: models.Known{Name: path, Summary: "of a file", Image: c.Image}, Channels: c.Channels, Text: true}, c, nil
 }
 
-// importer returns what has read the graph. Where it leaves open how many tokens a sample has, that is the longest one, half of
+// importer returns what has read the graph. Where it leaves open how long a sample is, that is the longest one, half of
 // openLength and so on, that its tables and masks have.
 func (g *Graph) importer(c *models.Config) (*importer, error) {
 	for {
 		m := newImporter(g, *c)
 		err := m.run()
-		if err == nil || !g.text() || g.Inputs[0].Shape[1] != 0 || c.Image == 1 {
+		if err == nil || !g.openLength() || c.Image == 1 {
 			return m, err
 		}
 		c.Image /= 2
@@ -81,6 +97,10 @@ func (g *Graph) importer(c *models.Config) (*importer, error) {
 // build returns the model for a configuration.
 func (g *Graph) build(name string, c models.Config, f models.File) (*models.Model, error) {
 	switch {
+	case f.Axes == 1 && c.Image != 1:
+		return nil, fmt.Errorf("%w: %s reads samples of %d numbers, and no images: leave --image out", models.ErrConfig, name, f.Channels)
+	case c.Channels != f.Channels && f.Axes > 0:
+		return nil, fmt.Errorf("%w: %s reads N,%d, not N,%d: leave --option data.channels out", models.ErrConfig, name, f.Channels, c.Channels)
 	case c.Channels != f.Channels && !f.Text:
 		return nil, fmt.Errorf("%w: %s reads images of %d channels, not %d: give --option data.channels=%d", models.ErrConfig, name, f.Channels, c.Channels, f.Channels)
 	case c.Classes != f.Classes:
@@ -94,8 +114,11 @@ func (g *Graph) build(name string, c models.Config, f models.File) (*models.Mode
 				models.ErrConfig, name, batch, c.Batch, batch, g.Advice.Batch)
 		}
 		size := fmt.Sprintf("images of %dx%d", c.Image, c.Image)
-		if f.Text {
+		switch {
+		case f.Text:
 			size = fmt.Sprintf("samples of %d tokens", c.Image)
+		case f.Axes > 0:
+			size = fmt.Sprintf("samples of %dx%d numbers", c.Channels, c.Image)
 		}
 		return nil, fmt.Errorf("%w: %s: %s: %w", ErrUnsupported, name, size, err)
 	}

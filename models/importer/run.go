@@ -16,11 +16,14 @@ func (m *importer) logits() *step {
 		return nil
 	}
 	have, in := out.step.desc.Shape, m.input.desc.Shape
+	if len(have) < 2 {
+		return nil
+	}
 	labels := have[:len(have)-1]
 	switch {
 	case !slices.Equal(out.shape, asImage(out.step.desc)):
 		return nil
-	case slices.Equal(labels, in[:1]), m.text() && slices.Equal(labels, in), len(in) == 4 && slices.Equal(labels, in[:3]):
+	case slices.Equal(labels, in[:1]), m.text() && slices.Equal(labels, in), m.axes() == 2 && len(labels) == 2 && labels[0] == in[0], len(in) == 4 && slices.Equal(labels, in[:3]):
 		return out.step
 	}
 	return nil
@@ -197,7 +200,7 @@ func (m *importer) run() error {
 		return err
 	}
 	if m.logits() == nil {
-		return fmt.Errorf("output %q is no logits, N,classes or N,classes,H,W of images or N,T,classes of tokens, that follow from the input", m.Outputs[0].Name)
+		return fmt.Errorf("output %q is no logits, N,classes or N,classes,H,W of images or N,T,classes of tokens or frames, that follow from the input", m.Outputs[0].Name)
 	}
 	m.fuse(m.logits())
 	m.prune(m.logits())

@@ -305,7 +305,7 @@ func TestReasonsAreTrue(t *testing.T) {
 		node []byte
 		want string
 	}{
-		{conv(), `output "y" is no logits, N,classes or N,classes,H,W of images or N,T,classes of tokens, that follow from the input`},
+		{conv(), `output "y" is no logits, N,classes or N,classes,H,W of images or N,T,classes of tokens or frames, that follow from the input`},
 		{conv(ints("zebra", 1), ints("aardvark", 1)), `node "y" (Conv): attribute aardvark is not supported`},
 	} {
 		for range 20 { // attributes are a map

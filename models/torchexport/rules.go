@@ -14,7 +14,7 @@ var rules map[string]func(c *call) []string
 
 func init() { // they look each other up
 	rules = map[string]func(c *call) []string{
-		"conv2d": one(conv2d), "batch_norm": one(batchNorm), "linear": one(linear), "addmm": one(addmm),
+		"conv2d": one(conv2d), "linear": one(linear), "addmm": one(addmm),
 		"layer_norm": one(layerNorm), "rms_norm": one(rmsNorm),
 		"matmul": one(plain("MatMul", "self", "other")), "mm": one(plain("MatMul", "self", "mat2")), "bmm": one(plain("MatMul", "self", "mat2")),
 		"embedding": one(embedding), "scaled_dot_product_attention": one(attention), "softmax": one(softmax), "dropout": one(dropout),
@@ -137,17 +137,6 @@ func conv2dPadding(c *call) string {
 func (c *call) conv(a attributes) string {
 	a["strides"], a["dilations"], a["group"] = numbers(c.pair("stride", 1, 1)...), numbers(c.pair("dilation", 1, 1)...), number(c.int("groups", 1))
 	return c.emit("Conv", a, c.tensor("input"), c.tensor("weight"), c.tensor("bias"))
-}
-
-func batchNorm(c *call) string {
-	c.ignore("cudnn_enabled")
-	in := []string{c.tensor("input")}
-	for _, name := range []string{"weight", "bias", "running_mean", "running_var"} {
-		if in = append(in, c.tensor(name)); in[len(in)-1] == "" {
-			c.fail("it has no %s, which is not supported: want affine=True and track_running_stats=True", name)
-		}
-	}
-	return c.emit("batch_norm", attributes{"epsilon": decimal(c.float("eps", 1e-5)), "momentum": decimal(c.float("momentum", 0.1)), "frozen": flag(!c.bool("training", false))}, in...)
 }
 
 func linear(c *call) string {

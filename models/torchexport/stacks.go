@@ -9,7 +9,7 @@ import (
 func init() {
 	for op, rule := range map[string]func(c *call) string{
 		"baddbmm": baddbmm, "stack": stack, "repeat": repeat, "repeat_interleave": repeatInterleave, "reshape_as": reshapeAs, "view_as": reshapeAs,
-		"numpy_T": numpyT, "conv1d": conv1d, "index": indexOfAxes,
+		"numpy_T": numpyT, "index": indexOfAxes,
 	} {
 		rules[op] = one(rule)
 	}

@@ -22,7 +22,7 @@ import (
 
 // names are those of the archives in testdata, which bench/research/peers/src/torch_export.py has written.
 var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules", "transformers", "axes", "encoder", "llama", "mobile", "qwen3", "vision", "windows", "pixels", "unet", "functions", "zeros", "bert_class", "distilbert", "roberta", "gemma", "phi",
-	"t5_gated", "bloom", "gpt_neox", "glm", "cohere", "falcon", "nemotron", "gemma3", "squeezebert", "modernbert"}
+	"t5_gated", "bloom", "gpt_neox", "glm", "cohere", "falcon", "nemotron", "gemma3", "squeezebert", "modernbert", "rows", "frames", "positions", "whisper_encoder"}
 
 func fixture(t testing.TB, name string) (path string, archive []byte) {
 	t.Helper()
@@ -105,7 +105,7 @@ func build(t *testing.T, name string, batch, image int) *models.Model {
 	if image == 0 {
 		image = f.Image
 	}
-	m, err := models.New(path, models.Config{Batch: batch, Image: image, Classes: f.Classes})
+	m, err := models.New(path, models.Config{Batch: batch, Image: image, Channels: f.Channels, Classes: f.Classes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -578,5 +578,32 @@ func TestFrozenParameters(t *testing.T) {
 	path = filepath.Join(t.TempDir(), "all.pt2")
 	if _, _, err := build(packed(t, all)); !errors.Is(err, models.ErrConfig) || !strings.Contains(err.Error(), "is frozen: leave some to train") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A model of numbers reads N,F or N,C,T in PyTorch's order. It gives a sample a class, or each of fewer positions.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]struct{ input, labels kernels.Shape }{
+		"rows": {kernels.Shape{3, 13}, kernels.Shape{3}}, "frames": {kernels.Shape{3, 5, 24}, kernels.Shape{3}},
+		"positions": {kernels.Shape{3, 5, 24}, kernels.Shape{3, 6}}, "whisper_encoder": {kernels.Shape{3, 6, 24}, kernels.Shape{3}},
+	} {
+		m := build(t, name, 3, 0)
+		if !slices.Equal(m.Input.Shape, want.input) || m.Input.DType != kernels.Float32 || !slices.Equal(m.Labels.Shape, want.labels) {
+			t.Errorf("%s: input %v, labels %v", name, m.Input, m.Labels)
+		}
+	}
+	if in := build(t, "frames", 2, 40).Input.Shape; in[2] != 40 {
+		t.Errorf("%v", in)
+	}
+	const of = `"x": {"dtype": 7, "sizes": [{"as_int": 8}, `
+	for what, c := range map[string]struct{ to, want string }{
+		"features are open": {`"x": {"dtype": 7, "sizes": [{"as_int": 8}, {"as_name": "f"}], "was": [{"as_int": 8}, `, "is float32[8 0]: want N,F or N,C,T, of which only N and T may be open"},
+		"five axes":         {`"x": {"dtype": 7, "sizes": [{"as_int": 8}, {"as_int": 1}, {"as_int": 1}, {"as_int": 1}, `, "want float32, N,C,H,W with as many rows as columns, N,C,T or N,F, or tokens N,T"},
+		"float64":           {`"x": {"dtype": 8, "sizes": [{"as_int": 8}, `, "is float64[8 13]"},
+	} {
+		if _, err := Read("my.pt2", changed(t, "rows", model, of, c.to)); !errors.Is(err, importer.ErrUnsupported) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", what, err, c.want)
+		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 type subject struct {
 	*reference
 	layers     int
+	axes       int // of a sample of numbers, which are in PyTorch's order
 	parameters int64
 	engine     *storeall.Model
 	pixels     []byte // of images; nil: it is of text
@@ -43,14 +44,18 @@ func openSubject(folder string) (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := models.New(file, models.Config{Batch: ref.Batch, Image: ref.Image, Classes: ref.Classes})
+	f, _, err := models.Open(file)
 	if err != nil {
 		return nil, err
 	}
-	if n := len(ref.Labels); n != ref.Batch && n != len(ref.Tokens) && n != ref.Batch*ref.Image*ref.Image {
+	m, err := models.New(file, models.Config{Batch: ref.Batch, Image: ref.Image, Channels: f.Channels, Classes: ref.Classes})
+	if err != nil {
+		return nil, err
+	}
+	if n := len(ref.Labels); f.Axes != 2 && n != ref.Batch && n != len(ref.Tokens) && n != ref.Batch*ref.Image*ref.Image {
 		return nil, fmt.Errorf("%s: reference.json: %d labels", folder, n)
 	}
-	s := &subject{reference: ref, layers: len(m.Layers), parameters: m.ParamCount()}
+	s := &subject{reference: ref, layers: len(m.Layers), axes: f.Axes, parameters: m.ParamCount()}
 	if len(ref.Tokens) == 0 {
 		if s.pixels, err = os.ReadFile(filepath.Join(folder, "images.f32")); err != nil {
 			return nil, err
@@ -59,7 +64,7 @@ func openSubject(folder string) (*subject, error) {
 	if s.engine, s.close, err = storeall.Open(m, storeall.Options{}); err != nil {
 		return nil, err
 	}
-	if f, _, _ := models.Open(file); f.Weights != "" {
+	if f.Weights != "" {
 		if _, err := checkpoint.Import(f.Weights, s.engine); err != nil {
 			return nil, errors.Join(err, s.close())
 		}
@@ -118,6 +123,9 @@ func (s *subject) put(images []float32) {
 		return
 	}
 	area := s.Image * s.Image
+	if s.axes > 0 {
+		area = len(images) / s.Batch
+	}
 	channels := len(images) / area / s.Batch
 	for i := range images {
 		n, p, c := i/(area*channels), i/channels%area, i%channels

@@ -481,12 +481,69 @@ class Zeros(nn.Module):
         return self.head(x.mean((1, 2)))
 
 
-OWN = {"zeros": Zeros, "unet": UNet, "functions": Functions, "windows": Windows, "pixels": Pixels, "axes": Axes, "vision": Vision, "mobile": Mobile, "tiny": Tiny, "branches": Branches, "skips": Skips, "sdpa": Decoder, "written": Written, "modules": Modules, "encoder": Encoder, "transformers": Transformers}
+class Rows(nn.Module):
+    """A model of rows of numbers N,F, as of a table: norms, a block with a shortcut, and a product of two parts."""
+
+    features = (13,)
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.stem = nn.BatchNorm1d(13), nn.Linear(13, 16)
+        self.block = nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 24), nn.GELU(), nn.Dropout(0.1), nn.Linear(24, 16))
+        self.gates, self.last, self.head = nn.Linear(16, 32), nn.BatchNorm1d(16), nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = self.stem(self.norm(x))
+        x = x + self.block(x)
+        a, b = self.gates(x).chunk(2, dim=1)
+        return self.head(F.relu(self.last(a * torch.sigmoid(b))))
+
+
+class Frames(nn.Module):
+    """A network of frames N,C,T: convolutions with norms, a gate, and the mean over time or, where it is told how many there are, logits for each
+    position."""
+
+    features = (5, 24)
+
+    def __init__(self, positions=0):
+        super().__init__()
+        self.positions = positions
+        self.stem, self.norm1 = nn.Conv1d(5, 8, 5, 2, 2, bias=False), nn.BatchNorm1d(8)
+        self.wide, self.norm2 = nn.Conv1d(8, 8, 3, padding=2, dilation=2, groups=4), nn.GroupNorm(2, 8)
+        self.gate, self.pool, self.head = nn.Conv1d(8, 16, 1), nn.MaxPool1d(2), nn.Linear(8, 10)
+
+    def forward(self, x):
+        x = self.pool(F.relu(self.norm1(self.stem(x))))
+        x = x + F.silu(self.norm2(self.wide(x)))
+        x = F.glu(self.gate(x), 1)
+        return self.head(x.transpose(1, 2) if self.positions else x.mean(2))
+
+
+class Whisper(nn.Module):
+    """Whisper's encoder of Hugging Face's transformers, of log-mel frames N,C,T, with the mean of its positions and a classifier."""
+
+    features = (6, 24)
+
+    def __init__(self):
+        super().__init__()
+        import transformers
+
+        config = transformers.WhisperConfig(
+            num_mel_bins=6, d_model=16, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=24, max_source_positions=12, dropout=0.0, attention_dropout=0.0,
+            activation_dropout=0.0, encoder_layerdrop=0.0, vocab_size=40, decoder_layers=1, decoder_attention_heads=4, decoder_ffn_dim=24, pad_token_id=0, bos_token_id=0,
+            eos_token_id=0, decoder_start_token_id=0, init_std=0.1)
+        self.encoder, self.head = transformers.WhisperModel(config).encoder, nn.Linear(16, 10)
+
+    def forward(self, frames):
+        return self.head(self.encoder(frames).last_hidden_state.mean(1))
+
+
+OWN = {"rows": Rows, "frames": Frames, "positions": lambda: Frames(6), "whisper_encoder": Whisper, "zeros": Zeros, "unet": UNet, "functions": Functions, "windows": Windows, "pixels": Pixels, "axes": Axes, "vision": Vision, "mobile": Mobile, "tiny": Tiny, "branches": Branches, "skips": Skips, "sdpa": Decoder, "written": Written, "modules": Modules, "encoder": Encoder, "transformers": Transformers}
 
 # Image, batch and rate of each, where they are not 64, 4 and a steady one, of tokens 3 and 0.1. Deep models with norms of few pixels have gradients of norm 1000 and more:
 # at a rate of 1e-5 the third loss of ResNet-50 differs by 5 % between PyTorch and itself with other kernels, or in float64.
 SIZES = {
-    "unet": (11, 2, 0.1), "functions": (10, 2, 0.05), "zeros": (8, 2, 0.5), "windows": (14, 2, 0.05), "pixels": (14, 2, 1.0), "tiny": (16, 2, 0.05), "branches": (8, 2, 0.1), "skips": (8, 2, 0.5), "alexnet": (224, 2, 0.01), "vgg11": (224, 2, 1e-3), "vgg11_bn": (224, 2, 3e-5),
+    "rows": (1, 8, 0.1), "frames": (24, 4, 0.1), "positions": (24, 4, 0.1), "whisper_encoder": (24, 4, 0.1), "unet": (11, 2, 0.1), "functions": (10, 2, 0.05), "zeros": (8, 2, 0.5), "windows": (14, 2, 0.05), "pixels": (14, 2, 1.0), "tiny": (16, 2, 0.05), "branches": (8, 2, 0.1), "skips": (8, 2, 0.5), "alexnet": (224, 2, 0.01), "vgg11": (224, 2, 1e-3), "vgg11_bn": (224, 2, 3e-5),
     "resnet50": (64, 4, 1e-8), "resnext50_32x4d": (64, 4, 1e-8), "mnasnet0_5": (64, 4, 1e-8), "resnet18": (64, 4, 1e-4), "regnet_x_400mf": (64, 4, 3e-8), "densenet121": (64, 4, 1e-4),
     "mobilenet_v2": (64, 4, 1e-6), "sdpa": (0, 3, 0.5), "written": (0, 3, 0.5), "modules": (0, 3, 0.1), "encoder": (0, 3, 0.1), "axes": (4, 2, 0.05), "vision": (8, 2, 0.05), "mobile": (16, 2, 0.05),
     "llama": (0, 3, 0.5), "qwen2": (0, 3, 0.5), "qwen3": (0, 3, 0.5), "mistral": (0, 3, 0.5), "phi3": (0, 3, 0.5), "opt": (0, 3, 0.1), "transformers": (0, 3, 0.5),
@@ -615,8 +672,9 @@ def draw(name, image=None, batch=None, rate=None):
             samples[0, 4:6], samples[1, -3:] = model.padding, model.padding
     else:
         classes = 10
-        samples = torch.randn(batch, 3, image, image)
-        labels = torch.randint(classes, (batch, image, image) if name.startswith("segmentation.") or name in ("pixels", "unet") else (batch,))
+        samples = torch.randn(batch, *getattr(model, "features", (3, image, image)))
+        image, each = samples.shape[2] if samples.dim() > 2 else 1, getattr(model, "positions", 0)
+        labels = torch.randint(classes, (batch, image, image) if name.startswith("segmentation.") or name in ("pixels", "unet") else (batch, each) if each else (batch,))
     return model, samples, labels, image, classes, rate
 
 

@@ -34,7 +34,7 @@ TEXTS = """transformers llama qwen2 qwen3 mistral phi3 opt bloom gpt_neox gptj g
 starcoder2 granite smollm3 mpt codegen helium glm nemotron exaone4 bert roberta distilbert electra albert camembert xlm_roberta mpnet modernbert
 deberta_v2 mobilebert squeezebert roformer layoutlm ernie megatron_bert t5_encoder hf_vit hf_deit hf_convnext hf_resnet""".split()
 
-OWN = "tiny zeros unet functions mobile windows vision".split()
+OWN = "tiny zeros unet functions mobile windows vision whisper_encoder".split()
 
 FAMILIES = OWN + TEXTS + TORCHVISION + ["segmentation." + name for name in SEGMENTATION] + ["timm." + name for name in TIMM]
 
