@@ -18,6 +18,8 @@ const (
 	Softplus    // log(1 + exp(x))
 	Mish        // x*tanh(log(1 + exp(x))) (Misra, 2019)
 	Abs
+	AtLeast // x, or By where x is less; the gradient passes where x is not less
+	AtMost  // x, or By where x is more; the gradient passes where x is not more
 	Exp
 	Log
 	Sqrt
@@ -31,7 +33,7 @@ const (
 const Total = Log
 
 var functionNames = [Functions]string{
-	"sigmoid", "tanh", "hard_sigmoid", "hard_swish", "leaky_relu", "elu", "softplus", "mish", "abs", "exp", "log", "sqrt", "reciprocal", "power",
+	"sigmoid", "tanh", "hard_sigmoid", "hard_swish", "leaky_relu", "elu", "softplus", "mish", "abs", "at_least", "at_most", "exp", "log", "sqrt", "reciprocal", "power",
 }
 
 // String returns the name in kernels: "hard_swish".
@@ -43,7 +45,9 @@ func (f Function) String() string {
 }
 
 // HasParameter reports whether By is a part of the function.
-func (f Function) HasParameter() bool { return f == Leaky || f == ELU || f == Power }
+func (f Function) HasParameter() bool {
+	return f == Leaky || f == ELU || f == AtLeast || f == AtMost || f == Power
+}
 
 // Pointwise is a function of each element.
 type Pointwise struct {

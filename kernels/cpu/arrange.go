@@ -151,6 +151,8 @@ var functionKernels = [kernels.Functions][2]int64{
 	kernels.Softplus:   {C.SOFTPLUS_FORWARD, C.SOFTPLUS_BACKWARD},
 	kernels.Mish:       {C.MISH_FORWARD, C.MISH_BACKWARD},
 	kernels.Abs:        {C.ABS_FORWARD, C.ABS_BACKWARD},
+	kernels.AtLeast:    {C.AT_LEAST_FORWARD, C.AT_LEAST_BACKWARD},
+	kernels.AtMost:     {C.AT_MOST_FORWARD, C.AT_MOST_BACKWARD},
 	kernels.Exp:        {C.EXP_FORWARD, C.EXP_BACKWARD},
 	kernels.Log:        {C.LOG_FORWARD, C.LOG_BACKWARD},
 	kernels.Sqrt:       {C.SQRT_FORWARD, C.SQRT_BACKWARD},

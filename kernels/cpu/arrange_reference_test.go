@@ -204,6 +204,14 @@ var referenceFunctions = [kernels.Functions]struct{ value, slope func(x, by floa
 		func(x, _ float64) float64 { return math.Sqrt(x * x) },
 		func(x, _ float64) float64 { return math.Copysign(1, x) },
 	},
+	kernels.AtLeast: {
+		func(x, by float64) float64 { return (x + by + math.Abs(x-by)) / 2 },
+		func(x, by float64) float64 { return (1 + math.Copysign(1, x-by)) / 2 },
+	},
+	kernels.AtMost: {
+		func(x, by float64) float64 { return (x + by - math.Abs(x-by)) / 2 },
+		func(x, by float64) float64 { return (1 + math.Copysign(1, by-x)) / 2 },
+	},
 	kernels.Exp: {
 		func(x, _ float64) float64 { return math.Cosh(x) + math.Sinh(x) },
 		func(x, _ float64) float64 { return math.Cosh(x) + math.Sinh(x) },

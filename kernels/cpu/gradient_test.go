@@ -61,6 +61,8 @@ var gradientCalls = []kernels.Call{
 	{Op: kernels.Pointwise{Of: kernels.Softplus}, In: []kernels.Desc{kernels.F32(3, 7)}},
 	{Op: kernels.Pointwise{Of: kernels.Mish}, In: []kernels.Desc{kernels.F32(3, 7)}},
 	{Op: kernels.Pointwise{Of: kernels.Abs}, In: []kernels.Desc{kernels.F32(3, 7)}},
+	{Op: kernels.Pointwise{Of: kernels.AtLeast, By: -0.25}, In: []kernels.Desc{kernels.F32(3, 7)}},
+	{Op: kernels.Pointwise{Of: kernels.AtMost, By: 0.25}, In: []kernels.Desc{kernels.F32(3, 7)}},
 	{Op: kernels.Pointwise{Of: kernels.Exp}, In: []kernels.Desc{kernels.F32(3, 7)}},
 	{Op: kernels.Pointwise{Of: kernels.Log}, In: []kernels.Desc{kernels.F32(3, 7)}},
 	{Op: kernels.Pointwise{Of: kernels.Sqrt}, In: []kernels.Desc{kernels.F32(3, 7)}},

@@ -46,6 +46,28 @@ var functions = [kernels.Functions]struct{ value, slope func(x, by float64) floa
 		}
 		return chosen(x, 1, -1)
 	})},
+	kernels.AtLeast: {func(x, by float64) float64 {
+		if x < by {
+			return by
+		}
+		return x
+	}, func(x, by float64) float64 {
+		if x >= by {
+			return 1
+		}
+		return 0
+	}},
+	kernels.AtMost: {func(x, by float64) float64 {
+		if x > by {
+			return by
+		}
+		return x
+	}, func(x, by float64) float64 {
+		if x <= by {
+			return 1
+		}
+		return 0
+	}},
 	kernels.Exp:        {alone(math.Exp), alone(math.Exp)},
 	kernels.Log:        {alone(math.Log), alone(func(x float64) float64 { return 1 / x })},
 	kernels.Sqrt:       {alone(math.Sqrt), alone(func(x float64) float64 { return 0.5 / math.Sqrt(x) })},

@@ -201,6 +201,8 @@ var ops = []struct {
 	{kernels.Pointwise{Of: kernels.Softplus}, []kernels.Desc{image}},
 	{kernels.Pointwise{Of: kernels.Mish}, []kernels.Desc{image}},
 	{kernels.Pointwise{Of: kernels.Abs}, []kernels.Desc{image}},
+	{kernels.Pointwise{Of: kernels.AtLeast, By: -0.25}, []kernels.Desc{image}},
+	{kernels.Pointwise{Of: kernels.AtMost, By: 0.25}, []kernels.Desc{image}},
 	{kernels.Pointwise{Of: kernels.Exp}, []kernels.Desc{image}},
 	{kernels.Pointwise{Of: kernels.Power, By: 3}, []kernels.Desc{image}},
 	{kernels.GroupNorm{Groups: 2, Epsilon: 0.1}, []kernels.Desc{kernels.F32(2, 3, 2, 4)}},
@@ -238,7 +240,7 @@ func TestGradients(t *testing.T) {
 			}
 		})
 	}
-	if compared != 119 {
+	if compared != 121 {
 		t.Errorf("compared %d gradients", compared)
 	}
 }
@@ -344,7 +346,7 @@ func TestAliases(t *testing.T) {
 			}
 		}
 	}
-	if aliases[kernels.Float32] != 120 || aliases[kernels.BFloat16] != 120 {
+	if aliases[kernels.Float32] != 126 || aliases[kernels.BFloat16] != 126 {
 		t.Errorf("tried %v aliases", aliases)
 	}
 }

@@ -48,6 +48,50 @@ func clip(c *call) (*value, error) {
 	return elementwise(op)(c)
 }
 
+// clamp is a tensor between bounds, inputs 1 and 2, which may be left out. The gradient passes at a bound, as PyTorch's does.
+func clamp(c *call) (*value, error) {
+	bounds := [2]float64{math.Inf(-1), math.Inf(1)}
+	for i, name := range []string{"min", "max"} {
+		switch v := c.at(i + 1); {
+		case v == nil:
+		case len(v.numbers) != 1 || math.IsNaN(v.numbers[0]):
+			return nil, fmt.Errorf("bound %s is no constant number", name)
+		default:
+			bounds[i] = v.numbers[0]
+		}
+	}
+	low, high := bounds[0], bounds[1]
+	var ops []kernels.Op
+	if !math.IsInf(low, -1) {
+		ops = append(ops, kernels.Pointwise{Of: kernels.AtLeast, By: float32(low)})
+	}
+	if !math.IsInf(high, 1) {
+		ops = append(ops, kernels.Pointwise{Of: kernels.AtMost, By: float32(high)})
+	}
+	x := c.at(0)
+	switch {
+	case math.IsInf(low, 1) || math.IsInf(high, -1):
+		return nil, fmt.Errorf("bounds are %v and %v, which leave no number", low, high)
+	case len(ops) == 0:
+		return x, nil
+	case x != nil && x.numbers != nil:
+		return known(computed([]constant{x.constant}, func(v []float64) float64 { return min(max(v[0], low), high) }))
+	}
+	if x == nil || x.step == nil && x.view == nil { // a part of an activation that is written out
+		return bounded(c, bounds, ops)
+	}
+	y, seen, err := c.elements()
+	for _, op := range ops {
+		if err == nil {
+			y, err = c.push(c.Node, op, as(y), nil, y)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return seen(y), nil
+}
+
 // gelu is GELU, exact or by tanh.
 func gelu(c *call) (*value, error) {
 	how := ""

@@ -98,6 +98,12 @@ func clipped(c *call, bounds [2]float64) (*value, error) {
 	default:
 		ops = slices.Concat(affineOp(1, -low), []kernels.Op{kernels.ReLU{Max: float32(high - low)}}, affineOp(1, low))
 	}
+	return bounded(c, bounds, ops)
+}
+
+// bounded is a function of input 0 between bounds, which is the ops, one behind the other.
+func bounded(c *call, bounds [2]float64, ops []kernels.Op) (*value, error) {
+	low, high := bounds[0], bounds[1]
 	f := c.curve(c.at(0))
 	v, err := ofOne(func(x float64) float64 { return min(max(x, low), high) }, ops...)(c)
 	if err != nil || f == nil || v.curve == nil {

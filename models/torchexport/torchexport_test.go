@@ -22,7 +22,7 @@ import (
 
 // names are those of the archives in testdata, which bench/research/peers/src/torch_export.py has written.
 var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules", "transformers", "axes", "encoder", "llama", "mobile", "qwen3", "vision", "windows", "pixels", "unet", "functions", "zeros", "bert_class", "distilbert", "roberta", "gemma", "phi",
-	"t5_gated", "bloom", "gpt_neox", "glm", "cohere", "falcon", "nemotron", "gemma3", "squeezebert", "modernbert", "rows", "frames", "positions", "whisper_encoder"}
+	"t5_gated", "bloom", "gpt_neox", "glm", "cohere", "falcon", "nemotron", "gemma3", "squeezebert", "modernbert", "rows", "frames", "positions", "whisper_encoder", "clamps"}
 
 func fixture(t testing.TB, name string) (path string, archive []byte) {
 	t.Helper()

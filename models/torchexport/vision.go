@@ -94,12 +94,12 @@ func (c *call) bound(name string) string {
 }
 
 func clamp(c *call) string {
-	return c.emit("Clip", nil, c.tensor("self"), c.bound("min"), c.bound("max"))
+	return c.emit("clamp", nil, c.tensor("self"), c.bound("min"), c.bound("max"))
 }
 
-func clampMin(c *call) string { return c.emit("Clip", nil, c.tensor("self"), c.bound("min")) }
+func clampMin(c *call) string { return c.emit("clamp", nil, c.tensor("self"), c.bound("min")) }
 
-func clampMax(c *call) string { return c.emit("Clip", nil, c.tensor("self"), "", c.bound("max")) }
+func clampMax(c *call) string { return c.emit("clamp", nil, c.tensor("self"), "", c.bound("max")) }
 
 // reduced returns the attributes of a reduction of axes; of all, where none is named.
 func (c *call) reduced() attributes {
@@ -144,7 +144,7 @@ func deviation(c *call) string { return c.root(variance(c)) }
 // root is the square root of sums of squares, of the least normal number at least. PyTorch's gradient of a norm of zero is 0, and so is that of
 // the bound; the slope of a root would be infinite.
 func (c *call) root(squares string) string {
-	return c.emit("Sqrt", nil, c.emit("Clip", nil, squares, c.constant(0x1p-126)))
+	return c.emit("Sqrt", nil, c.emit("clamp", nil, squares, c.constant(0x1p-126)))
 }
 
 // vectorNorm is the root of a sum of squares.

@@ -86,6 +86,14 @@ struct absolute {
 	static INLINE slope_of at(float x, float) { return slope_of{fabsf(x), x > 0 ? 1.0f : x == 0 ? 0.0f : -1.0f}; }
 };
 
+struct at_least {
+	static INLINE slope_of at(float x, float by) { return slope_of{x < by ? by : x, x >= by ? 1.0f : 0.0f}; }
+};
+
+struct at_most {
+	static INLINE slope_of at(float x, float by) { return slope_of{x > by ? by : x, x <= by ? 1.0f : 0.0f}; }
+};
+
 struct exponential {
 	static INLINE slope_of at(float x, float) { return slope_of{expf(x), expf(x)}; }
 };
@@ -150,6 +158,8 @@ ACTIVATION(elu, elu, ONE)
 ACTIVATION(softplus, softplus, ONE)
 ACTIVATION(mish, mish, ONE)
 ACTIVATION(abs, absolute, ONE)
+ACTIVATION(at_least, at_least, ONE)
+ACTIVATION(at_most, at_most, ONE)
 ACTIVATION(exp, exponential, ONE)
 ACTIVATION(log, logarithm, ONE)
 ACTIVATION(sqrt, root, ONE)
