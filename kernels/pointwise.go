@@ -18,8 +18,8 @@ const (
 	Softplus    // log(1 + exp(x))
 	Mish        // x*tanh(log(1 + exp(x))) (Misra, 2019)
 	Abs
-	AtLeast // x, or By where x is less; the gradient passes where x is not less
-	AtMost  // x, or By where x is more; the gradient passes where x is not more
+	AtLeast // x, or By where x is less; the gradient passes where x is more than By
+	AtMost  // x, or By where x is more; the gradient passes where x is less than By
 	Exp
 	Log
 	Sqrt

@@ -107,11 +107,11 @@ INLINE float abs_slope(float x) { return x > 0 ? 1 : x == 0 ? 0 : -1; }
 // at_least and at_most leave what is no number as it is, without a gradient.
 INLINE float at_least_of(float x, float by) { return x < by ? by : x; }
 
-INLINE float at_least_slope(float x, float by) { return x >= by ? 1 : 0; }
+INLINE float at_least_slope(float x, float by) { return x > by ? 1 : 0; }
 
 INLINE float at_most_of(float x, float by) { return x > by ? by : x; }
 
-INLINE float at_most_slope(float x, float by) { return x <= by ? 1 : 0; }
+INLINE float at_most_slope(float x, float by) { return x < by ? 1 : 0; }
 
 INLINE float exp_of(float x) { return expf(x); }
 

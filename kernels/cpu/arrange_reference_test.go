@@ -206,11 +206,11 @@ var referenceFunctions = [kernels.Functions]struct{ value, slope func(x, by floa
 	},
 	kernels.AtLeast: {
 		func(x, by float64) float64 { return (x + by + math.Abs(x-by)) / 2 },
-		func(x, by float64) float64 { return (1 + math.Copysign(1, x-by)) / 2 },
+		func(x, by float64) float64 { return math.Ceil(min(max(x-by, 0), 1)) },
 	},
 	kernels.AtMost: {
 		func(x, by float64) float64 { return (x + by - math.Abs(x-by)) / 2 },
-		func(x, by float64) float64 { return (1 + math.Copysign(1, by-x)) / 2 },
+		func(x, by float64) float64 { return math.Ceil(min(max(by-x, 0), 1)) },
 	},
 	kernels.Exp: {
 		func(x, _ float64) float64 { return math.Cosh(x) + math.Sinh(x) },

@@ -52,7 +52,7 @@ var functions = [kernels.Functions]struct{ value, slope func(x, by float64) floa
 		}
 		return x
 	}, func(x, by float64) float64 {
-		if x >= by {
+		if x > by {
 			return 1
 		}
 		return 0
@@ -63,7 +63,7 @@ var functions = [kernels.Functions]struct{ value, slope func(x, by float64) floa
 		}
 		return x
 	}, func(x, by float64) float64 {
-		if x <= by {
+		if x < by {
 			return 1
 		}
 		return 0

@@ -264,7 +264,7 @@ func where(c *call) (*value, error) {
 		return v, err
 	}
 	if hide == nil || hide.asMask() == nil || x == nil || y == nil {
-		return nil, fmt.Errorf("only of constants, and of attention's scores with a constant mask, is supported")
+		return nil, fmt.Errorf("only a choice between constants, and one that hides attention's scores by a constant mask, is supported: multiply by 0 and 1 instead")
 	}
 	m := *hide.asMask()
 	if x.scores != nil { // it says what is seen
@@ -272,7 +272,7 @@ func where(c *call) (*value, error) {
 		m.low, m.high = 1-m.low, 1-m.high
 	}
 	if y.scores == nil || len(x.numbers) != 1 || x.mask != nil {
-		return nil, fmt.Errorf("only of constants, and of attention's scores with a constant mask, is supported")
+		return nil, fmt.Errorf("only a choice between constants, and one that hides attention's scores by a constant mask, is supported: multiply by 0 and 1 instead")
 	}
 	fill := x.numbers[0]
 	if (m.low != 0 || m.high != 0) && !(fill <= leastHidden) {

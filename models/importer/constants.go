@@ -191,7 +191,7 @@ func cumSum(c *call) (*value, error) {
 }
 
 // errNoConstant is the refusal of what is only computed when a file is opened.
-var errNoConstant = fmt.Errorf("only of constants is supported")
+var errNoConstant = fmt.Errorf("an input is computed from the model's input or is a parameter, and only of constants is supported")
 
 // indexed takes elements out of a constant: the other inputs, broadcast to one shape, are the indices of its first axes.
 func indexed(c *call) (*value, error) {

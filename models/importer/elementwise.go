@@ -23,62 +23,35 @@ func elementwise(op kernels.Op) func(c *call) (*value, error) {
 	}
 }
 
-// clip is a ReLU with a maximum, such as ReLU6, or a part of another activation.
+// clip is a tensor between bounds, which may be left out: a ReLU with a maximum, such as ReLU6, other bounds, or a part of an activation.
 func clip(c *call) (*value, error) {
-	bounds := [2]float64{math.Inf(-1), math.Inf(1)}
-	for i, name := range []string{"min", "max"} {
-		if a := c.attribute(name); a != nil { // of opset 10 and before
-			bounds[i] = float64(a.F)
-		}
-		if v := c.at(i + 1); v != nil {
-			if len(v.numbers) != 1 {
-				return nil, fmt.Errorf("input %d, %s, is no constant", i+1, name)
-			}
-			bounds[i] = v.numbers[0]
-		}
+	low, high, err := c.bounds()
+	if err != nil {
+		return nil, err
 	}
-	x := c.at(0)
-	if x == nil || x.curve != nil || bounds[0] != 0 || !(bounds[1] > 0) { // a part of an activation that is written out
-		return clipped(c, bounds)
-	}
-	op := kernels.ReLU{}
-	if !math.IsInf(bounds[1], 1) {
-		op.Max = float32(bounds[1])
-	}
-	return elementwise(op)(c)
-}
-
-// clamp is a tensor between bounds, inputs 1 and 2, which may be left out. The gradient passes at a bound, as PyTorch's does.
-func clamp(c *call) (*value, error) {
-	bounds := [2]float64{math.Inf(-1), math.Inf(1)}
-	for i, name := range []string{"min", "max"} {
-		switch v := c.at(i + 1); {
-		case v == nil:
-		case len(v.numbers) != 1 || math.IsNaN(v.numbers[0]):
-			return nil, fmt.Errorf("bound %s is no constant number", name)
-		default:
-			bounds[i] = v.numbers[0]
-		}
-	}
-	low, high := bounds[0], bounds[1]
 	var ops []kernels.Op
-	if !math.IsInf(low, -1) {
-		ops = append(ops, kernels.Pointwise{Of: kernels.AtLeast, By: float32(low)})
-	}
-	if !math.IsInf(high, 1) {
-		ops = append(ops, kernels.Pointwise{Of: kernels.AtMost, By: float32(high)})
+	if low == 0 && high > 0 {
+		op := kernels.ReLU{}
+		if !math.IsInf(high, 1) {
+			op.Max = float32(high)
+		}
+		ops = []kernels.Op{op}
+	} else {
+		if !math.IsInf(low, -1) {
+			ops = append(ops, kernels.Pointwise{Of: kernels.AtLeast, By: float32(low)})
+		}
+		if !math.IsInf(high, 1) {
+			ops = append(ops, kernels.Pointwise{Of: kernels.AtMost, By: float32(high)})
+		}
 	}
 	x := c.at(0)
 	switch {
-	case math.IsInf(low, 1) || math.IsInf(high, -1):
-		return nil, fmt.Errorf("bounds are %v and %v, which leave no number", low, high)
 	case len(ops) == 0:
 		return x, nil
 	case x != nil && x.numbers != nil:
 		return known(computed([]constant{x.constant}, func(v []float64) float64 { return min(max(v[0], low), high) }))
-	}
-	if x == nil || x.step == nil && x.view == nil { // a part of an activation that is written out
-		return bounded(c, bounds, ops)
+	case x == nil || x.step == nil && x.view == nil: // a part of an activation that is written out
+		return bounded(c, low, high, ops)
 	}
 	y, seen, err := c.elements()
 	for _, op := range ops {
@@ -90,6 +63,27 @@ func clamp(c *call) (*value, error) {
 		return nil, err
 	}
 	return seen(y), nil
+}
+
+// bounds are those of Clip: infinite where they are left out.
+func (c *call) bounds() (low, high float64, err error) {
+	bounds := [2]float64{math.Inf(-1), math.Inf(1)}
+	for i, name := range []string{"min", "max"} {
+		if a := c.attribute(name); a != nil { // of opset 10 and before
+			bounds[i] = float64(a.F)
+		}
+		if v := c.at(i + 1); v != nil {
+			if len(v.numbers) != 1 {
+				return 0, 0, fmt.Errorf("input %d, %s, is no constant", i+1, name)
+			}
+			bounds[i] = v.numbers[0]
+		}
+	}
+	low, high = bounds[0], bounds[1]
+	if math.IsNaN(low) || math.IsNaN(high) || math.IsInf(low, 1) || math.IsInf(high, -1) {
+		err = fmt.Errorf("bounds are %v and %v, which leave no number", low, high)
+	}
+	return low, high, err
 }
 
 // gelu is GELU, exact or by tanh.

@@ -38,6 +38,10 @@ func groupNorm(c *call) (*value, error) {
 	}
 	var sources []source
 	for i := 1; !op.Plain && i < 3; i++ {
+		if c.at(i) == nil {
+			sources = completed(c, op, x, sources)[:i]
+			continue
+		}
 		s, err := c.param(i, asIs)
 		if err != nil {
 			return nil, err

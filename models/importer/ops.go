@@ -29,7 +29,7 @@ var ops = map[string]reader{
 	"hard_sigmoid": of(elementwise(kernels.Pointwise{Of: kernels.HardSigmoid}), ""), "hard_swish": of(elementwise(kernels.Pointwise{Of: kernels.HardSwish}), ""),
 	"adaptive_avg_pool": of(adaptiveAvgPool, "output_size"), "attention": of(attentionOf, "causal grouped scale"),
 	"pad": of(framed, "circular ahead behind"), "resize": of(resized, "output_size nearest align_corners ratio_h ratio_w"), "put": of(put, "axis"),
-	"Relu": of(elementwise(kernels.ReLU{}), ""), "Clip": of(clip, "min max"), "clamp": of(clamp, ""), "Gelu": of(gelu, "approximate"),
+	"Relu": of(elementwise(kernels.ReLU{}), ""), "Clip": of(clip, "min max"), "Gelu": of(gelu, "approximate"),
 	"GlobalAveragePool": of(globalAvgPool, ""), "ReduceMean": of(reduceMean, "axes keepdims noop_with_empty_axes"),
 	"Gemm": of(gemm, "alpha beta transA transB"), "MatMul": of(matMul, ""), "Transpose": of(ofPicks(permutePicks, behindNumbers(transpose)), "perm"), "Add": of(sumOfTexts(add), ""), "Concat": of(concat, "axis"),
 	"Flatten": of(flatten, "axis"), "Reshape": of(ofPicks(reshapePicks, behindNumbers(reshape)), "allowzero shape"), "Dropout": of(dropout, "ratio seed"), "Identity": of(identity, ""),

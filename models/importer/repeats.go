@@ -5,13 +5,15 @@ import (
 	"slices"
 )
 
-// tiled lays a constant beside itself along its axes.
+// tiled lays a constant, or a tensor, beside itself along its axes.
 func tiled(c *call) (*value, error) {
-	x := c.at(0)
-	if x == nil || x.numbers == nil {
+	x, times := c.at(0), c.listed("times", nil)
+	switch {
+	case x != nil && x.shape != nil:
+		return tiledView(c, times)
+	case x == nil || x.numbers == nil:
 		return nil, errNoConstant
 	}
-	times := c.listed("times", nil)
 	own := x.dims
 	for len(own) < len(times) {
 		own = slices.Insert(slices.Clone(own), 0, 1)
@@ -30,6 +32,23 @@ func tiled(c *call) (*value, error) {
 		}
 		return flat.numbers[flat.at(at)]
 	}))
+}
+
+// tiledView lays a tensor beside itself along axes of a sample.
+func tiledView(c *call, times []int) (*value, error) {
+	v, err := c.sequence()
+	if err != nil {
+		return nil, err
+	}
+	if len(times) != len(v.axes) || times[0] != 1 || slices.ContainsFunc(times, func(n int) bool { return n < 1 || n > MostBytes }) {
+		return nil, fmt.Errorf("a tensor of %v is repeated %v times, and only along axes of a sample is supported", v.shape(), times)
+	}
+	for i, n := range times {
+		if n > 1 {
+			v.axes[i] = slices.Concat([]loop{{n, 0}}, v.axes[i])
+		}
+	}
+	return c.seen(v), nil
 }
 
 // repeatedEach repeats each element of a constant along an axis.

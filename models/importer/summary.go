@@ -34,6 +34,7 @@ type Parameter struct {
 	Label    string // of that node
 	Trained  bool
 	Frozen   bool // it would train, and the file says that it does not
+	Fixed    bool // a statistic of a norm that computes with it and leaves it as it is
 	Elements int64
 }
 
@@ -41,9 +42,10 @@ type Parameter struct {
 func (s *Summary) Parameters() (all []Parameter) {
 	for _, step := range s.m.steps {
 		descs := step.inputs()
+		norm, _ := step.op.(kernels.BatchNorm)
 		for i, p := range step.op.Params(descs) {
 			if from := step.sources[i]; from.tied == 0 && !from.constant {
-				all = append(all, Parameter{from.name, step.node, step.label, p.Trained && !from.tensor.Frozen, p.Trained && from.tensor.Frozen, p.Desc.Elements()})
+				all = append(all, Parameter{from.name, step.node, step.label, p.Trained && !from.tensor.Frozen, p.Trained && from.tensor.Frozen, norm.Frozen && !p.Trained, p.Desc.Elements()})
 			}
 		}
 	}

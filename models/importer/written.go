@@ -80,30 +80,8 @@ func behind(c *call, i int, ops ...kernels.Op) func() (*value, error) {
 	}
 }
 
-// clipped is a tensor between bounds, one of which may be infinite: x - low, between 0 and high - low, and low.
-func clipped(c *call, bounds [2]float64) (*value, error) {
-	low, high := bounds[0], bounds[1]
-	var ops []kernels.Op
-	switch {
-	case !(low < high):
-		return nil, fmt.Errorf("to %v to %v, which are no bounds", low, high)
-	case math.IsInf(low, -1) && math.IsInf(high, 1):
-		return c.at(0), nil
-	case inexact(low) || inexact(high):
-		return nil, fmt.Errorf("to %v to %v: a bound is added and subtracted, which rounds values to its precision: want bounds from -%d to %[3]d, or none", low, high, mostBound)
-	case math.IsInf(low, -1):
-		ops = slices.Concat(affineOp(-1, high), []kernels.Op{kernels.ReLU{}}, affineOp(-1, high))
-	case math.IsInf(high, 1):
-		ops = slices.Concat(affineOp(1, -low), []kernels.Op{kernels.ReLU{}}, affineOp(1, low))
-	default:
-		ops = slices.Concat(affineOp(1, -low), []kernels.Op{kernels.ReLU{Max: float32(high - low)}}, affineOp(1, low))
-	}
-	return bounded(c, bounds, ops)
-}
-
 // bounded is a function of input 0 between bounds, which is the ops, one behind the other.
-func bounded(c *call, bounds [2]float64, ops []kernels.Op) (*value, error) {
-	low, high := bounds[0], bounds[1]
+func bounded(c *call, low, high float64, ops []kernels.Op) (*value, error) {
 	f := c.curve(c.at(0))
 	v, err := ofOne(func(x float64) float64 { return min(max(x, low), high) }, ops...)(c)
 	if err != nil || f == nil || v.curve == nil {
@@ -115,12 +93,6 @@ func bounded(c *call, bounds [2]float64, ops []kernels.Op) (*value, error) {
 	v.curve.hidden = f.hidden || !reached(low, func(y float64) bool { return y < low }) || !reached(high, func(y float64) bool { return y > high })
 	return v, nil
 }
-
-// mostBound is the largest bound of values that are computed with it: at that size they are off by 4e-6 at most.
-const mostBound = 64
-
-// inexact reports whether a bound is so large that values lose precision beside it.
-func inexact(bound float64) bool { return !math.IsInf(bound, 0) && math.Abs(bound) > mostBound }
 
 // ofTensors is an operator of two tensors, whose axes of 1 are repeated.
 func ofTensors(c *call, o operator) (*value, error) {

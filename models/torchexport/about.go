@@ -41,7 +41,7 @@ func (p *program) compare(s *importer.Summary) error {
 
 // about describes the model: its layers, the parameters that train and the buffers, compared with those of the program.
 func (p *program) about(s *importer.Summary) []string {
-	trained, elements, frozen, kept := 0, int64(0), 0, 0
+	trained, elements, frozen, fixed, kept := 0, int64(0), 0, 0, 0
 	for _, q := range s.Parameters() {
 		switch {
 		case q.Trained:
@@ -49,6 +49,8 @@ func (p *program) about(s *importer.Summary) []string {
 			elements += q.Elements
 		case q.Frozen:
 			frozen++
+		case q.Fixed:
+			fixed++
 		default:
 			kept++
 		}
@@ -67,8 +69,15 @@ func (p *program) about(s *importer.Summary) []string {
 	if frozen > 0 {
 		all = append(all, fmt.Sprintf("%s frozen, as in PyTorch (requires_grad=False)", units.Count(frozen, "parameter")))
 	}
-	if off := p.dropoutsOff(); off > 0 {
-		all = append(all, fmt.Sprintf("exported in evaluation mode, with %s off: export model.train() to train with dropout", units.Count(off, "dropout")))
+	var off []string
+	if n := p.dropoutsOff(); n > 0 {
+		off = append(off, units.Count(n, "dropout"))
+	}
+	if fixed > 0 {
+		off = append(off, units.Count(fixed/2, "batch norm")+" with fixed statistics")
+	}
+	if off != nil {
+		all = append(all, fmt.Sprintf("in evaluation mode, as exported: %s; call model.train() before the export to train them", strings.Join(off, ", ")))
 	}
 	if len(unread) > 0 {
 		all = append(all, fmt.Sprintf("the logits do not depend on %s, left out here: %s", units.Count(len(unread), "parameter"), units.List(unread, mostNamed)))

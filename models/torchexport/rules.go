@@ -261,7 +261,15 @@ func adaptiveAvgPool(c *call) string {
 // mean is of axes.
 func mean(c *call) string {
 	c.refuseDType()
+	c.refuseWhole("mean")
 	return c.emit("ReduceMean", attributes{"axes": numbers(c.ints("dim")...), "keepdims": flag(c.bool("keepdim", false))}, c.tensor("self"))
+}
+
+// refuseWhole refuses a reduction of all axes: a number of the whole batch.
+func (c *call) refuseWhole(what string) {
+	if _, given := c.argument("dim"); !given && c.rank() > 0 {
+		c.fail("the %s of all axes, the batch's too, is not supported: return logits, as the loss is computed here, or name axes of a sample", what)
+	}
 }
 
 // refuseDType refuses a result of another type than float32.

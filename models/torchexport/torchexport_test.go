@@ -488,7 +488,7 @@ func TestWhatIsReadIsSaid(t *testing.T) {
 	}
 }
 
-// A model that was exported in evaluation mode has no dropout, which is said.
+// Dropouts and norms that were exported in evaluation mode are said.
 func TestDropoutsThatAreOffAreSaid(t *testing.T) {
 	t.Parallel()
 	f, err := Read("my.pt2", changed(t, "modules", model, `"train", "arg": {"as_bool": true}`, `"train", "arg": {"as_bool": false}`))
@@ -496,7 +496,11 @@ func TestDropoutsThatAreOffAreSaid(t *testing.T) {
 		t.Errorf("of a probability of 0: %q, %v", f.About, err)
 	}
 	f, err = Read("my.pt2", changed(t, "modules", model, `"p", "arg": {"as_float": 0.0}`, `"p", "arg": {"as_float": 0.5}`, `"train", "arg": {"as_bool": true}`, `"train", "arg": {"as_bool": false}`))
-	if err != nil || len(f.About) != 2 || !strings.HasPrefix(f.About[1], "exported in evaluation mode, with 1 dropout off") {
+	if err != nil || len(f.About) != 2 || !strings.HasPrefix(f.About[1], "in evaluation mode, as exported: 1 dropout; call model.train()") {
+		t.Errorf("%q, %v", f.About, err)
+	}
+	f, err = Read("my.pt2", changed(t, "tiny", model, `"training", "arg": {"as_bool": true}`, `"training", "arg": {"as_bool": false}`))
+	if err != nil || len(f.About) != 2 || !strings.HasSuffix(f.About[0], "2 of 6 buffers move") || !strings.HasPrefix(f.About[1], "in evaluation mode, as exported: 1 batch norm with fixed statistics") {
 		t.Errorf("%q, %v", f.About, err)
 	}
 }

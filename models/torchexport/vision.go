@@ -45,10 +45,13 @@ func instanceNorm(c *call) string {
 }
 
 func convTranspose(c *call) string {
-	p := c.pair("padding", 0, 0)
+	p, stride, extra := c.pair("padding", 0, 0), c.pair("stride", 1, 1), c.pair("output_padding", 0, 0)
+	if extra[0] >= stride[0] || extra[1] >= stride[1] {
+		c.fail("argument output_padding is %v with a stride of %v, and only less than the stride is supported", extra, stride)
+	}
 	a := attributes{
-		"pads": numbers(p[0], p[1], p[0], p[1]), "strides": numbers(c.pair("stride", 1, 1)...), "dilations": numbers(c.pair("dilation", 1, 1)...),
-		"extra": numbers(c.pair("output_padding", 0, 0)...), "group": number(c.int("groups", 1)),
+		"pads": numbers(p[0], p[1], p[0], p[1]), "strides": numbers(stride...), "dilations": numbers(c.pair("dilation", 1, 1)...),
+		"extra": numbers(extra...), "group": number(c.int("groups", 1)),
 	}
 	return c.emit("conv_transpose", a, c.tensor("input"), c.tensor("weight"), c.tensor("bias"))
 }
@@ -94,12 +97,12 @@ func (c *call) bound(name string) string {
 }
 
 func clamp(c *call) string {
-	return c.emit("clamp", nil, c.tensor("self"), c.bound("min"), c.bound("max"))
+	return c.emit("Clip", nil, c.tensor("self"), c.bound("min"), c.bound("max"))
 }
 
-func clampMin(c *call) string { return c.emit("clamp", nil, c.tensor("self"), c.bound("min")) }
+func clampMin(c *call) string { return c.emit("Clip", nil, c.tensor("self"), c.bound("min")) }
 
-func clampMax(c *call) string { return c.emit("clamp", nil, c.tensor("self"), "", c.bound("max")) }
+func clampMax(c *call) string { return c.emit("Clip", nil, c.tensor("self"), "", c.bound("max")) }
 
 // reduced returns the attributes of a reduction of axes; of all, where none is named.
 func (c *call) reduced() attributes {
@@ -112,6 +115,7 @@ func (c *call) reduced() attributes {
 
 func total(c *call) string {
 	c.refuseDType()
+	c.refuseWhole("sum")
 	return c.emit("ReduceSum", c.reduced(), c.tensor("self"))
 }
 
@@ -144,7 +148,7 @@ func deviation(c *call) string { return c.root(variance(c)) }
 // root is the square root of sums of squares, of the least normal number at least. PyTorch's gradient of a norm of zero is 0, and so is that of
 // the bound; the slope of a root would be infinite.
 func (c *call) root(squares string) string {
-	return c.emit("Sqrt", nil, c.emit("clamp", nil, squares, c.constant(0x1p-126)))
+	return c.emit("Sqrt", nil, c.emit("Clip", nil, squares, c.constant(0x1p-126)))
 }
 
 // vectorNorm is the root of a sum of squares.

@@ -87,11 +87,11 @@ struct absolute {
 };
 
 struct at_least {
-	static INLINE slope_of at(float x, float by) { return slope_of{x < by ? by : x, x >= by ? 1.0f : 0.0f}; }
+	static INLINE slope_of at(float x, float by) { return slope_of{x < by ? by : x, x > by ? 1.0f : 0.0f}; }
 };
 
 struct at_most {
-	static INLINE slope_of at(float x, float by) { return slope_of{x > by ? by : x, x <= by ? 1.0f : 0.0f}; }
+	static INLINE slope_of at(float x, float by) { return slope_of{x > by ? by : x, x < by ? 1.0f : 0.0f}; }
 };
 
 struct exponential {

@@ -482,7 +482,7 @@ class Zeros(nn.Module):
 
 
 class Rows(nn.Module):
-    """A model of rows of numbers N,F, as of a table: norms, a block with a shortcut, and a product of two parts."""
+    """A model of rows of numbers N,F, as of a table: norms, a block with a shortcut, a product of two parts, and features that are repeated."""
 
     features = (13,)
 
@@ -490,13 +490,13 @@ class Rows(nn.Module):
         super().__init__()
         self.norm, self.stem = nn.BatchNorm1d(13), nn.Linear(13, 16)
         self.block = nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 24), nn.GELU(), nn.Dropout(0.1), nn.Linear(24, 16))
-        self.gates, self.last, self.head = nn.Linear(16, 32), nn.BatchNorm1d(16), nn.Linear(16, 10)
+        self.gates, self.last, self.head = nn.Linear(16, 32), nn.BatchNorm1d(16), nn.Linear(32, 10)
 
     def forward(self, x):
         x = self.stem(self.norm(x))
         x = x + self.block(x)
         a, b = self.gates(x).chunk(2, dim=1)
-        return self.head(F.relu(self.last(a * torch.sigmoid(b))))
+        return self.head(F.relu(self.last(a * torch.sigmoid(b))).repeat(1, 2))
 
 
 class Frames(nn.Module):
@@ -511,6 +511,7 @@ class Frames(nn.Module):
         self.stem, self.norm1 = nn.Conv1d(5, 8, 5, 2, 2, bias=False), nn.BatchNorm1d(8)
         self.wide, self.norm2 = nn.Conv1d(8, 8, 3, padding=2, dilation=2, groups=4), nn.GroupNorm(2, 8)
         self.gate, self.pool, self.head = nn.Conv1d(8, 16, 1), nn.MaxPool1d(2), nn.Linear(8, 10)
+        self.norm2.bias = None
 
     def forward(self, x):
         x = self.pool(F.relu(self.norm1(self.stem(x))))
