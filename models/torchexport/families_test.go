@@ -111,6 +111,9 @@ func TestRefusedParts(t *testing.T) {
 		"even ones first": {"glm", `"arg": {"as_int": 1}, "kind": 1}, {"name": "end", "arg": {"as_int": 9223372036854775807}, "kind": 1}, {"name": "step"`, `"arg": {"as_int": 0}, "kind": 1}, {"name": "end", "arg": {"as_int": 9223372036854775807}, "kind": 1}, {"name": "step"`, "is not supported"},
 		"a longer stride": {"squeezebert", `"name": "stride", "arg": {"as_ints": [1]}`, `"name": "stride", "arg": {"as_ints": [1, 1]}`, "want one number"},
 		"no bound":        {"functions", `"name": "max", "arg": {"as_int": 50}`, `"name": "max", "arg": {"as_float": "-Infinity"}`, "which leave no number"},
+		"a whole mean":    {"frames", `"name": "dim", "arg": {"as_ints": [2]}`, `"name": "dim", "arg": {"as_none": true}`, "the mean of all axes, the batch's too, is not supported: return logits"},
+		"a batch, twice":  {"rows", `"as_ints": [1, 2]`, `"as_ints": [2, 2]`, "is repeated [2 2] times, and only along axes of a sample is supported"},
+		"more pixels":     {"unet", `"output_padding", "arg": {"as_ints": [0, 0]}`, `"output_padding", "arg": {"as_ints": [2, 2]}`, "argument output_padding is [2 2] with a stride of [2 2], and only less than the stride is supported"},
 		"sines":           {"nemotron", "torch.ops.aten.square.default", "torch.ops.aten.sin.default", "it is no activation that is supported"},
 	} {
 		_, err := Read("x", changed(t, c.name, model, c.from, c.to))
