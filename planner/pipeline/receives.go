@@ -18,6 +18,7 @@ func (c account) receives(s, d int) (bytes int64) {
 		return 0
 	}
 	from := map[int]*arrivals{}
+	var rounding ticks
 	for _, x := range c.sums {
 		for _, j := range x.reduces {
 			if x.stage != s || j == nil || j.to != d {
@@ -30,8 +31,11 @@ func (c account) receives(s, d int) (bytes int64) {
 			}
 			a.largest = max(a.largest, PartBytes(weights(c.chain, x.first, x.last), x.part, len(x.line)))
 			a.rounds[x.round[0]]++
+			if x.part > 0 && rounding == nil {
+				rounding = new(big.Int).Div(c.span(), tolerance)
+			}
 			if x.part > 0 {
-				a.stays = append(a.stays, c.unowned(x, j))
+				a.stays = append(a.stays, c.unowned(x, j, rounding))
 			}
 		}
 	}
@@ -45,8 +49,8 @@ func (c account) receives(s, d int) (bytes int64) {
 	return bytes
 }
 
-// unowned returns when gradients of a part are there that are not yet added up.
-func (c account) unowned(x *sum, j *job) stay {
+// unowned returns when gradients of a part are there that are not yet added up. Times that differ by the rounding are the same.
+func (c account) unowned(x *sum, j *job, rounding ticks) stay {
 	to := new(big.Int).Set(j.end())
 	later := func(at ticks) {
 		if less(to, at) {
@@ -63,5 +67,5 @@ func (c account) unowned(x *sum, j *job) stay {
 			later(sub(b.end(), c.after(b, x.first)))
 		}
 	}
-	return stay{hold{1, None, j.task}, j.start, before(j.start, to, new(big.Int).Div(c.span(), tolerance))}
+	return stay{hold{1, None, j.task}, j.start, before(j.start, to, rounding)}
 }

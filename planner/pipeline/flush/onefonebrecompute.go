@@ -35,8 +35,9 @@ type recomputing1F1B struct {
 
 // stageKey is what the way of a stage depends on.
 type stageKey struct {
-	device, live, first, last int // of equal devices: 0
-	copies                    float64
+	memory            int64 // bytes of its device
+	live, first, last int
+	copies            float64
 }
 
 // stageWay is how a stage runs.
@@ -72,8 +73,12 @@ func solveRecomputing1F1B(ctx context.Context, name string, q pipeline.Request) 
 	x.seqs = recompute.New(x.sums, slices.Max(q.Platform.Memory)).Until(ctx)
 	var best *pipeline.Plan
 	try := func(stages []pipeline.Stage) error {
-		plan, err := x.plan(&base, stages)
-		if err == nil && (best == nil || plan.Predicted.Makespan < best.Predicted.Makespan) {
+		below := math.Inf(1)
+		if best != nil {
+			below = best.Predicted.Makespan
+		}
+		plan, err := x.plan(&base, stages, below)
+		if err == nil && plan != nil && plan.Predicted.Makespan < below {
 			best = plan
 		}
 		return err
@@ -125,10 +130,7 @@ func (x *recomputing1F1B) copies(s int) (n float64) {
 // way returns how stage s of n runs layers on a device.
 func (x *recomputing1F1B) way(s, n, d, first, last int) stageWay {
 	live := x.live(s, n)
-	key := stageKey{d, live, first, last, x.copies(s)}
-	if x.Platform.Uniform() {
-		key.device = 0
-	}
+	key := stageKey{x.Platform.Memory[d], live, first, last, x.copies(s)}
 	if w, ok := x.known[key]; ok {
 		return w
 	}
@@ -319,8 +321,8 @@ func (c *cut) stages() (all []pipeline.Stage) {
 	return all
 }
 
-// plan schedules stages.
-func (x *recomputing1F1B) plan(base *recipe, stages []pipeline.Stage) (*pipeline.Plan, error) {
+// plan schedules stages; nil where a step takes longer than so many seconds, but for rounding: judging a plan takes longer than its schedule.
+func (x *recomputing1F1B) plan(base *recipe, stages []pipeline.Stage, below float64) (*pipeline.Plan, error) {
 	r := x.Request
 	r.Stages, r.Microbatches = slices.Clone(stages), x.micros
 	for s := range r.Stages {
@@ -344,6 +346,9 @@ func (x *recomputing1F1B) plan(base *recipe, stages []pipeline.Stage) (*pipeline
 	t := must(base.name, c, orders, 0)
 	if math.IsInf(t.makespan, 0) {
 		return nil, fmt.Errorf("%s: %w: its schedule takes longer than a number can say", base.name, ErrOptions)
+	}
+	if t.makespan > below*(1+1e-9) {
+		return nil, nil
 	}
 	plan := p.plan(r, p.withRecomputation(c, t))
 	for s := range plan.Stages {
