@@ -20,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 
+	"plimsoll/bench/spread"
 	"plimsoll/executor"
 	"plimsoll/executor/estimate"
 	"plimsoll/kernels"
@@ -196,7 +197,7 @@ func (g *grid) plan(ctx context.Context) error {
 }
 
 // key returns the first four fields of a place's rows.
-func (g *grid) key(p place) []string {
+func (g *grid) key(p spread.Place) []string {
 	return []string{
 		g.subjects[p[0]].name, strconv.Itoa(g.sizes[p[1]]), strconv.FormatFloat(g.links[p[2]], 'g', -1, 64),
 		strconv.Itoa(p[3]+1) + " of " + strconv.Itoa(g.limits),
@@ -204,19 +205,19 @@ func (g *grid) key(p place) []string {
 }
 
 // places returns the places that the file lacks, in the order in which they are planned.
-func (g *grid) places() []place {
-	lengths := place{len(g.subjects), len(g.sizes), len(g.links), g.limits}
-	var done []place
-	for _, p := range nested(lengths) {
+func (g *grid) places() []spread.Place {
+	lengths := spread.Place{len(g.subjects), len(g.sizes), len(g.links), g.limits}
+	var done []spread.Place
+	for _, p := range spread.Nested(lengths) {
 		if g.known[strings.Join(g.key(p), ",")] {
 			done = append(done, p)
 		}
 	}
-	return spread(lengths, done)[len(done):]
+	return spread.Order(lengths, done)[len(done):]
 }
 
 // place plans a point.
-func (g *grid) place(ctx context.Context, p place) error {
+func (g *grid) place(ctx context.Context, p spread.Place) error {
 	c, err := g.chain(p)
 	if err != nil {
 		return err
@@ -231,7 +232,7 @@ func (g *grid) place(ctx context.Context, p place) error {
 }
 
 // chain returns the chain of a point's step, estimated once.
-func (g *grid) chain(p place) (*chain.Chain, error) {
+func (g *grid) chain(p spread.Place) (*chain.Chain, error) {
 	name := strings.Join(g.key(p)[:2], ",")
 	if g.chains[name] == nil {
 		c, err := g.subjects[p[0]].chain(g.device, g.sizes[p[1]])

@@ -1,17 +1,16 @@
-package main
+// Package spread orders the points of a grid so that those planned first are spread evenly over it.
+package spread
 
-import (
-	"slices"
-)
+import "slices"
 
-// place is a point of the grid: positions in the lists of models, sizes, links and limits.
-type place [4]int
+// Place is a point of a grid: positions in its four lists.
+type Place [4]int
 
-// spread returns all places of lists with these lengths, those in done first. Behind these, each place is the one whose positions, alone and
+// Order returns all places of lists with these lengths, those in done first. Behind these, each place is the one whose positions, alone and
 // in pairs, the places before it have least. So the places of any prefix are spread evenly over each list and each pair of lists.
-func spread(lengths place, done []place) []place {
-	order, left := slices.Clone(done), []place(nil)
-	for _, p := range nested(lengths) {
+func Order(lengths Place, done []Place) []Place {
+	order, left := slices.Clone(done), []Place(nil)
+	for _, p := range Nested(lengths) {
 		if !slices.Contains(done, p) {
 			left = append(left, p)
 		}
@@ -37,7 +36,7 @@ func spread(lengths place, done []place) []place {
 // part is the positions of a place in two lists a <= b, which are the same list where a = b.
 type part struct{ a, b, i, j int }
 
-func parts(p place) (all []part) {
+func parts(p Place) (all []part) {
 	for a := range p {
 		for b := a; b < len(p); b++ {
 			all = append(all, part{a, b, p[a], p[b]})
@@ -46,14 +45,14 @@ func parts(p place) (all []part) {
 	return all
 }
 
-func addParts(count map[part]int, p place) {
+func addParts(count map[part]int, p Place) {
 	for _, k := range parts(p) {
 		count[k]++
 	}
 }
 
 // weight returns how often the parts of p are counted, each in units of what an even spread would give it.
-func weight(count map[part]int, lengths, p place) (w int) {
+func weight(count map[part]int, lengths, p Place) (w int) {
 	for _, k := range parts(p) {
 		among := lengths[k.a]
 		if k.a != k.b {
@@ -64,14 +63,14 @@ func weight(count map[part]int, lengths, p place) (w int) {
 	return w
 }
 
-// nested returns all places, the last list running fastest.
-func nested(lengths place) (all []place) {
+// Nested returns all places, the last list running fastest.
+func Nested(lengths Place) (all []Place) {
 	n := 1
 	for _, l := range lengths {
 		n *= l
 	}
 	for i := range n {
-		var p place
+		var p Place
 		for d := len(p) - 1; d >= 0; d-- {
 			p[d] = i % lengths[d]
 			i /= lengths[d]
