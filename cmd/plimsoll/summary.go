@@ -164,6 +164,9 @@ func (s *summary) together() {
 	p := s.Pipe
 	if p.Shared != nil {
 		s.line("\t%v", p.Shared)
+		if turns := p.Shared.Turns(); turns != "" {
+			s.line("\t%s", turns)
+		}
 	}
 	if x := p.Slowest; x != nil {
 		s.line("slowest\t%s of %s: %s, planned %s", x.Task, x.Name, units.Seconds(x.Measured), units.Seconds(x.Planned))

@@ -96,6 +96,8 @@ func TestSharedProcessorsAreSaid(t *testing.T) {
 	said := " 2 devices share "
 	if text := works(t, of("train", "--out", out)...).out; !strings.Contains(text, said) {
 		t.Errorf("train does not say it:\n%s", text)
+	} else if !strings.Contains(text, " in turns on these, predicted ") {
+		t.Errorf("train does not predict turns:\n%s", text)
 	}
 	if text := works(t, "report", out).out; !strings.Contains(text, said) {
 		t.Errorf("report does not say it:\n%s", text)
@@ -112,8 +114,14 @@ func TestSharedProcessorsAreSaid(t *testing.T) {
 		shared, _ := o.(map[string]any)["shared_processors"].(map[string]any)
 		return shared["devices"]
 	}
-	if o := object(t, of("train")...); devices(o["pipeline"]) != 2.0 {
+	o := object(t, of("train")...)
+	if devices(o["pipeline"]) != 2.0 {
 		t.Errorf("train: %v", o["pipeline"])
+	}
+	shared := o["pipeline"].(map[string]any)["shared_processors"].(map[string]any)
+	least, most := shared["least_predicted_s_per_step"].(float64), shared["most_predicted_s_per_step"].(float64)
+	if own := o["predicted_s_per_step"].(float64); least < own*(1-1e-6) || most < least*(1-1e-6) || most > 2.001*own {
+		t.Errorf("train: %v s of their own, %v to %v s in turns", own, least, most)
 	}
 	if o := object(t, of("validate")...); devices(o["rows"].([]any)[0]) != 2.0 {
 		t.Errorf("validate: %v", o["rows"])

@@ -20,6 +20,11 @@ func (c *pipelineEngine) measureTasks() error {
 	if err != nil {
 		return err
 	}
+	if shared := c.out.Pipe.Shared; shared != nil && shared.Kind == "core" && shared.Devices == p.Costs.Platform.Devices && c.World.here() == 1 {
+		if err := shared.predict(p, c.out.PredictedS, sim); err != nil {
+			return err
+		}
+	}
 	c.out.Idle = c.idleTasks(sim)
 	times := c.recent.Times()
 	if p.stepwise() {

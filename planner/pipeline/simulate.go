@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"cmp"
+	"container/heap"
 	"fmt"
 	"math/big"
 	"slices"
@@ -29,7 +30,7 @@ func Simulate(c *chain.Chain, p *Platform, plan *Plan, n Noise) (*Outcome, error
 	case plan.RunsSequence():
 		return simulateSequence(c, p, plan, n)
 	}
-	return simulateTasks(c, p, plan, n, nil)
+	return simulateTasks(c, p, plan, &simulation{noise: n})
 }
 
 // Replay simulates a plan of tasks with the times that they took. took has seconds by the position of a task in the plan; messages between
@@ -39,16 +40,26 @@ func Replay(c *chain.Chain, p *Platform, plan *Plan, took map[int]float64) (*Out
 	if plan.IsCycle() || plan.RunsSequence() {
 		return nil, fmt.Errorf("%w: %s has no tasks to replay: its ops run one by one on one device", ErrPlan, plan.Strategy)
 	}
-	return simulateTasks(c, p, plan, Noise{}, took)
+	return simulateTasks(c, p, plan, &simulation{took: took})
 }
 
-// simulateTasks simulates a plan of tasks. took is as in Replay.
-func simulateTasks(c *chain.Chain, p *Platform, plan *Plan, n Noise, took map[int]float64) (*Outcome, error) {
+// SimulateShared simulates a plan of tasks on devices that share processors: so many tasks that compute run at once. A task that is ready waits
+// for a processor, and keeps it to its end; those that are ready first come first. Messages want none. Errors: those of Replay; ErrPlan for
+// less than one processor.
+func SimulateShared(c *chain.Chain, p *Platform, plan *Plan, processors int) (*Outcome, error) {
+	if plan.IsCycle() || plan.RunsSequence() || processors < 1 {
+		return nil, fmt.Errorf("%w: %s on %d processors: it wants tasks, and at least 1 processor", ErrPlan, plan.Strategy, processors)
+	}
+	return simulateTasks(c, p, plan, &simulation{free: make([]float64, processors)})
+}
+
+// simulateTasks simulates a plan of tasks, as the noise, the measured times and the processors of a simulation say.
+func simulateTasks(c *chain.Chain, p *Platform, plan *Plan, s *simulation) (*Outcome, error) {
 	l, err := arrange(c, p, plan)
 	if err != nil {
 		return nil, err
 	}
-	s := &simulation{layout: l, noise: n, took: took, depth: 1, periods: 1, by: make([][]*run, len(plan.Tasks)+len(plan.Synchronization))}
+	s.layout, s.depth, s.periods, s.by = l, 1, 1, make([][]*run, len(plan.Tasks)+len(plan.Synchronization))
 	if l.period != nil {
 		if err := s.length(); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrPlan, err)
@@ -66,6 +77,7 @@ type simulation struct {
 	*layout
 	noise   Noise
 	took    map[int]float64 // as in Replay
+	free    []float64       // as in SimulateShared: from when on each processor has no task; empty: each device has its own
 	depth   int             // periods from the first task of a minibatch to its last
 	periods int             // how many times the pattern's tasks run
 	runs    []*run
@@ -207,25 +219,26 @@ func (s *simulation) factor(j *job, turn int) float64 {
 
 // run gives every run its times. Errors: *DeadlockError.
 func (s *simulation) run() error {
-	var ready []*run
+	var ready readyRuns
 	for _, r := range s.runs {
 		if r.waits == 0 {
 			ready = append(ready, r)
 		}
 	}
+	heap.Init(&ready)
 	done := 0
 	for len(ready) > 0 {
-		r := ready[len(ready)-1]
-		ready = ready[:len(ready)-1]
+		r := heap.Pop(&ready).(*run)
 		if r != s.hub {
 			done++
 		}
+		s.takeProcessor(r)
 		r.end, r.done = r.start+r.length, true
 		for _, n := range r.then {
 			y := n.run
 			y.start = max(y.start, r.end-n.lead)
 			if y.waits--; y.waits == 0 {
-				ready = append(ready, y)
+				heap.Push(&ready, y)
 			}
 		}
 	}
@@ -233,6 +246,36 @@ func (s *simulation) run() error {
 		return s.deadlock()
 	}
 	return nil
+}
+
+// takeProcessor lets a run that computes wait for the processor that is free first, where devices share them.
+func (s *simulation) takeProcessor(r *run) {
+	if len(s.free) == 0 || r == s.hub || r.job.onLink() {
+		return
+	}
+	first := 0
+	for i, at := range s.free {
+		if at < s.free[first] {
+			first = i
+		}
+	}
+	r.start = max(r.start, s.free[first])
+	s.free[first] = r.start + r.length
+}
+
+// readyRuns are runs that wait for nothing but a processor, by their starts and then by the plan's.
+type readyRuns []*run
+
+func (q readyRuns) Len() int      { return len(q) }
+func (q readyRuns) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q readyRuns) Less(i, j int) bool {
+	return q[i].start < q[j].start || q[i].start == q[j].start && less(q[i].planned, q[j].planned)
+}
+func (q *readyRuns) Push(x any) { *q = append(*q, x.(*run)) }
+func (q *readyRuns) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
 }
 
 // deadlock names a cycle of runs that wait for each other, found from the earliest one that did not run.
