@@ -138,9 +138,12 @@ length that it was trained with; every token takes a forward over all of it.`, n
 }
 
 func (c *generateCommand) check() error {
+	file, _, _ := models.Open(c.job.model) // its errors come again
 	switch {
 	case c.job.model != "" && !models.OfText(c.job.model):
 		return usage(fmt.Errorf("--model %s reads no text: give a language model, as in -m gpt2-2-64", c.job.model))
+	case file.Masked || file.PerSample:
+		return usage(fmt.Errorf("--model %s sees a text whole and tells no next token: give a decoder, as in -m gpt2-2-64", c.job.model))
 	case c.prompt == "":
 		return required("--prompt", "", `--prompt "The "`)
 	case c.tokens < 1:

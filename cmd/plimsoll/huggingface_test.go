@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -107,6 +108,49 @@ func TestTrainFolderOfClassifier(t *testing.T) {
 	works(t, "evaluate", "-m", final, "--data", data, "--batch", "4")
 }
 
+// wordsOf is a folder with a WordPiece tokenizer of letters.
+func wordsOf(t *testing.T, more string) string {
+	t.Helper()
+	vocab := []string{`"[PAD]":0`, `"[UNK]":1`, `"[CLS]":2`, `"[SEP]":3`, `"[MASK]":4`}
+	for c := 'a'; c <= 'z'; c++ {
+		vocab = append(vocab, fmt.Sprintf(`"%c":%d,"##%c":%d`, c, 5+2*(c-'a'), c, 6+2*(c-'a')))
+	}
+	folder := t.TempDir()
+	write(t, filepath.Join(folder, "tokenizer.json"), `{"normalizer":{"type":"BertNormalizer"},"pre_tokenizer":{"type":"BertPreTokenizer"},
+		"post_processor":{"type":"BertProcessing","cls":["[CLS]",2],"sep":["[SEP]",3]},"added_tokens":[`+more+`],
+		"model":{"type":"WordPiece","unk_token":"[UNK]","vocab":{`+strings.Join(vocab, ",")+`}}}`)
+	write(t, filepath.Join(folder, "tokenizer_config.json"), `{"pad_token": "[PAD]"}`)
+	return folder
+}
+
+// Text encoders train on texts with labels and on masked text, evaluate, and write folders of the same tensors.
+func TestTrainTextEncoders(t *testing.T) {
+	t.Parallel()
+	labels := write(t, filepath.Join(t.TempDir(), "labels.jsonl"), strings.Repeat(`{"text": "a b", "label": 1}`+"\n"+`{"text": "c", "label": 0}`+"\n", 20))
+	text := write(t, filepath.Join(t.TempDir(), "text.txt"), strings.Repeat("the quick brown fox jumps over the lazy dog ", 50))
+	const special = `{"id":0,"content":"[PAD]","normalized":false,"special":true}`
+	words := wordsOf(t, special+`,{"id":4,"content":"[MASK]","normalized":false,"special":true}`)
+	for name, data := range map[string]string{"bert": "text:" + text, "distilbert-classes": "jsonl:" + labels} {
+		folder, _ := folderOf(t, name)
+		out := filepath.Join(t.TempDir(), "run")
+		args := []string{"--data", data, "--tokenizer", words, "--length", "8", "--batch", "4"}
+		works(t, append([]string{"train", "-m", folder, "--steps", "2", "--option", "profile.steps=1", "--memory", "100%", "--out", out}, args...)...)
+		final := filepath.Join(out, "final")
+		if have, want := tensorsOf(t, filepath.Join(final, "model.safetensors")), tensorsOf(t, filepath.Join(folder, "model.safetensors")); !slices.Equal(have, want) {
+			t.Errorf("%s: tensors are %v, want %v", name, have, want)
+		}
+		works(t, append([]string{"evaluate", "-m", final}, args...)...)
+		if r := plimsoll(t, "generate", "-m", final, "--tokenizer", words, "--prompt", "a"); r.code != exitUsage || !strings.Contains(r.err, "sees a text whole and tells no next token") {
+			t.Errorf("%s: %d, %s", name, r.code, r.err)
+		}
+	}
+	folder, _ := folderOf(t, "bert")
+	r := plimsoll(t, "train", "-m", folder, "--data", "text:"+text, "--tokenizer", wordsOf(t, special), "--length", "8")
+	if r.code != exitUsage || !strings.Contains(r.err, "has no token that masks them: give a folder whose tokenizer_config.json has mask_token") {
+		t.Errorf("%d, %s", r.code, r.err)
+	}
+}
+
 // A snapshot in Hugging Face's cache, whose files are links, trains as the folder that it stands for.
 func TestTrainSnapshot(t *testing.T) {
 	t.Parallel()
@@ -153,7 +197,7 @@ func TestFoldersThatAreRefused(t *testing.T) {
 		"train -m FOLDER --data DATA --init OTHER":          "its tensors are not the model's: 21 missing: model.embed_tokens.weight",
 		"evaluate -m FOLDER --data DATA --weights OTHER":    "its tensors are not the model's: 21 missing: model.embed_tokens.weight",
 		"train -m FOLDER --data DATA --out RUN --dtype f16": "--dtype",
-		"train -m MASKED --data DATA":                       "tells masked tokens, and sees the next token of each that data set",
+		"train -m MASKED --data DATA":                       "tells masked tokens, and --tokenizer bytes has no token that masks them",
 		"train -m CLASSES --data DATA":                      "gives a text a class, and data set",
 		"train -m CLASSES --data JSONL --tokenizer bytes":   "has a vocabulary of 96 tokens, and --tokenizer bytes one of 256: give the tokenizer",
 		"train -m PICTURES --data digits":                   "has 5 classes, and data set digits has 10",

@@ -113,6 +113,9 @@ func (j *Job) openData() (err error) {
 	if err := j.checkTexts(set); err != nil {
 		return err
 	}
+	if set, err = maskTokens(set, j.Model, j.Tokenizer, j.Seed); err != nil {
+		return err
+	}
 	if err := j.checkLoss(set); err != nil {
 		return err
 	}
@@ -140,9 +143,6 @@ func (j *Job) checkTexts(set data.Dataset) error {
 	switch _, classified := set.(data.Classified); {
 	case classified && !f.PerSample:
 		return fmt.Errorf("%w: data set %s has a label for each text, and --model %s gives logits to each token: give a model whose logits are N,classes", ErrSpec, set.Name(), j.Model)
-	case f.Masked && !classified:
-		return fmt.Errorf("%w: --model %s tells masked tokens, and sees the next token of each that data set %s has as labels: give a model that classifies texts, with --data jsonl:PATH",
-			ErrSpec, j.Model, set.Name())
 	case f.PerSample && !classified:
 		return fmt.Errorf("%w: --model %s gives a text a class, and data set %s has the next token of each: give texts with labels, as in --data jsonl:PATH", ErrSpec, j.Model, set.Name())
 	case f.PerSample && f.Vocabulary > 0:
@@ -154,6 +154,23 @@ func (j *Job) checkTexts(set data.Dataset) error {
 		return err
 	}
 	return nil
+}
+
+// maskTokens returns the data set with tokens masked, where the model tells such tokens.
+func maskTokens(set data.Dataset, model, words string, seed uint64) (data.Dataset, error) {
+	text, is := set.(data.Sequences)
+	if f, _, _ := models.Open(model); !is || !f.Masked {
+		return set, nil
+	}
+	by, err := tokenizer.Open(words)
+	if err != nil {
+		return nil, err
+	}
+	if masks, has := by.(interface{ Mask() int32 }); has && masks.Mask() >= 0 {
+		return data.NewCloze(text, seed, masks.Mask()), nil
+	}
+	return nil, fmt.Errorf("%w: --model %s tells masked tokens, and --tokenizer %s has no token that masks them: give a folder whose tokenizer_config.json has mask_token",
+		ErrSpec, model, by.Name())
 }
 
 // checkLoss refuses a data set that has no targets for the loss, or targets for another one.

@@ -91,7 +91,7 @@ func (r *Run) Check() error {
 // checkNext refuses, with ErrSpec, a model whose tokens see those behind them: here text has the next token as the label of each, which they
 // would see.
 func (j *Job) checkNext() error {
-	if data.Labels(j.Set) == 1 {
+	if _, masked := j.Set.(*data.Cloze); masked || data.Labels(j.Set) == 1 {
 		return nil
 	}
 	for _, l := range j.Work.Model.Layers {

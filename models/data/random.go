@@ -14,6 +14,7 @@ const (
 	pairKey
 	windowKey
 	centerKey
+	clozeKey
 )
 
 // mix is the finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014):

@@ -16,6 +16,7 @@ import (
 type Added struct {
 	pairs   *GPT2 // the tokens; of a byte pair encoding also the merges
 	pad     int32
+	mask    int32
 	frame   frame
 	changes bool                                             // a normalizer changes the text
 	plain   func(dst []int32, text []byte, at place) []int32 // appends the tokens of a text without added tokens
@@ -78,6 +79,9 @@ func (a *Added) add(t addedToken) {
 	if a.pairs.text[t.number] = t.text; string(t.text) == endOfText {
 		a.pairs.end = t.number
 	}
+	if text := string(t.text); text == "[MASK]" || text == "<mask>" {
+		a.mask = t.number
+	}
 	a.pairs.size = max(a.pairs.size, int(t.number)+1)
 	a.added[t.text[0]] = append(a.added[t.text[0]], t)
 }
@@ -100,6 +104,9 @@ func (a *Added) Size() int { return a.pairs.Size() }
 
 // Pad is the token that fills samples, or -1.
 func (a *Added) Pad() int32 { return a.pad }
+
+// Mask is the token that stands for one that is to be told, or -1.
+func (a *Added) Mask() int32 { return a.mask }
 
 // End implements Tokenizer.
 func (a *Added) End() int32 { return a.pairs.End() }

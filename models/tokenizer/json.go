@@ -38,15 +38,16 @@ func OpenJSON(path string) (*Added, error) {
 // configFile is the file beside it that names the end of a document.
 const configFile = "tokenizer_config.json"
 
-// readSpecial takes the end of a document from eos_token, and what fills samples from pad_token, if there is such a file with the fields.
+// readSpecial takes the end of a document from eos_token, what fills samples from pad_token, and what masks tokens from mask_token, if there is such a file with the fields.
 func (a *Added) readSpecial(at *folder.Dir) error {
 	text, err := at.ReadFile(configFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	var config struct {
-		EOS json.RawMessage `json:"eos_token"`
-		Pad json.RawMessage `json:"pad_token"`
+		EOS  json.RawMessage `json:"eos_token"`
+		Pad  json.RawMessage `json:"pad_token"`
+		Mask json.RawMessage `json:"mask_token"`
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &config)
@@ -55,7 +56,7 @@ func (a *Added) readSpecial(at *folder.Dir) error {
 		name string
 		raw  json.RawMessage
 		to   *int32
-	}{{"eos_token", config.EOS, &a.pairs.end}, {"pad_token", config.Pad, &a.pad}} {
+	}{{"eos_token", config.EOS, &a.pairs.end}, {"pad_token", config.Pad, &a.pad}, {"mask_token", config.Mask, &a.mask}} {
 		if err == nil {
 			err = a.find(special.name, special.raw, special.to)
 		}
@@ -104,7 +105,7 @@ func readJSON(text []byte) (*Added, error) {
 	o.Require("model")
 	model := o.Object("model")
 	sum := sha256.Sum256(text)
-	a := &Added{pad: -1, pairs: &GPT2{
+	a := &Added{pad: -1, mask: -1, pairs: &GPT2{
 		name: hex.EncodeToString(sum[:6]), end: -1,
 		merges: map[pair]merging{}, text: map[int32][]byte{}, words: map[string][]int32{}, merge: (*merger).step,
 	}}
