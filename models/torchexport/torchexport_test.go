@@ -22,7 +22,7 @@ import (
 
 // names are those of the archives in testdata, which bench/research/peers/src/torch_export.py has written.
 var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules", "transformers", "axes", "encoder", "llama", "mobile", "qwen3", "vision", "windows", "pixels", "unet", "functions", "zeros", "bert_class", "distilbert", "roberta", "gemma", "phi",
-	"t5_gated", "bloom", "gpt_neox", "glm", "cohere", "falcon", "nemotron", "gemma3", "squeezebert", "modernbert", "rows", "frames", "positions", "whisper_encoder", "clamps"}
+	"t5_gated", "bloom", "gpt_neox", "glm", "cohere", "falcon", "nemotron", "gemma3", "squeezebert", "modernbert", "rows", "frames", "positions", "whisper_encoder", "clamps", "turned"}
 
 func fixture(t testing.TB, name string) (path string, archive []byte) {
 	t.Helper()
@@ -519,6 +519,19 @@ func TestSizes(t *testing.T) {
 	path, _ := fixture(t, "sdpa")
 	_, err := models.New(path, models.Config{Batch: 2, Image: 8, Classes: 40})
 	if want := "samples of 8 tokens: aten.add at torch_export.py:"; !errors.Is(err, importer.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// A shape that begins with the number of the export's batch by chance, behind a turn that puts the batch last, does not follow another batch.
+func TestBatchBehindOtherAxes(t *testing.T) {
+	t.Parallel()
+	if in := build(t, "turned", 4, 0).Input.Shape; in[0] != 4 {
+		t.Errorf("%v", in)
+	}
+	path, _ := fixture(t, "turned")
+	_, err := models.New(path, models.Config{Batch: 2, Image: 4, Channels: 3, Classes: 10})
+	if want := "its ops hold the batch of 4 that it was exported with, and do not run with 2: give --batch 4"; !errors.Is(err, models.ErrConfig) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
