@@ -19,6 +19,7 @@ type Graph struct {
 	Nodes           []*Node
 	Tensors         map[string]*Tensor // parameters, buffers and constants
 	Inputs, Outputs []Port
+	Mask            string // the name of an input that says which tokens are no padding: see causal.go; "": there is none
 	Advice          Advice
 }
 

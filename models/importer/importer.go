@@ -48,6 +48,9 @@ func newImporter(g *Graph, c models.Config) *importer {
 		values: map[string]*value{}, reads: map[string]int{}, readers: map[string]*Node{}, joins: map[*step]*step{}, used: map[string]*step{}, ties: map[string]int{},
 	}
 	m.values[g.Inputs[0].Name] = &value{step: m.input, shape: asImage(in)}
+	if g.Mask != "" {
+		m.values[g.Mask] = &value{constant: filledWith(1, in.Shape)}
+	}
 	return m
 }
 

@@ -28,11 +28,16 @@ const openImage = 224
 
 // describe returns what the graph reads, and a configuration like the one that it was exported with.
 func (g *Graph) describe(path string) (f models.File, c models.Config, err error) {
-	inputs := slices.DeleteFunc(slices.Clone(g.Inputs), func(p Port) bool { return g.Tensors[p.Name] != nil })
+	inputs := slices.DeleteFunc(slices.Clone(g.Inputs), func(p Port) bool { return g.Tensors[p.Name] != nil || p.Name == g.Mask })
 	if len(inputs) != 1 || len(g.Outputs) != 1 {
 		return f, c, fmt.Errorf("it has %d inputs and %d outputs%s", len(inputs), len(g.Outputs), g.Advice.Outputs)
 	}
 	in := inputs[0]
+	for _, p := range g.Inputs {
+		if p.Name == g.Mask && (!slices.Equal(p.Shape, in.Shape) || in.DType == Float32) {
+			return f, c, fmt.Errorf("input %q is %s%v beside %s%v: want a mask of the tokens N,T", p.Name, p.DType, p.Shape, in.DType, in.Shape)
+		}
+	}
 	g.Inputs = inputs
 	if g.text() {
 		return g.describeText(path)

@@ -204,6 +204,9 @@ func (m *importer) run() error {
 	}
 	m.fuse(m.logits())
 	m.prune(m.logits())
+	if err := m.checkMask(); err != nil {
+		return err
+	}
 	return m.checkTies(m.Advice.Shared)
 }
 

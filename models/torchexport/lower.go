@@ -99,6 +99,9 @@ func (l *lowering) userInput(raw json.RawMessage) error {
 		}
 		p.Shape = append(p.Shape, extent)
 	}
+	if name == "attention_mask" {
+		l.to.Mask = p.Name
+	}
 	l.to.Inputs = append(l.to.Inputs, p)
 	l.aliases.add(name)
 	return nil

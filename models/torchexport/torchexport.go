@@ -41,5 +41,8 @@ func Read(path string, bytes []byte) (models.File, error) {
 		return models.File{}, fmt.Errorf("%w: %s: %w", importer.ErrUnsupported, path, err)
 	}
 	f.About = p.about(summary)
+	if g.Mask != "" {
+		f.About = append(f.About, "attention_mask hides nothing here: attention is causal, and data fills samples behind their texts, without labels")
+	}
 	return f, nil
 }

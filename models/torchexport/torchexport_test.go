@@ -22,7 +22,7 @@ import (
 
 // names are those of the archives in testdata, which bench/research/peers/src/torch_export.py has written.
 var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules", "transformers", "axes", "encoder", "llama", "mobile", "qwen3", "vision", "windows", "pixels", "unet", "functions", "zeros", "bert_class", "distilbert", "roberta", "gemma", "phi",
-	"t5_gated", "bloom", "gpt_neox", "glm", "cohere", "falcon", "nemotron", "gemma3", "squeezebert", "modernbert", "rows", "frames", "positions", "whisper_encoder", "clamps", "turned"}
+	"t5_gated", "bloom", "gpt_neox", "glm", "cohere", "falcon", "nemotron", "gemma3", "squeezebert", "modernbert", "rows", "frames", "positions", "whisper_encoder", "clamps", "turned", "llama_masked"}
 
 func fixture(t testing.TB, name string) (path string, archive []byte) {
 	t.Helper()
@@ -520,6 +520,38 @@ func TestSizes(t *testing.T) {
 	_, err := models.New(path, models.Config{Batch: 2, Image: 8, Classes: 40})
 	if want := "samples of 8 tokens: aten.add at torch_export.py:"; !errors.Is(err, importer.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// A mask of padding is read where attention is causal, which is said; elsewhere positions would see padding, which is refused.
+func TestMaskOfPadding(t *testing.T) {
+	t.Parallel()
+	path, archive := fixture(t, "llama_masked")
+	f, err := Read(path, archive)
+	if err != nil || !f.Text || !slices.ContainsFunc(f.About, func(s string) bool { return strings.HasPrefix(s, "attention_mask hides nothing here") }) {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if in := build(t, "llama_masked", 3, 0).Input.Shape; !slices.Equal(in, kernels.Shape{3, 12}) {
+		t.Errorf("%v", in)
+	}
+	_, encoder := fixture(t, "bert_masked")
+	const mask = `"attention_mask": {"dtype": 5, "sizes": [{"as_int": 3}, {"as_int": 12}]`
+	for what, c := range map[string]struct {
+		archive []byte
+		want    string
+	}{
+		"an encoder":    {encoder, "positions may see later ones here, which may be padding: only causal attention is supported with it"},
+		"another shape": {changed(t, "llama_masked", model, mask, strings.Replace(mask, "12", "13", 1)), "want a mask of the tokens N,T"},
+		"another name":  {[]byte(nil), "it has 2 inputs and 1 outputs"},
+	} {
+		if c.archive == nil {
+			all := entries(t, archive)
+			all[model] = bytes.ReplaceAll(all[model], []byte("attention_mask"), []byte("token_type_ids"))
+			c.archive = packed(t, all)
+		}
+		if _, err := Read("my.pt2", c.archive); !errors.Is(err, importer.ErrUnsupported) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", what, err, c.want)
+		}
 	}
 }
 

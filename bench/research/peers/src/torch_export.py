@@ -355,6 +355,21 @@ class Texts(nn.Module):
         return self.model(input_ids=tokens).logits
 
 
+class Masked(nn.Module):
+    """A decoder that reads a mask of padding beside its tokens. Texts have several lengths, and padding, behind them, has no label."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.length, self.vocabulary, self.lengths = model.model, model.length, model.vocabulary, (12, 9, 5)
+
+    def inputs(self, tokens):
+        return tokens, (torch.arange(self.length) < torch.tensor(self.lengths)[:, None]).long()
+
+    def forward(self, input_ids, attention_mask=None):
+        attention_mask = self.inputs(input_ids)[1] if attention_mask is None else attention_mask
+        return self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+
+
 class T5Encoder(nn.Module):
     """T5's encoder, whose attention has a learned bias of relative positions that all layers share, and a linear layer."""
 
@@ -422,6 +437,7 @@ HUGGING = {
     "squeezebert": lambda: Texts("SqueezeBertForMaskedLM", "SqueezeBertConfig", embedding_size=16), "roformer": lambda: Texts("RoFormerForMaskedLM", "RoFormerConfig", embedding_size=16),
     "layoutlm": lambda: Texts("LayoutLMForMaskedLM", "LayoutLMConfig"), "ernie": lambda: Texts("ErnieForMaskedLM", "ErnieConfig"), "megatron_bert": lambda: Texts("MegatronBertForMaskedLM", "MegatronBertConfig"),
     "gpt2_class": lambda: Texts("GPT2ForTokenClassification", "GPT2Config", n_embd=16, n_layer=2, n_head=4, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, classifier_dropout=0.0),
+    "llama_masked": lambda: Masked(HUGGING["llama"]()), "opt_masked": lambda: Masked(HUGGING["opt"]()), "bert_masked": lambda: Masked(HUGGING["bert"]()),
     "t5_encoder": T5Encoder, "t5_gated": lambda: T5Encoder(feed_forward_proj="gated-gelu"),
     "hf_vit": lambda: Images("ViTForImageClassification", "ViTConfig", **VIT), "hf_deit": lambda: Images("DeiTForImageClassification", "DeiTConfig", **VIT),
     "hf_convnext": lambda: Images("ConvNextForImageClassification", "ConvNextConfig", hidden_sizes=[16, 32], depths=[1, 1], num_stages=2),
@@ -624,7 +640,7 @@ def export(model, samples, out, format, small):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         shapes = ({0: torch.export.Dim("n", min=1, max=512)},) if isinstance(model, (Modules, Transformers)) else None
-        torch.export.save(torch.export.export(model.train(), (samples,), strict=False, dynamic_shapes=shapes), out / "model.pt2")
+        torch.export.save(torch.export.export(model.train(), getattr(model, "inputs", lambda x: (x,))(samples), strict=False, dynamic_shapes=shapes), out / "model.pt2")
     if small:
         repack(out / "model.pt2")
 
@@ -701,6 +717,8 @@ def draw(name, image=None, batch=None, rate=None):
         samples, labels = torch.randint(model.vocabulary, (batch, image)), torch.randint(classes, (batch, image) if getattr(model, "each", True) else (batch,))
         if hasattr(model, "padding"):  # positions pass over it
             samples[0, 4:6], samples[1, -3:] = model.padding, model.padding
+        for i, n in enumerate(getattr(model, "lengths", ())):
+            samples[i, n:], labels[i, n - 1:] = 0, -100
     else:
         classes = 10
         samples = torch.randn(batch, *getattr(model, "features", (3, image, image)))

@@ -32,7 +32,7 @@ SEGMENTATION = "fcn_resnet50 deeplabv3_mobilenet_v3_large lraspp_mobilenet_v3_la
 
 TEXTS = """transformers llama qwen2 qwen3 mistral phi3 opt bloom gpt_neox gptj gpt_neo gemma gemma2 gemma3 phi falcon stablelm olmo olmo2 cohere
 starcoder2 granite smollm3 mpt codegen helium glm nemotron exaone4 bert roberta distilbert electra albert camembert xlm_roberta mpnet modernbert
-deberta_v2 mobilebert squeezebert roformer layoutlm ernie megatron_bert t5_encoder hf_vit hf_deit hf_convnext hf_resnet""".split()
+deberta_v2 mobilebert squeezebert roformer layoutlm ernie megatron_bert llama_masked bert_masked t5_encoder hf_vit hf_deit hf_convnext hf_resnet""".split()
 
 OWN = "tiny zeros unet functions mobile windows vision whisper_encoder".split()
 
