@@ -10,15 +10,6 @@ import (
 // A model may read a mask of padding beside its tokens. Data fills samples behind their texts, and such tokens have no labels. Where each position
 // sees earlier ones alone, no loss and no gradient depends on the mask then: it is read as one that hides nothing.
 
-// filledWith is a constant of one number.
-func filledWith(number float64, shape []int) constant {
-	c := constant{dims: shape, numbers: make([]float64, extents(shape))}
-	for i := range c.numbers {
-		c.numbers[i] = number
-	}
-	return c
-}
-
 // checkMask refuses a mask of padding that logits of labeled tokens may depend on.
 func (m *importer) checkMask() error {
 	if m.Mask == "" {

@@ -49,7 +49,9 @@ func newImporter(g *Graph, c models.Config) *importer {
 	}
 	m.values[g.Inputs[0].Name] = &value{step: m.input, shape: asImage(in)}
 	if g.Mask != "" {
-		m.values[g.Mask] = &value{constant: filledWith(1, in.Shape)}
+		if ones, err := filled(in.Shape, func([]int) float64 { return 1 }); err == nil {
+			m.values[g.Mask] = &value{constant: ones}
+		}
 	}
 	return m
 }

@@ -172,6 +172,9 @@ func (m *importer) finish() error {
 
 // run makes the steps. Errors name all nodes that are not supported, up to mostProblems.
 func (m *importer) run() error {
+	if m.Mask != "" && m.values[m.Mask] == nil {
+		return fmt.Errorf("input attention_mask of %v has more than %d elements: give a smaller batch, or leave the mask out", m.input.desc.Shape, mostConstant)
+	}
 	wanted := m.wanted()
 	for _, n := range m.Nodes {
 		for _, in := range n.In {
