@@ -39,23 +39,24 @@ type place struct {
 // layout is a plan whose tasks are known to be those of its stages, each once, on devices and links that exist. Whether
 // their times work out is not known yet.
 type layout struct {
-	chain    *chain.Chain
-	platform *Platform
-	plan     *Plan
-	repeats  int      // R
-	unit     *big.Int // ticks in a second
-	period   ticks    // nil for a flush plan
-	split    []bool   // stages with W tasks
-	at       map[place]*job
-	gates    map[gate]*job     // communications through portals
-	sums     []*sum            // of replicas, in the order of stages, rounds and layers; nil: they take no time
-	divided  []replicatedStage // whose optimizer's state is divided
-	jobs     []*job            // in the order of the plan's tasks, behind them the messages between replicas
-	ops      []*stageCosts     // by stage; nil for one without ops
-	unfit    error             // of ops that no stage can run
-	broken   violations
-	lengths  map[place]ticks // durations by kind and stage
-	queues   map[resource][]entry
+	chain     *chain.Chain
+	platform  *Platform
+	plan      *Plan
+	repeats   int      // R
+	unit      *big.Int // ticks in a second
+	period    ticks    // nil for a flush plan
+	split     []bool   // stages with W tasks
+	at        map[place]*job
+	gates     map[gate]*job     // communications through portals
+	sums      []*sum            // of replicas, in the order of stages, rounds and layers; nil: they take no time
+	divided   []replicatedStage // whose optimizer's state is divided
+	jobs      []*job            // in the order of the plan's tasks, behind them the messages between replicas
+	ops       []*stageCosts     // by stage; nil for one without ops
+	unfit     error             // of ops that no stage can run
+	broken    violations
+	lengths   map[place]ticks // durations by kind and stage
+	backwards []ticks         // of the first layers together, by their number; nil: not asked for yet
+	queues    map[resource][]entry
 }
 
 // arranger lays out a plan: it fills in its jobs, and says what is broken.

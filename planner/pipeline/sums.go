@@ -330,10 +330,13 @@ func (l *layout) after(backward *job, layer int) ticks {
 	if backward.kind != B || l.timing(backward) != nil {
 		return sum
 	}
-	for i := l.plan.Stages[backward.stage].First; i < layer; i++ {
-		sum.Add(sum, l.ticks(l.chain.Layer(i).BackwardS))
+	if l.backwards == nil {
+		l.backwards = []ticks{new(big.Int)}
+		for i := range l.chain.Layers {
+			l.backwards = append(l.backwards, add(l.backwards[i], l.ticks(l.chain.Layers[i].BackwardS)))
+		}
 	}
-	return sum
+	return sum.Sub(l.backwards[layer-1], l.backwards[l.plan.Stages[backward.stage].First-1])
 }
 
 // replicated returns what is said of stages with replicas and weights.

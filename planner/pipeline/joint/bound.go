@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"math/bits"
 	"slices"
 
 	"plimsoll/planner/chain"
@@ -31,6 +32,7 @@ func (c *cutter) bound(ctx context.Context) float64 {
 		a, b := c.Chain.Layer(x), c.Chain.Layer(y)
 		return cmp.Compare(more(b)*float64(a.SavedBytes), more(a)*float64(b.SavedBytes))
 	})
+	c.work()
 	low, high := 0.0, c.longest()
 	for high > low*(1+precision) {
 		if middle := (low + high) / 2; c.enough(ctx, middle) {
@@ -130,16 +132,30 @@ func (c *cutter) summing(bytes float64, r int) float64 {
 
 // backward returns what a minibatch of a stage with ops has in memory, at least, while the backward of one of its layers runs: the inputs of
 // the stage and of the layer, what the layer has saved, and the gradients.
-func (c *cutter) backward(i, j int) (most int64) {
-	for l := i; l <= j; l++ {
-		layer := c.Chain.Layer(l)
-		bytes := c.Chain.Activation(l-1) + layer.SavedBytes + c.Chain.Gradient(l) + c.Chain.Gradient(l-1) + layer.BackwardOverheadBytes
-		if l > i {
-			bytes += c.Chain.Activation(i - 1)
-		}
-		most = max(most, bytes)
+func (c *cutter) backward(i, j int) int64 {
+	if i == j {
+		return c.working[0][i]
 	}
-	return most
+	k := bits.Len(uint(j-i)) - 1
+	return max(c.working[0][i], c.Chain.Activation(i-1)+max(c.working[k][i+1], c.working[k][j+1-1<<k]))
+}
+
+// work finds what a layer has in memory while its backward runs, but for the input of its stage, and of 2, 4, 8 and more consecutive ones the most:
+// by the power of two, and by the first layer.
+func (c *cutter) work() {
+	n := c.costs.Len()
+	c.working = [][]int64{make([]int64, n+1)}
+	for l := 1; l <= n; l++ {
+		layer := c.Chain.Layer(l)
+		c.working[0][l] = c.Chain.Activation(l-1) + layer.SavedBytes + c.Chain.Gradient(l) + c.Chain.Gradient(l-1) + layer.BackwardOverheadBytes
+	}
+	for k := 1; 1<<k <= n; k++ {
+		of := make([]int64, n+1)
+		for l := 1; l+1<<k-1 <= n; l++ {
+			of[l] = max(c.working[k-1][l], c.working[k-1][l+1<<(k-1)])
+		}
+		c.working = append(c.working, of)
+	}
 }
 
 // again returns for how long a stage computes again, at least, for a minibatch that holds so many bytes of saved sets between F and B.

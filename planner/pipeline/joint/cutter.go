@@ -37,8 +37,9 @@ type cutter struct {
 	groups  []group
 	sums    bool // messages add up the gradients of replicas
 	// of bound
-	fastest float64 // bytes/s of the fastest link
-	worthy  []int   // layers, those first whose saved sets are worth most seconds of their forwards for a byte
+	fastest float64   // bytes/s of the fastest link
+	working [][]int64 // see work
+	worthy  []int     // layers, those first whose saved sets are worth most seconds of their forwards for a byte
 	// tables, by group and layer
 	delay, after [][]float64 // of the stage that begins with the layer; of what comes behind the layer
 	choice       [][]choice  // what the delay comes from

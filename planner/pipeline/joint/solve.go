@@ -14,12 +14,6 @@ import (
 	"plimsoll/planner/pipeline/periodic"
 )
 
-// solve returns the fastest of its own plan and those of other strategies, synchronization counted. Errors: *pipeline.InfeasibleError, the
-// context's, and those of requests that no periodic strategy takes.
-func solve(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
-	return Without(ctx, r, Ingredients{})
-}
-
 // Without returns the fastest plan that has none of some ingredients: what is left of joint's shows what they are worth. Errors: those of
 // solve.
 func Without(ctx context.Context, r pipeline.Request, these Ingredients) (*pipeline.Plan, error) {
@@ -52,10 +46,15 @@ func Without(ctx context.Context, r pipeline.Request, these Ingredients) (*pipel
 		return nil, infeasible(r.Platform.Devices, best.smallest)
 	}
 	best.plan.Strategy = name
-	if best.plan.Predicted.LowerBound = c.bound(ctx); shares(best.plan) {
-		best.plan.Predicted.LowerBound = c.shortest()
-	}
+	c.setBound(ctx, best.plan)
 	return best.plan, nil
+}
+
+// setBound says what no plan takes less than.
+func (c *cutter) setBound(ctx context.Context, plan *pipeline.Plan) {
+	if plan.Predicted.LowerBound = c.bound(ctx); shares(plan) {
+		plan.Predicted.LowerBound = c.shortest()
+	}
 }
 
 // solveOwn returns the plan of the dynamic program alone. Errors: those of solve.
