@@ -199,12 +199,13 @@ struct muon_args {
 
 // Gradients that one launch of guard_squares can measure: its argument must stay under 4 KiB.
 enum { GUARD_GRADIENTS = 160 };
+enum { GUARD_WORDS = 3 }; // with a bit for each of them
 
 // guard_args: partials[i] = the sum of squares of chunk i. Chunks of gradient j begin at first[j]; first[count] is the end. narrow has a bit for
 // each gradient in bf16.
 struct guard_args {
 	u64 partials;
-	u64 narrow[(GUARD_GRADIENTS + 63) / 64];
+	u64 narrow[GUARD_WORDS];
 	i64 chunk;
 	int count;
 	int first[GUARD_GRADIENTS + 1];
