@@ -77,7 +77,10 @@ func TestLaunchesFitTheirKernels(t *testing.T) {
 			t.Errorf("%s was not judged", function)
 		}
 	}
-	judge(built(l, func(b *builder) error { updater{b}.muon(muon, kernels.Matrix{Rows: 3, Columns: 4}, kernels.Float32); return b.err }))
+	judge(built(l, func(b *builder) error {
+		updater{b}.muon(muon, kernels.Matrix{Rows: 3, Columns: 4}, kernels.Float32)
+		return b.err
+	}))
 	judge(built(l, func(b *builder) error {
 		b.moments(kernels.Moments{Channels: 3, Batches: 2, Rows: 4}.Defaults())
 		return b.err
