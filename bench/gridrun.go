@@ -8,6 +8,7 @@ import (
 	"plimsoll/bench/report"
 	"plimsoll/executor"
 	"plimsoll/executor/measure"
+	"plimsoll/executor/train"
 	"plimsoll/internal/stats"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
@@ -103,6 +104,9 @@ func (g *Grid) plan(ctx context.Context) (*Report, error) {
 }
 
 func (g *Grid) planOne(ctx context.Context, r *Report, limit Limit, s pipeline.Strategy) error {
+	if err := train.CheckGradients(g.Job, s.Name); err != nil {
+		return err
+	}
 	p, err := executor.Plan(ctx, g.Job.Work, g.Chain, s, limit.Bytes, g.Options)
 	if small := (*executor.TooSmallError)(nil); errors.As(err, &small) {
 		r.Skipped = append(r.Skipped, Skip{

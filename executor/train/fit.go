@@ -184,6 +184,9 @@ func (f *fitter) kind(ctx context.Context, k strategy.Kind, step int) (fit KindF
 		return f.cyclicKind(ctx, k, step)
 	}
 	fit = KindFit{Kind: k.Name, Strategy: k.Strategies[0].Name, Microbatches: f.Microbatches}
+	if f.NarrowGradients { // only plans that move state keep them
+		return fit, nil
+	}
 	smallest, neededBy, err := f.smallest(ctx, f.Job, k)
 	if err != nil || smallest == math.MaxInt64 {
 		return fit, err

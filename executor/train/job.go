@@ -159,12 +159,16 @@ func (j *Job) checkTexts(set data.Dataset) error {
 // maskTokens returns the data set with tokens masked, where the model tells such tokens.
 func maskTokens(set data.Dataset, model, words string, seed uint64) (data.Dataset, error) {
 	text, is := set.(data.Sequences)
-	if f, _, _ := models.Open(model); !is || !f.Masked {
+	f, _, _ := models.Open(model)
+	if !is || !f.Masked {
 		return set, nil
 	}
-	by, err := tokenizer.Open(words)
+	by, err := tokenizer.Open(cmp.Or(words, f.Tokenizer))
 	if err != nil {
 		return nil, err
+	}
+	if by.Size() != set.Classes() {
+		return nil, fmt.Errorf("%w: data set %s has a vocabulary of %d tokens, and tokenizer %s one of %d: give the data that it made", ErrSpec, set.Name(), set.Classes(), by.Name(), by.Size())
 	}
 	if masks, has := by.(interface{ Mask() int32 }); has && masks.Mask() >= 0 {
 		return data.NewCloze(text, seed, masks.Mask()), nil

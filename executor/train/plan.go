@@ -130,12 +130,20 @@ func (p *JobPlan) PredictedPeak() int64 {
 	return most
 }
 
+// CheckGradients refuses, with ErrSpec, a strategy that moves no state for a job whose gradients are kept in bfloat16.
+func CheckGradients(j *Job, strategy string) error {
+	if !j.NarrowGradients {
+		return nil
+	}
+	return fmt.Errorf("%w: --option optimizer.gradients=bf16 is of plans that move weights and state, and --strategy %s makes none: give --strategy %s, or leave the option out",
+		ErrSpec, strategy, residency.Search)
+}
+
 // Plan plans a step of the job on one device. Where the samples are bytes, the plan has the next batch wait in the room that it
 // leaves, if it does (executor.Staged). Errors: those of executor.Plan.
 func (j *Job) Plan(ctx context.Context, c *chain.Chain, s pipeline.Strategy, limit int64, opt strategy.Options) (*JobPlan, error) {
-	if j.NarrowGradients {
-		return nil, fmt.Errorf("%w: --option optimizer.gradients=bf16 is of plans that move weights and state, and --strategy %s makes none: give --strategy %s, or leave the option out",
-			ErrSpec, s.Name, residency.Search)
+	if err := CheckGradients(j, s.Name); err != nil {
+		return nil, err
 	}
 	p, err := executor.Plan(ctx, j.Work, c, s, limit, opt)
 	if err != nil {

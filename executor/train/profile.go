@@ -114,7 +114,7 @@ func (j *Job) ChainOf(path string, c *chain.Chain) (*chain.Chain, error) {
 func sameGradients(got, want *chain.Chain) error {
 	for l := 1; l <= min(got.Len(), want.Len()); l++ {
 		if has, needs := got.Layer(l).Update.WideGradientBytes, want.Layer(l).Update.WideGradientBytes; has != needs {
-			return fmt.Errorf("layer %d (%s): wide_gradient_bytes is %d, the model's is %d: profile and train with the same --gradients", l, want.Layer(l).Name, has, needs)
+			return fmt.Errorf("layer %d (%s): wide_gradient_bytes is %d, the model's is %d: profile and train with the same --option optimizer.gradients", l, want.Layer(l).Name, has, needs)
 		}
 	}
 	return nil

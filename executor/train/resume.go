@@ -130,6 +130,7 @@ const windowsField = "windows"
 // remedies say what to do about fields that differ.
 var remedies = map[string]string{
 	"optimizer_settings": ": give the values that it was begun with, by --weight-decay and --option, as in adam.beta1=0.9, with optimizer.decay=all where it has no MatricesOnly",
+	gradientsField:       ": keep them as the run was begun with, by --option optimizer.gradients=float32 or bf16",
 	windowsField:         earlier,
 	matricesField:        earlier,
 }

@@ -22,7 +22,8 @@ const (
 // NewCloze masks tokens of a data set of text, other ones each time that a sample comes; held-out samples always have the same ones.
 func NewCloze(of Sequences, seed uint64, mask int32) *Cloze { return &Cloze{of, seed, mask} }
 
-// FillTokens implements Sequences. At least one token of a sample is masked. A token that no label of the text asks for is none of those.
+// FillTokens implements Sequences. At least one token of a sample is masked, where the text has labels: the tokens that these ask for, each of which
+// comes behind the one whose label it is.
 func (c *Cloze) FillTokens(split Split, index int64, dst []float32, labels []int32) error {
 	if err := c.Sequences.FillTokens(split, index, dst, labels); err != nil {
 		return err
@@ -34,8 +35,8 @@ func (c *Cloze) FillTokens(split Split, index int64, dst []float32, labels []int
 	r.Seed(hash(c.seed, clozeKey, uint64(split)), mix(uint64(index)<<1|uint64(split)))
 	var counted []int
 	for i, label := range labels {
-		if label != Ignored {
-			counted = append(counted, i)
+		if label != Ignored && i+1 < len(labels) {
+			counted = append(counted, i+1)
 		}
 		labels[i] = Ignored
 	}
@@ -65,6 +66,8 @@ func (c *Cloze) hide(r *rand.PCG, token *float32, label *int32) {
 		*token = math.Float32frombits(uint32(below(r, c.Classes())))
 	}
 }
+
+func (c *Cloze) tokenizer() string { return Tokenizer(c.Sequences) }
 
 // Skipped implements Skipper.
 func (c *Cloze) Skipped() int64 { return Skipped(c.Sequences) }

@@ -23,7 +23,8 @@ const (
 // of layers, and then, near the ends that these have, between any two layers. Errors: *pipeline.InfeasibleError, the context's, and
 // those of requests that no periodic strategy takes.
 func solve(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
-	if r.Chain.Len() <= mostLayers || len(r.Chain.Branches) > 0 || r.Accounting != pipeline.Saved { // else groups count too few inputs
+	tied := slices.ContainsFunc(r.Chain.Layers, func(l chain.Layer) bool { return l.Update.WeightsOf > 0 })
+	if r.Chain.Len() <= mostLayers || len(r.Chain.Branches) > 0 || tied || r.Accounting != pipeline.Saved { // else groups count too few inputs
 		return Without(ctx, r, Ingredients{})
 	}
 	return byGroups(ctx, r, coarseGroups)

@@ -53,3 +53,18 @@ func TestPlansByGroups(t *testing.T) {
 		t.Logf("%d of %d fit, %.4f times as long on the mean", fit, cases, mean)
 	}
 }
+
+// Long chains whose layers share weights, which no groups can hold, are planned layer by layer.
+func TestLongTiedChain(t *testing.T) {
+	t.Parallel()
+	c := &chain.Chain{Name: "tied", InputBytes: 4}
+	for range mostLayers + 2 {
+		c.Layers = append(c.Layers, chain.Layer{ForwardS: 1, BackwardS: 2, OutputBytes: 4, SavedBytes: 8, WeightBytes: 8})
+	}
+	c.Layers[mostLayers].Update.WeightsOf = 1
+	r := pipeline.Request{Chain: c, Platform: pipeline.NewPlatform(2, pipeline.NoLimit, 1e9)}
+	r.Accounting = pipeline.Saved
+	if _, err := solve(t.Context(), r); err != nil {
+		t.Error(err)
+	}
+}
