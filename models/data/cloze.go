@@ -22,8 +22,8 @@ const (
 // NewCloze masks tokens of a data set of text, other ones each time that a sample comes; held-out samples always have the same ones.
 func NewCloze(of Sequences, seed uint64, mask int32) *Cloze { return &Cloze{of, seed, mask} }
 
-// FillTokens implements Sequences. At least one token of a sample is masked, where the text has labels: the tokens that these ask for, each of which
-// comes behind the one whose label it is.
+// FillTokens implements Sequences. A label of the text asks for the token behind its own place, and one of the tokens asked for at least is masked. No
+// other token is.
 func (c *Cloze) FillTokens(split Split, index int64, dst []float32, labels []int32) error {
 	if err := c.Sequences.FillTokens(split, index, dst, labels); err != nil {
 		return err
