@@ -167,14 +167,15 @@ func maskTokens(set data.Dataset, model, words string, seed uint64) (data.Datase
 	if err != nil {
 		return nil, err
 	}
-	if by.Size() != set.Classes() {
+	masks, has := by.(interface{ Mask() int32 })
+	switch {
+	case !has || masks.Mask() < 0:
+		return nil, fmt.Errorf("%w: --model %s tells masked tokens, and --tokenizer %s has no token that masks them: give a folder whose tokenizer_config.json has mask_token",
+			ErrSpec, model, by.Name())
+	case by.Size() != set.Classes():
 		return nil, fmt.Errorf("%w: data set %s has a vocabulary of %d tokens, and tokenizer %s one of %d: give the data that it made", ErrSpec, set.Name(), set.Classes(), by.Name(), by.Size())
 	}
-	if masks, has := by.(interface{ Mask() int32 }); has && masks.Mask() >= 0 {
-		return data.NewCloze(text, seed, masks.Mask()), nil
-	}
-	return nil, fmt.Errorf("%w: --model %s tells masked tokens, and --tokenizer %s has no token that masks them: give a folder whose tokenizer_config.json has mask_token",
-		ErrSpec, model, by.Name())
+	return data.NewCloze(text, seed, masks.Mask()), nil
 }
 
 // checkLoss refuses a data set that has no targets for the loss, or targets for another one.
