@@ -308,7 +308,7 @@ func checkPositions(j *Job, m *models.Model) error {
 	have, masked := int(m.Labels.Elements())/m.Labels.Shape[0], data.Masked(j.Set)
 	switch positions := len(m.Labels.Shape) > 1; {
 	case positions && (!masked || have != data.Labels(j.Set)):
-		return fmt.Errorf("%w: --model %s gives each of %s a class, and data set %s has %s for each sample: give --data npy:PATH with integers N,%d in y.npy, or export logits of N,positions,classes where they are N,classes,positions",
+		return fmt.Errorf("%w: --model %s gives each of %s a class, and data set %s has %s for each sample: give --data npy:PATH with integers N,%d in y.npy; logits are N,positions,classes",
 			ErrSpec, j.Model, units.Count(have, "position"), j.Set.Name(), units.Count(data.Labels(j.Set), "label"), have)
 	case !positions && masked:
 		return fmt.Errorf("%w: data set %s has a class for each position, and --model %s gives one to a sample: give one class for each sample", ErrSpec, j.Set.Name(), j.Model)
