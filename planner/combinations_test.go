@@ -43,8 +43,8 @@ func severalStages(p *pipeline.Plan) bool {
 	return false
 }
 
-// The table of docs/pipelines.md says of each strategy what some plan of it has, and no more: plans of chains of equal and of unequal layers, over
-// 2 and 4 devices, with much memory and with little, over fast and slow links, with a link to the host and without.
+// The table of docs/pipelines.md says of each strategy what some plan of it has, and no more. Plans are of chains of equal and of unequal layers,
+// over 2 and 4 devices. They have much memory and little, fast and slow links, and a link to the host or none.
 func TestTableOfStrategies(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../docs/pipelines.md")

@@ -171,19 +171,13 @@ func numbers[T any](text string, parse func(string) (T, error)) (all []T, err er
 
 // write appends to a file the rows that it lacks.
 func (g *grid) write(ctx context.Context, path string) error {
-	rows, err := read(path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	for _, r := range rows {
-		g.known[strings.Join(r[:4], ",")] = true
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	g.out = csv.NewWriter(f)
-	return errors.Join(g.plan(ctx), f.Close())
+	return spread.Append(path, func(rows [][]string, out *csv.Writer) error {
+		for _, r := range rows {
+			g.known[strings.Join(r[:4], ",")] = true
+		}
+		g.out = out
+		return g.plan(ctx)
+	})
 }
 
 // plan plans all points that the file lacks.

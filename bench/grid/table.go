@@ -2,17 +2,15 @@ package main
 
 import (
 	"cmp"
-	"encoding/csv"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
+	"plimsoll/bench/spread"
 	"plimsoll/planner/residency"
 )
 
@@ -41,7 +39,7 @@ func (p *point) gain() float64 {
 
 // points reads the rows of a file.
 func points(path string) (all []*point, err error) {
-	rows, err := read(path)
+	rows, err := spread.Read(path)
 	byKey := map[string]*point{}
 	for _, r := range rows {
 		key := strings.Join(r[:4], ",")
@@ -158,15 +156,4 @@ func printPoints(w io.Writer, title string, all []*point) {
 		fmt.Fprintf(w, "| %s | %s | %s | %s | %.4g s | %.4g s | %s | %.3f |\n", p.model, p.size, p.link, p.limit, p.seconds[residency.Auto], s, by, p.gain())
 	}
 	fmt.Fprintln(w)
-}
-
-func read(path string) ([][]string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	in := csv.NewReader(f)
-	in.FieldsPerRecord = 7
-	rows, err := in.ReadAll()
-	return rows, errors.Join(err, f.Close())
 }

@@ -1,15 +1,14 @@
 package main
 
 import (
-	"encoding/csv"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
+
+	"plimsoll/bench/spread"
 )
 
 // point is where all strategies planned.
@@ -56,7 +55,7 @@ func (p *point) slower() bool {
 
 // points reads the rows of a file.
 func points(path string) (all []*point, err error) {
-	rows, err := read(path)
+	rows, err := spread.Read(path)
 	byKey := map[string]*point{}
 	for i, r := range rows {
 		key := strings.Join(r[:4], ",")
@@ -79,15 +78,4 @@ func points(path string) (all []*point, err error) {
 		}
 	}
 	return all, err
-}
-
-func read(path string) ([][]string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	in := csv.NewReader(f)
-	in.FieldsPerRecord = 7
-	rows, err := in.ReadAll()
-	return rows, errors.Join(err, f.Close())
 }

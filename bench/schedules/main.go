@@ -11,7 +11,6 @@ package main
 import (
 	"context"
 	"encoding/csv"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -78,20 +77,14 @@ func (g *grid) parse() (err error) {
 
 // write appends to a file the rows of all points that it lacks.
 func (g *grid) write(ctx context.Context, path string) error {
-	rows, err := read(path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	g.known = map[string]bool{}
-	for _, r := range rows {
-		g.known[strings.Join(r[:4], ",")] = true
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	g.out = csv.NewWriter(f)
-	return errors.Join(g.plan(ctx), f.Close())
+	return spread.Append(path, func(rows [][]string, out *csv.Writer) error {
+		g.known = map[string]bool{}
+		for _, r := range rows {
+			g.known[strings.Join(r[:4], ",")] = true
+		}
+		g.out = out
+		return g.plan(ctx)
+	})
 }
 
 // plan plans the points that the file lacks.

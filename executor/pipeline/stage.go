@@ -434,8 +434,8 @@ type layerState struct {
 	newestState              newest
 }
 
-// offsets say where each parameter of a layer is in the blocks that a cyclic plan moves: weights and masters by the offset in the Params block
-// (executor.WeightLayout, MasterLayout), gradients and wide by that in the Grads block (GradientLayout, WideLayout).
+// offsets say where each parameter of a layer is in the blocks that a cyclic plan moves. Keys of weights and masters are offsets in the Params block
+// (executor.WeightLayout, MasterLayout), keys of gradients and wide offsets in the Grads block (GradientLayout, WideLayout).
 type offsets struct{ weights, masters, gradients, wide map[int64]int64 }
 
 // newest says which copies are current.

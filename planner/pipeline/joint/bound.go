@@ -140,8 +140,8 @@ func (c *cutter) backward(i, j int) int64 {
 	return max(c.working[0][i], c.Chain.Activation(i-1)+max(c.working[k][i+1], c.working[k][j+1-1<<k]))
 }
 
-// work finds what a layer has in memory while its backward runs, but for the input of its stage, and of 2, 4, 8 and more consecutive ones the most:
-// by the power of two, and by the first layer.
+// work finds the memory of each layer's backward without the input of its stage, and the most of 2, 4, 8 and more consecutive layers. Tables are by
+// the power of two and the first layer.
 func (c *cutter) work() {
 	n := c.costs.Len()
 	c.working = [][]int64{make([]int64, n+1)}

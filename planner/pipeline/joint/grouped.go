@@ -11,8 +11,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// Chains of more layers than mostLayers are planned in about coarseGroups groups first, and then with groups a quarter as long near the ends of
-// the stages, down to single layers: the sequences of stages take the cube of their layers.
+// Chains of more layers than mostLayers are planned in about coarseGroups groups first: the sequences of stages take the cube of their layers. Then
+// groups near the ends of the stages are a quarter as long, again and again, down to single layers.
 const (
 	mostLayers   = 256
 	coarseGroups = 64

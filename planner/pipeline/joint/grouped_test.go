@@ -9,8 +9,8 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// Plans that were found in groups of layers are valid plans of the layers, none is below the bound, and on the mean they take at most 2 % longer
-// than those found layer by layer. What groups do not fit, single layers may.
+// Plans that were found in groups of layers are valid plans of the layers, and none is below the bound. On the mean they take at most 2 % longer than
+// plans found layer by layer. Where no groups fit, single layers may.
 func TestPlansByGroups(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(51, 2))
