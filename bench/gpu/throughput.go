@@ -73,9 +73,11 @@ func measureThroughput(ctx context.Context, p *part) error {
 			if err := r.ours(ctx, j, d); err != nil {
 				return fmt.Errorf("%s in %v: %w", describeRun(j.model, j.image, j.batch), d, err)
 			}
+			if i == 0 && d != kernels.Float32 { // once: compilation takes long
+				r.peers(ctx, []string{j.peer(short(d), "compile")})
+			}
 		}
 	}
-	r.peers(ctx, r.slowJobs())
 	return p.save(r.rows)
 }
 
@@ -90,12 +92,6 @@ func eagerJobs(j job, precision string, checkpoint bool) []string {
 
 // checkpointed is the number of jobs, the first ones, whose peer recomputes, too.
 const checkpointed = 2
-
-// slowJobs come last: compilation takes long.
-func (r *race) slowJobs() []string {
-	first := r.jobs()[0]
-	return []string{first.peer("bf16", "compile"), first.peer("tf32", "compile")}
-}
 
 // peers adds a row for each job, or says why there is none.
 func (r *race) peers(ctx context.Context, jobs []string) {
