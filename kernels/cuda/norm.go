@@ -10,9 +10,11 @@ import "plimsoll/kernels"
 const (
 	sumLanes   = 32  // at most; see NORM_THREADS in src/norm.cu
 	sumBlocks  = 528 // that a sum over rows is shared out to, about: four for each multiprocessor of a large GPU
-	groupRows  = 4   // GROUP in src/norm.cu
-	mergeLanes = 32  // MERGE_LANES
-	mergeRows  = 8   // MERGE_ROWS
+	groupRows  = 4   // of a thread, at least
+	mergeLanes = 32  // MERGE_LANES in src/norm.cu
+	mergeRows  = 32  // MERGE_ROWS
+	// applyBlocks is how many blocks a kernel has that goes through all elements, about: their threads read coefficients first.
+	applyBlocks = 2112
 )
 
 // chunked cuts rows into chunks of one size, so that the blocks of all chunks are about as many as wanted.
@@ -57,7 +59,7 @@ func (b *builder) normSums(function string, args *C.struct_norm_args, d kernels.
 // normApply appends a kernel that goes through all elements.
 func (b *builder) normApply(function string, args C.struct_norm_args, d kernels.DType) {
 	l := newLanes(d, int64(args.channels), 0, streamThreads)
-	chunks, chunkRows := chunked(int64(args.rows), maxRowBlocks, l.rows*groupRows)
+	chunks, chunkRows := chunked(int64(args.rows), ceil(applyBlocks, l.grid), l.rows*groupRows)
 	args.chunk_rows = C.i64(chunkRows)
 	addStep(b, "norm", function+l.suffix(d), dim{l.grid, chunks, 1}, l.block(), 0, args)
 }

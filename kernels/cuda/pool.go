@@ -33,21 +33,28 @@ func (b *builder) poolArgs(x kernels.Desc) C.struct_pool_args {
 // maxImages is the grid's extent over images and rows at most; the kernels walk over more.
 const maxImages = 1<<16 - 1
 
-// pixels appends a kernel with a thread for each element of images of this shape.
+// pixels appends a kernel with a thread for each vector of channels of images of this shape.
 func (b *builder) pixels(function string, d kernels.DType, args C.struct_pool_args, shape kernels.Shape) {
 	addPixels(b, function, d, args, shape)
 }
 
 // addPixels is pixels with arguments of any type.
 func addPixels[T any](b *builder, function string, d kernels.DType, args T, shape kernels.Shape) {
+	l := newLanes(d, int64(shape[3]), 0, 1)
+	addPlaces(b, function+l.suffix(d), args, shape, l.vector)
+}
+
+// addPlaces appends a kernel with a thread for each vector of elements of the images' rows.
+func addPlaces[T any](b *builder, function string, args T, shape kernels.Shape, vector int64) {
 	row := int64(shape[2]) * int64(shape[3])
 	if row > kernels.MaxExtent-streamThreads {
 		b.fail("a row of %d pixels of %d channels has more than %d elements", shape[2], shape[3], kernels.MaxExtent-streamThreads)
 		return
 	}
+	row /= vector
 	threads := min(ceil(row, 32)*32, streamThreads)
 	grid := dim{ceil(row, threads), min(int64(shape[1]), maxImages), min(int64(shape[0]), maxImages)}
-	addStep(b, "pool", function+suffix(d), grid, dim{threads, 1, 1}, 0, args)
+	addStep(b, "pool", function, grid, dim{threads, 1, 1}, 0, args)
 }
 
 // globalPool is the mean over each image.
@@ -69,9 +76,9 @@ func (b *builder) adaptivePool(op kernels.AdaptiveAvgPool) {
 	args := b.poolArgs(x)
 	args.oh, args.ow = C.int(op.OutH), C.int(op.OutW)
 	if b.call.Pass == kernels.Forward {
-		b.pixels("adaptivepool_forward", x.DType, args, kernels.Shape{x.Shape[0], x.Shape[3], op.OutH, op.OutW})
+		addPlaces(b, "adaptivepool_forward"+suffix(x.DType), args, kernels.Shape{x.Shape[0], x.Shape[3], op.OutH, op.OutW}, 1)
 	} else if !b.call.Skips(0) {
-		b.pixels("adaptivepool_backward", x.DType, args, x.Shape)
+		addPlaces(b, "adaptivepool_backward"+suffix(x.DType), args, x.Shape, 1)
 	}
 }
 

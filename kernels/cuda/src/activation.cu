@@ -6,14 +6,18 @@ struct slope_of {
 	float value, slope;
 };
 
-INLINE slope_of sigmoid(float z) {
-	float s = 1 / (1 + expf(-z));
+// exponential_of and ratio are as exact as activations of type T: within some 2^-20 of bfloat16, and rounded to nearest of float32.
+template <typename T> INLINE float exponential_of(float x) { return sizeof(T) < sizeof(float) ? __expf(x) : expf(x); }
+template <typename T> INLINE float ratio(float x, float y) { return sizeof(T) < sizeof(float) ? __fdividef(x, y) : x / y; }
+
+template <typename T> INLINE slope_of sigmoid(float z) {
+	float s = ratio<T>(1, 1 + exponential_of<T>(-z));
 	return slope_of{s, s * (1 - s)};
 }
 
 struct silu {
-	static INLINE slope_of at(float x, float) {
-		slope_of s = sigmoid(x);
+	template <typename T> static INLINE slope_of at(float x, float) {
+		slope_of s = sigmoid<T>(x);
 		return slope_of{x * s.value, s.value + x * s.slope};
 	}
 };
@@ -21,27 +25,27 @@ struct silu {
 // gelu_tanh: (1 + tanh u)/2 = sigmoid(2u), and 2u = x*(A + B*x^2). Where the sigmoid's slope is 0, what it is multiplied by
 // must be finite.
 struct gelu_tanh {
-	static INLINE slope_of at(float x, float) {
+	template <typename T> static INLINE slope_of at(float x, float) {
 		const float A = 1.59576912f, B = 0.0713548163f;
-		slope_of s = sigmoid(x * (A + B * x * x));
+		slope_of s = sigmoid<T>(x * (A + B * x * x));
 		float far = fabsf(x) < 16 ? x : 16;
 		return slope_of{x * s.value, s.value + x * s.slope * (A + 3 * B * far * far)};
 	}
 };
 
 struct gelu {
-	static INLINE slope_of at(float x, float) {
+	template <typename T> static INLINE slope_of at(float x, float) {
 		float phi = 0.5f * erfcf(-0.707106781f * x);
-		return slope_of{x * phi, phi + x * expf(-0.5f * x * x) * 0.398942280f};
+		return slope_of{x * phi, phi + x * exponential_of<T>(-0.5f * x * x) * 0.398942280f};
 	}
 };
 
 struct logistic {
-	static INLINE slope_of at(float x, float) { return sigmoid(x); }
+	template <typename T> static INLINE slope_of at(float x, float) { return sigmoid<T>(x); }
 };
 
 struct tangent {
-	static INLINE slope_of at(float x, float) {
+	template <typename T> static INLINE slope_of at(float x, float) {
 		float y = tanhf(x);
 		return slope_of{y, 1 - y * y};
 	}
@@ -54,64 +58,64 @@ INLINE float hard(float x) {
 }
 
 struct hard_sigmoid {
-	static INLINE slope_of at(float x, float) { return slope_of{hard(x), x > -3 && x < 3 ? 0.166666667f : 0}; }
+	template <typename T> static INLINE slope_of at(float x, float) { return slope_of{hard(x), x > -3 && x < 3 ? 0.166666667f : 0}; }
 };
 
 struct hard_swish {
-	static INLINE slope_of at(float x, float) { return slope_of{x * hard(x), x < -3 ? 0 : x <= 3 ? x * 0.333333333f + 0.5f : 1}; }
+	template <typename T> static INLINE slope_of at(float x, float) { return slope_of{x * hard(x), x < -3 ? 0 : x <= 3 ? x * 0.333333333f + 0.5f : 1}; }
 };
 
 struct leaky_relu {
-	static INLINE slope_of at(float x, float by) { return x > 0 ? slope_of{x, 1} : slope_of{by * x, by}; }
+	template <typename T> static INLINE slope_of at(float x, float by) { return x > 0 ? slope_of{x, 1} : slope_of{by * x, by}; }
 };
 
 struct elu {
-	static INLINE slope_of at(float x, float by) { return x > 0 ? slope_of{x, 1} : slope_of{by * expm1f(x), by * expf(x)}; }
+	template <typename T> static INLINE slope_of at(float x, float by) { return x > 0 ? slope_of{x, 1} : slope_of{by * expm1f(x), by * expf(x)}; }
 };
 
 INLINE float softplus_of(float x) { return x != x ? x : (x > 0 ? x : 0) + log1pf(expf(-fabsf(x))); }
 
 struct softplus {
-	static INLINE slope_of at(float x, float) { return slope_of{softplus_of(x), sigmoid(x).value}; }
+	template <typename T> static INLINE slope_of at(float x, float) { return slope_of{softplus_of(x), sigmoid<T>(x).value}; }
 };
 
 struct mish {
-	static INLINE slope_of at(float x, float) {
+	template <typename T> static INLINE slope_of at(float x, float) {
 		float y = tanhf(softplus_of(x)), far = x > 64 ? 64 : x; // where the slope is 0, what it is multiplied by must be finite
-		return slope_of{x * y, y + far * (1 - y * y) * sigmoid(x).value};
+		return slope_of{x * y, y + far * (1 - y * y) * sigmoid<T>(x).value};
 	}
 };
 
 struct absolute {
-	static INLINE slope_of at(float x, float) { return slope_of{fabsf(x), x > 0 ? 1.0f : x == 0 ? 0.0f : -1.0f}; }
+	template <typename T> static INLINE slope_of at(float x, float) { return slope_of{fabsf(x), x > 0 ? 1.0f : x == 0 ? 0.0f : -1.0f}; }
 };
 
 struct at_least {
-	static INLINE slope_of at(float x, float by) { return slope_of{x < by ? by : x, x > by ? 1.0f : 0.0f}; }
+	template <typename T> static INLINE slope_of at(float x, float by) { return slope_of{x < by ? by : x, x > by ? 1.0f : 0.0f}; }
 };
 
 struct at_most {
-	static INLINE slope_of at(float x, float by) { return slope_of{x > by ? by : x, x < by ? 1.0f : 0.0f}; }
+	template <typename T> static INLINE slope_of at(float x, float by) { return slope_of{x > by ? by : x, x < by ? 1.0f : 0.0f}; }
 };
 
 struct exponential {
-	static INLINE slope_of at(float x, float) { return slope_of{expf(x), expf(x)}; }
+	template <typename T> static INLINE slope_of at(float x, float) { return slope_of{expf(x), expf(x)}; }
 };
 
 struct logarithm {
-	static INLINE slope_of at(float x, float) { return slope_of{logf(x), 1 / x}; }
+	template <typename T> static INLINE slope_of at(float x, float) { return slope_of{logf(x), 1 / x}; }
 };
 
 struct root {
-	static INLINE slope_of at(float x, float) { return slope_of{sqrtf(x), 0.5f / sqrtf(x)}; }
+	template <typename T> static INLINE slope_of at(float x, float) { return slope_of{sqrtf(x), 0.5f / sqrtf(x)}; }
 };
 
 struct reciprocal {
-	static INLINE slope_of at(float x, float) { return slope_of{1 / x, -1 / (x * x)}; }
+	template <typename T> static INLINE slope_of at(float x, float) { return slope_of{1 / x, -1 / (x * x)}; }
 };
 
 struct power {
-	static INLINE slope_of at(float x, float by) {
+	template <typename T> static INLINE slope_of at(float x, float by) {
 		return by == 2 ? slope_of{x * x, 2 * x} : slope_of{powf(x, by), by * powf(x, by - 1)};
 	}
 };
@@ -122,7 +126,7 @@ template <typename F, typename T, int V> INLINE void forward(const map_args &a) 
 		values<V> x;
 		load_some(x, GLOBAL(const T, a.a) + i, left);
 #pragma unroll
-		for (int k = 0; k < V; k++) x.v[k] = F::at(x.v[k], a.factor).value;
+		for (int k = 0; k < V; k++) x.v[k] = F::template at<T>(x.v[k], a.factor).value;
 		store_some(GLOBAL(T, a.out) + i, x, left);
 	});
 }
@@ -134,7 +138,7 @@ template <typename F, typename T, int V> INLINE void backward(const map_args &a)
 		load_some(dy, GLOBAL(const T, a.a) + i, left);
 		load_some(x, GLOBAL(const T, a.b) + i, left);
 #pragma unroll
-		for (int k = 0; k < V; k++) dy.v[k] *= F::at(x.v[k], a.factor).slope;
+		for (int k = 0; k < V; k++) dy.v[k] *= F::template at<T>(x.v[k], a.factor).slope;
 		deposit(GLOBAL(T, a.out) + i, dy, left, a.add);
 	});
 }

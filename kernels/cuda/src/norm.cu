@@ -1,12 +1,15 @@
 // Batch normalization (Ioffe, Szegedy 2015), fused with a residual and ReLU; group normalization; and sums over rows.
 //
-// A tensor is rows x channels. Sums: a block takes its channels of one chunk of rows; every thread merges groups of rows
-// (Chan, Golub, LeVeque 1979), threads are merged in order, chunks are merged in order by a second kernel, in float64.
+// A tensor is rows x channels. Sums: a block takes its channels of one chunk of rows; every thread sums its rows, threads are merged in
+// order (Chan, Golub, LeVeque 1979), chunks are merged in order by a second kernel, in float64.
 // All of it depends on the shape alone. Forward in training reads x twice and writes y once; backward reads x and dy (and
 // y under ReLU) twice.
 #include "plimsoll.cuh"
 
-enum { GROUP = 4 }; // rows that a thread loads at a time
+// rows_at_once is how many rows a thread loads before it stores, as a store may lie on what is loaded next.
+template <int V> struct rows_at_once {
+	enum { count = V > 4 ? 2 : 4 };
+};
 
 // part is a block's share: channels from c on, rows from r0 to r1.
 struct part {
@@ -43,48 +46,35 @@ INLINE void merge(moments &m, double n, double mean, double squares) {
 	m.n = total;
 }
 
-// merge_rows merges n rows x into running means and squares that stand for count rows.
-template <int V> INLINE void merge_rows(const values<V> *x, int n, i64 count, float *mean, float *squares) {
-	float inverse = 1.0f / (float)n, share = (float)n / (float)(count + n), before = (float)count * share;
-#pragma unroll
-	for (int k = 0; k < V; k++) {
-		float sum = 0, square = 0;
-#pragma unroll
-		for (int i = 0; i < GROUP; i++)
-			if (i < n) sum += x[i].v[k];
-		float center = sum * inverse;
-#pragma unroll
-		for (int i = 0; i < GROUP; i++)
-			if (i < n) square += (x[i].v[k] - center) * (x[i].v[k] - center);
-		float delta = center - mean[k];
-		mean[k] += delta * share;
-		squares[k] += square + delta * delta * before;
-	}
-}
-
 enum { NORM_THREADS = 256 };
 
-// norm_moments: part[chunk] = mean and sum of squared deviations of the chunk's rows.
+// norm_moments: part[chunk] = mean and sum of squared deviations of the chunk's rows. A thread sums what its rows are above its first one.
 template <typename T, int V> INLINE void norm_moments(const norm_args &a) {
 	__shared__ float means[NORM_THREADS * V], squares[NORM_THREADS * V];
 	part p = part_of<V>(a.channels, a.rows, a.chunk_rows);
-	float mean[V] = {0}, square[V] = {0};
-	i64 mine = p.inside ? rows_of_thread(p, threadIdx.y) : 0;
-	const T *x = GLOBAL(const T, a.x) + (p.r0 + threadIdx.y) * a.channels + p.c;
-	i64 step = (i64)blockDim.y * a.channels;
-	for (i64 done = 0; done < mine; done += GROUP) {
-		values<V> rows[GROUP];
-		int n = mine - done < GROUP ? (int)(mine - done) : GROUP;
+	values<V> first = {};
+	float sum[V] = {0}, square[V] = {0};
+	i64 mine = p.inside ? rows_of_thread(p, threadIdx.y) : 0, step = (i64)blockDim.y * a.channels;
+	i64 from = (p.r0 + threadIdx.y) * a.channels + p.c;
+	if (mine > 0) load(first, GLOBAL(const T, a.x) + from);
+#pragma unroll 4
+	for (i64 i = 1; i < mine; i++) {
+		values<V> x;
+		load(x, GLOBAL(const T, a.x) + from + i * step);
 #pragma unroll
-		for (int i = 0; i < GROUP; i++)
-			if (i < n) load(rows[i], x + (done + i) * step);
-		merge_rows(rows, n, done, mean, square);
+		for (int k = 0; k < V; k++) {
+			float above = x.v[k] - first.v[k];
+			sum[k] += above;
+			square[k] += above * above;
+		}
 	}
+	float inverse = mine > 0 ? 1 / (float)mine : 0;
 	int width = blockDim.x * V;
 #pragma unroll
 	for (int k = 0; k < V; k++) {
-		means[threadIdx.y * width + threadIdx.x * V + k] = mean[k];
-		squares[threadIdx.y * width + threadIdx.x * V + k] = square[k];
+		float rest = square[k] - sum[k] * sum[k] * inverse;
+		means[threadIdx.y * width + threadIdx.x * V + k] = first.v[k] + sum[k] * inverse;
+		squares[threadIdx.y * width + threadIdx.x * V + k] = rest < 0 ? 0 : rest; // a NaN stays one
 	}
 	__syncthreads();
 	int c = blockIdx.x * width;
@@ -96,9 +86,9 @@ template <typename T, int V> INLINE void norm_moments(const norm_args &a) {
 		to[a.channels] = m.squares;
 	}
 }
-CHANNEL_INSTANCES(norm_moments, norm_args)
+SUM_INSTANCES(norm_moments, norm_args)
 
-enum { MERGE_LANES = 32, MERGE_ROWS = 8 };
+enum { MERGE_LANES = 32, MERGE_ROWS = 32 };
 
 INLINE bool is_finite(double x) { return x - x == 0; }
 
@@ -116,21 +106,34 @@ INLINE double chunk_size(i64 rows, i64 chunk_rows, int chunk) {
 	return (double)(left < chunk_rows ? left : chunk_rows);
 }
 
-// norm_statistics merges the chunks (in training), moves the running statistics, saves mean and 1/std, and writes the
-// coefficients mean and weight/std. Blocks of 32 channels; 8 rows of threads share the chunks.
-KERNEL(norm_statistics, struct norm_args) {
-	__shared__ moments merged[MERGE_ROWS][MERGE_LANES];
-	int c = blockIdx.x * MERGE_LANES + threadIdx.x;
-	bool inside = c < a.channels;
-	moments m = {0, 0, 0};
-	for (int q = threadIdx.y; a.train && inside && q < a.chunks; q += MERGE_ROWS) {
-		const double *from = GLOBAL(const double, a.part) + (i64)q * 2 * a.channels + c;
-		merge(m, chunk_size(a.rows, a.chunk_rows, q), from[0], from[a.channels]);
-	}
-	merged[threadIdx.y][threadIdx.x] = m;
+// sum_of returns to all threads of a channel the sum of what value gives for each chunk: MERGE_ROWS threads share the chunks.
+template <typename F> INLINE double sum_of(int chunks, F value) {
+	__shared__ double sums[MERGE_ROWS][MERGE_LANES];
+	double sum = 0;
+#pragma unroll 4
+	for (int q = threadIdx.y; q < chunks; q += MERGE_ROWS) sum += value(q);
+	__syncthreads(); // earlier sums have been read
+	sums[threadIdx.y][threadIdx.x] = sum;
 	__syncthreads();
-	if (threadIdx.y > 0 || !inside) return;
-	for (int y = 1; y < MERGE_ROWS; y++) merge(m, merged[y][threadIdx.x].n, merged[y][threadIdx.x].mean, merged[y][threadIdx.x].squares);
+	for (int y = 1; threadIdx.y == 0 && y < MERGE_ROWS; y++) sum += sums[y][threadIdx.x];
+	if (threadIdx.y == 0) sums[0][threadIdx.x] = sum;
+	__syncthreads();
+	return sums[0][threadIdx.x];
+}
+
+// norm_statistics merges the chunks (in training), moves the running statistics, saves mean and 1/std, and writes the
+// coefficients mean and weight/std. Blocks of MERGE_LANES channels.
+KERNEL(norm_statistics, struct norm_args) {
+	int c = blockIdx.x * MERGE_LANES + threadIdx.x, chunks = a.train && c < a.channels ? a.chunks : 0;
+	const double *parts = GLOBAL(const double, a.part) + c;
+	i64 step = 2 * (i64)a.channels;
+	moments m = {(double)a.rows, 0, 0};
+	m.mean = sum_of(chunks, [&](int q) { return chunk_size(a.rows, a.chunk_rows, q) * parts[q * step]; }) / m.n;
+	m.squares = sum_of(chunks, [&](int q) {
+		double off = parts[q * step] - m.mean;
+		return parts[q * step + a.channels] + chunk_size(a.rows, a.chunk_rows, q) * off * off;
+	});
+	if (threadIdx.y > 0 || c >= a.channels) return;
 	float mean = (float)m.mean;
 	double var = m.squares / (double)a.rows;
 	if (!a.train) mean = GLOBAL(const float, a.running_mean)[c], var = GLOBAL(const float, a.running_var)[c];
@@ -163,9 +166,26 @@ KERNEL(norm_move, struct move_args) {
 
 template <int V> INLINE values<V> coefficient(u64 base, i64 at) {
 	values<V> x;
-#pragma unroll
-	for (int k = 0; k < V; k++) x.v[k] = GLOBAL(const float, base)[at + k];
+	load_floats(x, GLOBAL(const float, base) + at);
 	return x;
+}
+
+// each_rows calls fetch and then use for the rows of a thread: for some rows together, so that their loads are in flight at once.
+template <int V, typename F, typename U> INLINE void each_rows(const part &p, i64 channels, F fetch, U use) {
+	const int N = rows_at_once<V>::count;
+	for (i64 first = p.r0 + threadIdx.y; first < p.r1; first += N * blockDim.y) {
+		values<V> x[N], y[N];
+#pragma unroll
+		for (int j = 0; j < N; j++) {
+			i64 r = first + j * (int)blockDim.y;
+			if (r < p.r1) fetch(x[j], y[j], r * channels + p.c);
+		}
+#pragma unroll
+		for (int j = 0; j < N; j++) {
+			i64 r = first + j * (int)blockDim.y;
+			if (r < p.r1) use(x[j], y[j], r * channels + p.c);
+		}
+	}
 }
 
 // norm_apply: y = relu((x - mean)*scale + bias + residual). A block takes chunk_rows rows.
@@ -173,12 +193,10 @@ template <typename T, int V> INLINE void norm_apply(const norm_args &a) {
 	part p = part_of<V>(a.channels, a.rows, a.chunk_rows);
 	if (!p.inside) return;
 	values<V> mean = coefficient<V>(a.coef, p.c), scale = coefficient<V>(a.coef, a.channels + p.c), bias = coefficient<V>(a.bias, p.c);
-#pragma unroll 2
-	for (i64 r = p.r0 + threadIdx.y; r < p.r1; r += blockDim.y) {
-		i64 at = r * a.channels + p.c;
-		values<V> x, more;
+	each_rows<V>(p, a.channels, [&](values<V> &x, values<V> &more, i64 at) {
 		load(x, GLOBAL(const T, a.x) + at);
 		if (a.residual) load(more, GLOBAL(const T, a.residual) + at);
+	}, [&](values<V> &x, values<V> &more, i64 at) {
 #pragma unroll
 		for (int k = 0; k < V; k++) {
 			float v = (x.v[k] - mean.v[k]) * scale.v[k] + bias.v[k];
@@ -186,7 +204,7 @@ template <typename T, int V> INLINE void norm_apply(const norm_args &a) {
 			x.v[k] = a.relu && v < 0 ? 0 : v;
 		}
 		store(GLOBAL(T, a.y) + at, x);
-	}
+	});
 }
 CHANNEL_INSTANCES(norm_apply, norm_args)
 
@@ -200,9 +218,10 @@ INLINE float norm_invstd(const norm_args &a, int c) {
 template <typename T, int V> INLINE void load_masked(values<V> &g, const norm_args &a, i64 at) {
 	values<V> y;
 	load(g, GLOBAL(const T, a.dy) + at);
-	load(y, GLOBAL(const T, a.relu ? a.y : a.dy) + at);
+	if (!a.relu) return;
+	load(y, GLOBAL(const T, a.y) + at);
 #pragma unroll
-	for (int k = 0; k < V; k++) g.v[k] = a.relu ? passed(g.v[k], y.v[k]) : g.v[k];
+	for (int k = 0; k < V; k++) g.v[k] = passed(g.v[k], y.v[k]);
 }
 
 // sum_threads adds what the threads of each channel hold, in order, and writes it as part[chunk][which].
@@ -241,19 +260,11 @@ template <typename T, int V> INLINE void norm_backward_sums(const norm_args &a) 
 	sum_threads<V>(sum, shared, a.part, a.channels, 0, 2);
 	sum_threads<V>(product, shared, a.part, a.channels, 1, 2);
 }
-CHANNEL_INSTANCES(norm_backward_sums, norm_args)
+SUM_INSTANCES(norm_backward_sums, norm_args)
 
-// sum_chunks returns, to the threads with y == 0, the sum over chunks of part[chunk][which][c].
+// sum_chunks returns the sum over chunks of part[chunk][which][c].
 INLINE double sum_chunks(u64 from, int c, int channels, int chunks, int which, int kinds) {
-	__shared__ double sums[MERGE_ROWS][MERGE_LANES];
-	double sum = 0;
-	for (int q = threadIdx.y; c < channels && q < chunks; q += MERGE_ROWS)
-		sum += GLOBAL(const double, from)[((i64)q * kinds + which) * channels + c];
-	__syncthreads();
-	sums[threadIdx.y][threadIdx.x] = sum;
-	__syncthreads();
-	for (int y = 1; threadIdx.y == 0 && y < MERGE_ROWS; y++) sum += sums[y][threadIdx.x];
-	return sum;
+	return sum_of(c < channels ? chunks : 0, [&](int q) { return GLOBAL(const double, from)[((i64)q * kinds + which) * channels + c]; });
 }
 
 INLINE void deposit_one(u64 base, int c, double v, int add) {
@@ -284,18 +295,16 @@ template <typename T, int V> INLINE void norm_backward_apply(const norm_args &a)
 	i64 c = a.channels;
 	values<V> mean = coefficient<V>(a.coef, p.c), scale = coefficient<V>(a.coef, c + p.c);
 	values<V> off = coefficient<V>(a.coef, 2 * c + p.c), slope = coefficient<V>(a.coef, 3 * c + p.c);
-#pragma unroll 2
-	for (i64 r = p.r0 + threadIdx.y; r < p.r1; r += blockDim.y) {
-		i64 at = r * c + p.c;
-		values<V> x, g;
+	each_rows<V>(p, c, [&](values<V> &x, values<V> &g, i64 at) {
 		load_masked<T>(g, a, at);
 		if (a.dx) load(x, GLOBAL(const T, a.x) + at);
+	}, [&](values<V> &x, values<V> &g, i64 at) {
 		if (a.dresidual) deposit(GLOBAL(T, a.dresidual) + at, g, V, a.add_dresidual);
-		if (!a.dx) continue;
+		if (!a.dx) return;
 #pragma unroll
 		for (int k = 0; k < V; k++) x.v[k] = scale.v[k] * ((g.v[k] - off.v[k]) - (x.v[k] - mean.v[k]) * slope.v[k]);
 		deposit(GLOBAL(T, a.dx) + at, x, V, a.add_dx);
-	}
+	});
 }
 CHANNEL_INSTANCES(norm_backward_apply, norm_args)
 
@@ -374,15 +383,14 @@ template <typename T, int V> INLINE void group_apply(const norm_args &a) {
 	i64 c = a.channels;
 	values<V> mean = coefficient<V>(a.coef, p.c), scale = coefficient<V>(a.coef, c + p.c);
 	values<V> off = coefficient<V>(a.coef, 2 * c + p.c), slope = coefficient<V>(a.coef, 3 * c + p.c);
-	for (i64 r = p.r0 + threadIdx.y; r < p.r1; r += blockDim.y) {
-		i64 at = r * c + p.c;
-		values<V> x, g;
+	each_rows<V>(p, c, [&](values<V> &x, values<V> &g, i64 at) {
 		load(g, GLOBAL(const T, a.dy) + at);
 		load(x, GLOBAL(const T, a.x) + at);
+	}, [&](values<V> &x, values<V> &g, i64 at) {
 #pragma unroll
 		for (int k = 0; k < V; k++) x.v[k] = scale.v[k] * g.v[k] - off.v[k] - (x.v[k] - mean.v[k]) * slope.v[k];
 		deposit(GLOBAL(T, a.dx) + at, x, V, a.add_dx);
-	}
+	});
 }
 CHANNEL_INSTANCES(group_apply, norm_args)
 
@@ -401,7 +409,7 @@ template <typename T, int V> INLINE void columns(const columns_args &a) {
 	}
 	sum_threads<V>(sum, shared, a.part, a.channels, 0, 1);
 }
-CHANNEL_INSTANCES(columns, columns_args)
+SUM_INSTANCES(columns, columns_args)
 
 // columns_total: out (+)= the sum of the chunks.
 KERNEL(columns_total, struct columns_args) {

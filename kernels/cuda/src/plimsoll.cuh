@@ -140,6 +140,29 @@ template <typename T, int V> INLINE void deposit(T *p, values<V> x, i64 n, int a
 	store_some(p, x, n);
 }
 
+// load_floats and deposit_floats move V channels, as many as a vector of activations has, of float32 too.
+template <int V> INLINE void load_floats(values<V> &x, const bf16 *p) { load(x, p); }
+template <int V> INLINE void load_floats(values<V> &x, const float *p) {
+	const int W = V < 4 ? V : 4;
+#pragma unroll
+	for (int k = 0; k < V; k += W) {
+		values<W> part;
+		load(part, p + k);
+#pragma unroll
+		for (int j = 0; j < W; j++) x.v[k + j] = part.v[j];
+	}
+}
+template <int V> INLINE void deposit_floats(float *p, const values<V> &x, int add) {
+	const int W = V < 4 ? V : 4;
+#pragma unroll
+	for (int k = 0; k < V; k += W) {
+		values<W> part;
+#pragma unroll
+		for (int j = 0; j < W; j++) part.v[j] = x.v[k + j];
+		deposit(p + k, part, W, add);
+	}
+}
+
 // passed is what of a gradient passes a ReLU with output y: NaN where that is none.
 INLINE float passed(float dy, float y) { return y > 0 ? dy : (y != y ? y : 0); }
 
@@ -151,14 +174,19 @@ template <typename T> struct wide {
 // Kernels that stream through memory: STREAM_THREADS threads take STREAM_VECTORS times 16 bytes each.
 enum { STREAM_THREADS = 256, STREAM_VECTORS = 4 };
 
-// stream calls f for the vectors of a block, of those that work on n elements.
-template <int V, typename F> INLINE void stream(i64 block, i64 n, F f) {
+// each_vector calls f for the vectors of a block, with their numbers among the thread's, of those that work on n elements.
+template <int V, typename F> INLINE void each_vector(i64 block, i64 n, F f) {
 	i64 first = (block * STREAM_VECTORS * STREAM_THREADS + threadIdx.x) * V;
 #pragma unroll
 	for (int k = 0; k < STREAM_VECTORS; k++) {
 		i64 i = first + (i64)k * STREAM_THREADS * V;
-		if (i < n) f(i, n - i);
+		if (i < n) f(k, i, n - i);
 	}
+}
+
+// stream calls f for the vectors of a block.
+template <int V, typename F> INLINE void stream(i64 block, i64 n, F f) {
+	each_vector<V>(block, n, [&](int, i64 i, i64 left) { f(i, left); });
 }
 template <int V, typename F> INLINE void stream(i64 n, F f) { stream<V>(blockIdx.x, n, f); }
 
@@ -180,5 +208,12 @@ struct scalars {
 	KERNEL_BOUNDS(name##_f32_v4, struct args, 256, 2) { name<float, 4>(a); } \
 	KERNEL_BOUNDS(name##_bf16_v1, struct args, 256, 2) { name<bf16, 1>(a); } \
 	KERNEL_BOUNDS(name##_bf16_v8, struct args, 256, 2) { name<bf16, 8>(a); }
+
+// Kernels that sum rows: a multiprocessor has room for four blocks, as sumBlocks in norm.go takes it.
+#define SUM_INSTANCES(name, args) \
+	KERNEL_BOUNDS(name##_f32_v1, struct args, 256, 4) { name<float, 1>(a); } \
+	KERNEL_BOUNDS(name##_f32_v4, struct args, 256, 4) { name<float, 4>(a); } \
+	KERNEL_BOUNDS(name##_bf16_v1, struct args, 256, 4) { name<bf16, 1>(a); } \
+	KERNEL_BOUNDS(name##_bf16_v8, struct args, 256, 4) { name<bf16, 8>(a); }
 
 #endif

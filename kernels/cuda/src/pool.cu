@@ -1,16 +1,16 @@
-// Pools. A grid's x counts channels of a row of pixels, y rows, z images. Gradients are gathered: each input element
+// Pools. A grid's x counts vectors of channels of a row of pixels, y rows, z images. Gradients are gathered: each input element
 // visits the windows that contain it, in ascending order, so that no two threads write the same byte.
 #include "plimsoll.cuh"
 
-// place is a thread's element: image n, row y, pixel x, channel c.
+// place is what a thread has: V channels from c on of pixel x of a row.
 struct place {
 	int x, c;
 	bool inside;
 };
 
-INLINE place place_of(int width, int channels) {
-	int i = blockIdx.x * blockDim.x + threadIdx.x;
-	return place{i / channels, i % channels, i < width * channels};
+template <int V> INLINE place place_of(int width, int channels) {
+	int i = blockIdx.x * blockDim.x + threadIdx.x, vectors = channels / V;
+	return place{i / vectors, i % vectors * V, i < width * vectors};
 }
 
 #define EACH_IMAGE_ROW(image, row, images, rows) \
@@ -20,26 +20,57 @@ INLINE place place_of(int width, int channels) {
 INLINE int most(int a, int b) { return a > b ? a : b; }
 INLINE int least(int a, int b) { return a < b ? a : b; }
 
-// maxpool_forward: the first maximum of the window; a NaN counts as larger than anything.
-template <typename T> INLINE void maxpool_forward(const pool_args &a) {
-	place p = place_of(a.ow, a.c);
-	if (!p.inside) return;
-	EACH_IMAGE_ROW(n, oy, a.n, a.oh) {
-		const T *from = GLOBAL(const T, a.x) + (i64)n * a.h * a.w * a.c + p.c;
-		int y0 = oy * a.sh - a.ph, x0 = p.x * a.sw - a.pw;
-		float best = 0;
-		int at = -1;
-		for (int y = most(y0, 0); y < least(y0 + a.kh, a.h); y++)
-			for (int x = most(x0, 0); x < least(x0 + a.kw, a.w); x++) {
-				float v = to_float(from[((i64)y * a.w + x) * a.c]);
-				if (at < 0 || v > best || v != v) best = v, at = y * a.w + x;
-			}
-		i64 out = (((i64)n * a.oh + oy) * a.ow + p.x) * a.c + p.c;
-		put(GLOBAL(T, a.y) + out, best);
-		if (a.index) GLOBAL(int, a.index)[out] = at;
+// pixel_at is the offset of channel c of a pixel of images of h rows of w pixels.
+INLINE i64 pixel_at(int n, int y, int x, int c, int h, int w, int channels) { return (((i64)n * h + y) * w + x) * channels + c; }
+
+template <int V> INLINE void add_to(values<V> &sum, const values<V> &x, float factor = 1) {
+#pragma unroll
+	for (int k = 0; k < V; k++) sum.v[k] += x.v[k] * factor;
+}
+
+// positions are where the maxima of V channels lie.
+template <int V> struct positions {
+	int at[V];
+};
+
+INLINE void load(positions<1> &p, const int *from) { p.at[0] = *from; }
+INLINE void store(int *to, const positions<1> &p) { *to = p.at[0]; }
+template <int V> INLINE void load(positions<V> &p, const int *from) {
+#pragma unroll
+	for (int k = 0; k < V; k += 4) {
+		int4 i = *(const int4 *)(from + k);
+		p.at[k] = i.x, p.at[k + 1] = i.y, p.at[k + 2] = i.z, p.at[k + 3] = i.w;
 	}
 }
-INSTANCES(maxpool_forward, pool_args)
+template <int V> INLINE void store(int *to, const positions<V> &p) {
+#pragma unroll
+	for (int k = 0; k < V; k += 4) *(int4 *)(to + k) = make_int4(p.at[k], p.at[k + 1], p.at[k + 2], p.at[k + 3]);
+}
+
+// maxpool_forward: the first maximum of the window; a NaN counts as larger than anything.
+template <typename T, int V> INLINE void maxpool_forward(const pool_args &a) {
+	place p = place_of<V>(a.ow, a.c);
+	if (!p.inside) return;
+	EACH_IMAGE_ROW(n, oy, a.n, a.oh) {
+		int y0 = oy * a.sh - a.ph, x0 = p.x * a.sw - a.pw;
+		values<V> best = {};
+		positions<V> found;
+#pragma unroll
+		for (int k = 0; k < V; k++) found.at[k] = -1;
+		for (int y = most(y0, 0); y < least(y0 + a.kh, a.h); y++)
+			for (int x = most(x0, 0); x < least(x0 + a.kw, a.w); x++) {
+				values<V> v;
+				load(v, GLOBAL(const T, a.x) + pixel_at(n, y, x, p.c, a.h, a.w, a.c));
+#pragma unroll
+				for (int k = 0; k < V; k++)
+					if (found.at[k] < 0 || v.v[k] > best.v[k] || v.v[k] != v.v[k]) best.v[k] = v.v[k], found.at[k] = y * a.w + x;
+			}
+		i64 out = pixel_at(n, oy, p.x, p.c, a.oh, a.ow, a.c);
+		store(GLOBAL(T, a.y) + out, best);
+		if (a.index) store(GLOBAL(int, a.index) + out, found);
+	}
+}
+CHANNEL_INSTANCES(maxpool_forward, pool_args)
 
 // span is the windows that contain a position along an axis.
 struct span {
@@ -64,55 +95,64 @@ INLINE float share_of(const pool_args &a, int oy, int ox) {
 	return 1 / ((float)reaches(oy, a.kh, a.sh, a.ph, a.h, a.inside) * (float)reaches(ox, a.kw, a.sw, a.pw, a.w, a.inside));
 }
 
-// gather: dx (+)= the sum of what pick gives for each window that contains the element.
-template <typename T, typename F> INLINE void gather(const pool_args &a, F pick) {
-	place p = place_of(a.w, a.c);
+// gather: dx (+)= the sum of what add_window adds for each window that contains the element: of the window's offset, row and column.
+template <typename T, int V, typename F> INLINE void gather(const pool_args &a, F add_window) {
+	place p = place_of<V>(a.w, a.c);
 	if (!p.inside) return;
 	span wx = windows(p.x, a.pw, a.sw, a.kw, a.ow);
 	EACH_IMAGE_ROW(n, y, a.n, a.h) {
 		span wy = windows(y, a.ph, a.sh, a.kh, a.oh);
-		float sum = 0;
+		values<V> sum = {};
 		for (int oy = wy.first; oy < wy.end; oy++)
-			for (int ox = wx.first; ox < wx.end; ox++)
-				sum += pick((((i64)n * a.oh + oy) * a.ow + ox) * a.c + p.c, y * a.w + p.x);
-		values<1> g = {{sum}};
-		deposit(GLOBAL(T, a.dx) + (((i64)n * a.h + y) * a.w + p.x) * a.c + p.c, g, 1, a.add);
+			for (int ox = wx.first; ox < wx.end; ox++) add_window(sum, pixel_at(n, oy, ox, p.c, a.oh, a.ow, a.c), oy, ox, y * a.w + p.x);
+		deposit(GLOBAL(T, a.dx) + pixel_at(n, y, p.x, p.c, a.h, a.w, a.c), sum, V, a.add);
 	}
 }
 
-template <typename T> INLINE void maxpool_backward(const pool_args &a) {
-	gather<T>(a, [&](i64 out, int position) {
-		return GLOBAL(const int, a.index)[out] == position ? to_float(GLOBAL(const T, a.dy)[out]) : 0.0f;
+template <typename T, int V> INLINE void maxpool_backward(const pool_args &a) {
+	gather<T, V>(a, [&](values<V> &sum, i64 out, int, int, int position) {
+		positions<V> found;
+		values<V> dy;
+		load(found, GLOBAL(const int, a.index) + out);
+		load(dy, GLOBAL(const T, a.dy) + out);
+#pragma unroll
+		for (int k = 0; k < V; k++) sum.v[k] += found.at[k] == position ? dy.v[k] : 0;
 	});
 }
-INSTANCES(maxpool_backward, pool_args)
+CHANNEL_INSTANCES(maxpool_backward, pool_args)
 
-template <typename T> INLINE void avgpool_forward(const pool_args &a) {
-	place p = place_of(a.ow, a.c);
+template <typename T, int V> INLINE void avgpool_forward(const pool_args &a) {
+	place p = place_of<V>(a.ow, a.c);
 	if (!p.inside) return;
 	EACH_IMAGE_ROW(n, oy, a.n, a.oh) {
-		const T *from = GLOBAL(const T, a.x) + (i64)n * a.h * a.w * a.c + p.c;
 		int y0 = oy * a.sh - a.ph, x0 = p.x * a.sw - a.pw;
-		float sum = 0;
+		values<V> sum = {};
 		for (int y = most(y0, 0); y < least(y0 + a.kh, a.h); y++)
-			for (int x = most(x0, 0); x < least(x0 + a.kw, a.w); x++)
-				sum += to_float(from[((i64)y * a.w + x) * a.c]);
-		put(GLOBAL(T, a.y) + (((i64)n * a.oh + oy) * a.ow + p.x) * a.c + p.c, sum * share_of(a, oy, p.x));
+			for (int x = most(x0, 0); x < least(x0 + a.kw, a.w); x++) {
+				values<V> v;
+				load(v, GLOBAL(const T, a.x) + pixel_at(n, y, x, p.c, a.h, a.w, a.c));
+				add_to(sum, v);
+			}
+		float share = share_of(a, oy, p.x);
+#pragma unroll
+		for (int k = 0; k < V; k++) sum.v[k] *= share;
+		store(GLOBAL(T, a.y) + pixel_at(n, oy, p.x, p.c, a.oh, a.ow, a.c), sum);
 	}
 }
-INSTANCES(avgpool_forward, pool_args)
+CHANNEL_INSTANCES(avgpool_forward, pool_args)
 
-template <typename T> INLINE void avgpool_backward(const pool_args &a) {
-	gather<T>(a, [&](i64 out, int) {
-		i64 window = out / a.c;
-		return to_float(GLOBAL(const T, a.dy)[out]) * share_of(a, (int)(window / a.ow % a.oh), (int)(window % a.ow));
+template <typename T, int V> INLINE void avgpool_backward(const pool_args &a) {
+	gather<T, V>(a, [&](values<V> &sum, i64 out, int oy, int ox, int) {
+		values<V> dy;
+		load(dy, GLOBAL(const T, a.dy) + out);
+		add_to(sum, dy, share_of(a, oy, ox));
 	});
 }
-INSTANCES(avgpool_backward, pool_args)
+CHANNEL_INSTANCES(avgpool_backward, pool_args)
 
-enum { GLOBAL_LANES = 32, GLOBAL_ROWS = 8 };
+enum { GLOBAL_LANES = 32, GLOBAL_ROWS = 32 };
 
-// globalpool_forward: blocks of 32 channels; 8 rows of threads share the pixels and are summed in order.
+// globalpool_forward: blocks of GLOBAL_LANES channels; GLOBAL_ROWS rows of threads share the pixels and are summed in order.
 template <typename T> INLINE void globalpool_forward(const pool_args &a) {
 	__shared__ float sums[GLOBAL_ROWS][GLOBAL_LANES];
 	int c = blockIdx.x * GLOBAL_LANES + threadIdx.x;
@@ -132,15 +172,17 @@ template <typename T> INLINE void globalpool_forward(const pool_args &a) {
 }
 INSTANCES(globalpool_forward, pool_args)
 
-template <typename T> INLINE void globalpool_backward(const pool_args &a) {
-	place p = place_of(a.w, a.c);
+template <typename T, int V> INLINE void globalpool_backward(const pool_args &a) {
+	place p = place_of<V>(a.w, a.c);
 	if (!p.inside) return;
 	EACH_IMAGE_ROW(n, y, a.n, a.h) {
-		values<1> g = {{to_float(GLOBAL(const T, a.dy)[(i64)n * a.c + p.c]) * a.share}};
-		deposit(GLOBAL(T, a.dx) + (((i64)n * a.h + y) * a.w + p.x) * a.c + p.c, g, 1, a.add);
+		values<V> dy, g = {};
+		load(dy, GLOBAL(const T, a.dy) + (i64)n * a.c + p.c);
+		add_to(g, dy, a.share);
+		deposit(GLOBAL(T, a.dx) + pixel_at(n, y, p.x, p.c, a.h, a.w, a.c), g, V, a.add);
 	}
 }
-INSTANCES(globalpool_backward, pool_args)
+CHANNEL_INSTANCES(globalpool_backward, pool_args)
 
 // cut is where window i lies when an axis of size positions is cut into count windows. The other way around it is the
 // windows that contain a position: cut(i, count, size).
@@ -150,7 +192,7 @@ INLINE span cut(int i, int size, int count) {
 
 // adaptivepool_forward: y is n,c,oh,ow, so a thread's pixel is oy, its channel ox, its row the channel.
 template <typename T> INLINE void adaptivepool_forward(const pool_args &a) {
-	place p = place_of(a.oh, a.ow);
+	place p = place_of<1>(a.oh, a.ow);
 	if (!p.inside) return;
 	span ys = cut(p.x, a.h, a.oh), xs = cut(p.c, a.w, a.ow);
 	EACH_IMAGE_ROW(n, c, a.n, a.c) {
@@ -166,7 +208,7 @@ template <typename T> INLINE void adaptivepool_forward(const pool_args &a) {
 INSTANCES(adaptivepool_forward, pool_args)
 
 template <typename T> INLINE void adaptivepool_backward(const pool_args &a) {
-	place p = place_of(a.w, a.c);
+	place p = place_of<1>(a.w, a.c);
 	if (!p.inside) return;
 	span wx = cut(p.x, a.ow, a.w);
 	EACH_IMAGE_ROW(n, y, a.n, a.h) {
@@ -185,30 +227,32 @@ template <typename T> INLINE void adaptivepool_backward(const pool_args &a) {
 INSTANCES(adaptivepool_backward, pool_args)
 
 // upsample_forward: a thread's pixel is one of the output.
-template <typename T> INLINE void upsample_forward(const pool_args &a) {
-	place p = place_of(a.ow, a.c);
+template <typename T, int V> INLINE void upsample_forward(const pool_args &a) {
+	place p = place_of<V>(a.ow, a.c);
 	if (!p.inside) return;
 	EACH_IMAGE_ROW(n, oy, a.n, a.oh) {
-		i64 from = (((i64)n * a.h + oy / a.kh) * a.w + p.x / a.kw) * a.c + p.c;
-		GLOBAL(T, a.y)[(((i64)n * a.oh + oy) * a.ow + p.x) * a.c + p.c] = GLOBAL(const T, a.x)[from];
+		values<V> v;
+		load(v, GLOBAL(const T, a.x) + pixel_at(n, oy / a.kh, p.x / a.kw, p.c, a.h, a.w, a.c));
+		store(GLOBAL(T, a.y) + pixel_at(n, oy, p.x, p.c, a.oh, a.ow, a.c), v);
 	}
 }
-INSTANCES(upsample_forward, pool_args)
+CHANNEL_INSTANCES(upsample_forward, pool_args)
 
 // upsample_backward: dx (+)= the sum over the copies of a pixel, row by row.
-template <typename T> INLINE void upsample_backward(const pool_args &a) {
-	place p = place_of(a.w, a.c);
+template <typename T, int V> INLINE void upsample_backward(const pool_args &a) {
+	place p = place_of<V>(a.w, a.c);
 	if (!p.inside) return;
 	EACH_IMAGE_ROW(n, y, a.n, a.h) {
-		float sum = 0;
+		values<V> sum = {}, dy;
 		for (int oy = y * a.kh; oy < (y + 1) * a.kh; oy++)
-			for (int ox = p.x * a.kw; ox < (p.x + 1) * a.kw; ox++)
-				sum += to_float(GLOBAL(const T, a.dy)[(((i64)n * a.oh + oy) * a.ow + ox) * a.c + p.c]);
-		values<1> g = {{sum}};
-		deposit(GLOBAL(T, a.dx) + (((i64)n * a.h + y) * a.w + p.x) * a.c + p.c, g, 1, a.add);
+			for (int ox = p.x * a.kw; ox < (p.x + 1) * a.kw; ox++) {
+				load(dy, GLOBAL(const T, a.dy) + pixel_at(n, oy, ox, p.c, a.oh, a.ow, a.c));
+				add_to(sum, dy);
+			}
+		deposit(GLOBAL(T, a.dx) + pixel_at(n, y, p.x, p.c, a.h, a.w, a.c), sum, V, a.add);
 	}
 }
-INSTANCES(upsample_backward, pool_args)
+CHANNEL_INSTANCES(upsample_backward, pool_args)
 
 // between is where a position of an axis lies: the pixels low and high, and the weight of the second. See kernels.Axis.At.
 struct between {
@@ -234,28 +278,36 @@ INLINE int first_near(const frame_axis &a, int p) {
 INLINE float part_of(const between &b, int p) { return (b.low == p ? 1 - b.weight : 0) + (b.high == p ? b.weight : 0); }
 
 // resize_forward: a thread's pixel is one of the output.
-template <typename T> INLINE void resize_forward(const frame_args &a) {
-	place p = place_of(a.columns.out, a.c);
+template <typename T, int V> INLINE void resize_forward(const frame_args &a) {
+	place p = place_of<V>(a.columns.out, a.c);
 	if (!p.inside) return;
 	between across = between_of(a.columns, p.x);
 	EACH_IMAGE_ROW(n, oy, a.n, a.rows.out) {
 		between down = between_of(a.rows, oy);
-		const T *x = GLOBAL(const T, a.x) + (i64)n * a.rows.in * a.columns.in * a.c + p.c;
-		auto at = [&](int y, int column) { return to_float(x[((i64)y * a.columns.in + column) * a.c]); };
-		float above = (1 - down.weight) * (1 - across.weight) * at(down.low, across.low) + (1 - down.weight) * across.weight * at(down.low, across.high);
-		float below = down.weight * (1 - across.weight) * at(down.high, across.low) + down.weight * across.weight * at(down.high, across.high);
-		put(GLOBAL(T, a.y) + (((i64)n * a.rows.out + oy) * a.columns.out + p.x) * a.c + p.c, above + below);
+		auto at = [&](int y, int column) {
+			values<V> v;
+			load(v, GLOBAL(const T, a.x) + pixel_at(n, y, column, p.c, a.rows.in, a.columns.in, a.c));
+			return v;
+		};
+		values<V> corner[4] = {at(down.low, across.low), at(down.low, across.high), at(down.high, across.low), at(down.high, across.high)}, y;
+#pragma unroll
+		for (int k = 0; k < V; k++) {
+			float above = (1 - down.weight) * (1 - across.weight) * corner[0].v[k] + (1 - down.weight) * across.weight * corner[1].v[k];
+			float below = down.weight * (1 - across.weight) * corner[2].v[k] + down.weight * across.weight * corner[3].v[k];
+			y.v[k] = above + below;
+		}
+		store(GLOBAL(T, a.y) + pixel_at(n, oy, p.x, p.c, a.rows.out, a.columns.out, a.c), y);
 	}
 }
-INSTANCES(resize_forward, frame_args)
+CHANNEL_INSTANCES(resize_forward, frame_args)
 
 // resize_backward: dx (+)= the weighted sum over the pixels of the output that have a part of this one, row by row.
-template <typename T> INLINE void resize_backward(const frame_args &a) {
-	place p = place_of(a.columns.in, a.c);
+template <typename T, int V> INLINE void resize_backward(const frame_args &a) {
+	place p = place_of<V>(a.columns.in, a.c);
 	if (!p.inside) return;
 	int first = first_near(a.columns, p.x);
 	EACH_IMAGE_ROW(n, y, a.n, a.rows.in) {
-		float sum = 0;
+		values<V> sum = {}, dy;
 		for (int oy = first_near(a.rows, y); oy < a.rows.out; oy++) {
 			between down = between_of(a.rows, oy);
 			if (down.low > y) break;
@@ -263,15 +315,14 @@ template <typename T> INLINE void resize_backward(const frame_args &a) {
 			for (int ox = first; weight != 0 && ox < a.columns.out; ox++) {
 				between across = between_of(a.columns, ox);
 				if (across.low > p.x) break;
-				float part = weight * part_of(across, p.x);
-				sum += part * to_float(GLOBAL(const T, a.dy)[(((i64)n * a.rows.out + oy) * a.columns.out + ox) * a.c + p.c]);
+				load(dy, GLOBAL(const T, a.dy) + pixel_at(n, oy, ox, p.c, a.rows.out, a.columns.out, a.c));
+				add_to(sum, dy, weight * part_of(across, p.x));
 			}
 		}
-		values<1> g = {{sum}};
-		deposit(GLOBAL(T, a.dx) + (((i64)n * a.rows.in + y) * a.columns.in + p.x) * a.c + p.c, g, 1, a.add);
+		deposit(GLOBAL(T, a.dx) + pixel_at(n, y, p.x, p.c, a.rows.in, a.columns.in, a.c), sum, V, a.add);
 	}
 }
-INSTANCES(resize_backward, frame_args)
+CHANNEL_INSTANCES(resize_backward, frame_args)
 
 // inside is where an extent has position i; -1: nowhere.
 INLINE int inside(int i, int extent, int circular) {
@@ -282,32 +333,33 @@ INLINE int inside(int i, int extent, int circular) {
 }
 
 // pad_forward: a thread's pixel is one of the output.
-template <typename T> INLINE void pad_forward(const frame_args &a) {
-	place p = place_of(a.columns.out, a.c);
+template <typename T, int V> INLINE void pad_forward(const frame_args &a) {
+	place p = place_of<V>(a.columns.out, a.c);
 	if (!p.inside) return;
 	int x = inside(p.x - a.left, a.columns.in, a.circular);
 	EACH_IMAGE_ROW(n, oy, a.n, a.rows.out) {
 		int y = inside(oy - a.top, a.rows.in, a.circular);
-		float v = 0;
-		if (x >= 0 && y >= 0) v = to_float(GLOBAL(const T, a.x)[(((i64)n * a.rows.in + y) * a.columns.in + x) * a.c + p.c]);
-		put(GLOBAL(T, a.y) + (((i64)n * a.rows.out + oy) * a.columns.out + p.x) * a.c + p.c, v);
+		values<V> v = {};
+		if (x >= 0 && y >= 0) load(v, GLOBAL(const T, a.x) + pixel_at(n, y, x, p.c, a.rows.in, a.columns.in, a.c));
+		store(GLOBAL(T, a.y) + pixel_at(n, oy, p.x, p.c, a.rows.out, a.columns.out, a.c), v);
 	}
 }
-INSTANCES(pad_forward, frame_args)
+CHANNEL_INSTANCES(pad_forward, frame_args)
 
 // pad_backward: dx (+)= the sum over the copies of a pixel, row by row.
-template <typename T> INLINE void pad_backward(const frame_args &a) {
-	place p = place_of(a.columns.in, a.c);
+template <typename T, int V> INLINE void pad_backward(const frame_args &a) {
+	place p = place_of<V>(a.columns.in, a.c);
 	if (!p.inside) return;
 	int row_step = a.circular ? a.rows.in : a.rows.in + a.rows.out, column_step = a.circular ? a.columns.in : a.columns.in + a.columns.out;
 	int first = a.circular ? inside(p.x + a.left, a.columns.in, 1) : p.x + a.left;
 	EACH_IMAGE_ROW(n, y, a.n, a.rows.in) {
-		float sum = 0;
+		values<V> sum = {}, dy;
 		for (int oy = a.circular ? inside(y + a.top, a.rows.in, 1) : y + a.top; oy >= 0 && oy < a.rows.out; oy += row_step)
-			for (int ox = first; ox >= 0 && ox < a.columns.out; ox += column_step)
-				sum += to_float(GLOBAL(const T, a.dy)[(((i64)n * a.rows.out + oy) * a.columns.out + ox) * a.c + p.c]);
-		values<1> g = {{sum}};
-		deposit(GLOBAL(T, a.dx) + (((i64)n * a.rows.in + y) * a.columns.in + p.x) * a.c + p.c, g, 1, a.add);
+			for (int ox = first; ox >= 0 && ox < a.columns.out; ox += column_step) {
+				load(dy, GLOBAL(const T, a.dy) + pixel_at(n, oy, ox, p.c, a.rows.out, a.columns.out, a.c));
+				add_to(sum, dy);
+			}
+		deposit(GLOBAL(T, a.dx) + pixel_at(n, y, p.x, p.c, a.rows.in, a.columns.in, a.c), sum, V, a.add);
 	}
 }
-INSTANCES(pad_backward, frame_args)
+CHANNEL_INSTANCES(pad_backward, frame_args)

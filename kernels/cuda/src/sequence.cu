@@ -17,29 +17,6 @@ INLINE float total(float v) {
 	return sums[0];
 }
 
-// load_floats and deposit_floats move V channels, as many as a vector of activations has, of float32 too.
-template <int V> INLINE void load_floats(values<V> &x, const bf16 *p) { load(x, p); }
-template <int V> INLINE void load_floats(values<V> &x, const float *p) {
-	const int W = V < 4 ? V : 4;
-#pragma unroll
-	for (int k = 0; k < V; k += W) {
-		values<W> part;
-		load(part, p + k);
-#pragma unroll
-		for (int j = 0; j < W; j++) x.v[k + j] = part.v[j];
-	}
-}
-template <int V> INLINE void deposit_floats(float *p, const values<V> &x, int add) {
-	const int W = V < 4 ? V : 4;
-#pragma unroll
-	for (int k = 0; k < V; k += W) {
-		values<W> part;
-#pragma unroll
-		for (int j = 0; j < W; j++) part.v[j] = x.v[k + j];
-		deposit(p + k, part, W, add);
-	}
-}
-
 // embed_forward: a block takes one token after the other.
 template <typename T> INLINE void embed_forward(const embed_args &a) {
 	for (int r = blockIdx.x; r < a.tokens; r += gridDim.x) {
@@ -422,10 +399,10 @@ template <typename T, int HELD> INLINE void rownorm_backward_held(const rownorm_
 }
 HELD_INSTANCES(rownorm_backward_held)
 
-enum { SUM_LANES = 32, SUM_ROWS = 8, SUM_AT_ONCE = 2 }; // of a block of rownorm_params; rows that a thread of rownorm_sums has in flight
+enum { SUM_LANES = 32, SUM_ROWS = 32, SUM_AT_ONCE = 2 }; // of a block of rownorm_params; rows that a thread of rownorm_sums has in flight
 
 // sum_block adds up what the threads of each channel have, in order, and writes it as part[chunk][which].
-template <int V> INLINE void sum_block(const double *mine, double *shared, const rownorm_args &a, int which) {
+template <int V> INLINE void sum_block(const float *mine, float *shared, const rownorm_args &a, int which) {
 	int width = blockDim.x * V, first = blockIdx.x * width;
 #pragma unroll
 	for (int k = 0; k < V; k++) shared[threadIdx.y * width + threadIdx.x * V + k] = mine[k];
@@ -438,13 +415,13 @@ template <int V> INLINE void sum_block(const double *mine, double *shared, const
 	__syncthreads();
 }
 
-// rownorm_sums leaves a chunk's sums of dy*h and dy over its rows in part, in float64. Blocks are threadIdx.x channels (V each) and
-// threadIdx.y rows.
+// rownorm_sums leaves a chunk's sums of dy*h and dy over its rows in part. A thread's sums are float32, those of threads are added in
+// float64. Blocks are threadIdx.x channels (V each) and threadIdx.y rows.
 template <typename T, int V> INLINE void rownorm_sums(const rownorm_args &a) {
-	__shared__ double shared[ROW_THREADS * V];
+	__shared__ float shared[ROW_THREADS * V];
 	int c = (blockIdx.x * blockDim.x + threadIdx.x) * V;
 	i64 from = (i64)blockIdx.y * a.chunk_rows, to = from + a.chunk_rows < a.rows ? from + a.chunk_rows : a.rows;
-	double weight[V] = {0}, bias[V] = {0};
+	float weight[V] = {0}, bias[V] = {0};
 	for (i64 first = from + threadIdx.y; c < a.channels && first < to; first += SUM_AT_ONCE * blockDim.y) {
 		values<V> x[SUM_AT_ONCE], dy[SUM_AT_ONCE];
 #pragma unroll
@@ -461,7 +438,7 @@ template <typename T, int V> INLINE void rownorm_sums(const rownorm_args &a) {
 			float mean = a.mean ? GLOBAL(const float, a.mean)[r] : 0, inverse = GLOBAL(const float, a.inverse)[r];
 #pragma unroll
 			for (int k = 0; k < V; k++) {
-				weight[k] += dy[j].v[k] * (x[j].v[k] - mean) * inverse;
+				weight[k] += dy[j].v[k] * ((x[j].v[k] - mean) * inverse);
 				bias[k] += dy[j].v[k];
 			}
 		}
@@ -469,7 +446,7 @@ template <typename T, int V> INLINE void rownorm_sums(const rownorm_args &a) {
 	sum_block<V>(weight, shared, a, 0);
 	sum_block<V>(bias, shared, a, 1);
 }
-CHANNEL_INSTANCES(rownorm_sums, rownorm_args)
+SUM_INSTANCES(rownorm_sums, rownorm_args)
 
 // rownorm_params: dweight (+)= and dbias (+)= the sums of all chunks. SUM_ROWS threads share the chunks of a channel.
 KERNEL(rownorm_params, struct rownorm_args) {
