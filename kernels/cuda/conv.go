@@ -50,9 +50,12 @@ func (p product) join(c convolution, taps int64) product {
 // window is the product for Y or DX: pack the weights, multiply, add up the splits.
 func (m *multiplication) window(image, out, bias C.u64, add bool) {
 	backward := m.call.Pass != kernels.Forward
-	p := m.forward()
+	var p product
 	if backward {
 		p = m.backward()
+	} else {
+		image = m.foldImage(image)
+		p = m.forward()
 	}
 	e := m.lib.engine(m.dtype, p.image|p.inner)
 	panels := p.classes * m.groups
@@ -85,12 +88,16 @@ func (m *multiplication) pack(e engine, g C.struct_geometry, panels int64) C.u64
 	slab := e.slab * int64(g.columns)
 	packed := m.reserve(panels * int64(g.slabs) * slab * e.packed.Size())
 	addStep(m.builder, "pack", "pack"+suffix(e.packed), dim{ceil(slab, streamThreads), min(int64(g.slabs), maxSlabsAtOnce), panels}, dim{streamThreads, 1, 1}, 0,
-		C.struct_pack_args{weight: m.at(kernels.ParamRole, 0), packed: packed, g: g, depth: C.int(e.slab), round: rounding(e.dtype), narrow: m.narrow()})
+		C.struct_pack_args{weight: m.at(kernels.ParamRole, 0), packed: packed, g: g, fold: m.fold, depth: C.int(e.slab), round: rounding(e.dtype), narrow: m.narrow()})
 	return packed
 }
 
 // convParams is the product for the weight's gradient, and the bias's.
 func (m *multiplication) convParams() {
+	image, weights := m.at(kernels.X, 0), m.weights()
+	if m.width()%wide(m.dtype.Stored()) == 0 {
+		image = m.foldImage(image)
+	}
 	rows, columns := m.width(), m.h.kernel*m.w.kernel*m.depth()
 	e := m.lib.engine(m.dtype, m.width()|m.depth())
 	pixels := m.outputPixels()
@@ -99,12 +106,18 @@ func (m *multiplication) convParams() {
 	g.rows, g.slabs = C.int(pixels), C.int(ceil(pixels, e.slab))
 	g.splits = C.int(splits)
 	gradient, add := m.at(kernels.DParam, 0), flag(m.call.AddParams)
-	args := C.struct_conv_args{image: m.at(kernels.X, 0), other: m.at(kernels.DY, 0), out: gradient, add: add, g: g}
-	if g.splits > 1 {
+	args := C.struct_conv_args{image: image, other: m.at(kernels.DY, 0), out: gradient, add: add, g: g}
+	if g.splits > 1 || m.padded() {
 		args.out, args.add = m.reserve(int64(g.splits)*m.weights()*4), 0
 	}
 	addStep(m.builder, e.module, e.name("pixel", t), t.grid(rows, columns, m.groups*int64(g.splits)), dim{convThreads, 1, 1}, e.pixelShared(t), args)
-	if g.splits > 1 {
+	switch {
+	case m.padded():
+		addStream(m.builder, "pack", "unfold_weights", weights, 1, C.struct_unfold_args{
+			partial: args.out, out: gradient, n: C.i64(weights), partial_size: C.i64(m.weights()),
+			width: C.int(m.w.kernel * m.channels), splits: g.splits, add: add, fold: m.fold,
+		})
+	case g.splits > 1:
 		m.sumParts(kernels.Float32, C.struct_sum_args{
 			partial: args.out, out: gradient, n: C.i64(m.weights()), splits: g.splits, columns: 1, add: add,
 		})

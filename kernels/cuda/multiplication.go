@@ -17,7 +17,8 @@ type multiplication struct {
 	*builder
 	convolution
 	algorithm algorithm
-	products  space // of cuBLAS, in the workspace
+	products  space         // of cuBLAS, in the workspace
+	fold      C.struct_fold // of the image; see foldImage
 }
 
 // space is memory in the workspace that all products of a call use, one after the other.

@@ -242,10 +242,18 @@ struct conv_args {
 	struct geometry g;
 };
 
+// fold: how a row of the weights lies in a folded kernel, see fold in src/conv.cuh. pixel 0: it is not folded.
+struct fold {
+	int pixel;    // channels of a pixel of the folded image, those of the padding included
+	int channels; // of the weights
+	int taps;     // of the weights along w
+};
+
 // pack_args: weights o,kh,kw,c/groups to the panels that a product reads: class, group, slab, then tile (see conv.cuh).
 struct pack_args {
 	u64 weight, packed;
 	struct geometry g;
+	struct fold fold;
 	int depth; // values of a slab
 	int round; // enum rounding: weights, whatever the panels hold
 	int narrow; // weights are bf16, not float
@@ -256,6 +264,23 @@ struct sum_args {
 	u64 partial, bias, out;
 	i64 n;
 	int splits, columns, add;
+};
+
+// fold_args: rows of w pixels of c channels to rows of width elements, n elements in all. A pixel gets pixel channels, a row pad pixels in
+// front; all of them and the end of the row are zeros.
+struct fold_args {
+	u64 in, out;
+	i64 n;
+	int w, c, width, pixel, pad;
+};
+
+// unfold_args: out (+)= the sum of splits partial results, in order. out holds n weights; a partial result holds rows of width elements of
+// the folded kernel, partial_size in all.
+struct unfold_args {
+	u64 partial, out;
+	i64 n, partial_size;
+	int width, splits, add;
+	struct fold fold;
 };
 
 // Elements of bf16 in 16 bytes, and the edges of a row of them: the columns before its first and behind its last 16 aligned bytes.

@@ -9,6 +9,9 @@
 // A pixel product computes the weight's gradient: rows are output channels, columns taps and input channels, and the
 // inner dimension runs over the output's pixels.
 //
+// A folded convolution (fold.go) computes another one over an image whose pixels are whole vectors: a pixel of it holds the pixels of a
+// stride along w, each with channels of zeros behind. Its kernel is as much wider; weights of zeros stand for what the other has not.
+//
 // grid: x row tiles, y column tiles, z (class*groups + group)*splits + split.
 #ifndef PLIMSOLL_CONV_CUH
 #define PLIMSOLL_CONV_CUH
@@ -182,6 +185,12 @@ INLINE i64 input_at(const geometry &g, const walker &p, const column &c) {
 	int y = p.y * g.sh + c.y, x = p.x * g.sw * g.c + c.x;
 	bool seen = p.left > 0 && c.inside && y >= 0 && y < g.h && x >= 0 && x < g.w * g.c;
 	return seen ? p.image + (i64)y * g.w * g.c + x : -1;
+}
+
+// unfolded_at returns where the row of a kernel has the weight that a folded row has at an offset, or -1.
+INLINE int unfolded_at(const fold &f, int at) {
+	int tap = at / f.pixel, channel = at % f.pixel;
+	return tap < f.taps && channel < f.channels ? tap * f.channels + channel : -1;
 }
 
 #endif

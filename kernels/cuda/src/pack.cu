@@ -2,14 +2,17 @@
 #include "conv.cuh"
 
 // weight_at returns the offset of the weight for inner index e at the cursor's tap and a column of a view, or -1.
-INLINE i64 weight_at(const geometry &g, const view &v, const cursor &c, int e, int column) {
+INLINE i64 weight_at(const geometry &g, const fold &f, const view &v, const cursor &c, int e, int column) {
 	if (e >= v.inner || column >= v.columns) return -1;
 	int width = g.o / g.groups, depth = g.c / g.groups, within = g.backward ? width : depth;
 	int tap = v.joined ? e / within : c.w;
 	int channel = v.joined ? e % within : e;
 	int o = v.group * width + (g.backward ? channel : column), i = g.backward ? column : channel;
 	int th = v.h.first + c.h * v.h.stride, tw = v.w.first + tap * v.w.stride;
-	return (((i64)o * g.kh + th) * g.kw + tw) * depth + i;
+	i64 row = (i64)o * g.kh + th;
+	if (f.pixel == 0) return (row * g.kw + tw) * depth + i;
+	int at = unfolded_at(f, tw * depth + i);
+	return at < 0 ? -1 : row * f.taps * f.channels + at;
 }
 
 // pack: by panel and slab; within a slab by inner index, then column (f32), or by column, then inner index (for tensor cores).
@@ -23,7 +26,7 @@ template <typename T, bool INNER_FIRST> INLINE void pack(const pack_args &a) {
 	for (int slab = blockIdx.y; slab < slabs; slab += gridDim.y) {
 		cursor c = cursor_at(v, slab, a.depth);
 		int e = INNER_FIRST ? at / g.columns : at % a.depth, column = INNER_FIRST ? at % g.columns : at / a.depth;
-		i64 from = weight_at(g, v, c, c.e + e, column);
+		i64 from = weight_at(g, a.fold, v, c, c.e + e, column);
 		T *to = GLOBAL(T, a.packed) + ((i64)v.panel * g.slabs + slab) * a.depth * g.columns + at;
 		float w = from < 0 ? 0 : weight_of(a.weight, from, a.narrow);
 		put(to, rounded(w, a.round));
@@ -57,6 +60,37 @@ template <typename T> INLINE void sum_parts(const sum_args &a) {
 	});
 }
 INSTANCES(sum_parts, sum_args)
+
+// fold_image: see fold_args. Each vector of the result is written whole.
+template <typename T> INLINE void fold_image(const fold_args &a) {
+	const int V = wide<T>::elements, BITS = 8 * sizeof(T);
+	stream<V>(a.n, [&](i64 i, i64) {
+		i64 row = a.n <= 0xffffffffll ? (unsigned)i / (unsigned)a.width : i / a.width;
+		int at = (int)(i - row * a.width), x = at / a.pixel - a.pad, c = at % a.pixel;
+		const T *from = GLOBAL(const T, a.in) + row * a.w * a.c;
+		unsigned words[4] = {};
+#pragma unroll
+		for (int k = 0; k < V; k++) {
+			if (x >= 0 && x < a.w && c < a.c) words[k * BITS / 32] |= (unsigned)from[x * a.c + c].bits << k * BITS % 32;
+			if (++c == a.pixel) c = 0, x++;
+		}
+		*(uint4 *)(GLOBAL(T, a.out) + i) = make_uint4(words[0], words[1], words[2], words[3]);
+	});
+}
+KERNEL(fold_image_f32, struct fold_args) { fold_image<tf32>(a); }
+KERNEL(fold_image_bf16, struct fold_args) { fold_image<bf16>(a); }
+
+// unfold_weights: see unfold_args. It drops the gradients of weights that stand for nothing.
+KERNEL(unfold_weights, struct unfold_args) {
+	stream<1>(a.n, [&](i64 i, i64) {
+		int kept = a.fold.taps * a.fold.channels, at = (int)(i % kept);
+		i64 from = i / kept * a.width + at / a.fold.channels * a.fold.pixel + at % a.fold.channels;
+		float sum = GLOBAL(const float, a.partial)[from];
+		for (int s = 1; s < a.splits; s++) sum += GLOBAL(const float, a.partial)[s * a.partial_size + from];
+		float *to = GLOBAL(float, a.out) + i;
+		*to = a.add ? *to + sum : sum;
+	});
+}
 
 // edge_column returns which of o columns is edge e of the rows of a class: those before the first 16 aligned bytes, then those
 // behind the last; -1: none.
