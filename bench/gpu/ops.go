@@ -40,6 +40,7 @@ type ceilings struct {
 type opFigures struct {
 	Ceilings ceilings `json:"ceilings"`
 	Rows     []opRow  `json:"ops"`
+	Choices  any      `json:"choices,omitempty"` // who computes convolutions and linear layers, and how long each candidate took
 }
 
 // opSizes say how large the ops part is.
@@ -206,6 +207,9 @@ func (r *rig) timeOps(ctx context.Context, p *part, s opSizes, d kernels.DType, 
 		rows = append(rows, row)
 	}
 	f.Rows = append(f.Rows, rows...)
+	if c, chooses := r.Library.(kernels.Chooser); chooses {
+		f.Choices = c.Chosen()
+	}
 	p.printOps(s, d, rows)
 	return p.save(f)
 }

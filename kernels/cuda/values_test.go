@@ -206,6 +206,47 @@ func TestNaNsLeaveRunningStatistics(t *testing.T) {
 	}
 }
 
+// TestMomentsFarFromZero: means and deviations keep their digits where values lie far from zero, where the first row lies far from all
+// others, and where a channel is constant; a channel with an infinity has no finite mean.
+func TestMomentsFarFromZero(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	const rows = 2 * 48 * 40
+	for _, channels := range []int{5, 8} {
+		call := kernels.Call{Op: kernels.BatchNorm{}, In: []kernels.Desc{typed(kernels.Float32, 2, 48, 40, channels)}, Train: true}
+		in := randomInputs(rand.New(rand.NewPCG(38, 1)), call)
+		x := floats(in[operand(kernels.X, 0)])
+		for r := range rows {
+			row := x[r*channels:]
+			row[0], row[1], row[2] = 1000+row[0]/128, -3e6+1000*row[1], 7.25
+			if r < 64 { // the first rows of threads
+				row[3] += 1e5
+			}
+		}
+		x[17*channels+4] = float32(math.Inf(1))
+		got := compute(t, b, l, call, in, nil)
+		for c := range channels {
+			mean, squares := 0.0, 0.0
+			for r := range rows {
+				mean += float64(x[r*channels+c]) / rows
+			}
+			for r := range rows {
+				off := float64(x[r*channels+c]) - mean
+				squares += off * off
+			}
+			inverse := 1 / math.Sqrt(squares/rows+float64(kernels.BatchNorm{}.Defaults().Epsilon))
+			is, std := float64(floats(got[operand(kernels.Save, 0)])[c]), float64(floats(got[operand(kernels.Save, 1)])[c])
+			if c == 4 {
+				if !math.IsNaN(std) {
+					t.Errorf("%d channels, one with an infinity: mean %v, 1/deviation %v", channels, is, std)
+				}
+			} else if math.Abs(is-mean) > 1e-6*math.Abs(mean)+1e-4/inverse || math.Abs(std/inverse-1) > 1e-4 {
+				t.Errorf("%d channels, channel %d: mean %v, 1/deviation %v, want %v and %v", channels, c, is, std, mean, inverse)
+			}
+		}
+	}
+}
+
 // TestMuonOfNothing: a gradient of zeros, without momentum, moves a matrix by its decay alone.
 func TestMuonOfNothing(t *testing.T) {
 	b := newBench(t)
