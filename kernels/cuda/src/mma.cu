@@ -68,9 +68,9 @@ template <typename T> INLINE void write_pair(const conv_args &a, i64 at, float x
 	if (n >= 2) put(to + 1, a.add ? y + to_float(to[1]) : y);
 }
 
-// write_tile writes a lane's part of a tile; at gives the offset of a row's column 0 in the result.
+// write_pairs writes a lane's part of a tile; at gives the offset of a row's column 0 in the result.
 template <typename T, int BM, int BN, typename F>
-INLINE void write_tile(const conv_args &a, const sums<BM, BN> &s, int row0, int rows, int column0, int columns, int group, F at) {
+INLINE void write_pairs(const conv_args &a, const sums<BM, BN> &s, int row0, int rows, int column0, int columns, int group, F at) {
 	typedef warps<BM, BN> W;
 	W w;
 #pragma unroll
@@ -84,6 +84,42 @@ INLINE void write_tile(const conv_args &a, const sums<BM, BN> &s, int row0, int 
 			const float *pair = s.c[i / 2][j] + i % 2 * 2;
 			if (c < columns) write_pair<T>(a, offset + c, pair[0], pair[1], columns - c, group * columns + c);
 		}
+	}
+}
+
+// write_tile writes a tile. Where rows are whole vectors, each warp takes its part through shared memory, 16 rows at a time, so that
+// 16 bytes are written together; else pairs are.
+template <typename T, int BM, int BN, typename F>
+INLINE void write_tile(const conv_args &a, char *memory, const sums<BM, BN> &s, int row0, int rows, int column0, int columns, int group, F at) {
+	typedef warps<BM, BN> W;
+	enum { V = wide<T>::elements, WIDTH = W::N + 8, LANES = W::N / V, STEP = 32 / LANES };
+	if (columns % V != 0) return write_pairs<T>(a, s, row0, rows, column0, columns, group, at);
+	W w;
+	float *strip = (float *)memory + threadIdx.x / 32 * 16 * WIDTH, *put = strip + w.lane / 4 * WIDTH + w.lane % 4 * 2;
+	int c = column0 + w.column + w.lane % LANES * V;
+	__syncthreads(); // nobody reads the stages any more
+#pragma unroll
+	for (int i = 0; i < W::M / 16; i++) {
+#pragma unroll
+		for (int j = 0; j < W::N / 8; j++) {
+			store_pair(put + j * 8, s.c[i][j][0], s.c[i][j][1]);
+			store_pair(put + 8 * WIDTH + j * 8, s.c[i][j][2], s.c[i][j][3]);
+		}
+		__syncwarp();
+#pragma unroll
+		for (int r = w.lane / LANES; r < 16; r += STEP) {
+			int row = row0 + w.row + i * 16 + r;
+			if (row >= rows || c >= columns) continue;
+			values<V> x, more;
+			load_floats(x, strip + r * WIDTH + w.lane % LANES * V);
+			if (a.bias) {
+				load_floats(more, GLOBAL(const float, a.bias) + group * columns + c);
+#pragma unroll
+				for (int k = 0; k < V; k++) x.v[k] += more.v[k];
+			}
+			deposit(GLOBAL(T, a.out) + at(row) + c, x, V, a.add);
+		}
+		__syncwarp();
 	}
 }
 
@@ -153,11 +189,11 @@ template <typename E, int BM, int BN, int V> INLINE void mma_window(const conv_a
 	});
 	i64 base = (i64)v.group * v.columns;
 	if (g.splits == 1) {
-		write_tile<typename stored<E>::type, BM, BN>(a, sum, row0, rows, column0, v.columns, v.group, [&](int r) { return base + result_at(v, g, r); });
+		write_tile<typename stored<E>::type, BM, BN>(a, memory, sum, row0, rows, column0, v.columns, v.group, [&](int r) { return base + result_at(v, g, r); });
 		return;
 	}
 	base += (i64)(blockIdx.z % g.splits) * rows * v.channels;
-	write_tile<float, BM, BN>(a, sum, row0, rows, column0, v.columns, v.group, [&](int r) { return base + (i64)r * v.channels; });
+	write_tile<float, BM, BN>(a, memory, sum, row0, rows, column0, v.columns, v.group, [&](int r) { return base + (i64)r * v.channels; });
 }
 
 // mma_pixel computes a tile of the weight's gradient, or a part of it. A stage has DEEP pixels of BM output channels,
@@ -204,7 +240,7 @@ template <typename E, int BM, int BN, int V> INLINE void mma_pixel(const conv_ar
 			[&](int k, int n) { return right_across(right + k * RIGHT + n, RIGHT, w.lane); });
 	});
 	i64 base = ((i64)(blockIdx.z % g.splits) * g.o + group * width) * columns;
-	write_tile<float, BM, BN>(a, sum, row0, width, column0, columns, 0, [&](int r) { return base + (i64)r * columns; });
+	write_tile<float, BM, BN>(a, memory, sum, row0, width, column0, columns, 0, [&](int r) { return base + (i64)r * columns; });
 }
 
 #define PRODUCT(E, BM, BN, V, blocks) \
