@@ -80,7 +80,7 @@ type RowTimes struct {
 	AsAloneS   float64 `json:"as_alone_s"`  // as PredictedS, if ops and copies took nothing from each other
 	MeasuredS  float64 `json:"measured_s"`  // of the step in the middle
 	Error      float64 `json:"error"`       // report.TimeError of the two
-	// Interval is that of Error, 95 %, by how much the steps vary.
+	// Interval is the 95 % interval of Error, from how much the steps vary.
 	Interval [2]float64 `json:"error_interval"`
 }
 
@@ -122,7 +122,7 @@ type TimeErrors struct {
 	MedianError        float64 `json:"median_error"`
 	MedianPlannedError float64 `json:"median_planned_error"`
 	MedianAsAloneError float64 `json:"median_as_alone_error"`
-	// MedianInterval is that of MedianError, 95 %, by how much the steps vary.
+	// MedianInterval is the 95 % interval of MedianError, from how much the steps vary.
 	MedianInterval [2]float64 `json:"median_error_interval"`
 	// Drift is the time of all ops and the update by the costs measured in turns with the rows over that by the costs before planning.
 	Drift      float64 `json:"drift"`

@@ -17,8 +17,9 @@ const (
 	slowCopy  = 200 * time.Millisecond
 )
 
-// CopyBandwidth measures copies between a fresh device's arena and host memory, in bytes per second: the fastest of a few, each long
-// enough to be timed and short enough for a slow link. A copy that waits for a thread seems slower than it is, none seems faster.
+// CopyBandwidth measures copies between a fresh device's arena and host memory, in bytes per second, and returns the fastest of a
+// few. Each copy is long enough to be timed and short enough for a slow link. A copy that waits for a thread seems slower than it
+// is; no copy seems faster.
 func CopyBandwidth(d runtime.Device) (toDevice, toHost float64, err error) {
 	if err := d.Reserve(CopyBytes, CopyBytes); err != nil {
 		return 0, 0, err

@@ -13,8 +13,8 @@ import (
 // Chain returns the chain of the model with exact sizes, those of updates among them, and with all times 0.
 func (w *Workload) Chain() *chain.Chain { return w.SizeUpdates(w.Model.Footprints(w.Layers)) }
 
-// Unmeasured returns the chain with times that are made up, in proportion to the bytes that an op reads and writes, and a link: for
-// questions whose answers depend on sizes alone.
+// Unmeasured returns the chain with a link and with assumed times, in proportion to the bytes that an op reads and writes. It
+// answers questions that depend on sizes alone.
 func (w *Workload) Unmeasured() *chain.Chain { return bySizes(w.Chain()) }
 
 // UnmeasuredUpdates returns the chain of Unmeasured with updates, whose times are made up, too. The host updates the layers that it is

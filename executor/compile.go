@@ -64,8 +64,9 @@ func NewWorkload(m *models.Model, lib kernels.Library, opt kernels.Update, layer
 	return w, err
 }
 
-// StaticBytes returns what lies in the arena throughout: weights and buffers, their gradients, the optimizer's
-// state and workspace, the batch's labels, scalars and result, and what Stage adds.
+// StaticBytes returns the bytes that stay in the arena throughout: weights, buffers, gradients of weights, and
+// the optimizer's state and workspace. They include the batch's labels, scalars and result, and the next batch
+// if Stage adds it.
 func (w *Workload) StaticBytes() int64 { return w.Static.bytes }
 
 // InputBytes returns the size of a_0 in the arena.

@@ -2,7 +2,7 @@ package executor
 
 import "plimsoll/planner/schedule"
 
-// Role is what a piece of memory is for.
+// Role is the purpose of a piece of memory.
 type Role string
 
 // The roles.

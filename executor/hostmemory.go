@@ -5,7 +5,7 @@ import "plimsoll/kernels"
 // ChunkBytes is the size of the page-locked buffer through which weights go to a device and back.
 const ChunkBytes = 1 << 20
 
-// HostRoom returns what a limit of host memory, 0 for none, leaves to the copies of a plan.
+// HostRoom returns the bytes that a limit of host memory, 0 for none, leaves to the copies of a plan.
 func (w *Workload) HostRoom(limit int64) int64 {
 	if limit == 0 {
 		return 0

@@ -63,8 +63,8 @@ func (w *Workload) Extent(seq schedule.Sequence) (int64, error) {
 	return l.Extent, err
 }
 
-// PeakBytes returns what the arena must hold for a sequence without transfers: the static memory and the most that is
-// alive at one op.
+// PeakBytes returns the bytes that the arena must hold for a sequence without transfers: the static memory and the
+// most that is alive at one op.
 func (w *Workload) PeakBytes(seq schedule.Sequence) (int64, error) {
 	t, err := w.record(seq, Sim{}, schedule.NoLimit)
 	if err != nil {

@@ -38,8 +38,8 @@ func LinkOf(c *chain.Chain) schedule.Link {
 // duplexGain is how many times the bytes of one direction alone both together must move for a link to count as duplex.
 const duplexGain = 1.5
 
-// MeasuredLink returns the link of a chain as it was measured: duplex where both directions together are at least 1.5 times as fast
-// as one, and otherwise, or without a measurement, LinkOf.
+// MeasuredLink returns the link of a chain as it was measured. The link is duplex if both directions together are at least 1.5
+// times as fast as one. Otherwise, or without a measurement, it is LinkOf.
 func MeasuredLink(c *chain.Chain) schedule.Link {
 	if together := togetherOf(c); together > 0 && 2*together >= duplexGain*c.Bandwidth {
 		return DuplexLink(c)
@@ -67,8 +67,9 @@ func togetherOf(c *chain.Chain) float64 {
 	return min(p.ToHostTogether, p.ToDeviceTogether)
 }
 
-// ContentionOf returns the seconds that computation loses for each second of a transfer, as the link of a chain was measured: with
-// copies in both directions a step took Slowdown times as long. 0 where that is not known, and where simulations know better.
+// ContentionOf returns the seconds that computation loses for each second of a transfer, as measured: with copies in both
+// directions a step took Slowdown times as long. It returns 0 if that was not measured, or if the chain lets simulations slow ops
+// beside copies.
 func ContentionOf(c *chain.Chain) float64 {
 	var p LinkProfile
 	if c.Contends() || json.Unmarshal(c.Extra[LinkField], &p) != nil || !(p.Slowdown > 1) {

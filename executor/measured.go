@@ -5,7 +5,7 @@ import "plimsoll/internal/stats"
 // Interval is when an op of a step ran, in seconds from the beginning of the sequence on the device.
 type Interval struct{ Start, End float64 }
 
-// Times is what a step along a sequence took on its device, or a part of one, in seconds.
+// Times are the measured times of a step along a sequence on its device, or of a part of one, in seconds.
 type Times struct {
 	Upload    float64    // of its batch
 	Sequence  float64    // from the first op to the end of the last one
@@ -14,7 +14,7 @@ type Times struct {
 	Intervals []Interval // when each op ran; empty when no op was timed
 }
 
-// Measured is what one step along a plan took, op by op. Times are seconds.
+// Measured holds the times and the live bytes of one step along a plan, op by op. Times are seconds.
 type Measured struct {
 	Intervals []Interval // when each op ran; empty when no step was left to run
 	Update    float64

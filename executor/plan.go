@@ -57,11 +57,11 @@ func (e *TooSmallError) Error() string {
 		e.Strategy, units.Precise(e.Limit), each, that, units.Precise(e.Smallest), static, by)
 }
 
-// Plan plans a training step of a measured chain for an arena of limit bytes, static memory included, such that the
-// layout fits as well: where fragmentation makes a sequence stick out, the strategy is asked again for so much less.
-// Transfers use the chain's link (LinkOf); with a tolerance auto counts what they take from computation (ContentionOf). The plan's Memory is what the arena leaves to the chain, or with transfers,
-// whose timing depends on it, what the strategy was asked for at last. Errors: *TooSmallError, *schedule.HostMemoryError,
-// strategy.ErrBranches, those of the strategy.
+// Plan plans a training step of a measured chain for an arena of limit bytes, static memory included, such that the layout fits too. If
+// fragmentation makes a sequence's layout too large, Plan asks the strategy again for less memory, by the excess. Transfers use the chain's
+// link (LinkOf); with a tolerance auto counts the time that transfers take from computation (ContentionOf). The plan's Memory is the part
+// of the arena that is left to the chain. With transfers, whose timing depends on it, Memory is the limit that the strategy was last given.
+// Errors: *TooSmallError, *schedule.HostMemoryError, strategy.ErrBranches, those of the strategy.
 func Plan(ctx context.Context, w *Workload, c *chain.Chain, s pipeline.Strategy, limit int64, opt strategy.Options) (*pipeline.Plan, error) {
 	p := &drafter{w: w, c: c, s: s, limit: limit, opt: opt, link: LinkOf(c)}
 	if opt.Tolerance > 0 { // else the fastest plan by simulation is wanted
@@ -188,7 +188,7 @@ func (p *drafter) bySizes(ctx context.Context) (*pipeline.Plan, error) {
 	return plan, nil
 }
 
-// Following returns what a plan of a chain was simulated with.
+// Following returns the simulation that a plan's layout follows.
 func Following(c *chain.Chain, p *pipeline.Plan) Sim {
 	s := Sim{Chain: c, Limits: p.Limits()}
 	if _, ok := p.Extra[OrderField]; ok {
@@ -200,9 +200,9 @@ func Following(c *chain.Chain, p *pipeline.Plan) Sim {
 	return s
 }
 
-// Staged returns a plan of a workload as one of the same workload with room for the next batch (Workload.Stage): the same
-// sequence, where its layout leaves that room and it is predicted to take no longer than with the copy of the batch ahead of it.
-// Otherwise it returns the plan as it is.
+// Staged returns a plan of a workload as a plan of the same workload with room for the next batch (Workload.Stage). The sequence
+// stays the same. If its layout has no such room, or its predicted time exceeds the time with the batch's copy ahead of the
+// step, Staged returns the plan as it is.
 func Staged(w *Workload, c *chain.Chain, p *pipeline.Plan, limit int64) *pipeline.Plan {
 	if _, sized := p.Extra[OrderField]; sized { // of a limit that has no room
 		return p

@@ -7,9 +7,9 @@ import (
 	"plimsoll/models"
 )
 
-// StateLayout says where an optimizer's state k has the parameters of a layer, one behind the other: by the offset of a gradient in
-// the layer's Grads block, the offset in the state's block, which has so many bytes. Where an optimizer keeps as much of every parameter
-// the two are equal; of Muon's matrices there is no second state.
+// StateLayout returns where an optimizer's state k has the parameters of a layer, which lie one after the other, and the block's bytes.
+// The map at leads from the offset of a parameter's gradient in the layer's Grads block to its offset in the state's block. If the
+// optimizer keeps an equal state of every parameter, the two offsets are equal; Muon's matrices have no second state.
 func StateLayout(opt kernels.Update, l *models.Layer, k int) (at map[int64]int64, bytes int64) {
 	return lay(l, inGrads, func(q models.Parameter) int64 {
 		if q.Trained && k < kernels.StatesOf(opt, q.Matrix) {

@@ -8,8 +8,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// Sim is what a sequence with transfers was simulated with. The layout of its memory follows that simulation: it says
-// which offloads have ended when an op starts. Sequences without transfers need none.
+// Sim is the input of the simulation of a sequence with transfers. The layout of its memory follows that simulation,
+// which says which offloads have ended when an op starts. Sequences without transfers need none.
 type Sim struct {
 	// Chain has the times that the plan was made for; its sizes do not count. nil: all times are 0.
 	Chain *chain.Chain

@@ -2,8 +2,8 @@ package kernels
 
 import "math"
 
-// ToBFloat16 returns the bits of the bfloat16 nearest to f, of two that are equally near the one whose last bit is 0.
-// What lies beyond the largest one becomes infinite; a NaN stays a NaN, quiet, with its sign.
+// ToBFloat16 returns the bits of the bfloat16 nearest to f; a tie goes to the one whose last bit is 0. A value beyond
+// the largest bfloat16 becomes infinite; a NaN stays a NaN, quiet, with its sign.
 func ToBFloat16(f float32) uint16 {
 	bits := math.Float32bits(f)
 	if f != f {

@@ -13,14 +13,13 @@ const Alignment = 64
 
 // DType is an element type.
 //
-// Activations and their gradients are Float32 or BFloat16. Everything else stays Float32 whatever they are: parameters
-// (so the weights of a bfloat16 model are its master weights), their gradients, buffers, the optimizer's state,
-// the statistics that norms, attention and the loss save, and the loss. A call may have a weight that it rounds in BFloat16: see
-// Call.Weight.
+// Activations and their gradients are Float32 or BFloat16. Everything else stays Float32 whatever their type: parameters and
+// their gradients, buffers, the optimizer's state, the loss, and the statistics that norms, attention and the loss save. So the
+// weights of a bfloat16 model are its master weights. A call may have a weight that it rounds in BFloat16: see Call.Weight.
 //
-// On BFloat16 an op computes what it computes on the same values in Float32, with sums in Float32 at least, and rounds
-// each element of Y or DX once, when it is complete. Conv2D and Linear round their weight, not their bias, before they
-// multiply, as tensor cores want it.
+// On BFloat16 an op computes as on equal values in Float32, with sums in Float32 at least. It rounds each element of Y
+// or DX once, when it is complete. Conv2D and Linear round their weight, not their bias, before they multiply, as
+// tensor cores want it.
 //
 // TF32 is how a model in float32 multiplies. No tensor is of this type: see Stored, InTF32.
 type DType uint8

@@ -2,9 +2,9 @@ package kernels
 
 import "plimsoll/runtime"
 
-// Guard stands between backward and the updates. It measures the Euclidean norm of all gradients together, in
-// float64 and in a fixed order; it scales them down to MaxNorm, as PyTorch's clip_grad_norm_ does, and makes the
-// step's updates do nothing when the norm is not finite, so that one bad batch cannot ruin the weights.
+// Guard runs between backward and the updates. It measures the Euclidean norm of all gradients together, in
+// float64 and in a fixed order. It scales them down to MaxNorm, as PyTorch's clip_grad_norm_ does. If the norm
+// is not finite, the step's updates do nothing, so that one bad batch cannot ruin the weights.
 type Guard struct {
 	MaxNorm float32 // 0: no clipping
 }
@@ -18,9 +18,9 @@ func GuardPartials(elements int64) int64 { return (elements + GuardChunk - 1) / 
 // GuardOperands binds a guard to memory. A guard reads the gradients, writes the norm (one float32) and changes
 // GradScale and Skip of the scalars; the gradients themselves stay as they are.
 //
-// Gradients that lie on several devices take two guards: one without a Norm, wherever some of them lie, leaves their
-// partial sums; one without Grads judges what was put together of all of these. In the order of one guard for all
-// gradients the partial sums give the same bits. Those of gradients in host memory (library.OpenHost) have the bits of the device's.
+// Gradients on several devices take two kinds of guards. A guard without a Norm, beside some of the gradients, leaves their partial
+// sums. A guard without Grads judges the joined partial sums. In the order of one guard for all gradients the partial sums give
+// equal bits. Partial sums of gradients in host memory (library.OpenHost) have the bits of the device's.
 type GuardOperands struct {
 	Grads    []runtime.Span
 	Types    []DType      // Float32 or BFloat16, by gradient; nil: all are Float32

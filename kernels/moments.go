@@ -6,14 +6,15 @@ import (
 	"plimsoll/runtime"
 )
 
-// Moments moves the running statistics of a BatchNorm once for a minibatch that went through it in several batches, by the
-// mean and the unbiased variance of the whole minibatch: torchgpipe's deferred batch normalization. What normalizes each
-// batch are still its own statistics.
+// Moments moves the running statistics of a BatchNorm once for a minibatch that went through it in several batches. It
+// takes the mean and the unbiased variance of the whole minibatch, as torchgpipe's deferred batch normalization does. Each
+// batch is still normalized by its own statistics.
 //
-// The statistics wait in rows of Channels float32, Row apart: batch 0's means, its unbiased variances, batch 1's means, ...,
-// as a forward with Momentum 1 leaves them in place of its running statistics. A launch takes them and leaves NoMoment, to
-// which a sum of two such blocks adds nothing. Where the rows of some batch still hold NoMoment, because a forward has not
-// been or its statistics were not finite, running statistics stay as they are, channel by channel.
+// The statistics wait in rows of Channels float32, Row apart. Batch 0's means come first, then its unbiased variances, then
+// batch 1's means, and so on. A forward with Momentum 1 leaves them there in place of its running statistics. A launch
+// takes them and leaves NoMoment, to which a sum of two such blocks adds nothing. Where the rows of some batch still hold
+// NoMoment, because a forward has not been or its statistics were not finite, running statistics stay as they are, channel
+// by channel.
 type Moments struct {
 	Momentum float32 // of the minibatch's statistics, as BatchNorm's; 0 means 0.1
 	Batches  int

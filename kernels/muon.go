@@ -2,8 +2,8 @@ package kernels
 
 import "math"
 
-// Muon is momentum whose step, of a weight that is a matrix, is orthogonalized by a Newton-Schulz iteration; AdamW with its Beta1,
-// Beta2 and Epsilon is the rule for all that is no matrix. With the gradient g of a matrix W of m rows and n columns:
+// Muon is momentum with an orthogonalized step, by a Newton-Schulz iteration, for weights that are matrices. All other weights
+// follow AdamW with its Beta1, Beta2 and Epsilon. With the gradient g of a matrix W of m rows and n columns:
 //
 //	v = Momentum*v + (1-Momentum)*g            (v is 0 at the first update)
 //	X = Momentum*v + (1-Momentum)*g            (Nesterov)
@@ -13,9 +13,10 @@ import "math"
 //
 // Five steps move all singular values that are not much smaller than the largest to between 0.7 and 1.2.
 //
-// Sources: K. Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024 (momentum, coefficients, steps); J. Liu et
-// al., "Muon is scalable for LLM training", 2025, equation 4 (the scale, with which updates are as large as AdamW's, so that both have one
-// learning rate). torch.optim.Muon with adjust_lr_fn="match_rms_adamw" is the same, but iterates in bfloat16; here all is float32.
+// Momentum, coefficients and steps are from K. Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024. The scale
+// is equation 4 of J. Liu et al., "Muon is scalable for LLM training", 2025. It makes updates as large as AdamW's, so that both have one
+// learning rate. PyTorch's torch.optim.Muon with adjust_lr_fn="match_rms_adamw" is the same, but iterates in bfloat16; here all is
+// float32.
 //
 // States: of a matrix v, of others AdamW's two.
 type Muon struct {
@@ -23,7 +24,7 @@ type Muon struct {
 	MatricesOnly                                 bool `json:",omitempty"` // as SGD's
 }
 
-// What the iteration is made of.
+// The constants of the iteration.
 const (
 	MuonSteps = 5
 	MuonTiny  = 1e-7 // the least norm
@@ -38,15 +39,15 @@ func (m Muon) AdamW() AdamW {
 	return AdamW{Beta1: m.Beta1, Beta2: m.Beta2, Epsilon: m.Epsilon, WeightDecay: m.WeightDecay, MatricesOnly: m.MatricesOnly}
 }
 
-// Rate is what the learning rate of an update of a matrix is multiplied by.
+// Rate returns the factor of the learning rate in an update of a matrix.
 func (m Matrix) Rate() float64 { return MuonScale * math.Sqrt(float64(max(m.Rows, m.Columns))) }
 
 // Side is the smaller extent, that of the square matrices of the iteration.
 func (m Matrix) Side() int64 { return min(m.Rows, m.Columns) }
 
-// MuonIteration issues MuonSteps steps of the iteration on x, which a library addresses as it does, and returns where the last leaves it: x
-// or next. multiply issues a call of a layer without bias (FactorRoles), polynomial what makes b*A + c*A*A of square, A, and again, A*A,
-// in again.
+// MuonIteration issues MuonSteps steps of the iteration on x, an address of the library, and returns the place of the result: x or next.
+// Callback multiply issues a call of a layer without bias (FactorRoles). Callback polynomial reads A from square
+// and A*A from again, and writes b*A + c*A*A to again.
 func MuonIteration[A any](m Matrix, x, next, square, again A, multiply func(c Call, left, right, product A), polynomial func()) A {
 	ofX, ofA, apply := m.muonProducts()
 	for range MuonSteps {

@@ -50,7 +50,7 @@ type Needs struct {
 // Input reports whether backward reads input i.
 func (n Needs) Input(i int) bool { return i < len(n.Inputs) && n.Inputs[i] }
 
-// Pass is what a call computes.
+// Pass is the part of a layer that a call computes.
 type Pass uint8
 
 const (

@@ -29,10 +29,10 @@ type ConvTranspose2D struct {
 	TF32                 bool // see InTF32
 }
 
-// BatchNorm normalizes each channel over N, H and W (or N), then scales and shifts; optionally it adds a residual
-// X[1] of the same shape and applies ReLU, in that order: Y = relu(bn(X[0]) + X[1]).
-// Params: weight C, bias C, buffers running_mean C, running_var C (unbiased, as PyTorch; they do not move for a batch
-// whose statistics are not finite). Saved: mean C, 1/std C.
+// BatchNorm normalizes each channel over N, H and W (or N), then scales and shifts. Optionally it adds a residual
+// X[1] of the same shape and applies ReLU, in that order: Y = relu(bn(X[0]) + X[1]). Params: weight C, bias C,
+// buffers running_mean C, running_var C (unbiased, as PyTorch; they do not move for a batch whose statistics are not
+// finite). Saved: mean C, 1/std C.
 type BatchNorm struct {
 	Epsilon  float32 // 0 means 1e-5
 	Momentum float32 // 0 means 0.1: running = (1-Momentum)*running + Momentum*batch
@@ -41,8 +41,8 @@ type BatchNorm struct {
 	Frozen   bool // training, too, computes with the running statistics, which stay as they are
 }
 
-// ReLU is max(x, 0), or min(max(x, 0), Max), as ReLU6 is; backward reads the mask from its output: the gradient passes where that is
-// positive and, with a maximum, less than it.
+// ReLU is max(x, 0), or min(max(x, 0), Max), as ReLU6 is. Backward reads the mask from its output: the gradient passes where the
+// output is positive and, with a maximum, below it.
 type ReLU struct {
 	Max float32 // 0: there is none
 }
@@ -104,10 +104,10 @@ func (a AvgPool) Uneven() bool { return a.Ceil || a.Inside && a.PadH+a.PadW > 0 
 // GlobalAvgPool takes the mean over H and W: N,H,W,C -> N,C.
 type GlobalAvgPool struct{}
 
-// AdaptiveAvgPool cuts an image of any size into OutH x OutW windows and takes the mean of each: window i of an axis
-// goes from floor(i*extent/Out) to ceil((i+1)*extent/Out), as PyTorch's AdaptiveAvgPool2d, so that windows overlap where
-// the extent is no multiple, and repeat pixels where it is less. X[0]: N,H,W,C -> N,C*OutH*OutW, channel by channel, the
-// order in which PyTorch flattens an image: what a Linear reads behind it has the columns of PyTorch's weight.
+// AdaptiveAvgPool cuts an image of any size into OutH x OutW windows and takes the mean of each, as PyTorch's
+// AdaptiveAvgPool2d. Window i of an axis goes from floor(i*extent/Out) to ceil((i+1)*extent/Out). Windows overlap if the
+// extent is no multiple, and repeat pixels if it is less. X[0]: N,H,W,C -> N,C*OutH*OutW, channel by channel. PyTorch
+// flattens an image in this order, so a Linear that reads Y has the columns of PyTorch's weight.
 type AdaptiveAvgPool struct{ OutH, OutW int }
 
 // Linear is X[0] W^T + b on N,C -> N,Out (trailing axes are flattened), or, with LastAxis, on each row of the last axis:
@@ -136,9 +136,9 @@ type Dropout struct{ P float32 }
 // for nothing: the mean is over the others, 0 where there are none, and their gradient is 0. Any other label outside 0..C-1
 // makes the loss NaN.
 //
-// Y is float32[3]: the loss, the number of correct predictions and that of rows that count, which backward divides by. The
-// softmax is never in memory: Saved is N,3, float32, the largest logit m of each row and the sum of exp(x - m) as two numbers,
-// from which backward computes it again. DY is implied to be 1.
+// Y is float32[3]: the loss, the number of correct predictions, and the number of rows that count, which backward divides by.
+// The softmax is never in memory. Saved is N,3, float32: the largest logit m of each row, and the sum of exp(x - m) as two
+// numbers. From these backward computes the softmax again. DY is implied to be 1.
 type SoftmaxCrossEntropy struct{}
 
 // Ignored is the label of what has no part in the loss, PyTorch's ignore_index.

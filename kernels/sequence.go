@@ -22,8 +22,8 @@ type Embedding struct {
 	Uncounted int
 }
 
-// LayerNorm normalizes each row of the last axis, then scales and shifts: Y = (X - mean)/std * weight + bias, with the
-// biased variance (Ba, Kiros, Hinton: Layer Normalization, 2016). Params: weight C, bias C. Saved: mean and 1/std of each row.
+// LayerNorm normalizes each row of the last axis, then scales and shifts: Y = (X - mean)/std * weight + bias. The variance is
+// the biased one (Ba, Kiros, Hinton: Layer Normalization, 2016). Params: weight C, bias C. Saved: mean and 1/std of each row.
 type LayerNorm struct {
 	Epsilon float32 // 0 means 1e-5
 	FromOne bool    // rows are scaled by 1 + weight, as in Nemotron
@@ -46,11 +46,11 @@ type SiLU struct{}
 // Multiply is X[0] * X[1], same shapes.
 type Multiply struct{}
 
-// Rotary turns pairs of channels by angles that grow with the position (Su et al.: RoFormer, 2021). X[0] is N,T,C; of each
-// position, Heads heads of Dim channels, from the first channel on, are turned, the rest is copied: with queries, keys and
-// values side by side as Attention reads them, Heads are those of queries and keys. Channels i and i + Dim/2 of a head are a
-// pair, as in Llama's weights: by the angle t * Base^(-2i/Dim) at position t. With Turned, the first Turned channels of a head are turned as
-// if they were all of it, and the rest is copied (GPT-NeoX).
+// Rotary turns pairs of channels by angles that grow with the position (Su et al.: RoFormer, 2021). X[0] is N,T,C. The first Heads heads of
+// Dim channels of each position are turned, the rest is copied. If queries, keys and values lie side by side, as Attention reads them,
+// Heads counts the heads of queries and keys. Channels i and i + Dim/2 of a head are a pair, as in Llama's weights: by the angle t *
+// Base^(-2i/Dim) at position t. With Turned, the first Turned channels of a head are turned as if they were all of it, and the rest is
+// copied (GPT-NeoX).
 type Rotary struct {
 	Heads, Dim int
 	Base       float64 // 0 means 10000

@@ -2,16 +2,17 @@ package kernels
 
 // The ops of models whose skips pass over layers: an activation holds several tensors, packed as one.
 
-// Pack lays its inputs, of any shapes with the same N, one behind the other, sample by sample: Y is N,1,1,K, where K is
-// what one sample of all of them has.
+// Pack concatenates its inputs, of any shapes with the same N, sample by sample. Y is N,1,1,K, where K is the number of
+// elements of one sample of all inputs.
 type Pack struct{}
 
-// Slice takes a part of each sample: X[0], of any shape, is seen as N*Rows equal rows (0 means 1 row a sample), and Y,
-// N,H,W,C, takes H*W*C/Rows elements of each from element From on. With one row it is the inverse of Pack; with H*W rows
-// it takes channels out of an image, and with H/2 rows, of which each is two rows of pixels, every other row of pixels.
+// Slice takes a part of each sample. X[0], of any shape, is seen as N*Rows equal rows (0 means 1 row a sample). Y,
+// N,H,W,C, takes H*W*C/Rows elements of each row from element From on. With one row Slice is the inverse of Pack. With
+// H*W rows it takes channels out of an image. With H/2 rows, each of two rows of pixels, it takes every other row of
+// pixels.
 //
-// Backward writes DY to its place in DX and zeros to the rest, or, where it accumulates, adds to its place alone: of
-// several slices of one tensor only the first to be differentiated touches it all.
+// Backward writes DY to its place in DX and zeros to the rest. If it accumulates, it adds DY to its place and leaves
+// the rest. So among several slices of one tensor, only the first to be differentiated writes the whole gradient.
 type Slice struct {
 	Rows    int
 	From    int

@@ -2,9 +2,9 @@ package kernels
 
 import "math"
 
-// RoundTF32 returns the number with 10 bits of fraction nearest to f, of two that are equally near the one further from
-// zero: what the PTX instruction cvt.rna.tf32.f32 makes of it. What lies beyond the largest one becomes infinite; a NaN
-// stays a NaN, quiet.
+// RoundTF32 returns the number with 10 bits of fraction nearest to f, as the PTX instruction cvt.rna.tf32.f32 does. A
+// tie goes to the number further from zero. A value beyond the largest number becomes infinite; a NaN stays a NaN,
+// quiet.
 func RoundTF32(f float32) float32 {
 	bits := math.Float32bits(f)
 	if f != f {

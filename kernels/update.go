@@ -37,8 +37,12 @@ func (m Matrix) Muons(u Update) bool {
 }
 
 // SGD is stochastic gradient descent with momentum, as PyTorch defines it:
-// g += WeightDecay*w; v = Momentum*v + (1-Dampening)*g (v = g at the first update); g = Nesterov ? g + Momentum*v : v; w -= lr*g.
-// State: v, when Momentum is not 0; it starts at zero, and v = g at the first update needs Dampening to be ignored then.
+//
+//	g += WeightDecay*w
+//	v = Momentum*v + (1-Dampening)*g    (v = g at the first update)
+//	w -= lr * (Nesterov ? g + Momentum*v : v)
+//
+// State: v, when Momentum is not 0. It starts at zero, so that the first update must ignore Dampening.
 type SGD struct {
 	Momentum    float32
 	Dampening   float32

@@ -6,14 +6,14 @@ import (
 	"plimsoll/kernels"
 )
 
-// Accumulating returns the step's call with gradients of parameters that are added to what Grads holds, for gradient
-// accumulation: the first microbatch of a minibatch runs Step.Call, the others run this. A step without such gradients is
-// the same in both.
+// Accumulating returns the step's call for gradient accumulation: it adds gradients of parameters to those in Grads. The
+// first microbatch of a minibatch runs Step.Call, the others run this call. A step without such gradients is the same in
+// both.
 //
-// It is sound for every step of Back, BackInput and BackParams: each gradient of a parameter is written by one step, which
-// alone touches its bytes; Grads holds no temporaries; no op lets a DParam lie on anything else. The sum is the library's:
-// it rounds where its kernel adds, not where two whole gradients would be added. So microbatches in the same order give
-// the same bits, in halves or not, in other orders others.
+// It is sound for every step of Back, BackInput and BackParams. Each gradient of a parameter is written by one step, and
+// no other step touches its bytes. Grads holds no temporaries, and no op lets a DParam share memory. The sum is the
+// library's: it rounds where its kernel adds, not where two whole gradients would be added. So microbatches in the same
+// order give the same bits, in halves or not, in other orders others.
 //
 // A twin sums in the Grads block of its own; the sum over the twins follows the last microbatch.
 //

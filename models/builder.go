@@ -38,8 +38,8 @@ type Builder struct {
 	err   error
 }
 
-// NewBuilder starts a model with the given input, images N, H, W, C, each of which has one label, or tokens N, T, int32, each of
-// which has one, and classes. PerPixel and PerSample change that.
+// NewBuilder starts a model with the given input and number of classes. Inputs are images N, H, W, C, with a label each, or
+// int32 tokens N, T, with a label each. PerPixel and PerSample change the labels.
 func NewBuilder(name string, input kernels.Desc, classes int) *Builder {
 	b := &Builder{ConvStart: KaimingFanOut, LinearStart: UniformFanIn, BiasStart: UniformFanIn, DType: input.DType, out: input, names: map[string]bool{}}
 	labels := input.Shape[:min(1, len(input.Shape))]

@@ -6,7 +6,7 @@ import (
 	"plimsoll/kernels"
 )
 
-// Config is what a model can be built for.
+// Config gives the batch, the images and the classes that a model is built for.
 type Config struct {
 	Batch    int
 	Image    int           // height and width in pixels; of text the tokens of a sample
@@ -54,7 +54,7 @@ type Known struct {
 	Build func(name string, c Config) (*Model, error)
 }
 
-// Config is what the model is meant for, with a batch of one image.
+// Config returns the model's published configuration, with a batch of one image.
 func (k Known) Config() Config { return Config{Batch: 1, Image: k.Image, Classes: k.Classes} }
 
 // mostSize bounds the numbers of a family.

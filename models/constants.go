@@ -32,7 +32,7 @@ const (
 
 var constantNames = []string{ropeTheta, rmsNormEps, layerNormEps, gptHeads, llamaHeads, llamaKVHeads}
 
-// Constants returns those of a language model, as its ops have them.
+// Constants returns the constants of a language model, as its ops have them.
 func (m *Model) Constants() (all []Constant) {
 	for _, l := range m.Layers {
 		for _, n := range l.Nodes {

@@ -11,7 +11,8 @@ import (
 	"plimsoll/kernels"
 )
 
-// Language is what a language model can be built for: a batch of sequences of tokens, whose labels are the tokens that follow.
+// Language gives the sizes that a language model is built for: a batch of sequences of tokens, whose labels are the tokens
+// that follow.
 type Language struct {
 	Batch, Length int           // sequences and their tokens
 	Vocabulary    int           // tokens that there are
@@ -130,9 +131,9 @@ func headsOf(width, unit int) int {
 	return heads
 }
 
-// GPT2 returns the model of Radford et al. 2019, Language Models are Unsupervised Multitask Learners, section 2.3: pre-activation
-// norms, learned positions, GELU by tanh, weights of residual projections that start smaller (gpt2StartScale). Each half of a block, attention and MLP, is a layer of the chain. Parameters are named as
-// Hugging Face has them, and files have them as it does: see gpt2Parts.
+// GPT2 returns the model of Radford et al. 2019, Language Models are Unsupervised Multitask Learners, section 2.3. It has pre-activation
+// norms, learned positions, GELU by tanh, and smaller initial weights of residual projections (gpt2StartScale). Each half of a block,
+// attention and MLP, is a layer of the chain. Parameters are named as Hugging Face has them, and files have them as it does: see gpt2Parts.
 //
 // Attention weights are not dropped out, as published they are; and without Tied the last layer has a weight of its own (so a model has
 // Vocabulary*Width more parameters). Errors: ErrConfig, ErrGraph.

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Init fills dst, the elements of p, with the values that p starts from: those of its Fill, or what depends on the seed and
-// the parameter's name alone, the same bits on every machine.
+// Init fills dst, the elements of p, with the initial values of p. They come from Fill, or else depend on the seed and the
+// parameter's name alone: the same bits on every machine.
 func Init(p Parameter, seed uint64, dst []float32) {
 	if p.Fill != nil {
 		p.Fill(dst)

@@ -52,9 +52,9 @@ func namedLlama(name string, c Language) (*Model, error) {
 }
 
 // Llama returns the model of Touvron et al. 2023, LLaMA: Open and Efficient Foundation Language Models, section 2.2, and of Llama 2
-// and 3, which it names as Hugging Face does: root mean square norms before attention and MLP, positions by rotation, an MLP of
-// silu(gate(x)) * up(x), heads in groups that share keys and values (Ainslie et al. 2023, GQA), no biases and, but for Tied, a last
-// layer with a weight of its own. Each half of a block, attention and MLP, is a layer of the chain.
+// and 3. It names parameters as Hugging Face does. Root mean square norms come before attention and MLP, positions are rotations,
+// and the MLP is silu(gate(x)) * up(x). Groups of heads share keys and values (Ainslie et al. 2023, GQA). No layer has biases;
+// without Tied, the last layer has a weight of its own. Each half of a block, attention and MLP, is a layer of the chain.
 //
 // Queries, keys and values are the rows, in this order, of one weight, self_attn.qkv_proj, which files have as three. Errors: ErrConfig, ErrGraph.
 func Llama(name string, c Language) (*Model, error) {

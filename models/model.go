@@ -31,8 +31,9 @@ type Model struct {
 	// Branches are the layers of each branch of a model whose branches meet, nil for a chain. Layers lists the branches one
 	// after the other, then those behind them. Every branch has an input of its own, all like Input.
 	Branches []int
-	// Lasts and Portals say for which stages a model is, one whose skips go straight past stages (Straight): the last
-	// layers of all stages but the last, and the ways of the skips. Only a pipeline of these stages can run it.
+	// Lasts and Portals describe the stages that a model with straight skips is made for (Straight). Lasts has the
+	// last layers of all stages but the last; Portals has the portals of skips past stages. Only a pipeline of these
+	// stages can run the model.
 	Lasts   []int
 	Portals []Portal
 }
@@ -40,7 +41,7 @@ type Model struct {
 // Source says what a parameter is called and where its first values are, of models that a file has with weights.
 type Source struct {
 	Name string
-	// Transposed is that of a matrix whose columns files have as rows; see Part.
+	// Transposed says that files have the matrix's columns as rows; see Part.
 	Transposed bool
 	// Shape goes to Part.Shape.
 	Shape []int
@@ -51,8 +52,8 @@ type Source struct {
 	Constant bool
 }
 
-// Portal is the way of skips from the stage that makes them straight to the one that reads them, past all stages between
-// (Kim et al. 2020, torchgpipe, section 3.3), and of their gradients back.
+// Portal takes skips from the stage that makes them straight to the stage that reads them, past all stages between, and
+// their gradients back. Source: Kim et al. 2020, torchgpipe, section 3.3.
 type Portal struct {
 	From, To int   // stages
 	Bytes    int64 // of all its skips, one behind the other

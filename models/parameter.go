@@ -91,7 +91,7 @@ func (p Parameter) Updates(u kernels.Update, o kernels.UpdateOperands) (all []ke
 type Part struct {
 	Name string
 	Rows int // of the parameter's first axis, behind those of the parts before
-	// Transposed is that of a matrix whose columns the file has as rows.
+	// Transposed says that the file has the matrix's columns as rows.
 	Transposed bool
 	// Area is the number of pixels of the image that a Linear reads. Memory has a row as H*W,C; the file has it as C,H*W, because
 	// PyTorch flattens an image in that order. 0: the file has rows as memory has them.

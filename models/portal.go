@@ -81,7 +81,7 @@ func (m *Model) parts() *parts {
 	return p
 }
 
-// Skips returns what passes layers, in the order of the layers that make it. Models of branches have none.
+// Skips returns the tensors that pass layers, in the order of the layers that make them. Models of branches have none.
 func (m *Model) Skips() (all []Skip) {
 	if m.Branches != nil {
 		return nil
@@ -202,11 +202,10 @@ func (r reading) takesWhole() bool {
 // sample returns the elements of one sample.
 func sample(d kernels.Desc) int { return int(d.Elements() / int64(d.Shape[0])) }
 
-// Straight returns the model for stages whose last layers, all but the last stage's, are given: skips that pass a whole
-// stage have left the activations of that stage, and the tensors that cross from one stage to another are not packed: each
-// is an output of the layer before the cut and an input of the one behind it. The bits of all parameters stay what they are,
-// because nothing is left out but copies. Portals tells where the skips are found. A model in which no skip passes a stage is
-// returned as it is.
+// Straight returns the model for stages with the given last layers, of all stages but the last. Skips that pass a whole stage
+// leave that stage's activations. Tensors that cross from one stage to another are not packed: each is an output of the layer
+// before the cut and an input of the layer after it. Only copies are left out, so the bits of all parameters stay the same.
+// Portals says where the skips are. A model in which no skip passes a stage is returned as it is.
 func (m *Model) Straight(lasts []int) *Model {
 	portals := Portals(m.Skips(), lasts)
 	if len(portals) == 0 {

@@ -14,9 +14,9 @@ type Block uint8
 const (
 	// Input holds the layer's input at offset 0: a_{ℓ-1}, or ā_{ℓ-1}, which begins with it.
 	Input Block = iota
-	// Output holds what a forward leaves: ā_ℓ after forward_all (the output at offset 0, then the saved tensors),
-	// a_ℓ otherwise; until a part of it is written, a forward may keep temporaries there. Backward reads ā_ℓ from it
-	// and may overwrite it.
+	// Output holds the results of a forward: ā_ℓ after forward_all (the output at offset 0, then the saved tensors),
+	// a_ℓ otherwise. A forward may keep temporaries in any part of it that is not yet written. Backward reads ā_ℓ
+	// from it and may overwrite it.
 	Output
 	// GradOutput holds δ_ℓ; backward may overwrite it. Empty for the loss.
 	GradOutput
@@ -85,8 +85,8 @@ func (r *Refs) Operands(scalars runtime.Span, at func(Ref) runtime.Span) kernels
 	}
 }
 
-// Program is what one op of a sequence does for one layer: kernel calls in order. It is compiled once, for one
-// kernel library, and knows the exact bytes of everything it touches.
+// Program is one op of a sequence for one layer: kernel calls in order. It is compiled once, for one kernel
+// library, and knows the exact bytes of everything it touches.
 type Program struct {
 	Steps   []Step
 	Scratch int64 // bytes of the Scratch block: the op's overhead
@@ -113,7 +113,7 @@ func (r *Refs) uses(b Block) bool {
 // GradInput and Grads that Back leaves. BackInput computes δ_{ℓ-1} and the gradients of those parameters whose ops have
 // one pass for all gradients (kernels.Op.Split); BackParams computes the others. Either may have no steps.
 //
-// What runs them keeps these rules. They hold for any order of the layers' BackParams.
+// An executor of programs keeps these rules. They hold for any order of the layers' BackParams.
 //
 //   - From the start of BackInput to the end of BackParams it keeps the blocks that BackParams.Uses, at their places:
 //     Kept (KeptBytes), and of Input, Output and GradOutput those that BackParams.Uses says. The other blocks, δ_ℓ's among

@@ -10,12 +10,11 @@ import (
 // headRow is the number of elements of which the head of a window looks at two, in an activation that is no image.
 const headRow = 8
 
-// Window returns layers from..to, ℓ from 1, as a model of its own whose input is what layer from reads, and its compiled
-// programs: what is measured where the whole model has no room. all are the model's programs, for lib. A window that ends
-// before the loss has a head behind it, two layers that make a loss of a_to and so a gradient for its backwards. A window is
-// a chain: where branches join, their ends are one input, one behind the other; a twin has parameters of its own, and so has
-// a layer with tied ones.
-// Errors: ErrGraph for layers beyond WindowEnd, and for a model with portals.
+// Window returns layers from..to, ℓ from 1, as a model of its own, and its compiled programs. It is measured if the whole
+// model has no room. Its input is the input of layer from; all are the model's programs, for lib. A window that ends before
+// the loss gets a head: two layers that make a loss of a_to, and so a gradient for its backwards. A window is a chain. If
+// branches join, their ends are one input, one after the other. A twin has parameters of its own, and so has a layer with
+// tied ones. Errors: ErrGraph for layers beyond WindowEnd, and for a model with portals.
 func (m *Model) Window(lib kernels.Library, all []*Programs, from, to int) (*Model, []*Programs, error) {
 	if to > m.WindowEnd(from) || len(m.Portals) > 0 {
 		return nil, nil, fmt.Errorf("%w: %s: layers %d to %d are no chain", ErrGraph, m.Name, from, to)

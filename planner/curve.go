@@ -18,10 +18,10 @@ var exact = map[string]func(context.Context, *chain.Chain) (*remat.Frontier, err
 	"revolve": remat.Revolve, "rotor-exact": remat.Exact, "rotor-floating": remat.Floating,
 }
 
-// Curve returns how the makespan of a strategy falls with memory, the memory of r left aside: every step, and true, where the
-// strategy knows them; otherwise what at most so many limits show, up to store-all's peak. asked, which may be nil, is
-// told after each limit. Errors: those of the strategy, *pipeline.InfeasibleError when it has no sequence at
-// store-all's peak.
+// Curve returns the makespan of a strategy by memory; r's own memory is ignored. If the strategy knows every step of the
+// curve, Curve returns all of them, and true. Otherwise it samples at most the given number of limits, up to store-all's
+// peak. Callback asked, which may be nil, is called after each limit. Errors: those of the strategy,
+// *pipeline.InfeasibleError when it has no sequence at store-all's peak.
 func Curve(ctx context.Context, s pipeline.Strategy, r pipeline.Request, limits int, asked func()) (curve []frontier.Point, whole bool, err error) {
 	if of, ok := exact[s.Name]; ok {
 		curve, err = steps(ctx, s.Name, of, r.Chain)

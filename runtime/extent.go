@@ -2,7 +2,8 @@ package runtime
 
 import "fmt"
 
-// Extent is what Reserve gave a device. Its methods are the one place where spans are checked, for every device.
+// Extent is the memory that Reserve gave a device. Its methods are the one place where spans are checked, for every
+// device.
 type Extent struct {
 	Device string
 	Arena  int64 // bytes

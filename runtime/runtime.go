@@ -94,15 +94,15 @@ type Device interface {
 
 // Abandoner is a device that can give up.
 type Abandoner interface {
-	// Abandon makes what is queued and has not ended fail with ErrAbandoned, a copy that waits for its link among it. It does
-	// not wait. What comes after it, but Close, fails as well.
+	// Abandon makes queued work that has not ended fail with ErrAbandoned, including a copy that waits for its link. It does
+	// not wait. Later calls fail as well, except Close.
 	Abandon()
 }
 
-// Stream is an ordered queue of work on one device. Its methods return before the work has run (they may block
-// while the queue is full); an error of the work itself stops the stream and is reported by Synchronize (and by
-// later calls) as a *StreamError. Work behind the error does not run; events recorded behind it complete as failed,
-// and streams that wait for those stop too. In steady state no method allocates Go memory.
+// Stream is an ordered queue of work on one device. Its methods return before the work has run; they may block
+// while the queue is full. An error of the work itself stops the stream, and Synchronize and later calls report it
+// as a *StreamError. Work behind the error does not run; events recorded behind it complete as failed, and streams
+// that wait for those stop too. In steady state no method allocates Go memory.
 //
 // A Wait is for a Record that was issued before it, so streams cannot wait for each other in a circle.
 type Stream interface {

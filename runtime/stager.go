@@ -9,8 +9,8 @@ type Stager interface {
 
 // Staging is one end of a way of messages. Its launches go to one stream, and messages are handled in the order of these.
 type Staging interface {
-	// Send returns a launch that gives the bytes of a span of the arena to send, on a goroutine of the staging, when all before it on
-	// its stream has run. The stream goes on when they are copied; the next message waits for send to return.
+	// Send returns a launch that passes the bytes of a span of the arena to the function send. It runs on a goroutine of the staging,
+	// after all earlier work of its stream. The stream goes on when they are copied; the next message waits for send to return.
 	Send(src Span, send func(p []byte) error) (Launch, error)
 	// Receive returns a launch that has receive fill the staging, likewise, and copies that into a span of the arena. The stream goes
 	// on behind it.
@@ -23,7 +23,7 @@ type Enqueuer interface {
 	Free() (int64, error)
 	// Run calls f with the device current on f's thread.
 	Run(f func() error) error
-	// Enqueue returns a launch that calls do with the address of a span of the arena and the stream, as the libraries know them. do
-	// returns before the work has run.
+	// Enqueue returns a launch that calls do with the address of a span of the arena and the stream, as libraries take them. The
+	// call of do returns before the work has run.
 	Enqueue(name string, s Span, do func(address, stream uintptr) error) (Launch, error)
 }

@@ -15,7 +15,7 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// Cause is what a part of a gap comes from. The set is closed.
+// Cause names the reason for a part of a gap. The set is closed.
 type Cause uint8
 
 const (
@@ -33,7 +33,7 @@ const (
 	MemoryWaits
 	// Launches are times in which no op ran though the next one could have: launching, and waiting for a core.
 	Launches
-	// Residual is what the step took beyond its ops and its update: the time from the last op's end to the update's start.
+	// Residual is the step's time outside its ops and its update: from the last op's end to the update's start.
 	Residual
 	// Messages between devices, waits for them and launches: what a step of several devices took beyond its tasks and updates.
 	Messages

@@ -9,7 +9,7 @@ import (
 	"plimsoll/internal/units"
 )
 
-// Unit is what an axis measures.
+// Unit is the unit of an axis's values.
 type Unit uint8
 
 const (

@@ -18,7 +18,7 @@ import (
 // Format is the value of the "format" field of a report file.
 const Format = "plimsoll.report/v1"
 
-// FileName is what a page's data are called in the folder of the page.
+// FileName is the name of a page's data in the folder of the page.
 const FileName = "report.json"
 
 // ErrFormat is wrapped by the errors of files that are no reports.

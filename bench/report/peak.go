@@ -9,7 +9,7 @@ import (
 	"plimsoll/internal/units"
 )
 
-// Peak is what memory holds when it holds most.
+// Peak lists the contents of memory at its fullest.
 type Peak struct {
 	At    string `json:"at"` // the op that runs then
 	Parts []Part `json:"parts"`

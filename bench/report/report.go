@@ -89,7 +89,7 @@ func TimeError(predicted, measured float64) float64 {
 	return (measured - predicted) / measured
 }
 
-// TimeError is that of the row.
+// TimeError returns the error of the row's predicted time.
 func (r *Row) TimeError() float64 { return TimeError(r.PredictedSeconds, r.MeasuredSeconds) }
 
 // MedianTimeError is the median of the absolute time errors of the rows that ran, NaN when none did.

@@ -21,8 +21,8 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// Simulation is a grid over a chain: limits low + alpha·(high - low), where low is the least memory in which a
-// persistent sequence exists and high store-all's peak (thesis, section 4.4.1).
+// Simulation is a grid over a chain, with limits low + alpha·(high - low) (thesis, section 4.4.1). The low end
+// is the least memory in which a persistent sequence exists, the high end the peak of store-all.
 type Simulation struct {
 	Chain      *chain.Chain
 	Alphas     []float64

@@ -13,8 +13,9 @@ const maxTime = 9e9
 // ErrTooLong is wrapped by the errors of traces with a time that no viewer has room for.
 var ErrTooLong = fmt.Errorf("a timeline shows at most %g s", maxTime)
 
-// Validate reports the first thing that no viewer could show: a time that is negative, too large or not a number,
-// slices out of order or overlapping, arguments that are not JSON, a missing name. Errors: ErrInvalid.
+// Validate reports the first event that no viewer could show. Its time is negative, too large or not a number, or
+// its slice overlaps or is out of order, or its arguments are not JSON, or its name is missing. Errors:
+// ErrInvalid.
 func (t *Trace) Validate() error {
 	for _, p := range t.Processes {
 		if err := p.validate(); err != nil {

@@ -82,7 +82,7 @@ type Device struct {
 	PredictedIdle      float64 `json:"predicted_idle"`
 	MeasuredIdle       float64 `json:"measured_idle"`
 	PredictedPeakBytes int64   `json:"predicted_peak_bytes"`
-	// MeasuredPeakBytes is that of an audited step; 0: none was.
+	// MeasuredPeakBytes is the peak of an audited step; 0: no step was audited.
 	MeasuredPeakBytes int64 `json:"measured_peak_bytes,omitempty"`
 	ExtentBytes       int64 `json:"predicted_extent_bytes"` // with fragmentation: where the last tensor ends
 	// TouchedBytes is the end of the highest byte that the run changed; 0 where memory cannot be looked at, and in simulated

@@ -8,7 +8,7 @@ import (
 	"plimsoll/internal/folder"
 )
 
-// Held is what a folder has of a checkpoint.
+// Held lists the files of a checkpoint that a folder has.
 type Held struct {
 	Published          // with no shards, where nothing says what makes it up, and it is not whole
 	Sums      []string // of the files that are there

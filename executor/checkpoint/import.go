@@ -25,8 +25,8 @@ func Import(path string, into Model) (batches map[string]int64, err error) {
 	return counted(files)
 }
 
-// Fits reports what Import would refuse to load into a model, and how many tensors of the file it would leave out: those of an
-// auxiliary classifier, which torchvision's Inception v3 has for training. Errors: those of Import.
+// Fits reports why Import would refuse to load a file into a model, and how many tensors of the file it would leave out.
+// Import leaves out the auxiliary classifier that torchvision's Inception v3 has for training. Errors: those of Import.
 func Fits(path string, model []executor.Tensor) (auxiliary int, err error) {
 	files, err := openFiles(path)
 	if err != nil {

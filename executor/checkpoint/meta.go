@@ -16,14 +16,14 @@ import (
 // updatesField is the metadata field that older files do not have.
 const updatesField = "updates"
 
-// Format is the metadata field "format" of a checkpoint. firstFormat is that of older ones, which are read too: they differ in the
-// weights of a Linear behind an image alone.
+// Format is the metadata field "format" of a checkpoint. firstFormat is the format of older checkpoints, which are read too. The
+// two differ only in the weights of a Linear that reads an image.
 const (
 	Format      = "plimsoll.checkpoint/v2"
 	firstFormat = "plimsoll.checkpoint/v1"
 )
 
-// Meta is what the next step of a run depends on besides the tensors.
+// Meta is the state that the next step of a run depends on besides the tensors.
 type Meta struct {
 	Step int64 // steps done, which is the number of the next one
 	// Updates are how often the weights of each layer were updated; nil in a file that does not say.

@@ -49,8 +49,8 @@ func shardFiles(at *folder.Dir) (all []folder.File) {
 // publishedName is the file, beside shards, with a Published.
 const publishedName = "published.json"
 
-// Published is what makes up a checkpoint whose shards several processes have saved, perhaps each on a disk of its own. It is written
-// on each of these disks when all shards are durable.
+// Published lists the shards of a checkpoint that several processes have saved, perhaps each on a disk of its own. It is written on
+// each of these disks when all shards are durable.
 type Published struct {
 	Step   int64   `json:"step"`
 	Shards []Saved `json:"shards"` // by number

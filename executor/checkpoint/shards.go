@@ -34,9 +34,9 @@ func (d *Dir) Shards(m Meta, of int) *Shards {
 	return &Shards{dir: d, meta: m, of: of, left: of, saved: make([]Saved, of)}
 }
 
-// SharedShards begins a checkpoint whose shards several processes write, each some of them, into one folder or on disks of their own,
-// and each tells all of what became of them (Written). What an earlier attempt has left is replaced shard by shard (Forget). Where
-// processes have one folder, the first of them publishes the checkpoint, and removes older ones.
+// SharedShards begins a checkpoint whose shards several processes write into one folder or onto disks of their own. Each process
+// writes some shards and reports them to all others (Written). Shards of an earlier attempt are replaced one by one (Forget). If the
+// processes share a folder, the first of them publishes the checkpoint and removes older ones.
 func (d *Dir) SharedShards(m Meta, of int, first bool) *Shards {
 	s := d.Shards(m, of)
 	s.shared, s.follows = true, !first

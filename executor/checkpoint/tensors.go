@@ -85,8 +85,8 @@ func parts(t executor.Tensor) (all []part) {
 	return all
 }
 
-// Batches are how many batches the running statistics of each BatchNorm have seen, which PyTorch counts beside them: by the name of
-// its module as many as were counted when a run began, and as many as all have seen since.
+// Batches counts the batches that the running statistics of each BatchNorm have seen; PyTorch keeps this count beside them. Before
+// has the counts when a run began, by the name of the module; Since counts the batches that all have seen since.
 type Batches struct {
 	Before map[string]int64
 	Since  int64

@@ -142,7 +142,7 @@ func (d *compiler) noteAudit() {
 	}
 }
 
-// Audited returns what New has measured, with Options.Audit.
+// Audited returns the measurements of New's audited step, with Options.Audit.
 func (e *Executor) Audited() (all []Audited) {
 	for _, d := range e.own() {
 		if d.auditor != nil && d.auditor.done != nil {

@@ -154,9 +154,9 @@ func (lay *layout) entryBytes(s int) int64 {
 	return lay.InputBytes()
 }
 
-// Evaluate predicts batches 0 to n-1 of a feed, whose labels it does not ask for, in evaluation mode with the weights as they
-// are, and calls each for their logits in order: float32, N,Classes, of tokens N,T,Classes, valid during the call. Errors: *TaskError, that of each,
-// *StuckError, ErrStopped, the context's; after one of a device the executor is stopped.
+// Evaluate predicts batches 0 to n-1 of a feed in evaluation mode, with the weights as they are; it does not ask for labels. It calls each
+// for the logits of each batch in order: float32, N,Classes, of tokens N,T,Classes, valid during the call. Errors: *TaskError, that of
+// each, *StuckError, ErrStopped, the context's; after one of a device the executor is stopped.
 func (e *Executor) Evaluate(ctx context.Context, feed Feed, n int, each func(batch int, logits []float32) error) error {
 	if e.stopped {
 		return ErrStopped

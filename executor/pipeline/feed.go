@@ -10,10 +10,10 @@ import (
 	"plimsoll/runtime"
 )
 
-// Feed is where batches come from. Its functions give the same minibatch the same values whenever they are asked, and may be
-// called at the same time: the first stage and the last one ask for a minibatch at different times, and so do the devices of
-// one stage. Images fills float32 N,H,W,C, of branches that meet those of one behind those of the other, Labels int32 N, or N,H,W where each
-// pixel has one. Labels of a model with targets are the bits of float32. In a flush plan a minibatch is a microbatch, numbered through all steps.
+// Feed supplies batches. Its functions return equal values for equal minibatches, at any time, and may be called concurrently. The first
+// stage and the last one, and the devices of one stage, ask for a minibatch at different times. Images fills float32 N,H,W,C; images of
+// branches that meet lie one branch after the other. Labels fills int32 N, or N,H,W if each pixel has a label. Labels of a model with
+// targets are the bits of float32. In a flush plan a minibatch is a microbatch, numbered through all steps.
 type Feed interface {
 	Images(minibatch int, dst []float32) error
 	Labels(minibatch int, dst []int32) error

@@ -87,7 +87,7 @@ func (comp *compilation) openDrivers(on []executor.Target) error {
 	return nil
 }
 
-// Needs returns what a plan needs on each device. Errors: those of New that do not come from devices.
+// Needs returns the memory that a plan needs on each device. Errors: those of New that do not come from devices.
 func Needs(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([]Memory, error) {
 	lay := &layout{Workload: w, opt: opt}
 	err := lay.layOut(costs, plan, costs.Platform.Devices)
@@ -207,8 +207,8 @@ func (d *driver) openEvents() error {
 	return makeEvents(d.Dev, events...)
 }
 
-// Holds returns what minibatches, and their tasks, hold of each device; none of a stage with transfers, which has its memory for
-// itself throughout. Arguments and errors are those of Needs.
+// Holds returns the memory that minibatches and their tasks hold, by device. A stage with transfers has its memory for itself
+// throughout, and no holds. Arguments and errors are those of Needs.
 func Holds(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([][]Hold, error) {
 	lay := &layout{Workload: w, opt: opt}
 	if err := lay.layOut(costs, plan, costs.Platform.Devices); err != nil {

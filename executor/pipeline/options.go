@@ -9,20 +9,20 @@ import (
 	"plimsoll/runtime/world"
 )
 
-// Costs are what a plan was made with.
+// Costs are the chain and the platform that a plan was made with.
 type Costs struct {
 	Chain    *chain.Chain
 	Platform *pipeline.Platform
 }
 
-// Result is what one minibatch, or microbatch, gave.
+// Result holds the loss and the predictions of one minibatch, or microbatch.
 type Result struct {
 	Minibatch int
 	Loss      float64
 	Correct   int
 	Counted   int // labels that count
-	// Norm is that of all gradients of the step together, before clipping, with the last microbatch of a step of a plan that
-	// flushes; else NaN.
+	// Norm is the norm of all gradients of the step together, before clipping. Only the last microbatch of a step of a plan
+	// that flushes has it; else it is NaN.
 	Norm float64
 	// Skipped says, likewise, that the norm is not finite, and that the weights and the optimizer's state are as before.
 	Skipped bool
@@ -37,8 +37,8 @@ type Options struct {
 	Rate func(step int) float32
 	// PipeMare corrects weight versions "latest" for their delays; nil: no correction.
 	PipeMare *PipeMare
-	// DeferredBatchNorm lets BatchNorm's running statistics move once for each step of a plan that flushes, by the mean and
-	// the variance of the whole minibatch, rather than once for each microbatch.
+	// DeferredBatchNorm moves BatchNorm's running statistics once for each step of a plan that flushes, by the mean and the
+	// variance of the whole minibatch. Otherwise they move once for each microbatch.
 	DeferredBatchNorm bool
 	// MaxNorm clips the gradients of a step to this norm, all of them together; 0: no clipping. Only plans that flush can.
 	MaxNorm float32
@@ -56,8 +56,8 @@ type Options struct {
 	// Done is called for every minibatch when its loss is known, one call at a time. Calls come in the order in which the last stage
 	// works, or each of its devices. It may be nil.
 	Done func(Result)
-	// Patience ends a run with a *StuckError when nothing has happened on any device for so long; 0: never. Of a device
-	// that does not tell what its streams do (Dump), only what is issued is seen.
+	// Patience ends a run with a *StuckError when nothing has happened on any device for so long; 0: never. If a device
+	// does not tell how far its streams are (Dump), only the issuing of work counts.
 	Patience time.Duration
 	// Pace gives tasks fixed durations: simulated time. May be nil.
 	Pace Pace
@@ -68,8 +68,8 @@ type Options struct {
 	// NoGraph issues the steps of a plan that flushes call by call, also on devices that could repeat tasks as graphs
 	// (runtime.Grapher).
 	NoGraph bool
-	// Audit lets New run a step of a plan that flushes that stops behind every op to check that only memory that minibatches in
-	// flight and ops hold was written (Audited). It leaves nothing behind.
+	// Audit lets New run a step of a plan that flushes and stop after every op (Audited). New checks that the op wrote only to
+	// memory held by it or by minibatches in flight. It leaves nothing behind.
 	Audit bool
 	// Observe is called behind every op of a sequence on one device, for everything that the op left. It is slow, like Audit; it may be nil.
 	Observe func(Observation)
@@ -90,16 +90,16 @@ type Timed struct {
 	Ops     bool // of the last step of a run with a flush every op is recorded, too, every transfer and what brings batches
 }
 
-// World is the processes that run one plan together, each with some of its devices. Every process lays out, dry-runs and proves the
-// tables of all devices, so that nobody need be told what others do; it runs its own. What then crosses between two processes is
-// bytes alone, each message in the order of its way.
+// World is the set of processes that run one plan together, each with some of its devices. Every process lays out, dry-runs and
+// proves the tables of all devices, so that no process need be told of the work of others. It runs its own tables. Only bytes then
+// cross between two processes, each message in the order of its channel.
 type World struct {
 	Ranks     []int // by device: of the process that has it
 	Rank      int   // of this process
 	Transport world.Transport
 	// Broadcast returns the bytes that the process of a rank has given. All processes call it, at the same point of their work.
 	Broadcast func(ctx context.Context, rank int, data []byte) ([]byte, error)
-	// Fail tells all processes that this one goes on no more. What waits for a message fails.
+	// Fail tells all processes that this one has stopped. Tasks that wait for a message fail.
 	Fail func(err error)
 }
 
@@ -125,11 +125,11 @@ func (w *World) stop(err error) {
 }
 
 // Pace gives tasks a fixed duration in place of their kernels, on host devices: simulated time. Streams, events, memory and
-// copies are real. What is trained means nothing.
+// copies are real. The trained weights mean nothing.
 type Pace func(kind pipeline.Kind, stage int) time.Duration
 
-// PipeMare corrects training with `latest` weights for its delays (Yang et al. 2021), by its two techniques: learning rates
-// that are rescheduled (Rescheduled), and weights that are corrected for the backward (discrepancy).
+// PipeMare corrects training with `latest` weights for its delays, by two techniques of Yang et al. 2021. T1 reschedules
+// learning rates (Rescheduled); T2 corrects the weights of the backward (discrepancy).
 type PipeMare struct {
 	// Anneal is K, the number of updates over which T1 is phased out; 0: without it.
 	Anneal int

@@ -133,7 +133,7 @@ func (s *localStage) gradient(l *stageLayer, slot int, ref models.Ref) runtime.S
 	return s.ties[slot].Part(l.tiedAt+ref.Offset-l.own, ref.Bytes)
 }
 
-// Memory is what a plan needs on one device, in bytes.
+// Memory is the memory that a plan needs on one device, in bytes.
 type Memory struct {
 	// Static is weights, gradients, optimizer state, buffers and a batch that waits (executor.Workload.Stage), of which Weights are the
 	// copies of the weights.

@@ -37,7 +37,7 @@ func transposed(m *models.Model) bool {
 	})
 }
 
-// SavedConstants returns the constants that weights were trained with, by name, as far as the file tells them. weights is a path as
+// SavedConstants returns the constants that weights were trained with, by name, if the file has them. Weights is a path as
 // Predictor takes it; checkpoints tell constants by the name of their model. Errors: those of checkpoint.Import.
 func SavedConstants(weights string) (map[string]float64, error) {
 	about, err := checkpoint.About(weightsIn(weights))

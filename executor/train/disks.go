@@ -13,8 +13,8 @@ import (
 	"plimsoll/executor/checkpoint"
 )
 
-// Latest is checkpoint.Dir.Latest of all processes together, whose folders may be one, or on disks of their own: the newest checkpoint
-// of which every file is somewhere, and good. What it returns is the part that is here, with the fields of the whole. Errors:
+// Latest returns the newest checkpoint of which every file is intact on the disk of some process. The processes may share a folder or
+// have disks of their own. The result is this process's part of the checkpoint, with the fields of the whole. Errors:
 // checkpoint.ErrNone; checkpoint.ErrElsewhere, where there were some; the same in all processes.
 func (w *World) Latest(dir *checkpoint.Dir) (c *checkpoint.Checkpoint, bad []error, err error) {
 	own, err := dir.Held()
@@ -122,7 +122,7 @@ func (w *World) part(dir *checkpoint.Dir, p *checkpoint.Published) (c *checkpoin
 // pieceBytes is how much goes to all processes at once.
 const pieceBytes = 1 << 20
 
-// Bring returns what a process gives, of any length. All processes call it together.
+// Bring returns the data that a process gives, of any length. All processes call it together.
 func (w *World) Bring(ctx context.Context, from int, data []byte) ([]byte, error) {
 	text, err := w.Broadcast(ctx, from, []byte(strconv.Itoa(len(data))))
 	if err != nil {

@@ -47,8 +47,8 @@ func newScore(set data.Dataset, c models.Config) (s Score) {
 	return s
 }
 
-// MeanIoU returns the mean over the classes of the pixels that are of a class and predicted so as a share of those of which one of the
-// two holds (intersection over union), classes of which no pixel is nor is predicted left out; nil where images have no masks.
+// MeanIoU returns the mean intersection over union of the classes. The share of a class is the pixels that have it and are predicted
+// so, over the pixels of which either holds. A class without either is left out. The result is nil if images have no masks.
 func (s Score) MeanIoU() *float64 {
 	if s.Either == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"plimsoll/internal/fields"
 )
 
-// Record is what a step gave and took: a line of log.jsonl.
+// Record holds the results and the costs of a step: a line of log.jsonl.
 type Record struct {
 	Step      int     `json:"step"` // from 0
 	Loss      Number  `json:"loss"`
@@ -61,7 +61,7 @@ func (n *Number) UnmarshalJSON(text []byte) error {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// History is what a run has logged: its steps in order, each once, and its evaluations.
+// History is the log of a run: its steps in order, each once, and its evaluations.
 type History struct {
 	Steps []Record
 	Evals []Evaluation

@@ -344,8 +344,8 @@ func (j *Job) StoreAllBytes() (int64, error) { return j.Work.PeakBytes(j.Work.St
 // StoreAllExtent returns the arena in which that step has room, with fragmentation.
 func (j *Job) StoreAllExtent() (int64, error) { return j.Work.Extent(j.Work.StoreAll()) }
 
-// HostLimit returns what a run on one device may take of host memory: what was asked for, 0 for nothing, as far as the device
-// gives it; 0: no limit is known.
+// HostLimit returns the host memory that a run on one device may take: the limit that was asked for, at most the device's
+// own. An argument of 0 asks for no limit; a result of 0 means that no limit is known.
 func (j *Job) HostLimit(asked int64) int64 {
 	if has := j.Device.HostMemory; has > 0 && (asked == 0 || asked > has) {
 		return has

@@ -520,7 +520,7 @@ func (c *pipelineEngine) safe() (steps int, dir bool) {
 // Tensors implements checkpoint.Model.
 func (c *pipelineEngine) Tensors() []executor.Tensor { return c.x.Tensors() }
 
-// Read implements checkpoint.Model. What is not finite is not read, and so not saved.
+// Read implements checkpoint.Model. A tensor that is not finite is an error, so that it is not saved.
 func (c *pipelineEngine) Read(t executor.Tensor, dst []float32) error {
 	return finiteSource{c.x}.Read(t, dst)
 }

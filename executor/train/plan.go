@@ -78,7 +78,7 @@ func (p *JobPlan) unit() int {
 // stepwise reports whether each step is a run of its own, which ends before the next begins: steps of a cyclic plan run on into each other.
 func (p *JobPlan) stepwise() bool { return p.IsFlush() && !p.IsCycle() }
 
-// Holds returns what minibatches and tasks hold of each device.
+// Holds returns the memory of each device that minibatches and tasks hold.
 func (p *JobPlan) Holds() ([][]pipe.Hold, error) {
 	return pipe.Holds(p.Work, p.Costs, p.Plan, p.options())
 }
@@ -293,8 +293,8 @@ type PipeRequest struct {
 	Strategy pipeline.Strategy
 	Platform *pipeline.Platform // its memory is not looked at
 	Options  pipeline.Options
-	// Portals lets skips go straight from the stage that makes them to the one that reads them, where that makes the plan no
-	// slower and no device's arena larger than the largest is without.
+	// Portals lets skips go straight from the stage that makes them to the stage that reads them. Portals are taken only if
+	// the plan is no slower, and the largest arena no larger, than without.
 	Portals bool
 	Corrections
 	// Limit returns the bytes that the arena of each device may have, given what the device that needs most needs of a plan

@@ -16,8 +16,8 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// Predictor binds a model with trained weights to a device, in the least memory that the strategies of a kind can train it in: what it
-// does is a forward, which takes less. weights is a safetensors file, a checkpoint's folder, or that of a run that has ended. The caller
+// Predictor binds a model with trained weights to a device, in the least memory in which the strategies of a kind can train the model.
+// Its forwards take less. Weights is a safetensors file, the folder of a checkpoint, or the folder of a run that has ended. The caller
 // closes the runner. Errors: those of checkpoint.Import; ErrSpec for a device that is too small.
 func (j *Job) Predictor(ctx context.Context, k strategy.Kind, weights string) (*Runner, error) {
 	if err := j.checkNext(); err != nil {

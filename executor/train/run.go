@@ -35,13 +35,13 @@ type Run struct {
 	From *checkpoint.Checkpoint
 	// World is the processes that have the devices of Plan; nil: this one has all.
 	World *World
-	// Past is what was logged of the steps before From.
+	// Past is the log of the steps before From.
 	Past History
 
 	batches map[string]int64 // that BatchNorms had seen when the run began
 
-	// What follows a run; any may be nil. Record and Evaluated are called after every step and evaluation: an error
-	// ends the run. Saved is called after every attempt to save a checkpoint.
+	// Callbacks follow a run; any may be nil. Record and Evaluated are called after every step and evaluation: an
+	// error ends the run. Saved is called after every attempt to save a checkpoint.
 	Record    func(Record) error
 	Evaluated func(Evaluation) error
 	Saved     func(step int, err error)

@@ -26,7 +26,7 @@ type RunFile struct {
 	Text     string          // the same for people
 }
 
-// File returns what is known of a run before it begins.
+// File returns the run file of a run that has not begun.
 func (r *Run) File() *RunFile {
 	return &RunFile{Settings: r.settings(), Steps: r.Steps, Choices: r.Job.Kernels.Choices}
 }

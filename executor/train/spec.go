@@ -20,7 +20,7 @@ type Spec struct {
 	Data    string // name of a data set: "digits", "folder:/data/flowers"
 	Seed    uint64 // of weights, dropout, order and augmentation of the samples
 	Devices string // as the user writes it: "cpu"
-	// Tokenizer is what makes tokens of text, as tokenizer.Open takes it.
+	// Tokenizer names the tokenizer that makes tokens of text, as tokenizer.Open takes it.
 	Tokenizer string
 	// Microbatches, when not 0, makes the job one for a pipeline, on all of the devices: so many make a step. The Config's
 	// Batch is a step's images when the job is opened and a microbatch's from then on.

@@ -9,7 +9,7 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// Summary is what a run gave and took, beside what was predicted. Times are of one step, in seconds.
+// Summary holds the results and the costs of a run, beside the predicted ones. Times are of one step, in seconds.
 type Summary struct {
 	Steps       int `json:"steps"`        // of the whole run
 	ResumedFrom int `json:"resumed_from"` // steps that were done before
@@ -69,9 +69,9 @@ type Speed struct {
 	Idle *Idle `json:"idle,omitempty"`
 }
 
-// Drift is how far a machine went from its profile while a run lasted, and what the prediction is worth apart from that. The reference are
-// the run's own ops beside which nothing was copied (executor.Drift): of a plan without transfers they are all of them, and what is
-// left of the error is launches, waits and the update.
+// Drift compares the machine during a run with its profile, and gives the prediction's error with that difference corrected. The reference
+// is the run's own ops beside which nothing was copied (executor.Drift). In a plan without transfers the reference is all ops, and the
+// rest of the error is launches, waits and the update.
 type Drift struct {
 	Factor     float64    `json:"factor"` // costs of ops in the run over those in the chain
 	Ops        float64    `json:"reference_ops"`
@@ -125,7 +125,7 @@ type DeviceSummary struct {
 	Name      string `json:"name"`
 	Stages    []int  `json:"stages"`
 	PeakBytes int64  `json:"predicted_peak_bytes"`
-	// MeasuredPeakBytes is that of a step that is audited before the first one; none without a flush.
+	// MeasuredPeakBytes is the peak of a step that is audited before the first one; 0 without a flush.
 	MeasuredPeakBytes int64 `json:"measured_peak_bytes,omitempty"`
 	ExtentBytes       int64 `json:"extent_bytes"`
 	StaticBytes       int64 `json:"static_bytes"`

@@ -77,8 +77,8 @@ func (OS) Resolve(name string) (string, fs.FileInfo, error) {
 }
 
 // WriteFile replaces the file at path by what write produces. The bytes go to a temporary file in the same
-// directory, which is synced and renamed over path, so that a reader (or a crash) sees the old file or the new
-// one and nothing between. On any error path is untouched and the temporary file removed.
+// directory, which is synced and renamed over path. A reader, or a crash, sees either the old file or the new
+// one. On any error path is untouched and the temporary file removed.
 //
 // An existing file keeps its permissions, a symbolic link keeps pointing to the file that is replaced. A path
 // that is no regular file (a pipe, a terminal, /dev/stdout) is written directly.

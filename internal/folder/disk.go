@@ -14,8 +14,8 @@ import (
 	"plimsoll/internal/atomicfile"
 )
 
-// ErrForeign says that a name in a folder stands for something that this program has not written there: a link, a pipe, a device, a
-// file that another folder has, too.
+// ErrForeign says that a name in a folder is taken by something that this program has not written. That is a link, a pipe, a
+// device, or a file with a second name in another folder.
 var ErrForeign = errors.New("remove it, or give another folder")
 
 // disk is the file system below a folder. Names are paths relative to it.

@@ -6,9 +6,9 @@ import (
 	"syscall"
 )
 
-// Reserve returns a port of 127.0.0.1 at which nothing listens. Until release the system gives it to nobody who asks for any port or
-// connects; who asks for it by number can listen at it: a socket holds it that does not listen, and both allow the other (SO_REUSEADDR,
-// which package net always sets).
+// Reserve returns a port of 127.0.0.1 at which nothing listens. Until release the system gives the port to no process that asks for any
+// port or connects. A process that asks for it by number can listen at it. A bound socket that does not listen holds the port, and both
+// sockets set SO_REUSEADDR, as package net always does.
 func Reserve() (port int, release func(), err error) {
 	defer func() {
 		if err != nil {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open returns the bytes of a file, which come from the disk when they are first read and are never given back: a data set lasts as long
-// as the program. They must not be written. Who makes the file shorter meanwhile ends the program.
+// Open returns the bytes of a file, which are read from the disk at their first use. They are never unmapped: a data set lasts as long
+// as the program. They must not be written. A process that shortens the file meanwhile ends the program.
 func Open(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -40,8 +40,8 @@ func Hint(closest []string, prefix string) string {
 // mostClosest is how many names a question can have.
 const mostClosest = 3
 
-// Closest returns the known names with the fewest slips between them and the name, whatever the case of letters: at most a third
-// of its letters, and at most three names. The known name that it is a part of counts as one slip.
+// Closest returns the known names with the fewest slips between them and the name, whatever the case of letters. Slips may be a
+// third of the name's letters; at most three names are returned. A known name that begins with the name counts as one slip.
 func Closest(name string, known []string) (closest []string) {
 	fewest := max(1, len([]rune(name))/3)
 	for _, k := range known {

@@ -8,8 +8,8 @@ import (
 // repeats is how often Interval draws.
 const repeats = 1000
 
-// Interval says how sure a figure is that is made of medians: 95 % of what it is when every group is drawn again from itself, as many
-// values with replacement (B. Efron, "Bootstrap methods: another look at the jackknife", 1979). The same groups give the same interval. Every
+// Interval returns the 95 % interval of a figure of medians, by bootstrap: each group is drawn again from itself, with replacement and of
+// equal size. Source: B. Efron, "Bootstrap methods: another look at the jackknife", 1979. The same groups give the same interval. Every
 // group has a value.
 func Interval(groups [][]float64, figure func(medians []float64) float64) (low, high float64) {
 	rnd := rand.New(rand.NewPCG(uint64(len(groups)), repeats))

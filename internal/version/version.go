@@ -7,8 +7,8 @@ import "runtime/debug"
 // flags and packages look like may change with the middle number.
 const Release = "0.1.0"
 
-// Commit returns the commit that the program was built from, with a + when files were changed since; "" when that is not known, as in
-// programs of go run and go test.
+// Commit returns the commit that the program was built from, with a + if files were changed since. It returns "" if the commit is not
+// known, as in programs of go run and go test.
 func Commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns a text in which every character that would control a terminal or a page is written out, as \u001b: control
-// characters, those that change the direction of what follows, and bytes that are no character.
+// Text returns a text in which every character that would control a terminal or a page is written out, as \u001b. These
+// are control characters, characters that change the direction of text, and bytes that are no character.
 func Text(s string) string { return escape(s, "") }
 
 // Lines is Text, but for line ends and tabs.
@@ -43,7 +43,7 @@ func controls(r rune) bool {
 	return unicode.IsControl(r) || r == utf8.RuneError || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r)
 }
 
-// Writer writes Lines. What is written together must be whole characters.
+// Writer writes Lines. Each Write must consist of whole characters.
 type Writer struct{ W io.Writer }
 
 func (w Writer) Write(p []byte) (int, error) {
@@ -56,8 +56,8 @@ func (w Writer) Write(p []byte) (int, error) {
 // longest is how many bytes of a name FileName keeps; file systems take 255.
 const longest = 100
 
-// FileName returns a name for a file of what has the given name: never a path, never hidden, another for each name. What file
-// systems or pages could take for anything but a letter is written out, as =2f.
+// FileName returns a file name for a thing of the given name: never a path, never hidden, different for different names. A
+// character that file systems or pages might not take for a letter is written out, as =2f.
 func FileName(name string) string {
 	var b strings.Builder
 	for i := range len(name) {

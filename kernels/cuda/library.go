@@ -30,7 +30,7 @@ type Options struct {
 	Search        nvidia.Search
 	// Note, when not nil, is told in one line of each algorithm that computed wrongly and is not used.
 	Note func(string)
-	// Choices are those of another process, by ExportChoices: this library repeats them.
+	// Choices are the choices of another process, by ExportChoices: this library repeats them.
 	Choices json.RawMessage
 	tile    tile // of every product, for tests; the zero tile: each product chooses
 }

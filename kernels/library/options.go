@@ -6,13 +6,14 @@ import (
 	"plimsoll/runtime"
 )
 
-// Options are those of all libraries; each takes what concerns it. The zero value is every library's default.
+// Options holds the options of all libraries; each library reads its own. The zero value is every library's default.
 type Options struct {
 	Threads int // workers of the CPU library; 0: all cores
 	// Vendor says whether vendors' GPU libraries are used: one of Vendors; "": prefer.
 	Vendor     string
 	VendorPath string // folders with vendors' libraries, as in PATH; "": as the library's documentation says
-	// Choices are those of another process, by kernels.Chooser: the library repeats them, and makes only the others itself.
+	// Choices are the choices of another process, by kernels.Chooser: the library repeats them, and makes only the others
+	// itself.
 	Choices json.RawMessage
 	// Note, when not nil, is told in one line what a library does not use and why.
 	Note func(string)
@@ -21,7 +22,7 @@ type Options struct {
 	Reference bool
 }
 
-// Vendors are what Options.Vendor can be.
+// Vendors are the values that Options.Vendor can have.
 var Vendors = []string{"refuse", "prefer", "require"}
 
 // HostMemory is the host space of a device as memory of this process.

@@ -67,8 +67,8 @@ func (b *Batcher[T]) Steps() int64 {
 // Fill writes batch number step, counted from 0: images has batch*height*width*channels elements, labels has
 // batch, or of text batch*tokens, of masks batch*height*width. It allocates no more than the data set does. Errors: that of the first sample that has one.
 //
-// It returns how many samples from the front count in a pass over the split: all of them, except in the last
-// test batch, which is filled up with samples from the start of the split.
+// It returns how many samples, from the front, count in a pass over the split. All do, except in the last test
+// batch, which is filled up with samples from the start of the split.
 func (b *Batcher[T]) Fill(step int64, images []T, labels []int32) (fresh int, err error) {
 	b.check(step, images, labels)
 	for i := range b.batch {

@@ -48,7 +48,7 @@ type Dataset interface {
 	Fill(split Split, index int64, dst []float32) (label int, err error)
 }
 
-// Element is what the numbers of an image are: normalized values, or the bytes that those are made of.
+// Element is the type of an image's numbers: normalized values, or the bytes before normalization.
 type Element interface{ float32 | uint8 }
 
 // Pictures is a data set whose images are bytes until they are normalized.
@@ -133,7 +133,8 @@ func Labels(set Dataset) int {
 	return 1
 }
 
-// Palette returns that of a data set of pictures; nil for others, and where each pixel has a class: such images are read as values.
+// Palette returns the palette of a data set of pictures. It is nil for other data sets, and if each pixel has a class: such images
+// are read as values.
 func Palette(set Dataset) []float32 {
 	if p, ok := set.(Pictures); ok && !Masked(set) {
 		return p.Palette()
@@ -149,7 +150,7 @@ type Options struct {
 	Classes  int    // of a set that is drawn to order (shapes); 0 means as many as it is meant for. Others have those that they have
 	Length   int    // tokens of a sample, of text
 	Axes     int    // of a sample of numbers: 1 of Channels, 2 of Channels,Image; 0: of images or tokens
-	// Tokenizer is what makes tokens of text, as tokenizer.Open takes it.
+	// Tokenizer names the tokenizer that makes tokens of text, as tokenizer.Open takes it.
 	Tokenizer string
 	// NoAugment serves the training samples of a finite set as they are.
 	NoAugment bool
@@ -174,9 +175,9 @@ func (o Options) shape() [3]int {
 	return [3]int{o.Image, o.Image, o.Channels}
 }
 
-// Skipper is a data set that may pass over bad samples. In the place of a bad sample stands the next good one in the
-// stored order, or the sample is left out when the set is opened: either way what stands there depends on the files
-// alone, not on who reads when.
+// Skipper is a data set that may pass over bad samples. The next good sample in the stored order takes the place of
+// a bad one, or the bad one is left out when the set is opened. Either way the sample in a place depends on the
+// files alone, not on the order of reading.
 type Skipper interface {
 	// Skipped returns how many bad samples were met so far, each counted once.
 	Skipped() int64

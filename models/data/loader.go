@@ -10,9 +10,9 @@ import (
 	"plimsoll/internal/cores"
 )
 
-// Loader makes the batches of a Batcher in the background, ahead of the step that needs them. What it gives is what
-// Batcher.Fill gives for the same steps, whatever the number of workers and whichever of them is faster: a worker decides
-// when a sample is made, never which.
+// Loader makes the batches of a Batcher in the background, ahead of the step that needs them. Its batches equal those of
+// Batcher.Fill for the same steps, whatever the number and the speed of workers. A worker affects when a sample is made,
+// never which.
 //
 // Invariants, under mu:
 //  1. head*batch <= next <= (head+depth)*batch: the samples handed out belong to the batches in the ring.
@@ -44,8 +44,9 @@ type slot[T Element] struct {
 	err    error
 }
 
-// NewLoader starts making the batches of b from batch number first on, with some workers and a ring of depth batches; 0
-// means one worker for each processor, and 2 batches. It stops when ctx ends. The caller closes it. Errors: ErrOption.
+// NewLoader starts making the batches of b from batch number first on, with a number of workers and a ring of depth
+// batches. If workers is 0, each processor has one; if depth is 0, the ring has 2 batches. It stops when ctx ends. The
+// caller closes it. Errors: ErrOption.
 //
 // The ring takes depth times the memory of one batch; a worker takes a picture's.
 func NewLoader[T Element](ctx context.Context, b *Batcher[T], first int64, workers, depth int) (*Loader[T], error) {

@@ -10,9 +10,9 @@ type pairs struct {
 // whatever was found last.
 const pairTries = 256
 
-// Pairs returns the data set of pairs of samples: each sample of a split comes with another one of the same split, of its
-// class in about half of the pairs. An image of a pair is the first one with the second one below it, so that its height is
-// doubled.
+// Pairs returns the data set of pairs of samples. Each sample of a split is paired with another sample of the split, which
+// has the same class in about half of the pairs. An image of a pair is the first one with the second one below it, so that
+// its height is doubled.
 func Pairs(of Dataset, seed uint64) Dataset { return &pairs{of, seed} }
 
 // Classes implements Dataset: others, the same.

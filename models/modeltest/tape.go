@@ -7,16 +7,16 @@ import (
 	"plimsoll/runtime"
 )
 
-// Derivative is what differentiating a layer gives.
+// Derivative is the result of differentiating a layer.
 type Derivative struct {
 	Output []float32
 	Input  []float32            // gradient of the layer's input
 	Params map[string][]float32 // gradients of the trained parameters
 }
 
-// Differentiate computes what a frame's programs should, from its input, gradient and parameters, without any of
-// their cleverness, on the reference library: every value and every gradient has memory of its own, nothing is overwritten, nothing is
-// skipped, and every contribution to a gradient is computed apart and then added.
+// Differentiate computes the results that a frame's programs should have, from its input, gradient and parameters, on the reference
+// library. It saves no memory and no work. Every value and every gradient has memory of its own, nothing is overwritten or skipped,
+// and every contribution to a gradient is computed apart and then added.
 func Differentiate(f *Frame) (*Derivative, error) {
 	t := &tape{frame: f, gradients: map[models.Value][]float32{}, out: &Derivative{Params: map[string][]float32{}}}
 	t.lib = ref.New(&t.heap)

@@ -70,7 +70,7 @@ func (t Tokens) At(i int64) uint32 {
 	}
 }
 
-// Part returns those between two places.
+// Part returns the tokens between two places.
 func (t Tokens) Part(from, to int64) Tokens {
 	return Tokens{t.data[from*int64(t.width) : to*int64(t.width)], t.width}
 }

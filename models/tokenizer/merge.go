@@ -29,7 +29,7 @@ type pair [2]int32
 // merging is what a pair becomes, of which that of the lowest rank is first.
 type merging struct{ rank, token int32 }
 
-// Encode implements Tokenizer. What a text says of the end of a text is text.
+// Encode implements Tokenizer. The name of the end token inside a text is encoded as text.
 func (g *GPT2) Encode(dst []int32, text []byte) []int32 {
 	m := &merger{GPT2: g}
 	for len(text) > 0 {

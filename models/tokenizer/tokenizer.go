@@ -11,7 +11,7 @@ import (
 type Tokenizer interface {
 	// Name tells vocabularies apart.
 	Name() string
-	// Size is that of the vocabulary: tokens are below it.
+	// Size is the size of the vocabulary: tokens are below it.
 	Size() int
 	// Encode appends the tokens of text, which need not be UTF-8: decoded they are the same bytes.
 	Encode(dst []int32, text []byte) []int32
@@ -21,7 +21,7 @@ type Tokenizer interface {
 	End() int32
 }
 
-// BytesName is that of Bytes, which Open knows.
+// BytesName is the name of Bytes, which Open knows.
 const BytesName = "bytes"
 
 // Open returns the tokenizer of a name: "bytes" or "", or a folder with a tokenizer.json (see OpenJSON) or with the two files of a byte pair

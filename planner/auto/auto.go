@@ -33,7 +33,7 @@ import (
 // Name is the name of the strategy.
 const Name = "auto"
 
-// DefaultTolerance is what commands give as strategy.Options.Tolerance: repeated runs of one plan differ by more.
+// DefaultTolerance is the strategy.Options.Tolerance of commands: repeated runs of one plan differ by more.
 const DefaultTolerance = 0.01
 
 // Strategy returns the registry entry.
@@ -64,9 +64,9 @@ func Members(link schedule.Link) []strategy.Sequencer {
 
 // Options say how much auto does beyond its members.
 type Options struct {
-	// Steps is the number of simulations in which each of the best results is improved, and half of those after which the
-	// search ends; 0 means as many as take about a second, and an earlier end when nothing helps; a negative number, none. With a
-	// positive number a limit that all members refuse is searched, too, for so many simulations.
+	// Steps is the number of simulations in which each of the best results is improved; the whole search ends after twice as
+	// many. The default, 0, means about a second of simulations, and an earlier end when nothing helps. A negative number means
+	// no improvement. With a positive number, a limit that all members refuse is searched too, in the same number of simulations.
 	Steps int
 }
 

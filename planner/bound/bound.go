@@ -22,10 +22,10 @@ import (
 //     that brings it back starts after t, for memory is taken when a prefetch starts;
 //   - or nowhere: the layer runs F^all again after t, and so has one forward more than it must. a_0 cannot be nowhere.
 //
-// Let D be the bytes that do not fit, of which X go to the host and D - X nowhere, and R(D - X) the least time of
-// forwards that make so much nowhere (fractions allowed: a linear relaxation). Before t run so many compute ops, P seconds, and
-// transfers of X/β, one after another on each; after t compute ops of A + R, and once more transfers of X/β; in all,
-// compute ops of C + R with C the sum of all u_F and u_B. The makespan is therefore at least
+// Let D be the bytes that do not fit, of which X are on the host and D - X nowhere. Let R(D - X) be the least time of forwards
+// that make D - X bytes nowhere (fractions allowed: a linear relaxation). Compute ops of P seconds and transfers of X/β seconds
+// run before t, one after another on each resource. After t run compute ops of A + R, and again transfers of X/β. In all,
+// compute ops take C + R, where C is the sum of all u_F and u_B. The makespan is therefore at least
 //
 //	min over X of max(C + R(D-X), max(P, X/β) + max(A + R(D-X), X/β)),
 //

@@ -11,8 +11,8 @@ import (
 // MostBranches is how many branches may meet in one loss.
 const MostBranches = 8
 
-// Wiring says what each layer reads: the output of the one before it, but for the first layer of a branch, which reads the
-// branch's input, and for the one behind all branches, which reads the ends of all.
+// Wiring says which activations each layer reads. The first layer of a branch reads the branch's input. The layer after
+// all branches reads the ends of all branches. Any other layer reads the output of the layer before it.
 //
 // Activation ℓ is the output of layer ℓ, activation 0 the input of the first branch, or of the chain.
 type Wiring struct {
@@ -24,7 +24,7 @@ type Wiring struct {
 // that of a chain.
 func NewWiring(branches []int, layers int) Wiring { return Wiring{branches, layers} }
 
-// Wiring returns what the chain's layers read.
+// Wiring returns the wiring of the chain's layers.
 func (c *Chain) Wiring() Wiring { return NewWiring(c.Branches, c.Len()) }
 
 // Joins reports whether branches meet, if only one.

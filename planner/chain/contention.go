@@ -14,8 +14,8 @@ func (c *Chain) Contends() bool {
 	return c.CopiesBeside != nil || slices.ContainsFunc(c.Layers, func(l Layer) bool { return l.ForwardBeside != nil || l.BackwardBeside != nil })
 }
 
-// OpBeside returns how many times as long an op takes beside copies at a bandwidth, bytes/s, that takes so many times as long beside those that
-// the chain was measured with. Slower copies have what both want, memory or cores, for a smaller share of the time.
+// OpBeside returns an op's slowdown, as a factor, beside copies at a bandwidth in bytes/s. Factor times was measured beside copies at the
+// chain's bandwidth. Slower copies need the shared memory or cores for a smaller share of the time.
 func (c *Chain) OpBeside(times, bandwidth float64) float64 {
 	if bandwidth >= c.Bandwidth { // that is 0 where nobody knows it
 		return times
@@ -23,8 +23,8 @@ func (c *Chain) OpBeside(times, bandwidth float64) float64 {
 	return 1 / (1 - bandwidth/c.Bandwidth*(1-1/times))
 }
 
-// CopyBeside returns how many times as long a copy at a bandwidth, bytes/s, takes beside ops, that takes so many times as long at the one that
-// the chain was measured with. What a slower link leaves unused makes up for it.
+// CopyBeside returns the slowdown of a copy, as a factor, beside ops, at a bandwidth in bytes/s. Factor times was measured at the chain's
+// bandwidth. On a slower link the memory's spare bandwidth makes up for it.
 func (c *Chain) CopyBeside(times, bandwidth float64) float64 {
 	if bandwidth >= c.Bandwidth {
 		return times
@@ -32,8 +32,8 @@ func (c *Chain) CopyBeside(times, bandwidth float64) float64 {
 	return max(1, times*bandwidth/c.Bandwidth)
 }
 
-// BandwidthBeside returns what is left of a bandwidth, bytes/s, while ops run, in the direction that is slowed more: nearly all copies
-// of a good plan run beside ops.
+// BandwidthBeside returns the rest of a bandwidth, in bytes/s, beside ops, in the direction that is slowed more: nearly all copies of
+// a good plan run beside ops.
 func (c *Chain) BandwidthBeside(bandwidth float64) float64 {
 	if c.CopiesBeside == nil {
 		return bandwidth

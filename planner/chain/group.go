@@ -8,10 +8,10 @@ import (
 // Group linearizes: it merges consecutive layers into one. lasts holds the last layer of every group, in
 // increasing order and ending with n.
 //
-// An op of a merged layer stands for the same op of its members, run one after the other (a forward_checkpoint
-// for a forward_checkpoint of the first member and a forward_discard of the others). A sequence of compute ops for
-// the grouped chain that writes nothing twice can be carried out that way, in the makespan and within the peak that
-// it has on the grouped chain. Times, weights and saved sets add up, output and gradient are those of the last
+// An op of a merged layer stands for the ops of its members, run one after the other. A forward_checkpoint stands
+// for the first member's forward_checkpoint and forward_discards of the others. A sequence of compute ops for the
+// grouped chain that writes nothing twice can be carried out in this way. Its makespan and its peak are then at
+// most those on the grouped chain. Times, weights and saved sets add up, output and gradient are those of the last
 // member, and the overheads make the merged op's peak that of its members' ops:
 //
 //	forward_all ℓ       o_F = max over k of o_F(k) - Σ_{m>k} ā_m

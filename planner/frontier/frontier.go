@@ -37,10 +37,10 @@ func (s span) area() float64 {
 	return float64(s.high-s.low) * (s.slow - s.quick)
 }
 
-// Sample asks for at most so many limits up to high, and returns a monotone curve: memory rising, makespans falling. The
-// first limits are the smallest that works, which the refusal of least tells, and high; each next one halves the part
-// of the axis in which the curve can still hide most: where it falls steeply, or far apart from others. The same answers
-// give the same curve.
+// Sample asks for at most the given number of limits up to high, and returns a monotone curve: memory rising, makespans
+// falling. The first limits are high and the smallest that works, which the refusal of least names. Each next limit
+// halves the interval in which the curve can still change most: the largest product of memory and makespan differences.
+// The same answers give the same curve.
 //
 // Errors: those of solve, *pipeline.InfeasibleError when even high is too small.
 func Sample(ctx context.Context, solve Solve, least, high int64, limits int) ([]Point, error) {

@@ -13,8 +13,8 @@ type Meter struct {
 	during, moved []int64
 }
 
-// Memory returns, for each compute op, the bytes in use while it runs if the activations of the gaps are away between
-// their two ops and transfers take no time; nil when the sequence does not keep the rules then. It is valid until the next call.
+// Memory returns, for each compute op, the bytes in use while it runs. The activations of the gaps are away between their two
+// ops, and transfers take no time. Memory returns nil if the sequence then breaks a rule. It is valid until the next call.
 func (m *Meter) Memory(c *chain.Chain, compute schedule.Sequence, gaps []Gap) []int64 {
 	m.f.Restart(c)
 	m.used, m.leaving, m.illegal = c.AllInputBytes(), 0, false

@@ -7,8 +7,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// Gap is a time in which an activation is away: the input of Layer leaves behind compute op From, which still may read
-// it, and is back for compute op To, From < To, which reads it. Positions are those of a sequence of compute ops.
+// Gap is a time in which the input of Layer is away from the device. It leaves after compute op From, which may still
+// read it, and is back for compute op To, From < To, which reads it. Positions are those of a sequence of compute ops.
 type Gap struct {
 	Layer, From, To int
 
@@ -38,9 +38,9 @@ func Merge(compute schedule.Sequence, moves []Transfers) schedule.Sequence {
 	return seq
 }
 
-// Place makes sequences of compute ops and gaps: every offload as early as it may, in order of the gaps' beginnings, and
-// every prefetch as late as it can without a wait. The last is found in reversed time, in which a prefetch is an
-// offload: its bytes are free when it has ended, and an op waits for them.
+// Place makes sequences of compute ops and gaps. Every offload runs as early as it may, in order of the gaps'
+// beginnings. Every prefetch runs as late as it can without a wait. The latest time is found in reversed time, in which
+// a prefetch is an offload: its bytes are free when it has ended, and an op waits for them.
 //
 // Prefetches that would begin before the op at turn (the loss) compete with offloads for the link, which the reversed
 // time does not see. Place returns a sequence for each boundary up to turn behind which these can be held back; the

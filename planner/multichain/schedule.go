@@ -1,6 +1,6 @@
 package multichain
 
-// Kind is what a step does (table 1.1).
+// Kind is the kind of a step (table 1.1).
 type Kind uint8
 
 const (

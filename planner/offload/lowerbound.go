@@ -10,8 +10,8 @@ import (
 )
 
 // LowerBound returns Proposition 3: the makespan, in seconds, that no sequence without recomputation is below. All
-// ops run one after another, and M_peak - M bytes cross the link out and, after the op that needs them away, back
-// again; the proof holds on one link and for duplex.
+// ops run one after another. M_peak - M bytes cross the link out, and back again after the op that needs them
+// away. The proof holds on one link and for duplex.
 //
 // It does not bound sequences that recompute. Errors: those of chain.Validate, ErrLink, *pipeline.InfeasibleError
 // when no sequence fits.

@@ -74,8 +74,8 @@ func (k *Costs) Weights(i, j int) int64 { return k.weights[j] - k.weights[i-1] }
 // Summed returns the bytes of the gradients that replicas of a stage of layers i..j add up: of weights that are not frozen.
 func (k *Costs) Summed(i, j int) int64 { return k.summed[j] - k.summed[i-1] }
 
-// Held returns what one live minibatch holds in a stage i..j: the inputs a_{i-1}..a_{j-1} of its layers or, accounting
-// saved, a_{i-1} and the saved sets of layers i..j.
+// Held returns the bytes that one live minibatch holds in a stage i..j: the inputs a_{i-1}..a_{j-1} of its layers or,
+// accounting saved, a_{i-1} and the saved sets of layers i..j.
 func (k *Costs) Held(i, j int, a Accounting) int64 {
 	if a == Saved {
 		return k.Chain.Activation(i-1) + k.saved[j] - k.saved[i-1]
@@ -83,8 +83,8 @@ func (k *Costs) Held(i, j int, a Accounting) int64 {
 	return k.inputs[j] - k.inputs[i-1]
 }
 
-// Boundary returns a_l + δ_l, what passes between layers l and l+1 for a minibatch and, once more, the buffers of the
-// boundary on each side; 0 at the ends of the chain (l = 0, l = n).
+// Boundary returns the bytes a_l + δ_l that pass between layers l and l+1 for a minibatch; the buffers of the
+// boundary on each side have as many. It is 0 at the ends of the chain (l = 0, l = n).
 func (k *Costs) Boundary(l int) int64 {
 	if l <= 0 || l >= k.Len() {
 		return 0
@@ -117,8 +117,8 @@ func weightBytes(copies float64, size int64) int64 {
 // beta; 0 at the ends of the chain.
 func (k *Costs) C(l int, beta float64) float64 { return float64(k.Boundary(l)) / beta }
 
-// Virtual is a stage or a boundary between two stages on different devices, as a half-duplex pipeline sees it: something
-// with a forward and a backward that one resource runs. 1F1B* on them is exact (thesis, section 5.2).
+// Virtual is a stage, or a boundary between two stages on different devices. A half-duplex pipeline treats both alike:
+// one resource runs their forward and backward. 1F1B* on them is exact (thesis, section 5.2).
 type Virtual struct {
 	Stage             int  // the stage, or the stage before the boundary
 	Boundary          bool // a boundary: CF and CB of Stage

@@ -29,7 +29,7 @@ var (
 	ErrDeadlock = errors.New("deadlock")
 )
 
-// InfeasibleError says that a strategy has no plan within the platform's memory. What is not known is 0 or nil.
+// InfeasibleError says that a strategy has no plan within the platform's memory. Unknown fields are 0 or nil.
 type InfeasibleError struct {
 	Strategy string
 	Reason   string // what does not fit: "layer 3 (conv3) needs 12 bytes on every device"

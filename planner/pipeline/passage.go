@@ -2,9 +2,9 @@ package pipeline
 
 import "plimsoll/internal/fields"
 
-// Portal is the way of skips from the stage that makes them straight to the one that reads them, past the stages between
-// (Kim et al. 2020, torchgpipe, section 3.3), and of their gradients back. Without it they travel in the activations of all
-// boundaries between.
+// Portal takes skips from the stage that makes them straight to the stage that reads them, past the stages between, and
+// their gradients back. Source: Kim et al. 2020, torchgpipe, section 3.3. Without a portal the skips travel in the
+// activations of all boundaries between.
 type Portal struct {
 	From, To int   // stages; at least one lies between
 	Bytes    int64 // of the skips, and of their gradients

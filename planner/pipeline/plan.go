@@ -67,7 +67,7 @@ func ParseKind(name string) (Kind, bool) {
 // NoDevice is the device of a communication that does not name one.
 const NoDevice = -1
 
-// Task is one piece of work of a pattern. Of a communication the device is one of its two ends, or NoDevice.
+// Task is one piece of work of a pattern. The device of a communication is one of its two ends, or NoDevice.
 type Task struct {
 	Kind   Kind
 	Stage  int     // counted from 0
@@ -77,7 +77,7 @@ type Task struct {
 	// To is the other stage of a communication through a portal: CF goes there from Stage, CB comes from there; 0: the
 	// next stage.
 	To int
-	// Duration is what the file says; it must agree with the chain. nil: not said.
+	// Duration is the file's duration, which must agree with the chain; nil: the file has none.
 	Duration *float64
 	Extra    map[string]json.RawMessage
 }
@@ -97,7 +97,7 @@ type Stage struct {
 	Devices     []int // counted from 0
 	// Ops is the sequence inside the stage where it recomputes or offloads; layers are those of the whole chain.
 	Ops schedule.Sequence
-	// LastOps is what the last microbatch of a flush plan runs instead of Ops; nil: it runs Ops too.
+	// LastOps replaces Ops for the last microbatch of a flush plan; nil: it runs Ops too.
 	LastOps schedule.Sequence
 	// OpExtra are the fields of the ops in the file that this package does not know, by position in Ops.
 	OpExtra map[int]map[string]json.RawMessage
@@ -214,14 +214,14 @@ type Copies struct {
 	Accounting Accounting // "" means Inputs
 }
 
-// Timing is what a task of a stage with ops takes, seconds.
+// Timing holds the times of a task of a stage with ops, in seconds.
 type Timing struct {
 	Length float64
 	// Early is by how much a B may start before its gradient is there: it recomputes first. 0 for other tasks.
 	Early float64
 }
 
-// Predicted is what a plan is said to cost.
+// Predicted holds the costs that a plan states.
 type Predicted struct {
 	Makespan float64 // seconds, of a flush plan; 0 when not said
 	// LowerBound is a time of a minibatch, seconds, that no plan of the kind that was looked for goes below; 0 when not said. The file of
@@ -254,8 +254,8 @@ func (p *Plan) Split() []bool {
 	return split
 }
 
-// SecondsPerMinibatch returns the time of one pass through the chain when the plan runs for long: the period over k, or
-// the predicted makespan of a flush plan over its microbatches.
+// SecondsPerMinibatch returns the time of one pass through the chain in a long run. For a periodic plan it is the
+// period over k, for a flush plan the predicted makespan over the microbatches.
 func (p *Plan) SecondsPerMinibatch() float64 {
 	if p.IsFlush() {
 		return p.Predicted.Makespan / float64(p.Microbatches)
@@ -309,8 +309,8 @@ func RhythmOf(f, b Task, period float64) Rhythm {
 // near is the share of a period by which times may differ from rounding.
 const near = 1e-9
 
-// Round returns how many minibatches, counted off from number 0, make a round of a stage: the fewest that give each of its devices that
-// work one at least, which is their number where they take turns. Replicas make one update of a round.
+// Round returns the number of minibatches, counted from number 0, that make a round of a stage. It is the smallest number that gives
+// each of its working devices at least one. If devices take turns, it is the number of devices. Replicas make one update of a round.
 func (p *Plan) Round(stage int) int {
 	on := make([]int, p.Repeats())
 	for _, t := range p.Tasks {

@@ -20,9 +20,11 @@ func Free() float64 { return math.Inf(1) }
 // Platform is the devices of a pipeline and the links between them: one link for each unordered pair, used
 // exclusively, and pairs do not compete (thesis 6.1).
 //
-// Invariants (checked by Validate): 1 to MaxDevices devices; one memory for each, none negative; bandwidths at least 0
-// and not NaN, that to the host finite, and not so small that the times of messages would be no numbers; the links of bandwidth above
-// 0 connect all devices; the levels multiply to the number of devices.
+// Invariants, checked by Validate:
+//   - There are 1 to MaxDevices devices, each with one memory that is not negative.
+//   - Bandwidths are at least 0 and not NaN, and give times of messages that are numbers. The bandwidth to the host is finite.
+//   - The links of bandwidth above 0 connect all devices.
+//   - The levels multiply to the number of devices.
 type Platform struct {
 	Devices   int
 	Memory    []int64            // bytes of each device, weights included; NoLimit for none
@@ -193,8 +195,8 @@ func (p *Platform) connected() error {
 	return nil
 }
 
-// Followers returns which devices may have the stage after that of each device, where every device has one: the next one
-// where all are alike, else any later one that it has a link to.
+// Followers returns, for each device, the devices that may have the next stage, if every device has one stage. If all
+// devices are alike, that is the next device, else any later one that it has a link to.
 func (p *Platform) Followers() [][]int {
 	next := make([][]int, p.Devices)
 	uniform := p.Uniform()

@@ -9,7 +9,7 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// Report is what Check found. Seconds are exact values rounded once, bytes exact ones rounded up.
+// Report holds the figures of a checked plan. Seconds are exact values rounded once, bytes exact ones rounded up.
 type Report struct {
 	Period   float64 // seconds, of a periodic plan
 	Makespan float64 // seconds, of a flush plan: the end of its last task or message
@@ -18,9 +18,9 @@ type Report struct {
 	// LowerBound is the plan's word, seconds, for how short PerMinibatch can be; 0 where the plan says nothing, or has a shorter time itself.
 	LowerBound float64
 	NCA        []int // of each stage: the most live minibatches on one of its devices
-	// Missed are, for each stage of a periodic plan, the fewest and the most updates that a minibatch misses when it enters, of rounds
-	// before its own (Plan.Round): how stale weights are that are stashed, or the latest. An update is made when its synchronization
-	// has ended.
+	// Missed are, for each stage of a periodic plan, the fewest and the most updates of earlier rounds (Plan.Round) that a minibatch
+	// misses when it enters. They tell how stale weights are with versions stash and latest. An update is made when its
+	// synchronization has ended.
 	Missed [][2]int
 	// Replicated is when the gradients of each stage with replicas and weights are added up.
 	Replicated []Replicated

@@ -53,8 +53,8 @@ type SequenceOptions struct {
 	// Tolerance is auto's: by which part of the least makespan a plan may be slower that needs no transfers (default: 0, the
 	// fastest plan).
 	Tolerance float64
-	// Contention is auto's: the seconds that computation loses for each second in which the link is busy, beyond what simulations
-	// know, for chains that do not say it themselves (chain.Beside) (default: 0).
+	// Contention is read by auto: the seconds that computation loses for each second in which the link is busy, beyond simulated
+	// slowdowns. It is for chains without measured slowdowns (chain.Beside) (default: 0).
 	Contention float64
 }
 

@@ -10,10 +10,10 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// Simulate runs a plan's tasks in the order that it gives to each device and each link, every task as soon as it can:
-// when the one before it on its resource and all that it needs have ended. A backward that recomputes first starts so that it
-// has done that when its gradient comes. Start times matter for that order only. So a
-// plan that Check accepts is, without noise, never later than its own times, and with any noise it needs no more memory.
+// Simulate runs a plan's tasks in the order that it gives to each device and each link. Every task starts as soon as the one
+// before it on its resource and all its inputs have ended. A backward that recomputes starts earlier, so that its
+// recomputation ends when its gradient comes. Start times matter for that order only. So a plan that Check accepts is,
+// without noise, never later than its own times. With any noise it needs no more memory.
 //
 // The ops of a plan for one device run by the rules of schedule.Simulate, each with a factor of its own; its errors are those of
 // schedule.Simulate and ErrPlatform.
@@ -33,9 +33,9 @@ func Simulate(c *chain.Chain, p *Platform, plan *Plan, n Noise) (*Outcome, error
 	return simulateTasks(c, p, plan, &simulation{noise: n})
 }
 
-// Replay simulates a plan of tasks with the times that they took. took has seconds by the position of a task in the plan; messages between
-// replicas come behind all tasks, and what it does not have takes its cost. Between Simulate and Replay lies what slow tasks cost, between
-// Replay and the run what waits did. Errors: those of Simulate; ErrPlan for a plan without tasks.
+// Replay simulates a plan of tasks with measured times. Map took has seconds by the position of a task in the plan; messages between
+// replicas follow all tasks. A task without an entry takes its cost. The difference between Simulate and Replay is the cost of slow tasks;
+// the difference between Replay and the run is the cost of waits. Errors: those of Simulate; ErrPlan for a plan without tasks.
 func Replay(c *chain.Chain, p *Platform, plan *Plan, took map[int]float64) (*Outcome, error) {
 	if plan.IsCycle() || plan.RunsSequence() {
 		return nil, fmt.Errorf("%w: %s has no tasks to replay: its ops run one by one on one device", ErrPlan, plan.Strategy)

@@ -12,11 +12,11 @@ import (
 // ErrBatch is returned when no batch size of a chain makes the step that is asked for.
 var ErrBatch = errors.New("no batch size of the chain fits")
 
-// SolveSizes lets a strategy plan a chain at each of its batch sizes, and returns the plan that trains most samples a second, which says
-// its batch size, and the chain at that size; of equal ones that of the smaller size. Schedules with a flush make steps of batch samples, of
-// as many microbatches as that takes: sizes that do not divide it, or take other microbatches than the request says, are left out. Batch
-// is 0 for all others. Errors: ErrBatch; where no size has a plan, the *InfeasibleError of the smallest; an *UnfinishedError comes with the
-// best plan.
+// SolveSizes lets a strategy plan a chain at each of its batch sizes. It returns the plan that trains most samples a second, which says its
+// batch size, and the chain at that size. Of equal plans it takes the one of the smaller size. Steps of schedules with a flush have batch
+// samples, in microbatches of the size. Sizes that do not divide batch are left out, and so are sizes with other microbatches than the
+// request's. For all other schedules batch is 0. Errors: ErrBatch; where no size has a plan, the *InfeasibleError of the smallest; an
+// *UnfinishedError comes with the best plan.
 func SolveSizes(ctx context.Context, s Strategy, r Request, batch int) (*Plan, *chain.Chain, error) {
 	var best *Plan
 	var of *chain.Chain

@@ -14,8 +14,8 @@ import (
 // ErrOps: the ops of a stage are not what a stage can run; the message names the stage and the op.
 var ErrOps = errors.New("bad ops of a stage")
 
-// StageCost is what the ops of a stage cost one minibatch. Bytes include the input of the stage, and are those if nothing were
-// offloaded.
+// StageCost holds the costs of the ops of a stage for one minibatch. Bytes include the input of the stage, and are counted as
+// if nothing were offloaded.
 type StageCost struct {
 	Forward, Backward         float64 // seconds
 	Early                     float64 // seconds of the backward before its first op that needs the gradient
@@ -120,8 +120,8 @@ func (c *StageCost) keep(bytes int64) {
 	c.changes = append(c.changes, change{0, false, bytes}, change{c.Backward, true, -bytes})
 }
 
-// Bytes returns what g live minibatches hold at most, if nothing is offloaded: one is inside a part, all others between theirs. For
-// one it is exact.
+// Bytes returns the most bytes that g live minibatches hold, if nothing is offloaded. One minibatch is inside a part, all others
+// are between theirs. For one minibatch the result is exact.
 func (c *StageCost) Bytes(g int) int64 {
 	return int64(g-1)*c.Kept + max(c.ForwardPeak, c.BackwardPeak)
 }

@@ -20,8 +20,8 @@ type Synchronization struct {
 	Extra       map[string]json.RawMessage
 }
 
-// String returns the message in short: "reduce2[4-6] 0-1(5)" is of layers 4 to 6 of stage 2, from device 0 to 1, for shift 5, and
-// "reduce2[4-6]#2 0-1(5)" of the second part of them.
+// String returns the message in short. For example, "reduce2[4-6] 0-1(5)" is the message of layers 4 to 6 of stage 2, from device
+// 0 to 1, for shift 5. The second part of it is "reduce2[4-6]#2 0-1(5)".
 func (s Synchronization) String() string {
 	part := ""
 	if s.Part != 0 {

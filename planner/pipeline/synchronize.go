@@ -12,19 +12,20 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// Synchronize returns a plan with messages that add up the gradients of its replicas, in place of those that it has; the plan without
-// any where it has no stage with weights on several devices, or they take no time, or no link joins devices that follow each other
-// there.
+// Synchronize returns a plan with messages that add up the gradients of its replicas, in place of its present messages. The plan gets
+// no messages if no stage with weights is on several devices, if they take no time, or if no link joins successive devices of a
+// stage.
 //
-// The layers of a stage are divided into buckets of about as many bytes. As the backward comes down to a bucket the sum goes from
-// device to device, and back the same way, so that each link, of two directions, carries the bytes once each way (the chain all-reduce,
-// pipelined over buckets; wait-free backpropagation, Zhang et al. 2017, Poseidon). Messages take the first time at which their link is
-// free beside all others of the plan, those that are ready first at first: list scheduling. Of a few numbers of buckets that is taken
-// which ends earliest. All tasks of a flush plan stay where they are, and its makespan is longer. A period in which links have no room is
-// stretched, with everything in it, by as little as is found, within 0.1 %, or somewhat more where sums then come periods earlier.
+// The layers of a stage are divided into buckets of about as many bytes. When the backward reaches a bucket, the sum goes from device to
+// device, and back the same way. So each link, of two directions, carries the bytes once each way. This is the chain all-reduce,
+// pipelined over buckets (wait-free backpropagation, Zhang et al. 2017, Poseidon). Messages take the first time at which their link is
+// free beside all others of the plan, in the order in which they are ready: list scheduling. Among a few numbers of buckets, Synchronize
+// takes the one that ends earliest. All tasks of a flush plan stay where they are, and its makespan is longer. If links have no room in a
+// period, it is stretched, with everything in it. The stretch is the smallest that is found, within 0.1 %, or somewhat more if sums then
+// come periods earlier.
 //
-// With field Zero the parts of a bucket go straight to their owners, and when all have come the new weights go straight from there to all:
-// each link of two directions carries 2/r of the bytes each way. Such a plan always has messages.
+// With field Zero the parts of a bucket go straight to their owners. When all have come, the new weights go straight from the owners to
+// all. Each link of two directions carries 2/r of the bytes each way. Such a plan always has messages.
 //
 // Where blocks for sums that arrive need more memory than there is, buckets are smaller.
 //

@@ -131,8 +131,8 @@ func (c *StageCost) HasRoom(p *Platform, r Rhythm, n int) bool {
 	return why == nil
 }
 
-// Held returns the most bytes that all live minibatches hold together at any instant when the first n moves are made; false when the
-// links to the host have no room for them.
+// Held returns the most bytes that all live minibatches hold together at any instant when the first n moves are made. The result is
+// false if the links to the host have no room for the moves.
 func (c *StageCost) Held(p *Platform, r Rhythm, n int) (int64, bool) {
 	bytes, why := c.held(p, r, n)
 	return bytes, why == nil

@@ -9,12 +9,12 @@ import (
 // ErrNoRoom says that the messages of portals do not fit between the others of a plan, even if its period were twice as long.
 var ErrNoRoom = errors.New("the links have no time left for portals")
 
-// WithPortals returns a plan with portals. All other tasks stay where they are; a message through a portal gets a time at
-// which its link is free: skips, which their stage keeps anyway, the latest, their gradients the latest or the first. Where a plan
-// with a flush has no such times, messages are sent when they are ready, and all tasks start as soon as that order allows. A period
-// that has none is stretched, with everything in it, until it has. Messages between replicas are placed anew, around the
-// others. The plan has no portals yet, and may have been made for the Straight chain. What is returned has been judged, and says its peaks and makespan. Errors: ErrNoRoom; those of
-// Check.
+// WithPortals returns a plan with portals. All other tasks stay where they are. A message through a portal gets a time at which its link is
+// free. Skips take the latest such time, because their stage keeps them anyway; their gradients take the latest or the first. Where a plan
+// with a flush has no such times, messages are sent when they are ready, and all tasks start as soon as that order allows. A period that
+// has none is stretched, with everything in it, until it has. Messages between replicas are placed anew, around the others. The plan has no
+// portals yet, and may have been made for the Straight chain. The returned plan has passed Check, and has its peaks and makespan. Errors:
+// ErrNoRoom; those of Check.
 func WithPortals(c *chain.Chain, p *Platform, plan *Plan, portals []Portal, back Return) (*Plan, error) {
 	synchronized, zero := plan.Synchronization != nil, plan.Zero
 	plan = plan.bare()

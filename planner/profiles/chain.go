@@ -12,7 +12,7 @@ import (
 // ErrNoChain is returned for a file that is no chain in any form that is known.
 var ErrNoChain = errors.New("no chain")
 
-// Source is what a file holds of a chain.
+// Source is a chain as read from a file.
 type Source struct {
 	Chain *chain.Chain
 	Graph *Graph // what the chain was linearized from; nil for a file of layers

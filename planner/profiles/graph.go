@@ -34,7 +34,8 @@ type Node struct {
 // ParseGraph reads a graph; file is its name in errors, and, without folder and ".graph.txt", the graph's name.
 //
 // A line is a node, "node4 -- Embedding(...) -- forward_compute_time=0.073, ...", or, behind a tab, an edge,
-// "node1 -- node4". A list of sizes, "[8.0; 2.0]", is their sum. What follows the profile (stage_id) is not read.
+// "node1 -- node4". A list of sizes, "[8.0; 2.0]", is their sum. The field after the profile (stage_id) is not
+// read.
 func ParseGraph(file string, data []byte) (*Graph, error) {
 	p := &graphParser{file: file, at: map[string]int{}}
 	for i, line := range bytes.Split(data, []byte("\n")) {

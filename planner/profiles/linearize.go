@@ -10,15 +10,15 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// Chain linearizes the graph: a layer is everything behind one separator, up to and with the next. A separator is an
-// operator on every path from the inputs to the last operators, so that only its output goes on: what runs in
-// parallel, or beside a skip connection, is one layer, as chain.Group would merge it. The last layer ends with the last
-// separator or, where the graph has several ends, holds them all.
+// Chain linearizes the graph: a layer is all operators after one separator, up to and with the next. A separator is an
+// operator on every path from the inputs to the last operators, so that only its output goes on. Operators that run in
+// parallel, or beside a skip connection, form one layer, as chain.Group would merge them. The last layer ends with the
+// last separator or, where the graph has several ends, holds them all.
 //
-// As in PipeDream's optimizer, operators named Input are no layers (their forward time is that of loading data; what they
-// put out is a_0; a later layer that reads one gets it from outside) and neither are ends named __getitem__. Times, weights and saved sets (all outputs of the members) add up;
-// the output is the separator's, its gradient has the same size. The profile knows no overheads; those of a layer of
-// several operators are what its members need beside each other when they run one by one in topological order:
+// As in PipeDream's optimizer, operators named Input are no layers. Their forward time is the loading of data, and their output is a_0; a
+// later layer that reads one gets it from outside. Ends named __getitem__ are no layers either. Times, weights and saved sets (all outputs
+// of the members) add up; the output is the separator's, its gradient has the same size. The profile knows no overheads; those of a layer
+// of several operators are what its members need beside each other when they run one by one in topological order:
 //
 //	forward that saves nothing  each output lives until its last reader has run
 //	backward                    in the reverse order; a gradient lives from the first of its readers' backwards to its own

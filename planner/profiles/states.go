@@ -112,8 +112,8 @@ func (s *State) measure(nodes []Node) {
 	}
 }
 
-// ChainOf linearizes the graph as Chain does, with a boundary behind each of the states, too, which are each within the next. What
-// passes there is all that is needed behind; what only passes through a layer counts as saved by it.
+// ChainOf linearizes the graph as Chain does, with a boundary after each of the states as well; each state is contained in the
+// next. All tensors that later layers need cross the boundary. A tensor that only passes through a layer counts as saved by it.
 func (g *Graph) ChainOf(states []*State) (*chain.Chain, error) {
 	nodes, input := g.operators()
 	var order, cuts []int

@@ -16,9 +16,9 @@ type Breakpoint struct {
 	Makespan float64 // seconds, from this limit up to the next step
 }
 
-// Frontier is everything an exact strategy can do with a chain: one run of its program answers every limit, from the
-// smallest at which a sequence exists to the one at which more memory gains nothing. It is immutable and safe for
-// concurrent use.
+// Frontier holds an exact strategy's sequences for a chain at every limit. One run of the program finds all of them,
+// from the smallest limit at which a sequence exists to the limit at which more memory gains nothing. It is
+// immutable and safe for concurrent use.
 type Frontier struct {
 	strategy string
 	chain    *chain.Chain

@@ -23,8 +23,8 @@ import (
 // BranchAndBound is the name of the strategy.
 const BranchAndBound = "branch-and-bound"
 
-// DefaultStates bounds the states that a search keeps, of about a hundred bytes each: enough for any chain of 12 layers, and where memory
-// is not at its tightest for more than 20.
+// DefaultStates bounds the states that a search keeps, of about a hundred bytes each. It is enough for any chain of 12 layers, and for
+// more than 20 layers if memory is not at its tightest.
 const DefaultStates = 1 << 20
 
 func solveOptimal(ctx context.Context, p strategy.Problem) (schedule.Sequence, error) {

@@ -14,9 +14,10 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// Periodic returns the sequence with the given number of segments, 1 up to the number of layers without the loss:
-// segments of L/segments layers each, rounded down, and the last one with the rest and the loss. Every segment but
-// the last runs F^ck, F^∅, ... first; then the last, and the others backwards, run every F^all and every B.
+// Periodic returns the sequence with the given number of segments, from 1 to the number of layers without the
+// loss. Each segment has L/segments layers, rounded down; the last one has the rest and the loss too. Every
+// segment but the last runs F^ck, F^∅, ... first; then the last, and the others backwards, run every F^all and
+// every B.
 //
 // Errors: those of chain.Validate, ErrOptions.
 func Periodic(c *chain.Chain, segments int) (schedule.Sequence, error) {

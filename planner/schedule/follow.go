@@ -6,16 +6,16 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// Follower replays ops one by one, by the rules of Verify, and says what is in memory between them: for whoever judges parts of
-// a training step, or asks what is stored where.
+// Follower replays ops one by one, by the rules of Verify, and says what is in memory between them. It serves to judge parts of
+// a training step, and to find where something is stored.
 type Follower struct {
 	r    replay
 	halt *RuleError
 }
 
-// Effect is what an op costs. While a compute op runs, Takes bytes come on top of all that is stored; when it has ended, Leaves bytes
-// of them are left, less those freed then. What an offload moves is free when the transfer and the compute op that directly follows
-// have ended; what a prefetch moves is taken when it starts.
+// Effect is the cost of an op. While a compute op runs, Takes bytes come on top of all that is stored. When it has ended, Leaves
+// bytes of them remain, less the bytes freed then. Bytes of an offload are free when the transfer and the compute op directly after
+// it have ended. Bytes of a prefetch are taken when it starts.
 type Effect struct {
 	Seconds       float64 // of compute ops
 	Takes, Leaves int64   // bytes, of compute ops
@@ -99,7 +99,7 @@ func (f *Follower) Turn() (gone, come int64) {
 	return gone, f.r.gradientBytes(f.r.last)
 }
 
-// Stored returns what the device holds of activation i.
+// Stored returns the part of activation i that the device holds.
 func (f *Follower) Stored(i int) Residency { return f.r.slots[i].device }
 
 // Bytes returns the size of what the device holds of activation i.

@@ -13,7 +13,7 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// Kind is what an op does. The set is closed.
+// Kind is the kind of an op. The set is closed.
 type Kind uint8
 
 const (

@@ -7,17 +7,17 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// Verify replays a sequence against the rules that hold whatever the memory and the link: every operand is where
-// the op needs it, and the backwards go from n to 1. Errors: *RuleError, for the first op that breaks a rule.
+// Verify replays a sequence against the rules that hold for any memory and link. Every operand is where the op
+// needs it, and the backwards go from n to 1. Errors: *RuleError, for the first op that breaks a rule.
 func Verify(c *chain.Chain, seq Sequence) error {
 	var r replay
 	return r.judge(c, seq)
 }
 
-// Residency is what one memory holds of one activation.
+// Residency is the part of one activation that one memory holds.
 type Residency uint8
 
-// What a memory can hold of an activation.
+// The parts of an activation that a memory can hold.
 const (
 	Nothing Residency = iota
 	Plain             // a_i

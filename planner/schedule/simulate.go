@@ -22,7 +22,7 @@ type Point struct {
 	Bytes int64
 }
 
-// Result is what a sequence costs. Times are seconds from the start of the first op.
+// Result holds the costs of a sequence. Times are seconds from the start of the first op.
 type Result struct {
 	Makespan float64 // the end of the last compute op
 	Idle     float64 // Makespan less the time in which a compute op runs
@@ -30,21 +30,21 @@ type Result struct {
 	PeakOp   int     // position of the op at whose start the peak is first reached; -1: a_0 alone
 	Start    []float64
 	End      []float64
-	// Order holds every start and every end in the order in which they happen, also within one instant: p is the
-	// start of the op at position p, ^p its end.
+	// Order holds every start and every end in the order in which they happen, also within one instant. Start of the
+	// op at position p is p, its end ^p.
 	Order []int
 	// Curve holds every change of the memory in use, in the order in which they happen; of several at one
 	// instant the last one lasts.
 	Curve []Point
 }
 
-// Simulate replays a sequence in time and memory, with the semantics of section 4 of the design: compute ops run
-// one at a time and in order, each as soon as the one before has ended, its prefetched operands have arrived and
-// its memory fits; transfers run in order of appearance on one link (thesis, assumption O.1), or, on a duplex
-// link, in one queue per direction. A transfer starts when its queue is free, every compute op before it has
-// ended, and, for a prefetch, its bytes fit. On a duplex link a prefetch also waits for the end of the offload
-// that made the host copy, and an offload for a prefetch that still reads the host copy it will overwrite; on
-// one link the order of the queue says both. Where the chain says so, what runs beside something else is slower meanwhile (contend).
+// Simulate replays a sequence in time and memory, with the semantics of section 4 of the design. Compute ops run one at a time and
+// in order. Each starts as soon as the one before has ended, its prefetched operands have arrived and its memory fits. Transfers run
+// in order of appearance on one link (thesis, assumption O.1), or, on a duplex link, in one queue per direction. A transfer starts
+// when its queue is free and every compute op before it has ended; a prefetch also waits until its bytes fit. On a duplex link a
+// prefetch waits for the end of the offload that made the host copy. There, too, an offload waits for a prefetch that still reads
+// the host copy to be overwritten. On one link the order of the queue ensures both. If the chain says so, ops and copies are slower
+// while they run beside each other (contend).
 //
 // Time and memory are linear in the number of ops. Errors: *RuleError, *MemoryError, *HostMemoryError, ErrNoLink, ErrEndless, and
 // those of chain.Validate.

@@ -1,8 +1,8 @@
 package schedule
 
-// Ungroup writes a sequence for a chain with its layers in groups (chain.Group) as one for the layers themselves: each op stands
-// for those of the members of its group, and a transfer of what a group saved for those of what its members saved. Compute ops run
-// as chain.Group says; a sequence with transfers has to be simulated again.
+// Ungroup rewrites a sequence for a chain with its layers in groups (chain.Group) as one for the layers themselves. Each op
+// becomes the ops of its group's members, and a transfer of a group's saved set becomes transfers of its members' saved sets.
+// Compute ops run as chain.Group says; a sequence with transfers has to be simulated again.
 func Ungroup(seq Sequence, lasts []int) Sequence {
 	u := ungrouping{lasts: lasts, saved: make([]bool, len(lasts)+1), host: make([]bool, len(lasts)+1)}
 	for _, op := range seq {

@@ -27,14 +27,14 @@ const longest = 1 << 53
 // Duration rounds seconds from 0 on to nanoseconds; what begins when something else ends still does.
 func Duration(seconds float64) time.Duration { return time.Duration(min(seconds*1e9+0.5, longest)) }
 
-// Wait is what a compute op waited for. The three together are the time from the end of the compute op before it, or from
-// 0, to its start.
+// Wait divides a compute op's wait by its reasons. The three together are the time from the end of the compute op before
+// it, or from 0, to its start.
 type Wait struct {
 	Transfer time.Duration // until the last prefetch of what it reads has ended
 	Memory   time.Duration // from then on, until an offload has freed what it takes
 	Other    time.Duration // from then on: the rules of a sequence would have let it start
-	// By is the position of the transfer that ended the wait for a transfer, Freed that of the one that ended the wait
-	// for memory; -1 where there was no such wait.
+	// By is the position of the transfer that ended the wait for a transfer; -1: no such wait. Freed is the position
+	// of the transfer that ended the wait for memory; -1: no such wait.
 	By, Freed int
 }
 

@@ -36,7 +36,7 @@ func (p Problem) Request() pipeline.Request {
 	return pipeline.Request{Chain: p.Chain, Platform: pipeline.OneDevice(p.Limits()), Sequences: p.Options}
 }
 
-// Limits returns what a sequence of the problem is simulated with.
+// Limits returns the limits in which a sequence of the problem is simulated.
 func (p Problem) Limits() schedule.Limits {
 	return schedule.Limits{Memory: p.Memory, Link: p.Link, Host: p.HostMemory}
 }

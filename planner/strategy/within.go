@@ -15,9 +15,9 @@ const (
 	between = 4
 )
 
-// Within returns a sequence of the strategy whose copies fit in p.HostMemory. The literature's strategies know no such limit, but
-// the slower the link, the less is worth a transfer: where the copies do not fit, the strategy is asked again for slower links, and
-// for the fastest of them that does. It returns as soon as the context is canceled. Errors: ErrBranches, those of Solve, *schedule.HostMemoryError.
+// Within returns a sequence of the strategy whose copies fit in p.HostMemory. The literature's strategies know no such limit, but they
+// transfer less over a slower link. If the copies do not fit, Within asks the strategy again for slower links, and takes the fastest link
+// with which they fit. It returns as soon as the context is canceled. Errors: ErrBranches, those of Solve, *schedule.HostMemoryError.
 func (s Sequencer) Within(ctx context.Context, p Problem) (schedule.Sequence, error) {
 	if err := s.accepts(p.Chain); err != nil {
 		return nil, err

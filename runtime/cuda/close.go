@@ -9,8 +9,8 @@ import (
 	"plimsoll/runtime"
 )
 
-// OnClose has Close call f, once, with the context current, when all streams are done and before anything is given back: how
-// libraries that work in the context end before it. Functions are called in the reverse order.
+// OnClose lets Close call f, once, with the context current, when all streams are done and nothing has been freed yet.
+// Libraries that work in the context so end before it. Functions are called in the reverse order.
 func (d *Device) OnClose(f func() error) error {
 	return d.use("on close", func() error {
 		d.mu.Lock()

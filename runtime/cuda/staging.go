@@ -57,7 +57,7 @@ const (
 
 var _ runtime.Stager = (*Device)(nil)
 
-// NewStaging implements runtime.Stager. What it takes counts as memory of the host space.
+// NewStaging implements runtime.Stager. Its buffer counts as memory of the host space.
 func (d *Device) NewStaging(name string, bytes int64) (runtime.Staging, error) {
 	s := newStaging(d, name, bytes)
 	err := d.make("new staging "+name, func() error {

@@ -31,8 +31,8 @@ type Stream struct {
 
 var _ runtime.Stream = (*Stream)(nil)
 
-// Launch is what a stream of this device can launch. Issue gives it to the driver; the context is current. It allocates
-// nothing.
+// Launch is work that a stream of this device can launch. Issue gives it to the driver; the context is current. It
+// allocates nothing.
 type Launch interface {
 	runtime.Launch
 	Issue(s cu.Stream) error

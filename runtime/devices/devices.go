@@ -56,7 +56,7 @@ func Register(b Backend) {
 	backends = append(backends, b)
 }
 
-// Backends returns those known.
+// Backends returns the known backends.
 func Backends() []Backend { return slices.Clone(backends) }
 
 func known() []string {

@@ -7,8 +7,9 @@ import (
 	"plimsoll/runtime"
 )
 
-// Inspect checks a device that is a runtime.Inspector, with at least 4 KiB reserved in both spaces: Fill reaches a span
-// and nothing beside it, and has ended when it returns; Peek shows it, and refuses a buffer of another length.
+// Inspect checks a device that is a runtime.Inspector, with at least 4 KiB reserved in both spaces. Fill must reach a
+// span and nothing beside it, and have ended when it returns. Peek must show the span, and refuse a buffer of another
+// length.
 func Inspect(t *testing.T, d runtime.Device) {
 	t.Helper()
 	i, ok := d.(runtime.Inspector)

@@ -17,8 +17,8 @@ type Config struct {
 	// available when New is called (of the split, when it is Split), and a quarter.
 	Memory     int64
 	HostMemory int64
-	// Bandwidth slows copies between arena and host down to so many bytes a second; each direction has that much,
-	// and all copies in one direction share it. 0: as fast as memory is.
+	// Bandwidth limits copies between arena and host, in bytes a second. Each direction has this much, and all
+	// copies in one direction share it. 0: as fast as memory is.
 	Bandwidth float64
 	// PeerBandwidth is likewise for the way to each peer.
 	PeerBandwidth float64

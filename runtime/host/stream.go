@@ -18,9 +18,9 @@ import (
 // When the ring is full (Config.Queue commands are waiting), issuing blocks until one has run. That cannot deadlock:
 // a command waits only for commands issued before it. A launch must not issue to, or synchronize with, its own stream.
 //
-// A thread wakes up late, the more so the busier the machine is. So that lateness does not add up, pauses and throttled copies end at
-// instants of their own: a command is due to begin when it is issued, the one before it was due to end, and what it waits for was, though
-// all of that be noticed late. A copy that is not throttled takes the time that it took. A kernel's launch is due to end when it has.
+// A thread wakes up late, the more so the busier the machine is. So that delays do not add up, pauses and throttled copies end at
+// scheduled instants. A command is due to begin when it is issued, its predecessor was due to end, and the events it waits for were due,
+// however late that is noticed. A copy without a throttle ends when it really ends. A kernel's launch is due to end when it has.
 type Stream struct {
 	device *Device
 	name   string

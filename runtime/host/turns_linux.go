@@ -12,11 +12,10 @@ import (
 // turn is how long a thread that computes keeps its core. An op takes milliseconds, or tens of them.
 const turn = 20 * time.Millisecond
 
-// LongTurns lets a thread of this process that has a core keep it for a turn where others want it too, as an op of a device is not divided
-// among others, and lets one that wakes up wait for its own: SCHED_BATCH, and from Linux 6.12 on a slice as long as a turn. Threads that
-// begin later have it from those that begin them. Processes that each have a device and share few cores otherwise take them from each other
-// in the middle of ops, so that all are late. Where the system does not let it, and where whoever has started the process has chosen
-// another policy, all stays as it is.
+// LongTurns lets a thread of this process that has a core keep it for a turn when others want it too, because an op of a device is not
+// divided. A thread that wakes up waits for its own turn. The policy is SCHED_BATCH, and from Linux 6.12 on with a slice as long as a turn.
+// Threads that begin later inherit it. Without it, processes with a device each that share few cores preempt each other in the middle of
+// ops, so that all are late. If the system refuses it, or the process was started under another policy, nothing changes.
 func LongTurns() {
 	// A thread that is begun while others are told has what its parent had then: go on until all have been told.
 	for told := map[string]bool{}; ; {

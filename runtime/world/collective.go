@@ -6,13 +6,13 @@ import (
 	"fmt"
 )
 
-// AllGather returns what every rank gives, by rank. It is collective: all ranks call the collectives in the same order. Errors: the
-// cause of the world's end; that of ctx, after which this world is of no use and should Fail; ErrTooLong.
+// AllGather returns the data that every rank gives, by rank. It is collective: all ranks call the collectives in the same order.
+// Errors: the cause of the world's end; that of ctx, after which this world is of no use and should Fail; ErrTooLong.
 func (w *World) AllGather(ctx context.Context, data []byte) ([][]byte, error) {
 	return w.gather(ctx, "AllGather", data)
 }
 
-// Broadcast returns what root gives. It is collective.
+// Broadcast returns root's data. It is collective.
 func (w *World) Broadcast(ctx context.Context, root int, data []byte) ([]byte, error) {
 	if root < 0 || root >= w.Size() {
 		return nil, fmt.Errorf("a broadcast from rank %d of %d", root, w.Size())

@@ -8,7 +8,8 @@ import (
 // firstBeats follow each other at once, so that the clocks' offset is known from the start.
 const firstBeats = 8
 
-// Offset returns what to add to this process's clock for rank 0's, from the fastest of the last round trips of heartbeats.
+// Offset returns the time to add to this process's clock to get rank 0's, from the fastest of the last round trips of
+// heartbeats.
 func (w *World) Offset() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -51,9 +51,9 @@ var launchers = []launcher{
 	{"Kubernetes", "JOB_COMPLETION_INDEX", "", "", []string{"JOB_COMPLETION_INDEX"}},
 }
 
-// Identify reads what launchers set. given holds what the user said (-1, 0, "": not said), and overrules. ok is false where there is
-// no launcher and nothing is given: a single process. An index of Kubernetes alone, without a size, is one of many independent runs.
-// Errors: ErrNoRank, ErrNoSize, ErrIdentity, naming the variable.
+// Identify reads the variables that launchers set. Argument given holds the user's values (-1, 0, "": not given), which take
+// precedence. If there is no launcher and nothing is given, ok is false: a single process. An index of Kubernetes alone, without a
+// size, is one of many independent runs. Errors: ErrNoRank, ErrNoSize, ErrIdentity, naming the variable.
 func Identify(given Identity, getenv func(string) string) (id Identity, ok bool, err error) {
 	l, found := launcherOf(getenv)
 	if !found && given.Rank < 0 && given.Size == 0 || found && l.size == "" && given.Size == 0 {

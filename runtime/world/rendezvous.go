@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Join meets the other processes: rank 0 listens, the others dial, until all are here. ctx is that of the rendezvous; the world goes on
-// until Leave, Fail or the end of another rank. Errors: *MissingError, *RefusalError, *DisagreementError, ErrSecret, ErrIdentity, those of
-// ctx and of listening.
+// Join meets the other processes: rank 0 listens, the others dial, until all have joined. Only the rendezvous ends with ctx; the world
+// goes on until Leave, Fail or the end of another rank. Errors: *MissingError, *RefusalError, *DisagreementError, ErrSecret, ErrIdentity,
+// those of ctx and of listening.
 func Join(ctx context.Context, o Options) (*World, error) {
 	if err := o.fill(); err != nil {
 		return nil, err

@@ -69,8 +69,8 @@ func (w *World) Key(purpose string) []byte {
 	return key
 }
 
-// Listen listens at a free port for other processes of this world, and returns the address at which they reach it. What connects may
-// be anybody.
+// Listen listens at a free port for other processes of this world, and returns the address at which they reach it. The peer of a
+// connection may be anybody.
 func (w *World) Listen(ctx context.Context) (l net.Listener, address string, err error) {
 	l, err = w.guard.listen(ctx, w.local, "0")
 	if err != nil {
@@ -91,8 +91,8 @@ func (w *World) Fail(err error) {
 	<-w.closed
 }
 
-// Leave ends the world when all ranks leave it. What any of them has posted before has then been handled. It is not called by a
-// handler. Errors: the cause of another end; when ctx ends first, the world does, too.
+// Leave ends the world when all ranks leave it. All messages that a rank posted before have then been handled. It is not called
+// by a handler. Errors: the cause of another end; when ctx ends first, the world does, too.
 func (w *World) Leave(ctx context.Context) error {
 	if err := w.send(&message{Kind: leave}, (*link).send); err == nil {
 		select {

@@ -122,7 +122,7 @@ func (f *File) Close() error {
 	return f.closer.Close()
 }
 
-// Name returns what errors call the file.
+// Name returns the file's name in errors.
 func (f *File) Name() string { return f.name }
 
 // Metadata returns a copy of the header's free text fields.
@@ -163,9 +163,9 @@ func (f *File) Last(max int64) (before io.Reader, elements []byte, err error) {
 // chunk is how many bytes are converted at a time.
 const chunk = 1 << 16
 
-// Float32 reads a tensor into dst, which has its number of elements, as float32. F16 and BF16 become the same
-// numbers and F32 the same bits; F64 is rounded to the nearest and must not overflow; an integer that float32 does not
-// have is refused. Errors: *Error.
+// Float32 reads a tensor into dst, which has its number of elements, as float32. F16, BF16 and F32 keep their values
+// exactly. F64 is rounded to the nearest float32 and must not overflow. An integer without an equal float32 is
+// refused. Errors: *Error.
 func (f *File) Float32(name string, dst []float32) error {
 	e, ok := f.byName[name]
 	if !ok {

@@ -33,8 +33,9 @@ func Live(items []Item, ops int) int64 {
 const packRounds = 60
 
 // Pack gives every item an offset such that items that live together do not overlap, and returns the extent: the
-// end of the highest one. Optimal packing is NP-hard (dynamic storage allocation); Pack tries several orders of
-// greedy placement, repairs each by placing first what stuck out, and stops when the extent reaches the live peak.
+// end of the highest one. Optimal packing is NP-hard (dynamic storage allocation). Pack tries several orders of
+// greedy placement, and repairs each by placing first the items that stuck out. It stops when the extent reaches
+// the live peak.
 func Pack(items []Item, ops int) int64 { return Around(nil, items, ops) }
 
 // Around is Pack for memory in which fixed items have their places already, in the gaps that these leave and above them.

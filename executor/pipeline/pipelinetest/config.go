@@ -11,8 +11,8 @@ import (
 // Stage is a range of layers, counted from 1, both ends included.
 type Stage struct{ First, Last int }
 
-// Config is what is trained, and how. A minibatch has the model's batch; it is the unit that flows through a pipeline, so
-// in a program that flushes it is a microbatch.
+// Config describes the model to train, and its training. A minibatch has the model's batch; it is the unit that flows
+// through a pipeline, so in a program that flushes it is a microbatch.
 type Config struct {
 	Model     *models.Model
 	Device    runtime.Device // not reserved yet; nothing else may use it before it is closed, which is the caller's to do

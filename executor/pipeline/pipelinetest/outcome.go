@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Tensor is what a run leaves of one parameter.
+// Tensor holds the final values of one parameter, or of one of its states.
 type Tensor struct {
 	Role   string // "weight", "buffer", "constant", "state0", "state1"
 	Name   string // the parameter's
@@ -15,7 +15,7 @@ type Tensor struct {
 
 func (t *Tensor) key() string { return t.Role + " of " + t.Name }
 
-// Outcome is what a run leaves.
+// Outcome is the result of a run.
 type Outcome struct {
 	Losses  []float64 // by minibatch, before its update
 	Correct []int     // correct predictions, likewise
@@ -52,9 +52,9 @@ func (o *Outcome) FirstDifference(got *Outcome) string {
 	return FirstDifference(o.Tensors, got.Tensors)
 }
 
-// FirstDifference names the first element, in the order of want, whose bits differ from those of the tensor of the same role
-// and name in got, or a tensor that only one of them has; "" if they are the same. Their order does not matter. Nothing to
-// compare is a difference, too.
+// FirstDifference names the first element, in the order of want, that differs in its bits from the tensor of equal role and
+// name in got. A tensor that only one of them has is named too. The result is "" if all are equal. Their order does not
+// matter. Nothing to compare is a difference, too.
 func FirstDifference(want, got []Tensor) string {
 	if len(want) == 0 {
 		return "there is nothing to compare with"

@@ -12,13 +12,13 @@ type Versions func(stage, minibatch int) int
 
 // Program is a way of training: which weights each minibatch sees in each stage, and when they are updated.
 //
-// After the backward of minibatch m, where m+1 is a multiple of Group, every stage makes its next version from its latest
-// one, whatever version the gradients were computed with: update k, from 0, makes version k+1, with the mean of the
-// gradients of minibatches k·Group to (k+1)·Group-1. The optimizer's state follows that sequence.
+// If m+1 is a multiple of Group, every stage is updated after the backward of minibatch m. Update k, from 0, makes
+// version k+1 from version k, whatever version the gradients were computed with. It uses the mean of the gradients of
+// minibatches k·Group to (k+1)·Group-1. The optimizer's state follows that sequence.
 type Program struct {
 	Name  string
 	Group int // minibatches of an update
-	// Groups are those of each stage, where they differ; nil: Group.
+	// Groups has the group of each stage, if they differ; nil: Group.
 	Groups []int
 	// Forward and Backward are the versions that the two halves of a minibatch use. The backward works on the activations
 	// that the forward has saved, and needs the version itself where a derivative reads weights.
@@ -31,9 +31,8 @@ type Program struct {
 	Replica func(stage, minibatch int) int
 
 	delays []int // of the stages, where the versions follow from them
-	// Reversed says that the minibatches of an update are worked on from the last to the first, as the backwards of GPipe are:
-	// sums of floating point numbers depend on it. The running statistics of BatchNorm then move in that order, too, which
-	// those of GPipe do not.
+	// Reversed runs the minibatches of an update from the last to the first, as GPipe runs its backwards: sums of floating
+	// point numbers depend on the order. BatchNorm's running statistics then move in that order too, unlike GPipe's.
 	Reversed bool
 
 	begins []int // the minibatches before which the pipeline is empty, besides 0
@@ -52,8 +51,8 @@ func Delayed(name string, version Versions) Program {
 	return Program{Name: name, Group: 1, Forward: version, Backward: version}
 }
 
-// Depths returns the delays of a straight pipeline of n stages with 1F1B: behind stage s, from 0, are n-1-s others, and
-// when a minibatch enters s so many that have passed it have not come back.
+// Depths returns the delays of a straight pipeline of n stages with 1F1B. After stage s, from 0, come n-1-s other
+// stages. When a minibatch enters s, n-1-s minibatches have passed it forward and not yet backward.
 func Depths(n int) []int {
 	delays := make([]int, n)
 	for s := range delays {
@@ -92,17 +91,17 @@ func VerticalSync(delays []int) Program {
 //
 //	W^(t+1) = W^(t) - ν ∇f(W^(t-1)),  W^(-1) = W^(0)
 //
-// (Narayanan et al. 2021, section 3.1). The delays count updates, stage by stage: 1 in the paper, whose groups are at least as
-// large as the pipeline is deep; more where a stage has more minibatches in flight than a group.
+// (Narayanan et al. 2021, section 3.1). The delays count updates, stage by stage. A delay is 1 in the paper, whose groups have
+// at least as many minibatches as the pipeline has stages. It is more if a stage has more minibatches in flight than a group.
 func DoubleBuffered(group int, delays []int) Program {
 	p := Delayed("double_buffered", func(s, m int) int { return late(m/group, delays[s]) })
 	p.Group, p.delays = group, delays
 	return p
 }
 
-// Latest is one version of the weights, as in AMPNet (Gaunt et al. 2017, section 3), and in PipeMare (Yang et al. 2021)
-// without its correction T2: a forward sees what is there when the minibatch enters the stage, its backward the updates of
-// all minibatches before it. The delays are those of Stashing.
+// Latest keeps one version of the weights, as AMPNet does (Gaunt et al. 2017, section 3), and PipeMare without its
+// correction T2 (Yang et al. 2021). A forward uses the weights at the time when its minibatch enters the stage. Its
+// backward uses weights with the updates of all minibatches before it. The delays are those of Stashing.
 func Latest(delays []int) Program {
 	p := Stashing(delays)
 	p.Name = "latest"
@@ -110,9 +109,9 @@ func Latest(delays []int) Program {
 	return p
 }
 
-// Emptied returns the program of a pipeline that is empty before each of the given minibatches, as it is where training
-// stops and goes on: every one of them sees what all updates before it have made, and those behind it count from it. The
-// minibatches must ascend and begin a group.
+// Emptied returns the program of a pipeline that is empty before each of the given minibatches, as if training stopped
+// and went on there. Each given minibatch sees all updates before it, and the delays of later minibatches count from it.
+// The minibatches must ascend and begin a group.
 func (p Program) Emptied(begins ...int) Program {
 	again := func(v Versions) Versions {
 		return func(s, m int) int {
@@ -129,10 +128,10 @@ func (p Program) Emptied(begins ...int) Program {
 	return p
 }
 
-// RoundRobin is weight stashing where stages have replicas that take turns (1F1B-RR, Narayanan et al. 2019, section 3.2): a round is one
-// minibatch for each of the r_s replicas of stage s, and its update, with the mean of its gradients, is synchronized "across replicas
-// prior to being applied" (section 4), so that no replica begins a round before the round that its stage has ended for it. With n_s
-// minibatches in flight on each replica, counted as NOAM is, a stage is a stage of Stashing whose minibatches are rounds:
+// RoundRobin is weight stashing with replicas of stages that take turns (1F1B-RR, Narayanan et al. 2019, section 3.2). A round is one
+// minibatch for each of the r_s replicas of stage s, and makes one update from the mean of its gradients. The update is synchronized
+// "across replicas prior to being applied" (section 4), so that no replica begins a round before all replicas have the previous update.
+// With n_s minibatches in flight on each replica, counted as NOAM is, a stage is a stage of Stashing whose minibatches are rounds:
 //
 //	minibatch m sees W(max(0, floor(m/r_s) - (n_s-1)))
 //
@@ -151,9 +150,9 @@ func RoundRobin(replicas, flying []int) Program {
 //
 //	α_{k,s} = α_k / τ_s^{p_k},  p_k = 1 - min(k/K, 1)
 //
-// for update k of stage s, α_k being the base rate, τ_s the delay of the stage's forward (in the paper (2(P-i)+1)/N for
-// stage i of P, from 1, with N microbatches in a minibatch) and K the number of updates over which it is phased out. It is
-// computed in float64 and rounded once.
+// for update k of stage s. The base rate is α_k; τ_s is the delay of the stage's forward, in updates; K is the number of
+// updates over which the technique is phased out. In the paper τ_s is (2(P-i)+1)/N for stage i of P, from 1, with N
+// microbatches in a minibatch. The rate is computed in float64 and rounded once.
 func Rescheduled(base func(update int) float32, delays []float64, phaseOut int) func(stage, update int) float32 {
 	return func(s, k int) float32 {
 		p := 1 - min(float64(k)/float64(phaseOut), 1)
@@ -169,8 +168,8 @@ func (p *Program) key(m int) (step, microbatch uint64) {
 	return uint64(m), 0
 }
 
-// Rate returns, for Config.LR, the learning rates of a schedule that counts steps: minibatches, of which an update has the rate
-// of its first one, or what updates one by one in a program that flushes.
+// Rate returns, for Config.LR, the learning rates of a schedule of steps. In a program that flushes, each update is a step.
+// Otherwise each minibatch is a step, and an update has the rate of its first minibatch.
 func (p Program) Rate(schedule func(step int) float32) func(stage, update int) float32 {
 	return func(s, k int) float32 {
 		if p.Steps {

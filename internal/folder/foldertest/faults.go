@@ -169,5 +169,5 @@ func Parse(text string) (*Faults, error) {
 	return f, nil
 }
 
-// Errors are those of a disk, by name.
+// Errors maps the names of a disk's errors to the errors.
 var Errors = map[string]error{"ENOSPC": syscall.ENOSPC, "EROFS": syscall.EROFS, "EIO": syscall.EIO}

@@ -29,8 +29,8 @@ const (
 	BackwardFilter Pass = C.BACKWARD_FILTER
 )
 
-// Shape is that of a convolution: images n,h,w,c, weights o,kh,kw,c/groups, outputs n,oh,ow,o, channels last; strides,
-// paddings on each side, dilations along h and w.
+// Shape is the shape of a convolution: images n,h,w,c, weights o,kh,kw,c/groups, outputs n,oh,ow,o, channels last;
+// strides, paddings on each side, dilations along h and w.
 type Shape struct {
 	N, H, W, C, OH, OW, O, KH, KW, SH, SW, PH, PW, DH, DW, Groups int64
 	BFloat16                                                      bool // of all three, or else float32; sums are float32

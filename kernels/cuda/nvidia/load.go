@@ -24,7 +24,7 @@ const (
 	Require Mode = "require" // one that is missing is an error
 )
 
-// Libraries are those that were found; either may be nil. A library stays loaded while the program runs.
+// Libraries are the libraries that were found; either may be nil. A library stays loaded while the program runs.
 type Libraries struct {
 	DNN           *DNN
 	BLAS          *BLAS

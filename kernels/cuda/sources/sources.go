@@ -18,7 +18,7 @@ type Set map[string]string
 // HashFile is the file beside the PTX that has the hash of the sources that it was compiled from.
 const HashFile = "sources.sha256"
 
-// PTXVersion is that of the PTX: what drivers of CUDA 12.0 accept.
+// PTXVersion is the version of the PTX that modules compile to: drivers of CUDA 12.0 accept it.
 const PTXVersion = "8.0"
 
 // Read reads all sources of a folder.
@@ -54,7 +54,7 @@ func (s Set) Modules() (names []string) {
 	return names
 }
 
-// Headers returns what modules include.
+// Headers returns the headers that modules include.
 func (s Set) Headers() map[string]string {
 	h := maps.Clone(s)
 	maps.DeleteFunc(h, func(name, _ string) bool { return path.Ext(name) == ".cu" })
@@ -70,7 +70,7 @@ func (s Set) Hash() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Architecture returns what a module is compiled for: the oldest that has what it uses.
+// Architecture returns the architecture that a module is compiled for: the oldest with all instructions of the module.
 func Architecture(module string) string {
 	switch strings.TrimSuffix(module, ".cu") {
 	case "mma", "flashforward", "flashbackward":

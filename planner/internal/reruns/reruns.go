@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Set is a set of layers. It answers R of package bound, the least time of forwards whose saved sets hold so many bytes, fractions
-// allowed: a Fenwick tree over the layers by the time of a forward for each byte of ā, rising.
+// Set is a set of layers. It answers R of package bound: the least time of forwards that save a given number of bytes, fractions
+// allowed. It is a Fenwick tree over the layers, by rising time of a forward for each byte of ā.
 type Set struct {
 	again, saved []float64
 	slack        float64 // more than what rounding adds

@@ -21,8 +21,9 @@ func (c *Clock[J]) Start(job J, seconds float64) {
 	c.started++
 }
 
-// Next moves to the next instant at which jobs end, which is this one again after a job that takes no time, and returns them, by
-// their ends and then in the order in which they were started; none when nothing runs. The slice is valid until the next call.
+// Next moves to the next instant at which jobs end, and returns these jobs, by their ends and then by their starts. After a job
+// that takes no time, that is the present instant again. Next returns none when nothing runs. The slice is valid until the next
+// call.
 func (c *Clock[J]) Next() []J {
 	c.ended = c.ended[:0]
 	if len(c.running) == 0 {

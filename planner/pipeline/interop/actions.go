@@ -41,7 +41,7 @@ type Instruction struct {
 // Unbounded is the end of a Forward that goes to the end of whatever chain.
 const Unbounded = math.MaxInt32
 
-// Actions is what checkpoint_schedules prints: one action of a schedule after the other.
+// Actions are the lines that checkpoint_schedules prints: the actions of a schedule, in order.
 //
 // Source: checkpoint_schedules, the Python package of the Firedrake project, its user guide.
 type Actions struct {

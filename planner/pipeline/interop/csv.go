@@ -13,7 +13,7 @@ import (
 	"plimsoll/internal/visible"
 )
 
-// Action is what an op of a schedule does. The set is closed.
+// Action is the action of an op of a schedule. The set is closed.
 type Action uint8
 
 // The actions. B is a whole backward, I and W its halves: gradient of the input, gradient of the weights. A send puts the
@@ -56,7 +56,7 @@ func (o Op) String() string {
 	return fmt.Sprintf("%d%s%d", o.Stage, actionNames[o.Action], o.Microbatch)
 }
 
-// Schedule is what each rank of a pipeline does, in its order, in one minibatch.
+// Schedule holds the ops of each rank of a pipeline in one minibatch, in the rank's order.
 //
 // Source: torch.distributed.pipelining, whose schedules print and read such tables.
 type Schedule struct {
@@ -101,7 +101,7 @@ func ReadSchedule(path string) (*Schedule, error) {
 
 // ParseSchedule reads a table: a row for each rank, a cell for each op, "3F2" or the pair "(7F4;0B0)OVERLAP_F_B", whose ops
 // run one after the other. Empty cells are bubbles of the printed table and mean nothing: a rank runs its row in order.
-// file is its name in errors and, without folder and ".csv", the schedule's.
+// Argument file is the table's name in errors; without folder and ".csv", it is the schedule's name.
 func ParseSchedule(file string, data []byte) (*Schedule, error) {
 	s := &Schedule{Name: visible.Name(file, ".csv"), File: file}
 	for i, line := range bytes.Split(bytes.TrimRight(data, "\r\n"), []byte("\n")) {
@@ -215,9 +215,9 @@ func (v Violation) String() string {
 	return fmt.Sprintf("rank %d: %v %s", v.Rank, v.Op, v.Reason)
 }
 
-// Violations returns what is wrong with a table whatever its order, the first few of very many: every stage must run the forward and the backward, whole
-// or in its two halves, of every microbatch exactly once; a send and its receive belong together, on the ranks of their
-// stages, and two ranks send and receive in the same order. In the order of ranks and ops, then what is missing or crossed.
+// Violations returns the first breaches of the rules that hold in any order of a table. Every stage must run the forward and the backward,
+// whole or in halves, of every microbatch exactly once. A send and its receive belong together, on the ranks of their stages, and two ranks
+// send and receive in the same order. The result is in the order of ranks and ops; missing and crossed ops come last.
 func (s *Schedule) Violations() []Violation {
 	var out []Violation
 	seen := map[Op]int{}
@@ -365,7 +365,7 @@ func (o Op) compare(p Op) int {
 	return cmp.Or(cmp.Compare(o.Stage, p.Stage), cmp.Compare(o.Microbatch, p.Microbatch), cmp.Compare(o.Action, p.Action))
 }
 
-// Costs is what the ops of a schedule take, in seconds.
+// Costs are the times of the ops of a schedule, in seconds.
 type Costs struct {
 	Compute [4][]float64 // by F, B, I, W and stage
 	// Forward and Backward are the communications of the boundary behind a stage: a_l and δ_l, l its last layer.

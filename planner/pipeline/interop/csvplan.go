@@ -37,11 +37,11 @@ type Placed struct {
 	split    []bool // stages with halves of backwards
 }
 
-// Place puts a schedule on a chain: as many stages as it has, of consecutive layers, so that the longest forward and
-// backward of a stage is as short as possible. The sizes and times of the chain are those of one microbatch. Without a
-// platform the devices have no limit and communication takes no time. In a stage that runs backwards in halves a whole one
-// takes the time of both, as pipeline plans count it. Errors: ErrChain, chain.ErrFormat, pipeline.ErrBranches,
-// pipeline.ErrPlatform.
+// Place puts a schedule on a chain, which it divides into as many stages of consecutive layers as the schedule has. The
+// longest forward and backward of a stage is as short as possible. The sizes and times of the chain are those of one
+// microbatch. Without a platform the devices have no limit and communication takes no time. In a stage that runs backwards
+// in halves a whole one takes the time of both, as pipeline plans count it. Errors: ErrChain, chain.ErrFormat,
+// pipeline.ErrBranches, pipeline.ErrPlatform.
 func (s *Schedule) Place(c *chain.Chain, p *pipeline.Platform) (*Placed, error) {
 	if p == nil {
 		p = pipeline.NewPlatform(len(s.Rows), pipeline.NoLimit, pipeline.Free())

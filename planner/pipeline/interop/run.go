@@ -11,8 +11,8 @@ import (
 // ErrCosts: the times of a run are not all finite and at least 0, or not for as many stages as the schedule has.
 var ErrCosts = errors.New("bad costs of a schedule")
 
-// Run is what a schedule does when every rank runs its row in order, each op as soon as the rank is free and the data is
-// there. A schedule that cannot end is run as far as it goes.
+// Run is a simulated run of a schedule. Every rank runs its row in order, each op as soon as the rank is free and the
+// data is there. A schedule that cannot end is run as far as it goes.
 type Run struct {
 	Makespan float64   // the end of the last op that ran, s
 	Busy     []float64 // s, by rank
@@ -49,10 +49,10 @@ func (s Stuck) String() string {
 // Deadlock reports whether some op never ran.
 func (r *Run) Deadlock() bool { return len(r.Stuck) > 0 }
 
-// Run runs the schedule. A result goes over the link of its two ranks, one transfer at a time in the order in which they
-// can start, or one in each direction on a duplex link; what takes no time does not wait for the link. In a lowered
-// schedule a transfer waits until its send and its receive have been reached; else it waits for its data only. Errors:
-// ErrCosts.
+// Run runs the schedule. A result goes over the link of its two ranks, in the order in which transfers can start. One
+// transfer runs at a time, or one in each direction on a duplex link. A transfer that takes no time does not wait for
+// the link. In a lowered schedule a transfer waits until its send and its receive have been reached; else it waits for
+// its data only. Errors: ErrCosts.
 func (s *Schedule) Run(c *Costs, duplex bool) (*Run, error) {
 	if !c.fits(s.Stages) {
 		return nil, fmt.Errorf("%w: %d stages", ErrCosts, s.Stages)

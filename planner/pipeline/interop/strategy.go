@@ -15,8 +15,8 @@ var ErrTable = errors.New("no schedule table")
 // IsTable reports whether a strategy's name is that of a file with a schedule table.
 func IsTable(name string) bool { return strings.HasSuffix(strings.ToLower(name), ".csv") }
 
-// Strategy returns the schedule table of a file as a strategy: it places the stages on a chain by their times, runs the ranks'
-// ops in the order of the table, and gives the plan of that run. So anybody's schedule can be planned, checked and trained with.
+// Strategy returns the schedule table of a file as a strategy. It places the stages on a chain by their times, runs the ranks'
+// ops in the order of the table, and returns the plan of that run. So any schedule can be planned, checked and trained with.
 // Errors: ErrTable, ErrIllegal.
 func Strategy(path string) (pipeline.Strategy, error) {
 	s, err := ReadSchedule(path)

@@ -8,8 +8,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// Sequence returns the actions as a sequence for a chain of n layers: step k is layer k+1, and what a Forward would run behind
-// the last layer is left out.
+// Sequence returns the actions as a sequence for a chain of n layers. Step k is layer k+1; forwards of a Forward beyond the
+// last layer are left out.
 //
 // WORK and RAM are device memory, where one copy of an activation serves both; DISK is the host. So
 //

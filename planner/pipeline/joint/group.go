@@ -110,7 +110,7 @@ func between(p *pipeline.Platform, x, y group) (every int, beta float64) {
 	return every, beta
 }
 
-// Ingredients are what a plan is made of.
+// Ingredients are the methods that a plan may combine.
 type Ingredients struct {
 	Stages        bool // several of them: without there is one, on one device or on several that take minibatches in turn
 	Replicas      bool // of a stage

@@ -11,9 +11,9 @@ import (
 // mostStates bounds the states of a graph that are looked at; the time is that of solvePipeDream.
 const mostStates = 2000
 
-// PipeDreamChain linearizes an operator graph for pipedream on a platform: with a boundary wherever PipeDream's optimizer, which
-// knows the graph, ends a stage, so that what runs in parallel, or beside a skip connection, need not be one layer. pipedream on this
-// chain is never slower than the optimizer on the graph when the memory has room; for less memory it looks at this chain's
+// PipeDreamChain linearizes an operator graph for pipedream on a platform. A boundary comes wherever PipeDream's optimizer, which
+// knows the graph, ends a stage. So operators that run in parallel, or beside a skip connection, need not form one layer. If memory
+// has room, pipedream on this chain is never slower than the optimizer on the graph. For less memory it looks at this chain's
 // boundaries only. A graph of more than 2,000 states gets Graph.Chain. Errors: those of Graph.Chain and of platforms.
 func PipeDreamChain(g *profiles.Graph, p *pipeline.Platform) (*chain.Chain, error) {
 	if err := p.Validate(); err != nil {

@@ -28,8 +28,8 @@ func (f *Folder) Add(kind pipeline.Kind, stage, device int, at float64, m int) {
 	})
 }
 
-// Finish orders the tasks by stage and time, and counts shifts from the first backward of stage 0, as the thesis does; where stages
-// have replicas, from the first minibatch of the round that it belongs to, so that rounds begin with minibatch 0.
+// Finish orders the tasks by stage and time. It counts shifts from the minibatch of the first backward of stage 0, as the thesis
+// does. If stages have replicas, it counts from the first minibatch of that one's round, so that rounds begin with minibatch 0.
 func (f *Folder) Finish() {
 	tasks := f.plan.Tasks
 	slices.SortStableFunc(tasks, func(a, b pipeline.Task) int {

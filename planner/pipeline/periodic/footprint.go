@@ -70,7 +70,7 @@ func (f *Footprint) Copies(stage, live int) float64 {
 	return f.copies[stage]
 }
 
-// Held returns what a live minibatch holds in layers i..j.
+// Held returns the bytes that a live minibatch holds in layers i..j.
 func (f *Footprint) Held(i, j int) int64 { return f.costs.Held(i, j, f.held) }
 
 // Boundary returns the buffers that each side of the boundary after layer l needs when its two sides are on different
@@ -96,8 +96,8 @@ func (f *Footprint) Static(stage, i, j, g int) int64 {
 	return f.Bytes(stage, i, j, g) - int64(g)*f.Held(i, j)
 }
 
-// Sums returns the least that each replica of a stage needs for gradients that arrive from another one, as the judge counts it: two blocks
-// for buckets of a layer each, or one for all layers.
+// Sums returns the fewest bytes that each replica of a stage needs for gradients that arrive from another one, as the judge counts them.
+// These are two blocks for buckets of a layer each, or one block for all layers.
 func (f *Footprint) Sums(i, j int) int64 {
 	heaviest := int64(0)
 	for l := i; l <= j && f.buffers; l++ {

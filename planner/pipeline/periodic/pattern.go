@@ -17,9 +17,10 @@ func fits(x, bound float64) bool { return x <= bound*(1+slack) }
 // turns returns how many periods a time needs, the begun one included, up to rounding.
 func turns(x, period float64) int { return int(math.Ceil(x / period * (1 - 2*slack))) }
 
-// Around returns the shortest time from the start of a forward to the end of its backward, on a resource that takes a
-// minibatch each period and works for load on it, when what comes after needs delay from the start of the next forward
-// to the end of the next backward: delay ⊕ load of the thesis, section 7.1.2. false: the load exceeds the period.
+// Around returns delay ⊕ load of the thesis, section 7.1.2: the shortest time from the start of a forward to the end
+// of its backward. The resource takes a minibatch each period and works on it for load. Later resources need delay
+// from the start of the next forward to the end of the next backward. The result is false if the load exceeds the
+// period.
 func Around(delay, load, period float64) (float64, bool) {
 	if !fits(load, period) {
 		return 0, false

@@ -89,8 +89,8 @@ func ones(n int) []int {
 	return one
 }
 
-// Tightest returns the smallest period of one minibatch that 1F1B* reaches with contiguous stages in their devices'
-// memories, without making the plan; false when they do not fit, or Star refuses them. It is Star for those who compare many allocations.
+// Tightest returns the smallest period of one minibatch that 1F1B* reaches with contiguous stages in their devices' memories. It makes no
+// plan, so that many allocations can be compared. The result is false if the stages do not fit, or Star refuses them.
 func Tightest(r pipeline.Request) (period float64, ok bool) {
 	p, err := newProblem("1f1b*", r)
 	if err != nil || p.contiguous() != nil || !p.fits(ones(len(p.stages))) {

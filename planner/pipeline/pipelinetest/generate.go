@@ -43,8 +43,8 @@ func Platform(rnd *rand.Rand, devices int) *pipeline.Platform {
 	return p
 }
 
-// Plan returns a random plan that keeps all rules: random stages, replicas and versions, and tasks placed one minibatch
-// after the other, each at the first instant at which its resource is free, some a little later.
+// Plan returns a random plan that keeps all rules: random stages, replicas and versions. Tasks are placed one minibatch
+// after the other, each at the first instant at which its resource is free, or a little later.
 func Plan(rnd *rand.Rand, c *chain.Chain, p *pipeline.Platform) *pipeline.Plan {
 	g := &generator{rnd: rnd, chain: c, platform: p, costs: pipeline.NewCosts(c), plan: &pipeline.Plan{Chain: c.Name, Strategy: "random"}}
 	g.stages()

@@ -20,7 +20,7 @@ type Case struct {
 	Plan     *pipeline.Plan     `json:"plan"`
 }
 
-// Verdict is what the independent checker says of a plan.
+// Verdict is the independent checker's report on a plan.
 type Verdict struct {
 	Valid      bool      `json:"valid"`
 	Unusable   bool      `json:"unusable"`

@@ -15,7 +15,7 @@ type Sequences struct {
 	least *least
 }
 
-// New returns those of a chain that need at most so many bytes.
+// New returns the sequences of a chain that need at most the given bytes.
 func New(k *pipeline.Costs, most int64) *Sequences {
 	return &Sequences{ways: newWays(k, most)}
 }
@@ -26,8 +26,8 @@ func (q *Sequences) Until(ctx context.Context) *Sequences {
 	return q
 }
 
-// Fastest returns the way of a stage that takes the least time among those that hold at most so many bytes beside the inputs of the
-// minibatches in flight: its number, and for how many seconds it computes what it has computed before. ok is false when there is none.
+// Fastest returns the number of a stage's fastest sequence that holds at most the given bytes beside the inputs of the minibatches in
+// flight. Again is the time in seconds that it spends on recomputation; ok is false if there is no such sequence.
 func (q *Sequences) Fastest(first, last, live int, bytes int64) (number int, again float64, ok bool) {
 	if !q.unpruned && q.Least(first, last) > bytes {
 		return 0, 0, false
@@ -49,7 +49,8 @@ func (q *Sequences) Ops(first, last, live, number int) schedule.Sequence {
 // Least returns the fewest bytes, beside its input, in which a stage can run for one minibatch in flight.
 func (q *Sequences) Least(first, last int) int64 { return q.smallest().stage[first][last] }
 
-// Bytes returns what a stage holds beside the inputs of the minibatches in flight when it keeps nothing else of them.
+// Bytes returns the bytes that a stage holds beside the inputs of the minibatches in flight, if it keeps nothing else of
+// them.
 func (q *Sequences) Bytes(first, last int) int64 {
 	need := q.smallest().inside[first][last]
 	for x := first; x <= last; x++ {

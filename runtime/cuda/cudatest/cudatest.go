@@ -48,8 +48,8 @@ func Open(t testing.TB, c cuda.Config) []*cuda.Device {
 	return devices
 }
 
-// Mix returns a launch with dst[i] = 31*dst[i] + src[i] modulo 256 for two spans of d's arena. What goes wrong in
-// preparing it, the launch fails with.
+// Mix returns a launch with dst[i] = 31*dst[i] + src[i] modulo 256 for two spans of d's arena. An error in its
+// preparation is the error of the launch.
 func Mix(d runtime.Device, dst, src runtime.Span) runtime.Launch {
 	k, err := mix(d.(*cuda.Device), dst, src)
 	if err != nil {

@@ -83,7 +83,7 @@ func Judge(code int) int {
 	return code
 }
 
-// Findings returns what the emulated driver has found wrong so far, a line each, and forgets it.
+// Findings returns the errors that the emulated driver has found so far, a line each, and forgets them.
 func Findings(t testing.TB) []string {
 	t.Helper()
 	text := found(symbol(t, "plimsollEmulatorFindings"))

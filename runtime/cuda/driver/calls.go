@@ -84,7 +84,7 @@ func BeginCapture(s cu.Stream) error {
 	return result(C.cuStreamBeginCapture(stream(s), C.CU_STREAM_CAPTURE_MODE_RELAXED))
 }
 
-// Graph is what a capture has noted.
+// Graph is the work that a capture has recorded.
 type Graph struct{ graph C.CUgraph }
 
 // EndCapture ends the capture that BeginCapture began on s. The graph is empty when there is an error.

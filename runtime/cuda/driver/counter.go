@@ -22,7 +22,7 @@ import (
 	"gorgonia.org/cu"
 )
 
-// Counter is what streams add to and a goroutine waits for: an eventfd, so that nobody looks at memory in a loop and no thread waits.
+// Counter counts: streams add to it and a goroutine waits for it. It is an eventfd, so that no loop polls memory and no thread waits.
 type Counter struct {
 	fd   int
 	file *os.File

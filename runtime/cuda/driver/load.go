@@ -34,7 +34,7 @@ var (
 	ErrOldDriver = errors.New("the NVIDIA driver is too old")
 )
 
-// Status is what Load found.
+// Status is the result of Load.
 type Status struct {
 	Library string // the file asked for
 	Version int    // of the driver's interface, 12040 for CUDA 12.4; 0 without a driver

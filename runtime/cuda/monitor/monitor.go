@@ -12,13 +12,13 @@ import (
 	"plimsoll/internal/units"
 )
 
-// Report is what NVML says about the machine.
+// Report holds NVML's data about the machine.
 type Report struct {
 	Driver string // the driver's version, "580.65.06"
 	GPUs   []GPU
 }
 
-// GPU is one of them. What NVML does not tell about it is zero.
+// GPU holds NVML's data about one GPU. A field that NVML does not report is zero.
 type GPU struct {
 	Name        string
 	Bus         string // "0000:41:00.0"
@@ -57,7 +57,7 @@ var library = sync.OnceValues(func() (nvml.Interface, error) {
 	return l, nil
 })
 
-// Read returns what NVML says, or why it says nothing.
+// Read returns NVML's data, or the reason why there are none.
 func Read() (*Report, error) {
 	l, err := library()
 	if err != nil {

@@ -151,7 +151,7 @@ func open(path string) (unsafe.Pointer, error) {
 	return found, nil
 }
 
-// Version returns that of the library, "2.27.3".
+// Version returns the version of the library, "2.27.3".
 func (l *library) Version() string {
 	v := l.version
 	if v < 10000 { // before 2.9

@@ -62,9 +62,9 @@ func newFabric(w *world.World, l *library) *fabric {
 	return f
 }
 
-// Open implements world.Transport. It makes a communicator for each way, and moves a message over it, for which NCCL connects the two:
-// later messages are given to the GPU without waiting for the other end's process. Errors: *world.DisagreementError when lists or
-// versions differ; what NCCL says, with the way and the other rank.
+// Open implements world.Transport. It makes a communicator for each channel, and sends a first message over it, for which NCCL
+// connects the two ends. Later messages are given to the GPU without waiting for the other end's process. Errors:
+// *world.DisagreementError when lists or versions differ; NCCL's own, with the channel and the other rank.
 func (f *fabric) Open(ways []world.Way) error {
 	ctx, cancel := f.within()
 	defer cancel()

@@ -19,7 +19,7 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("tcp: way %s: the connection %s is lost: %v", e.Name, e.toward, e.err)
 }
 
-// Unwrap returns what the connection says.
+// Unwrap returns the connection's error.
 func (e *LostError) Unwrap() error { return e.err }
 
 // cause returns why a call really failed, if it has.
