@@ -60,7 +60,7 @@ func Joins() []pipeline.Strategy { return strategy.Strategies(multichain.Strateg
 // Pipelines returns the strategies for several devices, in the order in which they are shown: those that choose stages first, then the
 // schedules. They return as soon as their context is canceled.
 func Pipelines() []pipeline.Strategy {
-	return prompt(slices.Concat(partition.Strategies(), ilp.Strategies(), loadline.Strategies(), joint.Strategies(), periodic.Strategies(), flush.Strategies()))
+	return prompt(versioned(slices.Concat(partition.Strategies(), ilp.Strategies(), loadline.Strategies(), joint.Strategies(), periodic.Strategies(), flush.Strategies())))
 }
 
 // prompt returns strategies that return as soon as their context is canceled.

@@ -149,13 +149,10 @@ func (f *givenFlags) devices(elsewhere bool) (n int) {
 
 // knownVersions reports whether --versions is one that a strategy without a flush can plan with, or not given.
 func knownVersions(versions string) bool {
-	return slices.Contains([]pipeline.Versions{"", pipeline.DoubleBuffered, pipeline.Stash, pipeline.Latest}, pipeline.Versions(versions))
+	return slices.Contains([]pipeline.Versions{"", pipeline.DoubleBuffered, pipeline.Stash, pipeline.VerticalSync, pipeline.Latest}, pipeline.Versions(versions))
 }
 
 func unknownVersions(versions, known string) error {
-	if versions == string(pipeline.VerticalSync) {
-		return usage(fmt.Errorf("--versions is %q: how many copies of the weights a stage keeps depends on the other stages, and strategies choose one by one: give %s, or a plan with these versions as --plan", versions, known))
-	}
 	return usage(fmt.Errorf("--versions is %q: give %s", versions, known))
 }
 

@@ -74,7 +74,7 @@ func (f *pipelineFlags) register(cmd *cobra.Command) {
 	s.IntVar(&f.batch, "batch", 0, "samples of a step of --model (default: 32), or of a pipeline with a flush: its microbatches have the fastest of the batch sizes that were profiled")
 	o.IntVar(&f.chunks, "interleaved.chunks", 0, "")
 	o.IntVar(&f.perPeriod, "k-periodic.per-period", 0, "")
-	s.StringVar(&f.versions, "versions", "", "weight versions, double_buffered, stash, latest or flush (default: the strategy's)")
+	s.StringVar(&f.versions, "versions", "", "weight versions, double_buffered, stash, vertical_sync, latest or flush (default: the strategy's)")
 	s.IntVar(&f.zero, "zero", 0, zeroUsage)
 	s.Var(&oneOf{&f.accounting, []string{string(pipeline.Inputs), string(pipeline.Saved)}}, "accounting", "what a minibatch holds in a stage, inputs (thesis) or saved (default: inputs)")
 	o.DurationVar(&f.timeLimit, "milp.time-limit", 0, "")

@@ -101,7 +101,7 @@ var pipelineOnly = append([]string{"patience", "pipemare.updates", "pipemare.dec
 
 func (f *trainPipeFlags) register(cmd *cobra.Command) {
 	s, o, debug := cmd.Flags(), optionsOf(cmd), debugOf(cmd)
-	f.stageFlags.register(cmd, "double_buffered, stash, latest or flush")
+	f.stageFlags.register(cmd, "double_buffered, stash, vertical_sync, latest or flush")
 	s.IntVar(&f.accumulate, "accumulate", 0, "equal parts of a step on one device, whose gradients are added up")
 	o.Var(newOneOf(&f.allreduce, "ordered", "nccl"), "world.allreduce", "")
 	debug.DurationVar(&f.patience, "patience", 5*time.Minute, "")
@@ -292,7 +292,7 @@ func (f *trainPipeFlags) check(strategy string) error {
 	case f.microbatches > 0 && !first.Divides():
 		return usage(fmt.Errorf("--microbatches is for schedules with a flush: %s has none; give one, as in --strategy 1f1b-flush", first.Name))
 	case f.versions != string(pipeline.Flush) && !knownVersions(f.versions):
-		return unknownVersions(f.versions, "double_buffered, stash, latest or flush")
+		return unknownVersions(f.versions, "double_buffered, stash, vertical_sync, latest or flush")
 	case (f.PipeMare > 0 || f.PipeMareDecay > 0) && first.Type == pipeline.Flushing:
 		return usage(fmt.Errorf("--option pipemare.updates and pipemare.decay are for weight versions latest: with %s no weights are stale; give a schedule without a flush, as in --strategy ampnet", first.Name))
 	case f.DeferredBatchNorm && first.Type != pipeline.Flushing:

@@ -45,7 +45,7 @@ func badTrainPipes(t *testing.T) []badCase {
 		{"train on devices: microbatches of joint", on("--strategy", "joint", "--microbatches", "2"), 2, []string{"--microbatches", "joint has none", "1f1b-flush"}},
 		{"train on devices: microbatches by default", on("--microbatches", "3"), 2, []string{"--batch is 8", "3 microbatches"}},
 		{"train on devices: versions", on("--strategy", "1f1b*", "--versions", "old"), 2, []string{`"old"`, "stash"}},
-		{"train on devices: vertical sync", on("--strategy", "1f1b*", "--versions", "vertical_sync"), 2, []string{`--versions is "vertical_sync"`, "depends on the other stages", "--plan"}},
+		{"train on devices: vertical sync of a flush", on("--strategy", "gpipe", "--versions", "vertical_sync"), 2, []string{`"vertical_sync"`, `"flush"`}},
 		{"train on devices: versions of a flush", on("--strategy", "gpipe", "--versions", "stash"), 2, []string{`"stash"`, `"flush"`}},
 		{"train on devices: versions alone", train("--versions", "stash"), 2, []string{"--versions is for pipelines", "cpu*4"}},
 		{"train on devices: peers alone", train("--peer-bandwidth", "1GB/s"), 2, []string{"--peer-bandwidth is for pipelines"}},

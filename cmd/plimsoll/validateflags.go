@@ -45,7 +45,7 @@ var fleetOnly = append([]string{"microbatches", "minibatches", "simulated", "dra
 
 func (f *fleetFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
-	f.stageFlags.register(cmd, "double_buffered, stash or latest")
+	f.stageFlags.register(cmd, "double_buffered, stash, vertical_sync or latest")
 	s.IntVar(&f.minibatches, "minibatches", 24, "minibatches in the steady state of each schedule without a flush")
 	s.BoolVar(&f.simulated, "simulated", false, "simulated time, tasks take just the time that they are planned to take; cpu only")
 	s.IntVar(&f.draws, "draws", 0, "with --simulated, so many chains whose times are drawn at random in place of the measured one")
@@ -106,7 +106,7 @@ func (f *fleetFlags) check(onCPU bool) error {
 	case f.simulated && !onCPU:
 		return usage(errors.New(`--simulated is for cpu, as in --devices "cpu*4": other devices cannot wait for a given time`))
 	case !knownVersions(f.versions):
-		return unknownVersions(f.versions, "double_buffered, stash or latest")
+		return unknownVersions(f.versions, "double_buffered, stash, vertical_sync or latest")
 	}
 	return nil
 }
