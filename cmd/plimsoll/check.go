@@ -26,13 +26,15 @@ func newCheckCommand(a *app) *cobra.Command {
 	cmd := command("check", "Verify and simulate a plan, ours or not", `Verify a plan against the rules of a chain, and simulate its time and memory.
 
 The plan is a plan file, or the text form of a sequence (Fck1 F2 Fall3 B3 ...) in a file or given with --text; -p -
-reads standard input. A plan with stages is a pipeline, judged on its own platform or that of --platform. So is a table of
-PyTorch's pipeline schedules, a CSV with a row for each rank; without a chain a forward takes 1 s, a backward 2 s and
-communication no time. The printed actions of checkpoint_schedules are a sequence too. A plan that breaks a rule ends with
-exit code 2 and names the op; one that does not fit in the limit (--memory, or else the plan's own) ends with 3.
+reads standard input. A plan with stages is a pipeline, judged on its own platform or the one in --platform. A table of
+PyTorch's pipeline schedules, a CSV with a row for each rank, is a pipeline too. Without a chain its forwards take 1 s, its
+backwards 2 s, and its communication no time. The printed actions of checkpoint_schedules are a sequence too.
 
---noise asks how robust a plan is: its tasks, or its ops, run in the planned order, each as soon as it can, many times over, with every
-duration multiplied by a factor of its own, drawn evenly from 1 minus to 1 plus the noise. All of that is simulated.`, nil)
+If a plan breaks a rule, check names the op and ends with exit code 2. If it does not fit in the limit (--memory, or else the
+plan's own), check ends with 3.
+
+--noise shows how robust a plan is. The plan is simulated many times, each task or op in the planned order and as soon as it can
+run. Every duration is multiplied by a random factor of its own, drawn evenly from 1 minus the noise to 1 plus the noise.`, nil)
 	cmd.Example = `  plimsoll check -c c.json -p p.json --memory 4GiB
   plimsoll check -c c.json --text "Fall1 Fall2 B2 B1"
   plimsoll check -c c.json -p pipeline.json --platform platform.json

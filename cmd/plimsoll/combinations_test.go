@@ -67,7 +67,7 @@ const mostNoes = 51
 const (
 	onOne       = "--offload-state optimizer is for one device: leave it out, or give one in --devices"
 	wholeOnOne  = "leave it out, or train whole batches on one device"
-	needsFlush  = " needs the gradients of all stages before any stage is updated, and given updates each on its own: leave it out, or give a strategy that empties the pipeline behind each step: --strategy joint-flush"
+	needsFlush  = " needs all stages' gradients before any update, and given updates each on its own: leave it out, or give --strategy joint-flush"
 	noneInGiven = " is for schedules with a flush: given has none; give one"
 	needsMore   = ` is for pipelines: give several --devices, as in --devices "cpu*4"`
 	giveParts   = "--accumulate is for one device: give --microbatches 2, into which pipelines divide a step"

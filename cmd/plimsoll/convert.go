@@ -21,9 +21,8 @@ type convertCommand struct {
 
 func newConvertCommand(a *app) *cobra.Command {
 	c := &convertCommand{app: a}
-	cmd := command("convert", "Turn a sequence into a plan file, and back", `Read a plan in whatever form plimsoll check reads, and write it as a plan file (-o with the ending .json) or as the text form of its
-sequence, one token an op (any other ending, or standard output). What a plan file says beside the sequence, its time and its peak,
-is simulated. A table of PyTorch's pipeline schedules becomes a plan file for several devices, which has no text form.`, nil)
+	cmd := command("convert", "Turn a sequence into a plan file, and back", `Read a plan in any form that plimsoll check reads, and write it in another. If -o ends in .json, convert writes a plan file. The time
+and the peak in it are simulated. Otherwise convert writes the text form of the plan's sequence, one token an op. A table of PyTorch's pipeline schedules becomes a plan file for several devices, which has no text form.`, nil)
 	cmd.Example = `  plimsoll convert -c c.json --text "Fall1 Fall2 B2 B1" -o p.json
   plimsoll convert -c c.json -p p.json
   plimsoll convert -p schedule.csv -o p.json`

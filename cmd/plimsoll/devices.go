@@ -17,15 +17,16 @@ import (
 
 func newDevicesCommand(a *app) *cobra.Command {
 	c := &devicesCommand{app: a}
-	cmd := command("devices", "Show the devices, their memory and their copy bandwidths", `Show the devices of this machine: the memory that an arena can have, the kernels' instruction set, and the measured
-bandwidth of copies between the arena and host memory, and between devices. For GPUs also clocks, power and links, or why
-there is none. cpu*4 is four virtual devices that share the processor and its memory.
+	cmd := command("devices", "Show the devices, their memory and their copy bandwidths", `Show the devices of this machine: the memory that an arena can have, and the kernels' instruction set. The bandwidths of
+copies between the arena and host memory, and between devices, are measured. For GPUs, clocks, power and links are shown
+too, or why there is none. cpu*4 is four virtual devices that share the processor and its memory.
 
-With --output what was measured becomes a platform file, on which plan --platform plans a pipeline. A link has the bandwidth
-of its slower direction. With --world the devices are those of several processes, on one machine or on many, and the links
-between these are measured, too. They are shown by class: same GPU, same node, between nodes. Where nodes are equal, in the
-order of ranks, and the slowest link of each class has 80 % of the fastest one's bandwidth, the file has a level for each
-class, with its median, and else every link by itself, as with --pairs.`, nil)
+With --output the measurements become a platform file, on which plan --platform plans a pipeline. A link has the bandwidth
+of its slower direction. With --world the devices belong to several processes, on one machine or on many, and the links
+between these are measured, too. They are shown by class: same GPU, same node, between nodes.
+
+If nodes are equal, in the order of ranks, the file has a level for each class of links, with its median bandwidth. The slowest
+link of each class must have 80 % of the fastest one's bandwidth. Otherwise the file has every link by itself, as with --pairs.`, nil)
 	cmd.Example = `  plimsoll devices --devices "cpu*4" --peer-bandwidth 1GB/s --memory 512MiB -o platform.json
   plimsoll launch -n 4 -- devices --world auto -o platform.json
   plimsoll plan -c c.json --platform platform.json --strategy loadline -o p.json`

@@ -72,8 +72,8 @@ type evaluateFigures struct {
 
 func newEvaluateCommand(a *app) *cobra.Command {
 	f := &weightsFlags{}
-	cmd := command("evaluate", "Judge trained weights by held-out samples", `Run a model with trained weights over the held-out samples of a data set, and print the mean loss (cross entropy), of text its
-perplexity, of masks the mean IoU, and the share that is predicted right. --weights is a safetensors file with the names that train and PyTorch write, a
+	cmd := command("evaluate", "Judge trained weights by held-out samples", `Run a model with trained weights over the held-out samples of a data set. Evaluate prints the mean loss (cross entropy) and the share
+of right predictions, for text also the perplexity, for masks the mean IoU. --weights is a safetensors file with the names that train and PyTorch write, a
 checkpoint, or the folder of a run. Give the --model, --length or --image, --tokenizer and --classes that they were trained with.`, nil)
 	cmd.Example = `  plimsoll train -m resnet20 --data digits --image 32 --steps 200 --out runs/a
   plimsoll evaluate -m resnet20 --data digits --image 32 --weights runs/a`

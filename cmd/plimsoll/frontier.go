@@ -36,11 +36,11 @@ type frontierCommand struct {
 
 func newFrontierCommand(a *app) *cobra.Command {
 	c := &frontierCommand{app: a}
-	cmd := command("frontier", "Show how fast a chain can be at every memory limit", `Show how the makespan falls as memory grows: at each limit the fastest plan, how far it can be from the best of all (gap), what
-each further byte saves, and what the next one of a larger unit saves altogether.
+	cmd := command("frontier", "Show how fast a chain can be at every memory limit", `Show how the makespan falls as memory grows. Each limit has its fastest plan and the most that this can be slower than the
+optimum (gap). It also has the time that each further byte saves, and the time that the next larger unit saves altogether.
 
-rotor-exact, rotor-floating and revolve know every limit at which something changes. Of the others as many limits as --points
-says are planned, more of them where the curve is steep; what they give is made monotone.`, nil)
+rotor-exact, rotor-floating and revolve know every limit at which something changes. For other strategies --points limits are
+planned, more of them where the curve is steep, and the curve is made monotone.`, nil)
 	cmd.Example = `  plimsoll frontier -c c.json --bandwidth 12GB/s
   plimsoll frontier -c c.json --strategy rotor-exact -o frontier.csv`
 	s := cmd.Flags()

@@ -46,10 +46,10 @@ func newImportCommand(a *app) *cobra.Command {
 	cmd := command("import FILE", "Turn measurements of other programs into a chain file", `Read a chain in any form that is known, and write it as a chain file. Every command that takes a chain (-c) reads these forms by
 itself; import shows what becomes of them, and adds what they do not say.
 
-PipeDream's graph.txt: operators with times, sizes and what each needs; what runs beside something else becomes one layer.
-A table of layers, CSV: a row for each layer, columns called name and, with a unit, as the fields of a chain file: forward_ms,
-backward_ms, output_bytes, saved_mib, weight_bytes, ... A first row called input has the size of the input, a last row called
-loss is the loss; else one that costs nothing is added.`, nil)
+PipeDream's graph.txt has operators with times, sizes and inputs. Operators that run beside each other become one layer.
+A table of layers is a CSV with a row for each layer. One column is called name, the others, with a unit, as the fields of a chain
+file: forward_ms, backward_ms, output_bytes, saved_mib, weight_bytes. A first row called input has the size of the input. A last
+row called loss is the loss; without it a loss that costs nothing is added.`, nil)
 	cmd.Example = `  plimsoll import graph.txt -o c.json
   plimsoll import layers.csv --bandwidth 12GB/s --layers`
 	s := cmd.Flags()

@@ -52,8 +52,8 @@ secret in PLIMSOLL_SECRET unless there is one. Standard output of rank 0 is that
 else goes to standard error, each line behind the number of its rank. SIGINT, SIGTERM and SIGHUP are passed on.
 
 When a process fails, the others have 3 s to say that they end, too; then they get SIGTERM, and SIGKILL after --grace. A process that the
-others call silent gets SIGKILL at once. The exit code is that of the process that failed first, which the processes tell launch: 128 and
-the number of the signal if one ended it, 1 if launch had to end it.
+others call silent gets SIGKILL at once. The processes tell launch which one failed first, and its exit code is launch's. If a signal ended
+it, the code is 128 plus the number of the signal; if launch had to end it, the code is 1.
 
 With --max-restarts N, all processes are started again after a failure, at most N times, with --resume and without --force; the command
 needs --out. Exit codes 2 (flags or input) and 3 (it does not fit) end launch at once, since the processes would fail again; so does a signal

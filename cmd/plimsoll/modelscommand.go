@@ -37,8 +37,8 @@ and its classes are the vocabulary.
 unet-B-C is the U-Net of B convolutions a level and C channels. unetseg-B-C has a class for each pixel. amoebanet-L-F is the AmoebaNet-D
 of L cells and F filters.
 
-gpt2-B-C is a GPT-2 of B blocks and C channels without dropout. llama-B-C is a Llama of B blocks and C channels. llama-B-C-H-K-F has H
-heads, K heads of keys and values, and F channels in its MLP. With -tied behind the name the last layer has the embedding's weight. With
+Model gpt2-B-C is a GPT-2 of B blocks and C channels without dropout. Model llama-B-C is a Llama of B blocks and C channels. Model
+llama-B-C-H-K-F has H heads, K heads of keys and values, and F channels in its MLP. With -tied behind the name the last layer has the embedding's weight. With
 -untied it has its own. Constants stand at the end of a name, as in llama-B-C,rope_theta=500000,rms_norm_eps=1e-6 and
 gpt2-B-C,layer_norm_epsilon=1e-6.`, nil)
 	cmd.Example = `  plimsoll models

@@ -20,9 +20,9 @@ type traceCommand struct {
 
 func newTraceCommand(a *app) *cobra.Command {
 	c := &traceCommand{app: a}
-	cmd := command("trace", "Write and draw the timeline of a plan", `Write the step of a plan, as predicted, as a timeline: a track for each stream, and the memory over time, of a pipeline a process for
-each device and link. It opens in Perfetto (https://ui.perfetto.dev). With --svg the plan is drawn, too: the memory over time, of a
-pipeline the timeline, of a plan that moves weights and state both.
+	cmd := command("trace", "Write and draw the timeline of a plan", `Write the step of a plan, as predicted, as a timeline that opens in Perfetto (https://ui.perfetto.dev). It has a track for each stream,
+and the memory over time; the timeline of a pipeline has a process for each device and link. With --svg the plan is drawn, too. The
+drawing is the memory over time, for a pipeline the timeline, for a plan that moves weights and state both.
 
 The plan is whatever plimsoll check reads. The timelines of steps that ran, measured beside predicted, are written by train --out and
 validate --out.`, nil)

@@ -278,7 +278,7 @@ func (f *fleetFlags) slowed(p *pipeline.Platform) (units.Bandwidth, error) {
 	for x := range p.Devices {
 		for y := range x {
 			if p.Beta(x, y) != p.Beta(0, 1) {
-				return 0, usage(fmt.Errorf("--simulated: the links of the cpu all have one bandwidth, those of the platform are %s between devices 0 and 1 and %s between %d and %d: leave --simulated out, or give a platform whose links are alike",
+				return 0, usage(fmt.Errorf("--simulated: links of the cpu all have one bandwidth, the platform has %s between devices 0 and 1, %s between %d and %d: leave it out, or give equal links",
 					units.Rate(p.Beta(0, 1), "B"), units.Rate(p.Beta(x, y), "B"), y, x))
 			}
 		}

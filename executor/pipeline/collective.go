@@ -41,7 +41,7 @@ func (lay *layout) newCollectives(c *chain.Chain) error {
 			continue
 		case len(line):
 		default:
-			return fmt.Errorf("%w: of the devices %v of stage %d some are in one process and some are not, and a library that adds up their gradients needs a process for each: start one for each device, or let Plimsoll add them up (--option world.allreduce=ordered)", order.ErrPlan, line, s)
+			return fmt.Errorf("%w: stage %d: some of the devices %v share a process, but the library that adds up gradients needs one each: start one for each, or use --option world.allreduce=ordered", order.ErrPlan, s, line)
 		}
 		lay.collectives[s] = newCollective(line, count)
 		count++

@@ -174,9 +174,9 @@ func TestSumsThatNoLibraryMakes(t *testing.T) {
 	w := workload(t, testModel(t))
 	costs, plan := synchronizedPlan(t, w, "data", pipeline.Stash, 4)
 	for name, o := range map[string]Options{
-		"several processes":       {AllReduce: true},
-		"some are in one process": {AllReduce: true, World: &World{Ranks: []int{0, 0, 1, 2}}},
-		"plans without \"zero\"":  {AllReduce: true, World: &World{Ranks: []int{0, 1, 2, 3}}},
+		"several processes":      {AllReduce: true},
+		"share a process":        {AllReduce: true, World: &World{Ranks: []int{0, 0, 1, 2}}},
+		"plans without \"zero\"": {AllReduce: true, World: &World{Ranks: []int{0, 1, 2, 3}}},
 	} {
 		costs, p := costs, plan
 		if strings.Contains(name, "zero") {

@@ -26,7 +26,7 @@ func (e *StuckError) Error() string {
 	return fmt.Sprintf("the pipeline is stuck: no task has ended for %v\n%s", e.Patience, strings.Join(e.Devices, "\n"))
 }
 
-// checkLinks refuses a plan of which a single message takes longer than a run waits for anything to happen.
+// checkLinks refuses a plan of which a single message takes longer than a run waits.
 func (comp *compilation) checkLinks(costs Costs, plan *pipeline.Plan) error {
 	for s := 1; s < len(plan.Stages) && comp.opt.Patience > 0; s++ {
 		from, to := &plan.Stages[s-1], &plan.Stages[s]
@@ -35,7 +35,7 @@ func (comp *compilation) checkLinks(costs Costs, plan *pipeline.Plan) error {
 		for _, x := range from.Devices {
 			for _, y := range to.Devices {
 				if took := costs.Platform.Seconds(bytes, x, y); took > comp.opt.Patience.Seconds() && !math.IsInf(took, 0) {
-					return fmt.Errorf("%w: between stages %d and %d, on devices %d and %d, a message of %s takes %s, and a run waits %v for anything to happen: give faster links, or more patience",
+					return fmt.Errorf("%w: between stages %d and %d, on devices %d and %d, a message of %s takes %s, longer than a run waits (%v): give faster links, or more patience",
 						order.ErrPlan, s-1, s, x, y, units.Bytes(bytes), units.Seconds(took), comp.opt.Patience)
 				}
 			}

@@ -295,7 +295,7 @@ func (j *Job) checkLabels(m *models.Model) error {
 	}
 	switch pixels := len(m.Labels.Shape) == 3; {
 	case pixels && !data.Masked(j.Set):
-		return fmt.Errorf("%w: --model %s gives each pixel a class, and data set %s has one for an image: give it masks, as in --data shapes, or a model that classifies images, as in -m unet",
+		return fmt.Errorf("%w: --model %s classifies pixels, and data set %s has a class per image: give it masks, as in --data shapes, or a model of images, as in -m unet",
 			ErrSpec, j.Model, j.Set.Name())
 	case !pixels && data.Masked(j.Set):
 		return fmt.Errorf("%w: data set %s has a class for each pixel, and --model %s gives one to an image: give a model that segments, as in -m unetseg", ErrSpec, j.Set.Name(), j.Model)

@@ -601,7 +601,7 @@ func TestPipelinesThatCannotBe(t *testing.T) {
 		}
 	}
 	for want, change := range map[string]func(*Run){
-		"--clip-norm 3 needs the gradients of all stages before any stage is updated, and 1f1b* updates each on its own": func(r *Run) { r.MaxNorm = 3 },
+		"--clip-norm 3 needs all stages' gradients before any update, and 1f1b* updates each on its own": func(r *Run) { r.MaxNorm = 3 },
 		"--on-nan skip":  func(r *Run) { r.SkipNotFinite = true },
 		"--host-memory ": func(r *Run) { r.HostLimit = 1 << 40 },
 	} {

@@ -129,7 +129,7 @@ func CheckGuard(strategy string, flush bool, maxNorm float64, skips bool) error 
 	default:
 		what = "--on-nan skip"
 	}
-	return fmt.Errorf("%w: %s needs the gradients of all stages before any stage is updated, and %s updates each on its own: leave it out, or give a strategy that empties the pipeline behind each step: --strategy joint-flush, or another of type flush (plan --list)",
+	return fmt.Errorf("%w: %s needs all stages' gradients before any update, and %s updates each on its own: leave it out, or give --strategy joint-flush, or another of type flush (plan --list)",
 		ErrSpec, what, strategy)
 }
 

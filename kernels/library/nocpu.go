@@ -14,7 +14,7 @@ const Compiled = false
 
 // openCPU has nothing to open: the kernels are C.
 func openCPU(dev runtime.Device, _ Options) (kernels.Library, error) {
-	return nil, fmt.Errorf("%w: %s: those of the cpu are in C, and this program was built without cgo; build it with a C compiler and CGO_ENABLED=1, or use the reference kernels (--debug reference), which are slow",
+	return nil, fmt.Errorf("%w: %s: this program was built without cgo, and the cpu's kernels are C: build it with a C compiler and CGO_ENABLED=1, or use the slower kernels of --debug reference",
 		ErrNone, dev.Info().Name)
 }
 

@@ -97,8 +97,8 @@ func newText(name string, o Options, by string, all tokenizer.Tokens, vocabulary
 func newSplits(name string, o Options, by string, vocabulary int, train, test tokenizer.Tokens) (Dataset, error) {
 	s := &text{name, o, by, vocabulary, [2]tokenizer.Tokens{train, test}}
 	if s.TrainLen() < 1 || s.TestLen() < 1 {
-		return nil, fmt.Errorf("%w: data set %s has %d tokens to train on and %d held out: %d tokens a sample (--length) take at least %d and %d; give more text, or shorter samples",
-			ErrOption, name, train.Len(), test.Len(), o.Length, o.Length+1, o.Length+1)
+		return nil, fmt.Errorf("%w: data set %s has %d tokens to train on and %d held out, and --length %d takes at least %d of each: give more text, or a smaller --length",
+			ErrOption, name, train.Len(), test.Len(), o.Length, o.Length+1)
 	}
 	return s, nil
 }

@@ -44,7 +44,7 @@ func ParseSource(file string, data []byte) (*Source, error) {
 	case looksLikeTable(text):
 		s.Chain, err = ParseTable(file, data)
 	default:
-		err = fmt.Errorf("%s: %w: a chain file is JSON, PipeDream's graph.txt has \"forward_compute_time=\" in the line of an operator, and a table of layers begins with the names of its columns, as in \"name,forward_ms,backward_ms,output_bytes\"",
+		err = fmt.Errorf("%s: %w: give a chain file (JSON), PipeDream's graph.txt (with \"forward_compute_time=\"), or a table of layers (its first line is as in \"name,forward_ms,backward_ms,output_bytes\")",
 			file, ErrNoChain)
 	}
 	if err != nil {

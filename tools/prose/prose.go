@@ -25,13 +25,10 @@ const mostWords = 30
 
 // breach is a sentence that breaks a rule.
 type breach struct {
-	folder, position string
-	kind             kind
-	sentence         string
+	position string
+	kind     kind
+	sentence string
 }
-
-// key is the name of the count that a breach belongs to.
-func (b breach) key() string { return b.folder + " " + string(b.kind) }
 
 func (b breach) String() string { return fmt.Sprintf("%s: %s: %s", b.position, b.kind, b.sentence) }
 
@@ -55,7 +52,7 @@ type checker struct {
 }
 
 func (c *checker) add(at token.Pos, k kind, sentence string) {
-	c.found = append(c.found, breach{c.folder, c.set.Position(at).String(), k, sentence})
+	c.found = append(c.found, breach{c.set.Position(at).String(), k, sentence})
 }
 
 // node checks the texts of a node: comments of exported names, messages and help texts.
