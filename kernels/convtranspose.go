@@ -3,6 +3,7 @@ package kernels
 func (ConvTranspose2D) Kind() string                       { return "convtranspose2d" }
 func (ConvTranspose2D) Saved([]Desc) []Desc                { return nil }
 func (ConvTranspose2D) Needs() Needs                       { return Needs{Inputs: []bool{true}} }
+func (c ConvTranspose2D) usesTF32() bool                   { return c.TF32 }
 func (ConvTranspose2D) Split() bool                        { return true }
 func (ConvTranspose2D) Alias(p Pass, out, in Operand) bool { return never(p, out, in) }
 
@@ -56,4 +57,9 @@ func (c ConvTranspose2D) Infer(in []Desc) (Desc, error) {
 		return Desc{}, bad(c.Kind(), "window", "%+v of %v is the gradient of no convolution: %v", c, in[0], err)
 	}
 	return y, nil
+}
+
+func (c ConvTranspose2D) inTF32() Op {
+	c.TF32 = true
+	return c
 }

@@ -180,6 +180,19 @@ func (SoftmaxCrossEntropy) Needs() Needs { return Needs{Inputs: []bool{true, tru
 
 // Split: only ops whose weight gradient is a contraction of its own split their backward.
 
+func (c Conv2D) usesTF32() bool { return c.TF32 }
+func (l Linear) usesTF32() bool { return l.TF32 }
+
+func (c Conv2D) inTF32() Op {
+	c.TF32 = true
+	return c
+}
+
+func (l Linear) inTF32() Op {
+	l.TF32 = true
+	return l
+}
+
 func (Conv2D) Split() bool              { return true }
 func (Linear) Split() bool              { return true }
 func (BatchNorm) Split() bool           { return false }

@@ -105,6 +105,7 @@ type Attention struct {
 	Table         int     // rows of the learned term; 0: there is none
 	Masks         int     // of the constant term; 0: there is none
 	MaskHeads     bool    // each head has masks of its own
+	TF32          bool    // see InTF32
 }
 
 // Hidden is added to a score so that the position gets no weight: finite, so that no row of scores has differences of infinities.
@@ -364,12 +365,22 @@ func (a Attention) Infer(in []Desc) (Desc, error) {
 	case d.Dim(in[0]) > maxHead:
 		return Desc{}, bad(a.Kind(), "Heads", "a head of %d channels is larger than %d", d.Dim(in[0]), maxHead)
 	}
+	if err := products(a, in[0]); err != nil {
+		return Desc{}, err
+	}
 	if err := d.checkTerms(int64(in[0].Shape[1])); err != nil {
 		return Desc{}, err
 	}
 	y := slices.Clone(in[0].Shape)
 	y[2] = d.Heads * d.Dim(in[0])
 	return output(a.Kind(), in[0].DType, y...)
+}
+
+func (a Attention) usesTF32() bool { return a.TF32 }
+
+func (a Attention) inTF32() Op {
+	a.TF32 = true
+	return a
 }
 
 // checkTerms refuses a scale, or terms that are added to scores of t positions, that no library can use.

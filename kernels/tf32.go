@@ -16,32 +16,24 @@ func RoundTF32(f float32) float32 {
 }
 
 // InTF32 returns a Conv2D, ConvTranspose2D or Linear in float32 that rounds both factors of each product with RoundTF32: X and the weight,
-// the weight and DY, DY and X. Sums, among them the bias's gradient, are those of float32. Other ops are returned as they
-// are: they have no products of this kind.
+// the weight and DY, DY and X. Sums, among them the bias's gradient, are those of float32. Of an Attention in float32 it returns one that may
+// round so: where a library has no faster products for it, they are those of float32. Other ops are returned as they are: they have no
+// products of this kind.
 func InTF32(op Op) Op {
-	switch o := op.(type) {
-	case Conv2D:
-		o.TF32 = true
-		return o
-	case Linear:
-		o.TF32 = true
-		return o
-	case ConvTranspose2D:
-		o.TF32 = true
-		return o
+	if f, ok := op.(factors); ok {
+		return f.inTF32()
 	}
 	return op
 }
 
+// factors is implemented by ops whose products may be in TF32.
+type factors interface {
+	inTF32() Op
+	usesTF32() bool
+}
+
 // UsesTF32 reports whether an op is one that InTF32 has changed.
 func UsesTF32(op Op) bool {
-	switch o := op.(type) {
-	case Conv2D:
-		return o.TF32
-	case Linear:
-		return o.TF32
-	case ConvTranspose2D:
-		return o.TF32
-	}
-	return false
+	f, ok := op.(factors)
+	return ok && f.usesTF32()
 }

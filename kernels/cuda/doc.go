@@ -7,7 +7,8 @@
 //
 // Convolutions and linear layers are implicit matrix products (src/conv.cuh): in registers for float32 (src/conv.cu), on
 // tensor cores for bfloat16 and TF32 where the GPU has them (src/mma.cu). Images are N,H,W,C throughout.
-// Attention of bfloat16 with a causal mask runs on tensor cores, too (src/flashforward.cu, src/flashbackward.cu), else in registers (src/attention.cu).
+// Attention with a causal mask runs on tensor cores in bfloat16 and TF32, too (src/flashforward.cu, src/flashbackward.cu), else in registers
+// (src/attention.cu).
 // Where a machine has cuDNN or cuBLAS (package nvidia), the fastest of them and ours is taken, by measuring (choice.go).
 // Whatever is taken first proves that it computes what naive sums do (proof.go, src/proof.cu).
 //

@@ -13,9 +13,9 @@ import (
 )
 
 // attentionGradients are the two calls of attention's backward: gradients written, and added to what is there.
-func attentionGradients(op kernels.Attention, samples, length, channels int) (forward kernels.Call, backward []kernels.Call) {
-	x := typed(kernels.BFloat16, samples, length, (op.Heads+2*op.Defaults().KVHeads)*channels)
-	forward = kernels.Call{Op: op, In: []kernels.Desc{x}, Train: true}
+func attentionGradients(d kernels.DType, op kernels.Attention, samples, length, channels int) (forward kernels.Call, backward []kernels.Call) {
+	x := typed(d, samples, length, (op.Heads+2*op.Defaults().KVHeads)*channels)
+	forward = kernels.Call{Op: as(d, op), In: []kernels.Desc{x}, Train: true}
 	for _, add := range []bool{false, true} {
 		c := forward
 		c.Pass, c.AddDX = kernels.Backward, []bool{add}
@@ -42,7 +42,7 @@ func flashNames(t *testing.T, l *Library, c kernels.Call) (names []string) {
 var flashShapes = []struct {
 	heads, kv, samples, length, channels int
 	factor                               float32 // of all inputs
-	kernel                               int64   // 0: those without tensor cores
+	kernel                               int64   // in bfloat16; 0: those without tensor cores
 }{
 	{2, 2, 2, 150, 64, 1, 64},
 	{4, 2, 1, 129, 64, 1, 64},
@@ -59,6 +59,16 @@ var flashShapes = []struct {
 	{2, 2, 1, 100, 64, 12, 64}, // scores whose exponentials would overflow
 	{2, 1, 1, 90, 136, 1, 0},
 	{2, 1, 1, 90, 60, 1, 0},
+	{2, 1, 1, 300, 64, 1, 64},
+	{1, 1, 1, 260, 32, 1, 32},
+}
+
+// kernelOf returns the size of the heads of the kernels for a shape of flashShapes: pieces of 16 bytes are 4 channels in TF32.
+func kernelOf(d kernels.DType, channels int, kernel int64) int64 {
+	if d == kernels.TF32 && channels == 60 {
+		return 64
+	}
+	return kernel
 }
 
 // TestAttentionGradients: on tensor cores, heads of any multiple of 8 channels up to 128, groups of heads, lengths that are no whole
@@ -66,22 +76,24 @@ var flashShapes = []struct {
 func TestAttentionGradients(t *testing.T) {
 	b := newBench(t)
 	l := libraries(t, b)[0]
-	for i, s := range flashShapes {
-		forward, backward := attentionGradients(kernels.Attention{Heads: s.heads, KVHeads: s.kv}, s.samples, s.length, s.channels)
+	for i, s := range append(flashShapes, flashShapes...) {
+		d := flashTypes[i/len(flashShapes)]
+		forward, backward := attentionGradients(d, kernels.Attention{Heads: s.heads, KVHeads: s.kv}, s.samples, s.length, s.channels)
 		want := ""
-		if s.kernel > 0 {
-			want = fmt.Sprintf("flash_queries_bf16_d%d flash_keys_bf16_d%d", s.kernel, s.kernel)
+		if size := kernelOf(d, s.channels, s.kernel); size > 0 {
+			want = fmt.Sprintf("flash_queries%s_d%d flash_keys%s_d%d", suffix(d), size, suffix(d), size)
 		}
 		if got := strings.Join(flashNames(t, l, backward[0]), " "); l.tensor && got != want {
 			t.Errorf("%+v launches %q, want %q", s, got, want)
 		}
 		in := randomInputs(rand.New(rand.NewPCG(71, uint64(i))), forward)
-		x := values(kernels.BFloat16, in[operand(kernels.X, 0)])
+		x := values(d.Stored(), in[operand(kernels.X, 0)])
 		larger := make([]float32, len(x))
 		for j := range x {
 			larger[j] = float32(x[j]) * s.factor
 		}
-		in[operand(kernels.X, 0)] = encode(kernels.BFloat16, larger)
+		roundAll(larger) // in bfloat16 encode cuts off more
+		in[operand(kernels.X, 0)] = encode(d, larger)
 		given, _ := check(t, b, l, forward, backward, in)
 		if s.factor > 1 {
 			most := 0.0
@@ -101,28 +113,29 @@ func TestAttentionGradientsOfNaNs(t *testing.T) {
 	b := newBench(t)
 	l := libraries(t, b)[0]
 	const samples, heads, length, channels = 2, 2, 100, 64
-	forward, backward := attentionGradients(kernels.Attention{Heads: heads}, samples, length, channels)
 	bad := 0
 	for i, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
-		for part := range 4 { // queries, keys, values, gradients
+		for turn := range 2 * 4 {
+			d, part := flashTypes[turn/4], turn%4 // queries, keys, values, gradients
+			forward, backward := attentionGradients(d, kernels.Attention{Heads: heads}, samples, length, channels)
 			in := randomInputs(rand.New(rand.NewPCG(72, uint64(i))), forward)
 			const t0, head = 70, 1
 			to, at := in[operand(kernels.X, 0)], (t0*3*heads+part*heads+head)*channels+5
 			if part == 3 {
 				to, at = in[operand(kernels.DY, 0)], (t0*heads+head)*channels+5
 			}
-			copy(to[2*at:], encode(kernels.BFloat16, []float32{float32(v)}))
+			copy(to[int(d.Size())*at:], encode(d, []float32{float32(v)}))
 			for o, w := range reference(t, forward, in) {
 				in[o] = w
 			}
 			dx := operand(kernels.DX, 0)
-			got := values(kernels.BFloat16, compute(t, b, l, backward[0], in, nil)[dx])
-			for j, w := range values(kernels.BFloat16, reference(t, backward[0], in)[dx]) {
+			got := values(d.Stored(), compute(t, b, l, backward[0], in, nil)[dx])
+			for j, w := range values(d.Stored(), reference(t, backward[0], in)[dx]) {
 				odd := math.IsNaN(w) || math.IsInf(w, 0)
 				position := j / (3 * heads * channels)
 				other := position >= length || j/channels%heads != head || !odd && max(position-t0, t0-position) > 31
 				if finite := !math.IsNaN(got[j]) && !math.IsInf(got[j], 0); odd && finite || other && !finite {
-					t.Fatalf("%v in part %d: gradient %d is %v, want %v", v, part, j, got[j], w)
+					t.Fatalf("%v: %v in part %d: gradient %d is %v, want %v", d, v, part, j, got[j], w)
 				}
 				if odd {
 					bad++
@@ -140,12 +153,18 @@ func TestAttentionGradientsOfNaNs(t *testing.T) {
 func TestAttentionGradientsOfIgnoredKeys(t *testing.T) {
 	b := newBench(t)
 	l := libraries(t, b)[0]
+	for _, d := range flashTypes {
+		ignoredKeys(t, b, l, d)
+	}
+}
+
+func ignoredKeys(t *testing.T, b *bench, l *Library, d kernels.DType) {
 	const length, channels, key = 100, 64, 70
-	forward, backward := attentionGradients(kernels.Attention{Heads: 1}, 1, length, channels)
+	forward, backward := attentionGradients(d, kernels.Attention{Heads: 1}, 1, length, channels)
 	in := randomInputs(rand.New(rand.NewPCG(74, 1)), forward)
 	x := in[operand(kernels.X, 0)]
 	put := func(position, part int, v float32) {
-		copy(x[2*(position*3+part)*channels:], encode(kernels.BFloat16, []float32{v}))
+		copy(x[int(d.Size())*(position*3+part)*channels:], encode(d, []float32{v}))
 	}
 	put(key, 1, float32(math.Inf(-1)))
 	for q := range length {
@@ -155,7 +174,7 @@ func TestAttentionGradientsOfIgnoredKeys(t *testing.T) {
 		in[o] = w
 	}
 	dx := operand(kernels.DX, 0)
-	got, want := values(kernels.BFloat16, compute(t, b, l, backward[0], in, nil)[dx]), values(kernels.BFloat16, reference(t, backward[0], in)[dx])
+	got, want := values(d.Stored(), compute(t, b, l, backward[0], in, nil)[dx]), values(d.Stored(), reference(t, backward[0], in)[dx])
 	from, to := (key*3+1)*channels, (key+1)*3*channels
 	closeTo(t, "the gradient of the key and its value", got[from:to], want[from:to])
 }
@@ -163,8 +182,8 @@ func TestAttentionGradientsOfIgnoredKeys(t *testing.T) {
 // TestAttentionGradientsBeyond32Bits: the last sample's gradients are those of that sample alone.
 func TestAttentionGradientsBeyond32Bits(t *testing.T) {
 	const samples, length, channels, blocks = 43_100, 130, 128, 5 // the last blocks make all of the last sample's rows
-	_, one := attentionGradients(kernels.Attention{Heads: 1}, 1, length, channels)
-	_, all := attentionGradients(kernels.Attention{Heads: 1}, samples, length, channels)
+	_, one := attentionGradients(kernels.BFloat16, kernels.Attention{Heads: 1}, 1, length, channels)
+	_, all := attentionGradients(kernels.BFloat16, kernels.Attention{Heads: 1}, samples, length, channels)
 	if all[0].In[0].Elements() <= math.MaxInt32 {
 		t.Fatal("the input is too small")
 	}

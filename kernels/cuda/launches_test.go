@@ -39,7 +39,7 @@ func TestLaunchesFitTheirKernels(t *testing.T) {
 		for _, d := range factorTypes {
 			r := rand.New(rand.NewPCG(uint64(d)+51, uint64(round)))
 			op, in := randomOp(r, round, d)
-			if op = as(d, op); d == kernels.TF32 && !op.Split() {
+			if op = as(d, op); d == kernels.TF32 && !kernels.UsesTF32(op) {
 				continue
 			}
 			forward, backward := randomCalls(r, op, in)
@@ -53,7 +53,7 @@ func TestLaunchesFitTheirKernels(t *testing.T) {
 	}
 	for _, large := range largeCalls {
 		for _, d := range factorTypes {
-			if d == kernels.TF32 && !large.op.Split() {
+			if d == kernels.TF32 && !kernels.UsesTF32(as(d, large.op)) {
 				continue
 			}
 			forward, backward := randomCalls(rand.New(rand.NewPCG(52, 1)), as(d, large.op), []kernels.Desc{typed(d, large.shape...)})

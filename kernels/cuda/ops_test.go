@@ -374,7 +374,7 @@ func TestRandomCalls(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(d), uint64(round)))
 			op, x := randomOp(r, round, d)
 			op = as(d, op)
-			if d == kernels.TF32 && !op.Split() {
+			if d == kernels.TF32 && !kernels.UsesTF32(op) {
 				continue
 			}
 			forward, backward := randomCalls(r, op, x)
@@ -383,8 +383,8 @@ func TestRandomCalls(t *testing.T) {
 			ran[fmt.Sprint(op.Kind(), d)] += n
 		}
 	}
-	if len(ran) != 2*kinds+3 || calls < 2*2*rounds {
-		t.Errorf("ran %d calls, %v: want %d ops and types", calls, ran, 2*kinds+3)
+	if len(ran) != 2*kinds+4 || calls < 2*2*rounds {
+		t.Errorf("ran %d calls, %v: want %d ops and types", calls, ran, 2*kinds+4)
 	}
 }
 
@@ -454,7 +454,7 @@ func TestLargeCalls(t *testing.T) {
 			continue
 		}
 		for _, d := range factorTypes {
-			if d == kernels.TF32 && !large.op.Split() {
+			if d == kernels.TF32 && !kernels.UsesTF32(as(d, large.op)) {
 				continue
 			}
 			r := rand.New(rand.NewPCG(14, uint64(i)))

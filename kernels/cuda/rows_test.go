@@ -167,7 +167,7 @@ func sameWhereWritten(t *testing.T, what string, d kernels.DType, before, got, w
 			continue
 		}
 		written++
-		if !(math.Abs(g[i]-w[i]) <= tolerance(d)*scale) {
+		if !(math.Abs(g[i]-w[i]) <= tolerance(nil, d)*scale) {
 			t.Fatalf("%s: element %d is %v, want %v", what, i, g[i], w[i])
 		}
 	}

@@ -194,42 +194,6 @@ const (
 	meanRows      = 32 // MEAN_ROWS in src/attention.cu
 )
 
-// flashKernel is a kernel of src/flashforward.cu, by the most channels of its heads; 0: none.
-type flashKernel struct{ dim int64 }
-
-const (
-	flashRows = 64 // ROWS in src/flashforward.cu
-	flashHeld = 128
-	flashPad  = 8
-)
-
-var (
-	flashBlock = dim{128, 1, 1} // FLASH_THREADS
-	flashDims  = []int64{32, 64, 96, 128, 256}
-)
-
-// flashForward returns the kernel for heads of so many channels: on tensor cores, of bfloat16, where rows begin at multiples of 16 bytes.
-func (l *Library) flashForward(d kernels.DType, width int64) flashKernel {
-	if !l.tensor || d != kernels.BFloat16 || width%wide(d) != 0 {
-		return flashKernel{}
-	}
-	for _, most := range flashDims {
-		if width <= most {
-			return flashKernel{most}
-		}
-	}
-	return flashKernel{}
-}
-
-// shared returns the bytes of dynamic shared memory: two stages of keys and values, and queries where they do not stay in registers.
-func (f flashKernel) shared() int64 {
-	rows := int64(4 * 64)
-	if f.dim > flashHeld {
-		rows = 4*32 + flashRows
-	}
-	return rows * (f.dim + flashPad) * kernels.BFloat16.Size()
-}
-
 func (b *builder) attention(op kernels.Attention) {
 	x := b.call.In[0]
 	samples, length, width := int64(x.Shape[0]), int64(x.Shape[1]), int64(op.Dim(x))
@@ -240,12 +204,12 @@ func (b *builder) attention(op kernels.Attention) {
 		add: flag(b.call.Adds(0)), bidirectional: flag(op.Bidirectional), scale: C.float(op.ScoreScale(x)),
 	}
 	setTerms(b, op, &args)
-	fast := !op.Bidirectional && op.Plain() && op.ScoreScale(x) > 0 // kernels on tensor cores have no terms, and hide scores before they scale them
+	flash := b.lib.flash(op, x, b.call.Pass)
 	tiles, parts := ceil(length, attentionTile), ceil(width, attentionTile)
 	if b.call.Pass == kernels.Forward {
-		if f := b.lib.flashForward(x.DType, width); f.dim > 0 && fast {
-			grid := dim{ceil(length, flashRows) * samples * heads, 1, 1}
-			addStep(b, "flashforward", fmt.Sprintf("flash_forward_%d", f.dim), grid, flashBlock, f.shared(), args)
+		if flash.head > 0 {
+			grid := dim{ceil(length, flash.positions()) * samples * heads, 1, 1}
+			addStep(b, "flashforward", flash.name("forward"), grid, flashBlock, flash.forwardShared(), args)
 			return
 		}
 		addStep(b, "attention", "attention_forward"+suffix(x.DType), dim{tiles * samples * heads, parts, 1}, rowBlock, 0, args)
@@ -256,10 +220,10 @@ func (b *builder) attention(op kernels.Attention) {
 	}
 	args.means = b.reserve(samples * heads * length * 4)
 	addStep(b, "attention", "attention_means"+suffix(x.DType), dim{ceil(samples*heads*length, meanRows), 1, 1}, rowBlock, 0, args)
-	if head := b.lib.flashBackward(x.DType, width); head > 0 && fast {
-		tiles, block, shared := ceil(length, gradientTile), dim{gradientThreads, 1, 1}, gradientShared(head)
-		addStep(b, "flashbackward", gradientKernel("queries", x.DType, head), dim{tiles * samples * heads, 1, 1}, block, shared, args)
-		addStep(b, "flashbackward", gradientKernel("keys", x.DType, head), dim{tiles * samples * kv, 1, 1}, block, shared, args)
+	if flash.head > 0 {
+		blocks, shared := ceil(length, flash.positions())*samples, flash.backwardShared()
+		addStep(b, "flashbackward", flash.name("queries"), dim{blocks * heads, 1, 1}, flashBlock, shared, args)
+		addStep(b, "flashbackward", flash.name("keys"), dim{blocks * kv, 1, 1}, flashBlock, shared, args)
 		return
 	}
 	if !b.call.Skips(0) {

@@ -39,13 +39,13 @@ func (t *tensors) dtype(o kernels.Operand) kernels.DType {
 }
 
 // rounding returns how products round an operand in float32 as they read it: a weight that meets bfloat16 activations, or
-// any factor in TF32; nil: not at all.
+// any factor in TF32 of an op that splits; nil: not at all.
 func (t *tensors) rounding(o kernels.Operand) func(float32) float32 {
 	weight := o == kernels.Operand{Role: kernels.ParamRole}
 	switch {
 	case t.call.RoundsWeight() && weight:
 		return kernels.RoundBFloat16
-	case kernels.UsesTF32(t.call.Op) && (weight || o.Role == kernels.X || o.Role == kernels.DY):
+	case kernels.UsesTF32(t.call.Op) && t.call.Op.Split() && (weight || o.Role == kernels.X || o.Role == kernels.DY):
 		return kernels.RoundTF32
 	}
 	return nil

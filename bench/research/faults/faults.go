@@ -234,11 +234,16 @@ var faults = []fault{
 	{"rows of the loss do not take turns", watchedCalls, "RowsBeyond", []edit{{"kernels/cuda/src/loss.cu", "row += gridDim.x, turn ^= 1)", "row += gridDim.x)"}}},
 	{"attention on tensor cores does not wait for a tile", calls, "FlashForward", []edit{{"kernels/cuda/src/flashforward.cu", `tile < count; tile++) {
 		wait_groups<0>();`, `tile < count; tile++) {`}}},
-	{"attention on tensor cores shows a query the key behind it", calls, "FlashForward", []edit{{"kernels/cuda/src/flashforward.cu", "> first + lane / 4 + k / 2 * 8) s[j][k]", "> first + lane / 4 + k / 2 * 8 + 1) s[j][k]"}}},
+	{"attention on tensor cores shows a query the key behind it", calls, "FlashForward", []edit{{"kernels/cuda/src/flashforward.cu", "> first + m * 16 + lane / 4 + k / 2 * 8)", "> first + m * 16 + lane / 4 + k / 2 * 8 + 1)"}}},
 	{"gradients of attention do not wait for a stage", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", `		wait_groups<0>();
-		__syncthreads();`, `		__syncthreads();`}}},
-	{"no barrier between stages of the gradients of attention", watchedCalls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", `		wait_groups<0>();
-		__syncthreads();`, `		wait_groups<0>();`}}},
+		if (turn == 0)`, `		if (turn == 0)`}}},
+	{"no barrier between stages of the gradients of attention", watchedCalls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", `(p.moving[stage][1][0]);
+		__syncthreads();`, `(p.moving[stage][1][0]);`}}},
+	{"attention in TF32 rounds three of four channels", calls, "AttentionRounds", []edit{{"kernels/cuda/src/flash.cuh", "rounded_bits(u.z), rounded_bits(u.w)", "rounded_bits(u.z), u.w"}}},
+	{"attention in TF32 cuts its weights off", calls, "AttentionRounds", []edit{{"kernels/cuda/src/flash.cuh", "rounded_bits(__float_as_uint(sums[0][i % 2 * 2 + i / 2]))", "__float_as_uint(sums[0][i % 2 * 2 + i / 2])"}}},
+	{"attention in TF32 takes two keys for one another", calls, "FlashForward", []edit{{"kernels/cuda/src/flash.cuh", "sums[0][i % 2 * 2 + i / 2]", "sums[0][i % 2 * 2 + 1 - i / 2]"}}},
+	{"attention in TF32 writes channels in the order of fragments", calls, "FlashForward", []edit{{"kernels/cuda/src/flash.cuh", "f(n + 1, x.y, y.y);\n\t\tf(n + 2, x.z, y.z);", "f(n + 1, x.z, y.z);\n\t\tf(n + 2, x.y, y.y);"}}},
+	{"gradients of attention read another query's sum", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", "return (float *)&moving[stage][side][row][D];", "return (float *)&moving[stage][side][row ^ 1][D];"}}},
 	{"gradients of attention write each head's over the first one's", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", "const int head = blockIdx.x / parts % heads", "const int head = 0"}}},
 	{"edges of rows are looked for one column late", calls, "VendorCalls", []edit{{"kernels/cuda/src/pack.cu", "e < head + tail ? o - tail + e - head : -1", "e < head + tail ? o - tail + e - head - 1 : -1"}}},
 	{"a bias as weights lacks its second part", calls, "BiasAsWeights", []edit{{"kernels/cuda/src/pack.cu", "x.v[1] = finite ? high(bias - x.v[0]) : 0;", "x.v[1] = 0;"}}},

@@ -1,0 +1,86 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"fmt"
+
+	"plimsoll/kernels"
+)
+
+const flashWarps = 4 // FLASH_WARPS in src/flash.cuh
+
+var flashBlock = dim{flashWarps * 32, 1, 1}
+
+// flashHeads are the sizes of heads that src/flashforward.cu and src/flashbackward.cu have kernels for, in rising order. Smaller heads are
+// padded with zeros.
+var flashHeads = map[kernels.Pass]map[kernels.DType][]int64{
+	kernels.Forward:  {kernels.BFloat16: {32, 64, 96, 128, 256}, kernels.TF32: {32, 64, 96, 128}},
+	kernels.Backward: {kernels.BFloat16: {32, 64, 96, 128}, kernels.TF32: {32, 64, 96, 128}},
+}
+
+// flash is the kernels on tensor cores for heads of up to so many channels and factors of a type; 0 channels: none.
+type flash struct {
+	head    int64
+	factors kernels.DType
+}
+
+// flash returns the kernels that compute attention in a pass. They have no terms, hide scores before they scale them, and copy rows in
+// pieces of 16 bytes.
+func (l *Library) flash(op kernels.Attention, x kernels.Desc, pass kernels.Pass) flash {
+	d, channels := factors(op, x), int64(op.Dim(x))
+	if !l.tensor || op.Bidirectional || !op.Plain() || op.ScoreScale(x) <= 0 || channels%wide(d) != 0 {
+		return flash{}
+	}
+	for _, head := range flashHeads[pass][d] {
+		if channels <= head {
+			return flash{head, d}
+		}
+	}
+	return flash{}
+}
+
+// name is that of a kernel.
+func (f flash) name(of string) string {
+	return fmt.Sprintf("flash_%s%s_d%d", of, suffix(f.factors), f.head)
+}
+
+// rowBytes are those of a row in shared memory, rows_of::WIDTH.
+func (f flash) rowBytes() int64 { return f.head*f.factors.Size() + 16 }
+
+// positions are those of a block: QUERIES of tiles, FIXED of panels.
+func (f flash) positions() int64 {
+	if f.head <= 64 {
+		return flashWarps * 2 * 16
+	}
+	return flashWarps * 16
+}
+
+// forwardShared returns the bytes of shared memory of src/flashforward.cu: two stages of keys and values, and queries that registers do not
+// hold.
+func (f flash) forwardShared() int64 {
+	keys, most := int64(32), int64(128)
+	if f.head > 64 {
+		most = 256
+	}
+	if f.head*f.factors.Size() <= most {
+		keys = 64
+	}
+	rows := 2 * 2 * keys
+	if f.head > 128 {
+		rows += f.positions()
+	}
+	return rows * f.rowBytes()
+}
+
+// backwardShared returns the bytes of panels in src/flashbackward.cu.
+func (f flash) backwardShared() int64 {
+	rows := int64(16)
+	switch {
+	case f.head*f.factors.Size() <= 128:
+		rows = 64
+	case f.factors == kernels.BFloat16:
+		rows = 32
+	}
+	return (2*f.positions() + 2*2*rows) * f.rowBytes()
+}
