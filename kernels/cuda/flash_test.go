@@ -96,7 +96,11 @@ func TestAttentionRounds(t *testing.T) {
 		t.Skip("needs tensor cores: without them nothing is rounded")
 	}
 	x, dy, y := operand(kernels.X, 0), operand(kernels.DY, 0), operand(kernels.Y, 0)
-	for i, head := range flashHeads[kernels.Backward][kernels.TF32] {
+	heads := flashHeads[kernels.Backward][kernels.TF32]
+	if cudatest.Checked() {
+		heads = heads[:2]
+	}
+	for i, head := range heads {
 		s := attentionShape{1, 150, 2, 1, int(head)}
 		forward := s.forward(kernels.TF32)
 		backward := forward

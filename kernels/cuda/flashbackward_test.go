@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"plimsoll/kernels"
+	"plimsoll/runtime/cuda/cudatest"
 )
 
 // attentionGradients are the two calls of attention's backward: gradients written, and added to what is there.
@@ -78,6 +79,9 @@ func TestAttentionGradients(t *testing.T) {
 	l := libraries(t, b)[0]
 	for i, s := range append(flashShapes, flashShapes...) {
 		d := flashTypes[i/len(flashShapes)]
+		if cudatest.Checked() && s.length > 200 {
+			continue // slow
+		}
 		forward, backward := attentionGradients(d, kernels.Attention{Heads: s.heads, KVHeads: s.kv}, s.samples, s.length, s.channels)
 		want := ""
 		if size := kernelOf(d, s.channels, s.kernel); size > 0 {
