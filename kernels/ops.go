@@ -178,8 +178,6 @@ func (Cast) Needs() Needs            { return Needs{} }
 
 func (SoftmaxCrossEntropy) Needs() Needs { return Needs{Inputs: []bool{true, true}, Output: true} }
 
-// Split: only ops whose weight gradient is a contraction of its own split their backward.
-
 func (c Conv2D) usesTF32() bool { return c.TF32 }
 func (l Linear) usesTF32() bool { return l.TF32 }
 
@@ -192,6 +190,8 @@ func (l Linear) inTF32() Op {
 	l.TF32 = true
 	return l
 }
+
+// Split: only ops whose weight gradient is a contraction of its own split their backward.
 
 func (Conv2D) Split() bool              { return true }
 func (Linear) Split() bool              { return true }
