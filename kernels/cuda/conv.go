@@ -72,7 +72,7 @@ func (m *multiplication) window(image, out, bias C.u64, add bool) {
 	if g.splits > 1 {
 		args.out, args.bias, args.add = m.reserve(int64(g.splits)*size*4), 0, 0
 	}
-	addStep(m.builder, e.module, e.name("window", t), t.grid(p.rows, p.columns, panels*int64(g.splits)), dim{convThreads, 1, 1}, e.windowShared(t), args)
+	addStep(m.builder, e.module, e.name("window", t), t.grid(p.rows, p.columns, panels*int64(g.splits)), dim{e.block, 1, 1}, e.windowShared(t), args)
 	if g.splits > 1 {
 		m.sumParts(m.dtype, C.struct_sum_args{
 			partial: args.out, bias: bias, out: out, n: C.i64(size), splits: g.splits, columns: C.int(p.columns * m.groups), add: flag(add),
@@ -110,10 +110,10 @@ func (m *multiplication) convParams() {
 	if g.splits > 1 || m.padded() {
 		args.out, args.add = m.reserve(int64(g.splits)*m.weights()*4), 0
 	}
-	addStep(m.builder, e.module, e.name("pixel", t), t.grid(rows, columns, m.groups*int64(g.splits)), dim{convThreads, 1, 1}, e.pixelShared(t), args)
+	addStep(m.builder, e.module, e.name("pixel", t), t.grid(rows, columns, m.groups*int64(g.splits)), dim{e.block, 1, 1}, e.pixelShared(t), args)
 	switch {
 	case m.padded():
-		addStream(m.builder, "pack", "unfold_weights", weights, 1, C.struct_unfold_args{
+		addStep(m.builder, "pack", "unfold_weights", dim{ceil(weights, sumThreads), 1, 1}, dim{sumThreads, 1, 1}, 0, C.struct_unfold_args{
 			partial: args.out, out: gradient, n: C.i64(weights), partial_size: C.i64(m.weights()),
 			width: C.int(m.w.kernel * m.channels), splits: g.splits, add: add, fold: m.fold,
 		})
@@ -147,10 +147,10 @@ func (l *Library) engine(d kernels.DType, counts int64) engine {
 	case d == kernels.TF32 && l.tensor:
 		e = tensors32
 	case d != kernels.Float32: // for GPUs before tensor cores: one size will do
-		e.tiles = e.tiles[2:]
+		e.tiles, e.room = e.tiles[2:], e.room[2:]
 	}
-	if slices.Contains(e.tiles, l.tile) {
-		e.tiles = []tile{l.tile}
+	if i := slices.Index(e.tiles, l.tile); i >= 0 {
+		e.tiles, e.room = e.tiles[i:i+1], e.room[i:i+1]
 	}
 	e.dtype = d
 	if counts%e.vector != 0 {

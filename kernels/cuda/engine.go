@@ -9,10 +9,7 @@ import (
 	"plimsoll/kernels"
 )
 
-const (
-	convThreads = 256 // CONV_THREADS in src/conv.cuh
-	maxTile     = 128
-)
+const maxTile = 128
 
 // tile is the rows and columns of a product that one block computes.
 type tile struct{ m, n int64 }
@@ -20,14 +17,6 @@ type tile struct{ m, n int64 }
 func (t tile) blocks(rows, columns int64) int64 { return ceil(rows, t.m) * ceil(columns, t.n) }
 
 func (t tile) grid(rows, columns, z int64) dim { return dim{ceil(rows, t.m), ceil(columns, t.n), z} }
-
-// together is how many blocks of a tile a multiprocessor has room for: the bounds of the kernels in src.
-func (t tile) together() int64 {
-	if t.m*t.n < maxTile*maxTile {
-		return 2
-	}
-	return 1
-}
 
 // engine is a family of product kernels: one source, one type, one width of loads.
 type engine struct {
@@ -39,19 +28,30 @@ type engine struct {
 	vector int64         // of loads
 	rate   float64       // multiplications and additions of a multiprocessor in a clock
 	tiles  []tile        // largest first
+	room   []int64       // blocks of each tile that a multiprocessor has room for: the bounds of the kernels in src
+	block  int64         // threads of a block
 }
 
 // Families: in registers, and tensor cores (src/mma.cu).
 var (
-	registers = engine{module: "conv", packed: kernels.Float32, slab: 8, vector: 4, rate: 128, tiles: []tile{{128, 128}, {128, 64}, {64, 64}}}
-	tensors   = engine{module: "mma", prefix: "mma_", packed: kernels.BFloat16, slab: 32, vector: 8, rate: 1024, tiles: registers.tiles}
-	tensors32 = engine{module: "mma", prefix: "mma_", packed: kernels.TF32, slab: 16, vector: 4, rate: 512, tiles: registers.tiles}
+	registers = engine{
+		module: "conv", packed: kernels.Float32, slab: 8, vector: 4, rate: 128, block: 256,
+		tiles: []tile{{128, 128}, {128, 64}, {64, 64}}, room: []int64{1, 2, 2},
+	}
+	tensors = engine{
+		module: "mma", prefix: "mma_", packed: kernels.BFloat16, slab: 32, vector: 8, rate: 1024, block: 128,
+		tiles: []tile{{128, 128}, {128, 64}, {64, 128}, {64, 64}}, room: []int64{2, 3, 3, 4},
+	}
+	tensors32 = engine{
+		module: "mma", prefix: "mma_", packed: kernels.TF32, slab: 16, vector: 4, rate: 512, block: tensors.block,
+		tiles: tensors.tiles, room: tensors.room,
+	}
 )
 
 // What cut takes a GPU to be, whatever GPU there is, so that any gives the same bits.
 const (
 	multiprocessors = 132
-	loadRate        = 64   // bytes that a multiprocessor loads in a clock
+	loadRate        = 32   // bytes that a multiprocessor loads in a clock
 	startClocks     = 1000 // before a block's first product
 	sumClocks       = 3000 // to begin to add up splits
 	leastInner      = 256  // inner indices that are worth a split
@@ -68,9 +68,9 @@ func (e engine) cut(rows, columns, inner, panels int64, divisible bool) (best ti
 		most = max(min(inner/leastInner, maxPartial/(4*rows*columns*panels), maxSplits), 1)
 	}
 	least := math.Inf(1)
-	for _, t := range e.tiles {
+	for i, t := range e.tiles {
 		for n := int64(1); n <= most; n++ {
-			if clocks := e.clocks(t, n, rows, columns, inner, panels); clocks < least {
+			if clocks := e.clocks(t, e.room[i], n, rows, columns, inner, panels); clocks < least {
 				best, splits, least = t, n, clocks
 			}
 		}
@@ -78,11 +78,12 @@ func (e engine) cut(rows, columns, inner, panels int64, divisible bool) (best ti
 	return best, splits
 }
 
-// clocks estimates a product in n splits: blocks run in waves, those of a multiprocessor share what it loads and multiplies.
-func (e engine) clocks(t tile, n, rows, columns, inner, panels int64) float64 {
+// clocks estimates a product in n splits: blocks run in waves, those of a multiprocessor, which has room for so many, share what it loads
+// and multiplies.
+func (e engine) clocks(t tile, room, n, rows, columns, inner, panels int64) float64 {
 	blocks := t.blocks(rows, columns) * panels * n
-	waves := ceil(blocks, multiprocessors*t.together())
-	beside := min(ceil(blocks, multiprocessors), t.together())
+	waves := ceil(blocks, multiprocessors*room)
+	beside := min(ceil(blocks, multiprocessors), room)
 	step := max(float64((t.m+t.n)*e.packed.Size())/loadRate, float64(t.m*t.n)/e.rate)
 	total := float64(waves*beside) * (float64(ceil(inner, n))*step + startClocks)
 	if n > 1 {
@@ -97,7 +98,7 @@ func (e engine) name(product string, t tile) string {
 }
 
 const (
-	stages = 3 // STAGES in src/mma.cu
+	stages = 4 // STAGES in src/mma.cu
 	pad    = 8 // PAD: values behind each row of a pixel product in shared memory
 )
 

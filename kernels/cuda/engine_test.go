@@ -67,7 +67,7 @@ func TestEveryTile(t *testing.T) {
 				backward[j].SkipDX = nil
 			}
 			inputs := randomInputs(r, forward)
-			for _, size := range registers.tiles {
+			for _, size := range tensors.tiles {
 				for _, l := range withTile(t, b, size) {
 					names := slices.Concat(productKernels(t, l, forward), productKernels(t, l, backward[0]), productKernels(t, l, backward[1]))
 					if ran[names[0]] == i+1 {
@@ -81,7 +81,8 @@ func TestEveryTile(t *testing.T) {
 			}
 		}
 	}
-	if want := 2 * 2 * (3*len(registers.tiles) + 2); len(ran) != want { // kinds, widths, families: registers have one tile of bfloat16 and TF32
+	// Kinds, widths, families: registers have one tile of bfloat16 and TF32.
+	if want := 2 * 2 * (len(registers.tiles) + 2*len(tensors.tiles) + 2); len(ran) != want {
 		t.Errorf("ran %d kernels, want %d: %v", len(ran), want, ran)
 	}
 }

@@ -44,9 +44,16 @@ func (m *multiplication) reserveAligned(bytes int64) cu.DevicePtr {
 // vendorAlignment is that of a vendor's workspace in bytes.
 const vendorAlignment = 256
 
+// sumThreads are those of a block that adds up splits: few, as results in splits are small.
+const sumThreads = 64
+
 // sumParts appends the kernel that adds up splits of a product of type d.
 func (m *multiplication) sumParts(d kernels.DType, args C.struct_sum_args) {
-	addStream(m.builder, "pack", "sum_parts"+suffix(d.Stored()), int64(args.n), 4, args)
+	threads := int64(sumThreads)
+	if args.splits == 1 {
+		threads = streamThreads
+	}
+	addStep(m.builder, "pack", "sum_parts"+suffix(d.Stored()), dim{ceil(int64(args.n), 4*threads), 1, 1}, dim{threads, 1, 1}, 0, args)
 }
 
 // rounding says how kernels round the weights of products of a type.

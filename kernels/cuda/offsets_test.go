@@ -157,10 +157,10 @@ func TestOffsetsBeyond32Bits(t *testing.T) {
 	for _, l := range libraries(t, v.bench) {
 		wantLateSplit(t, l)
 		for pass, last := range map[kernels.Pass]struct {
-			blocks uint64 // as many as pack has, or the last one of the gradient's tiles
+			blocks uint64 // as many as pack has, or those of the gradient's last split
 			row    int    // of the result, and
 			column int    // from which the last blocks compute all
-		}{kernels.Forward: {256, 0, 192}, kernels.BackwardInput: {256, 0, 192}, kernels.BackwardParams: {1, 240, 192}} {
+		}{kernels.Forward: {256, 0, 192}, kernels.BackwardInput: {256, 0, 192}, kernels.BackwardParams: {4, 252, 192}} {
 			small := kernels.Call{Op: v.op, Pass: pass, In: []kernels.Desc{v.few}, Train: true}
 			in := randomInputs(rand.New(rand.NewPCG(8, uint64(pass))), small)
 			cudatest.LastBlocks(t, last.blocks)

@@ -2,7 +2,7 @@
 // that are filled in turn. Sums run in float32, in an order that the shape and the tile decide.
 #include "conv.cuh"
 
-enum { SLAB = 8, SIDE = 16 }; // SIDE x SIDE threads
+enum { CONV_THREADS = 256, SLAB = 8, SIDE = 16 }; // SIDE x SIDE threads
 
 // panels are two slabs of both factors, by inner index first.
 template <int BM, int BN> struct panels {
@@ -54,14 +54,15 @@ template <typename T, int BM, int V> struct window_rows {
 		lane = threadIdx.x % LANES * V;
 		row = threadIdx.x / LANES;
 #pragma unroll
-		for (int i = 0; i < PASSES; i++) at[i] = pixel_of(v, first + row + i * STEP, rows);
+		for (int i = 0; i < PASSES; i++) at[i] = pixel_of(v, first + row + i * STEP, rows, lane);
 	}
 	INLINE void fetch(const view &v, const cursor &c) {
+		sight s = sight_of(v, c, lane);
 #pragma unroll
 		for (int i = 0; i < PASSES; i++) {
-			i64 offset = row < BM ? seen_at(v, at[i], c, c.e + lane) : -1;
-			if (offset < 0) clear(held[i]);
-			else load_fixed(held[i], image + offset);
+			place p = seen_at(v, at[i], s, 0);
+			if (row < BM && p.inside) load_fixed(held[i], image + p.at);
+			else clear(held[i]);
 		}
 	}
 	INLINE void keep(float (*to)[BM + 4]) const {
@@ -93,18 +94,6 @@ template <int BN> struct packed_columns {
 		if (k < SLAB) *(float4 *)&to[k][lane] = make_float4(held.v[0], held.v[1], held.v[2], held.v[3]);
 	}
 };
-
-// write_row puts four neighbouring columns of a result's row, n of them inside.
-template <typename T> INLINE void write_row(const conv_args &a, i64 at, values<4> x, int n, int column, bool aligned) {
-	if (a.bias) {
-		for (int k = 0; k < 4; k++)
-			if (k < n) x.v[k] += GLOBAL(const float, a.bias)[column + k];
-	}
-	T *to = GLOBAL(T, a.out) + at;
-	if (aligned && n >= 4) return deposit(to, x, 4, a.add);
-	for (int k = 0; k < 4; k++)
-		if (k < n) put(to + k, a.add ? to_float(to[k]) + x.v[k] : x.v[k]);
-}
 
 // write_tile writes what a thread has of a tile; at gives the offset of a row's column 0 in the result.
 template <typename T, int BM, int BN, typename F>
@@ -159,7 +148,7 @@ template <typename T, int BM, int BN, int V> INLINE void window_product(const co
 	write_tile<float, BM, BN>(a, acc, row0, rows, column0, v.columns, v.group, [&](int row) { return base + (i64)row * v.channels; });
 }
 
-// pixel_rows brings V neighbouring values of pixels: at(i) gives the offset for pass i, or -1.
+// pixel_rows brings V neighbouring values of pixels: at(i) gives the place for pass i.
 template <typename T, int WIDTH, int V> struct pixel_rows {
 	enum { LANES = WIDTH / V, STEP = CONV_THREADS / LANES, PASSES = SLAB > STEP ? SLAB / STEP : 1 };
 	const T *from;
@@ -173,9 +162,9 @@ template <typename T, int WIDTH, int V> struct pixel_rows {
 	template <typename F> INLINE void fetch(F at) {
 #pragma unroll
 		for (int i = 0; i < PASSES; i++) {
-			i64 offset = row < SLAB ? at(i) : -1;
-			if (offset < 0) clear(held[i]);
-			else load_fixed(held[i], from + offset);
+			place p = at(i);
+			if (row < SLAB && p.inside) load_fixed(held[i], from + p.at);
+			else clear(held[i]);
 		}
 	}
 	INLINE void keep(float (*to)[WIDTH + 4]) const {
@@ -200,18 +189,19 @@ template <typename T, int BM, int BN, int V> INLINE void pixel_product(const con
 	walker at[right.PASSES];
 #pragma unroll
 	for (int i = 0; i < right.PASSES; i++) at[i] = walker_at(g, s.first * SLAB + right.row + i * right.STEP);
+	walker by = walker_at(g, SLAB);
 	int o = row0 + left.lane;
 	float acc[BM / SIDE][BN / SIDE] = {};
 	for (int k = s.first, now = 0; k <= s.end; k++, now ^= 1) {
 		if (k < s.end) {
 			left.fetch([&](int i) {
 				int pixel = k * SLAB + left.row + i * left.STEP;
-				return o < width && pixel < g.rows ? (i64)pixel * g.o + group * width + o : (i64)-1;
+				return place{(i64)pixel * g.o + group * width + o, o < width && pixel < g.rows};
 			});
 			right.fetch([&](int i) {
-				i64 offset = input_at(g, at[i], seen);
-				advance(at[i], g, SLAB);
-				return offset;
+				place p = input_at(g, at[i], seen, k * SLAB + right.row + i * right.STEP < g.rows);
+				advance(at[i], g, by);
+				return p;
 			});
 		}
 		if (k > s.first) multiply<BM, BN>(acc, p.a[now ^ 1], p.b[now ^ 1]);

@@ -36,28 +36,29 @@ KERNEL(pack_f32, struct pack_args) { pack<float, true>(a); }
 KERNEL(pack_bf16, struct pack_args) { pack<bf16, false>(a); }
 KERNEL(pack_tf32, struct pack_args) { pack<float, false>(a); }
 
-// sum_parts: out (+)= bias + the partial results, in order.
+// sum_parts: out (+)= bias + the partial results, in order. A thread has one vector, whose parts are on their way together.
 template <typename T> INLINE void sum_parts(const sum_args &a) {
-	stream<4>(a.n, [&](i64 i, i64 left) {
-		values<4> x, part;
-		load_some(x, GLOBAL(const float, a.partial) + i, left);
-		for (int s = 1; s < a.splits; s++) {
-			const float *from = GLOBAL(const float, a.partial) + s * a.n + i;
-			if (a.n % 4 == 0) load(part, from);
-			else for (int k = 0; k < 4; k++) part.v[k] = k < left ? from[k] : 0;
+	i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 4, left = a.n - i;
+	if (left <= 0) return;
+	values<4> x, part;
+	load_some(x, GLOBAL(const float, a.partial) + i, left);
+#pragma unroll 8
+	for (int s = 1; s < a.splits; s++) {
+		const float *from = GLOBAL(const float, a.partial) + s * a.n + i;
+		if (a.n % 4 == 0) load(part, from);
+		else for (int k = 0; k < 4; k++) part.v[k] = k < left ? from[k] : 0;
 #pragma unroll
-			for (int k = 0; k < 4; k++) x.v[k] += part.v[k];
-		}
-		if (a.bias) {
-			int c = a.n <= 0xffffffffll ? (int)((unsigned)i % (unsigned)a.columns) : (int)(i % a.columns);
+		for (int k = 0; k < 4; k++) x.v[k] += part.v[k];
+	}
+	if (a.bias) {
+		int c = a.n <= 0xffffffffll ? (int)((unsigned)i % (unsigned)a.columns) : (int)(i % a.columns);
 #pragma unroll
-			for (int k = 0; k < 4; k++) {
-				if (k < left) x.v[k] += GLOBAL(const float, a.bias)[c];
-				if (++c == a.columns) c = 0;
-			}
+		for (int k = 0; k < 4; k++) {
+			if (k < left) x.v[k] += GLOBAL(const float, a.bias)[c];
+			if (++c == a.columns) c = 0;
 		}
-		deposit(GLOBAL(T, a.out) + i, x, left, a.add);
-	});
+	}
+	deposit(GLOBAL(T, a.out) + i, x, left, a.add);
 }
 INSTANCES(sum_parts, sum_args)
 
@@ -82,14 +83,15 @@ KERNEL(fold_image_bf16, struct fold_args) { fold_image<bf16>(a); }
 
 // unfold_weights: see unfold_args. It drops the gradients of weights that stand for nothing.
 KERNEL(unfold_weights, struct unfold_args) {
-	stream<1>(a.n, [&](i64 i, i64) {
-		int kept = a.fold.taps * a.fold.channels, at = (int)(i % kept);
-		i64 from = i / kept * a.width + at / a.fold.channels * a.fold.pixel + at % a.fold.channels;
-		float sum = GLOBAL(const float, a.partial)[from];
-		for (int s = 1; s < a.splits; s++) sum += GLOBAL(const float, a.partial)[s * a.partial_size + from];
-		float *to = GLOBAL(float, a.out) + i;
-		*to = a.add ? *to + sum : sum;
-	});
+	i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+	if (i >= a.n) return;
+	int kept = a.fold.taps * a.fold.channels, at = (int)(i % kept);
+	i64 from = i / kept * a.width + at / a.fold.channels * a.fold.pixel + at % a.fold.channels;
+	float sum = GLOBAL(const float, a.partial)[from];
+#pragma unroll 8
+	for (int part = 1; part < a.splits; part++) sum += GLOBAL(const float, a.partial)[part * a.partial_size + from];
+	float *to = GLOBAL(float, a.out) + i;
+	*to = a.add ? *to + sum : sum;
 }
 
 // edge_column returns which of o columns is edge e of the rows of a class: those before the first 16 aligned bytes, then those

@@ -22,6 +22,14 @@
 
 #define INLINE __device__ __forceinline__
 
+// anew returns a value that the compiler takes for another one: what depends on it is computed once more, not kept in registers.
+INLINE int anew(int v) {
+#ifndef PLIMSOLL_EMULATED
+	asm volatile("" : "+r"(v));
+#endif
+	return v;
+}
+
 // bf16 is the upper half of a float32.
 struct bf16 {
 	unsigned short bits;
