@@ -1,5 +1,5 @@
-// Command prose lists sentences that break the rule for sentences, in error messages, help texts and comments of exported names, and fails
-// if there are any.
+// Command prose lists sentences that break the rule for sentences, in error messages, help texts, comments of exported names and documents,
+// and fails if there are any.
 package main
 
 import (
@@ -12,6 +12,11 @@ import (
 
 func main() {
 	found, err := read(".")
+	if err == nil {
+		var inDocuments []breach
+		inDocuments, err = documents(".")
+		found = append(found, inDocuments...)
+	}
 	for _, b := range found {
 		fmt.Println(b)
 	}

@@ -151,7 +151,7 @@ func (c *checker) sentences(at token.Pos, text string) {
 var (
 	openings = regexp.MustCompile(`^(What|Of a) `)
 	// Sentences end before a capital; "et al. 2021", "0.5" and "..." end none.
-	ends = regexp.MustCompile(`([^.][.!?])[)"]?\s+([A-Z"(]|--)`)
+	ends = regexp.MustCompile("([^.][.!?])[)\"*]*\\s+([A-Z\"(`*[]|--)")
 	// Lines of code and tables are indented.
 	indented = regexp.MustCompile(`(?m)^[\t ].*$`)
 	// Items of lists and paragraphs begin a sentence.

@@ -42,3 +42,32 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+// Only long sentences of paragraphs and of items break the rule; each is named by the line that its paragraph begins with.
+func TestDocument(t *testing.T) {
+	t.Parallel()
+	words := func(n int) string { return "It" + strings.Repeat(" goes on", n/2) }
+	for _, c := range []struct{ name, text, want string }{
+		{"long", "# Title\n\nShort.\n" + words(31) + ".", "d.md:3"},
+		{"over two lines", words(17) + "\n" + strings.ToLower(words(17)) + ".", "d.md:1"},
+		{"two sentences", words(20) + ". " + words(20) + ".", ""},
+		{"a bold one", "**" + words(20) + ".** " + words(20) + ".", ""},
+		{"code begins one", words(20) + ". `train` " + strings.ToLower(words(20)) + ".", ""},
+		{"code is a word", words(27) + " `plimsoll train -m resnet20 --steps 7`.", ""},
+		{"an item", "- " + words(20) + "\n- " + words(31) + "\n  and more", "d.md:2"},
+		{"a numbered item", "1. " + words(31), "d.md:1"},
+		{"a table", "| " + words(31) + " |", ""},
+		{"a heading", "## " + words(31), ""},
+		{"a block", "```\n" + words(31) + "\n```\n", ""},
+		{"indented code", "So:\n\n    " + words(31), ""},
+		{"after a block", "```\nx\n```\n" + words(31), "d.md:4"},
+	} {
+		got := ""
+		for _, b := range document("d.md", c.text) {
+			got += b.position
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// documents returns the breaches of the documents below a folder: its own, and those of its folder docs.
+func documents(root string) (all []breach, err error) {
+	for _, pattern := range []string{"*.md", "docs/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, document(filepath.ToSlash(file), string(text))...)
+		}
+	}
+	return all, nil
+}
+
+var (
+	fence = regexp.MustCompile("^(```|~~~)")
+	item  = regexp.MustCompile(`^([-*+]|\d+\.) `)
+	// Code between backticks is one word.
+	span = regexp.MustCompile("`[^`]*`")
+)
+
+// document returns the long sentences of a text in Markdown, code blocks, tables and headings apart. Items of lists are texts of their own.
+func document(file, text string) (all []breach) {
+	r := documentReader{file: file}
+	for n, line := range strings.Split(text, "\n") {
+		r.line(n+1, line)
+	}
+	r.end()
+	return r.found
+}
+
+// documentReader collects the breaches of a document, paragraph by paragraph.
+type documentReader struct {
+	file  string
+	code  bool // within a fence
+	first int  // the line that the paragraph begins with
+	lines []string
+	found []breach
+}
+
+// line reads a line of a document.
+func (r *documentReader) line(n int, line string) {
+	s := strings.TrimSpace(line)
+	switch {
+	case fence.MatchString(s):
+		r.end()
+		r.code = !r.code
+	case r.code:
+	case s == "" || strings.ContainsAny(s[:1], "#|<"):
+		r.end()
+	case item.MatchString(s):
+		r.end()
+		r.first, r.lines = n, []string{item.ReplaceAllString(s, "")}
+	case len(r.lines) > 0:
+		r.lines = append(r.lines, s)
+	case !strings.HasPrefix(line, "    "): // else it is code
+		r.first, r.lines = n, []string{s}
+	}
+}
+
+// end checks the sentences of the paragraph that has ended.
+func (r *documentReader) end() {
+	text := span.ReplaceAllStringFunc(strings.Join(r.lines, " "), func(code string) string { return strings.ReplaceAll(code, " ", "_") })
+	for _, s := range sentences(text) {
+		if len(strings.Fields(s)) > mostWords {
+			r.found = append(r.found, breach{fmt.Sprintf("%s:%d", r.file, r.first), long, s})
+		}
+	}
+	r.lines = nil
+}
