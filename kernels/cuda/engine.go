@@ -85,7 +85,8 @@ func (e engine) clocks(t tile, room, n, rows, columns, inner, panels int64) floa
 	waves := ceil(blocks, multiprocessors*room)
 	beside := min(ceil(blocks, multiprocessors), room)
 	step := max(float64((t.m+t.n)*e.packed.Size())/loadRate, float64(t.m*t.n)/e.rate)
-	total := float64(waves*beside) * (float64(ceil(inner, n))*step + startClocks)
+	busy := float64(beside+room) / 2 // fewer blocks hide less of each other's latencies
+	total := float64(waves) * busy * (float64(ceil(inner, n))*step + startClocks)
 	if n > 1 {
 		total += sumClocks + float64((2*n+1)*rows*columns*panels*4)/(loadRate*multiprocessors)
 	}
