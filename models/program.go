@@ -115,11 +115,11 @@ func (r *Refs) uses(b Block) bool {
 //
 // An executor of programs keeps these rules. They hold for any order of the layers' BackParams.
 //
-//   - From the start of BackInput to the end of BackParams it keeps the blocks that BackParams.Uses, at their places:
-//     Kept (KeptBytes), and of Input, Output and GradOutput those that BackParams.Uses says. The other blocks, δ_ℓ's among
-//     them unless BackParams uses it, end with BackInput as they do with Back. Scratch never lives between the two.
-//   - BackInput may overwrite what it reads, in Output too, save what some BackParams reads: its own, and that of the
-//     layer that reads a_ℓ. So Output stays as well until that one has run, if it uses its Input.
+//   - From the start of BackInput to the end of BackParams it keeps Kept (KeptBytes) at its place. The same holds for Input,
+//     Output and GradOutput if BackParams.Uses them. The other blocks, δ_ℓ's among them unless BackParams uses it, end with
+//     BackInput as they do with Back. Scratch never lives between the two.
+//   - BackInput may overwrite its operands, in Output too, except those that some BackParams reads: its own, and the one of
+//     the layer that reads a_ℓ. So Output stays as well until that one has run, if it uses its Input.
 //   - Back spares nothing: it runs only after the BackParams of the layers behind.
 type Programs struct {
 	// Save is forward_all; Forget is forward_checkpoint and forward_discard; Back is backward.

@@ -18,8 +18,8 @@ import (
 // least once by then, because a_{k-1} was made, and each of their backwards is still to come. So at t every ā_l, l < k, is
 //
 //   - on the device, where all of these must fit beside what the op needs, its input included;
-//   - or on the host alone: it left in whole before t, for memory is free when an offload has ended, and the prefetch
-//     that brings it back starts after t, for memory is taken when a prefetch starts;
+//   - or on the host alone. It left in whole before t, for memory is free when an offload has ended. The prefetch that
+//     brings it back starts after t, for memory is taken when a prefetch starts;
 //   - or nowhere: the layer runs F^all again after t, and so has one forward more than it must. a_0 cannot be nowhere.
 //
 // Let D be the bytes that do not fit, of which X are on the host and D - X nowhere. Let R(D - X) be the least time of forwards

@@ -17,8 +17,8 @@ import (
 //
 //  1. Memory is allocated by Reserve and freed by Close, at no other time.
 //  2. Every call of the driver is made with the device's context current on the thread that makes it (Run).
-//  3. What the driver has given (streams, events, modules, graphs, memory) lives until Close has waited for all streams,
-//     and for the copies of peers into this arena (visitors); calls that use it hold lifetime for reading.
+//  3. The driver's objects (streams, events, modules, graphs, memory) live until Close has waited for all streams, and for
+//     the copies of peers into this arena (visitors). Calls that use them hold lifetime for reading.
 type Device struct {
 	gpu
 	name       string

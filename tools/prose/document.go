@@ -33,7 +33,7 @@ var (
 	span = regexp.MustCompile("`[^`]*`")
 )
 
-// document returns the long sentences of a text in Markdown, code blocks, tables and headings apart. Items of lists are texts of their own.
+// document returns the breaches of a text in Markdown, code blocks, tables and headings apart. Items of lists are texts of their own.
 func document(file, text string) (all []breach) {
 	r := documentReader{file: file}
 	for n, line := range strings.Split(text, "\n") {
@@ -76,8 +76,8 @@ func (r *documentReader) line(n int, line string) {
 func (r *documentReader) end() {
 	text := span.ReplaceAllStringFunc(strings.Join(r.lines, " "), func(code string) string { return strings.ReplaceAll(code, " ", "_") })
 	for _, s := range sentences(text) {
-		if len(strings.Fields(s)) > mostWords {
-			r.found = append(r.found, breach{fmt.Sprintf("%s:%d", r.file, r.first), long, s})
+		for _, k := range faults(s) {
+			r.found = append(r.found, breach{fmt.Sprintf("%s:%d", r.file, r.first), k, s})
 		}
 	}
 	r.lines = nil

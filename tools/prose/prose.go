@@ -139,23 +139,31 @@ func (c *checker) literals(e ast.Expr) {
 // sentences checks each sentence of a text.
 func (c *checker) sentences(at token.Pos, text string) {
 	for _, s := range sentences(text) {
-		if len(strings.Fields(s)) > mostWords {
-			c.add(at, long, s)
-		}
-		if openings.MatchString(s) && !strings.HasSuffix(s, "?") {
-			c.add(at, opening, s)
+		for _, k := range faults(s) {
+			c.add(at, k, s)
 		}
 	}
+}
+
+// faults returns the rules that a sentence breaks, of those that hold in all texts.
+func faults(s string) (all []kind) {
+	if len(strings.Fields(s)) > mostWords {
+		all = append(all, long)
+	}
+	if openings.MatchString(s) && !strings.HasSuffix(s, "?") {
+		all = append(all, opening)
+	}
+	return all
 }
 
 var (
 	openings = regexp.MustCompile(`^(What|Of a) `)
 	// Sentences end before a capital; "et al. 2021", "0.5" and "..." end none.
 	ends = regexp.MustCompile("([^.][.!?])[)\"*]*\\s+([A-Z\"(`*[]|--)")
-	// Lines of code and tables are indented.
-	indented = regexp.MustCompile(`(?m)^[\t ].*$`)
+	// Lines of code and tables are indented by tabs.
+	indented = regexp.MustCompile(`(?m)^\t.*$`)
 	// Items of lists and paragraphs begin a sentence.
-	breaks = regexp.MustCompile(`\n\s*\n|\n- `)
+	breaks = regexp.MustCompile(`\n\s*(-|\d+\.) |\n\s*\n`)
 )
 
 // sentences divides a text.

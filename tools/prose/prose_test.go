@@ -24,6 +24,9 @@ func TestCheck(t *testing.T) {
 		{"two sentences", "// Save saves. " + words(20) + ". " + words(20) + ".\nfunc Save() {}", ""},
 		{"a paper", "// Save saves as in Yang et al. 2021, section 4.2.\nfunc Save() {}", ""},
 		{"a list", "// Save saves:\n// - " + words(20) + "\n// - " + words(20) + "\nfunc Save() {}", ""},
+		{"a long item", "// Save saves:\n//   - " + words(20) + "\n//   - " + words(31) + "\nfunc Save() {}", "long"},
+		{"a long numbered item", "// Save saves:\n//  1. " + words(20) + "\n//  2. " + words(31) + "\nfunc Save() {}", "long"},
+		{"items of just enough", "// Save saves:\n//\n//   - " + words(29) + "\n//     " + words(3) + ".\nfunc Save() {}", "long"},
 		{"code", "// Save saves:\n//\n//\tx := " + words(40) + "\nfunc Save() {}", ""},
 		{"an error", `var _ = errors.New("` + words(31) + `")`, "long"},
 		{"an error of two parts", `var _ = fmt.Errorf("` + words(31) + `" + "x")`, "long"},
@@ -43,13 +46,15 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Only long sentences of paragraphs and of items break the rule; each is named by the line that its paragraph begins with.
+// Sentences of paragraphs and of items break the rule, and nothing else does; each is named by the line that its paragraph begins with.
 func TestDocument(t *testing.T) {
 	t.Parallel()
 	words := func(n int) string { return "It" + strings.Repeat(" goes on", n/2) }
 	for _, c := range []struct{ name, text, want string }{
 		{"long", "# Title\n\nShort.\n" + words(31) + ".", "d.md:3"},
 		{"over two lines", words(17) + "\n" + strings.ToLower(words(17)) + ".", "d.md:1"},
+		{"an opening", "It goes on. What goes on ends.", "d.md:1"},
+		{"a question", "What goes on?", ""},
 		{"two sentences", words(20) + ". " + words(20) + ".", ""},
 		{"a bold one", "**" + words(20) + ".** " + words(20) + ".", ""},
 		{"code begins one", words(20) + ". `train` " + strings.ToLower(words(20)) + ".", ""},
