@@ -75,12 +75,12 @@ func (f flash) forwardShared() int64 {
 
 // backwardShared returns the bytes of panels in src/flashbackward.cu.
 func (f flash) backwardShared() int64 {
-	rows := int64(16)
+	bytes, rows := f.head*f.factors.Size(), int64(16)
 	switch {
-	case f.head*f.factors.Size() <= 128:
+	case bytes <= 128:
 		rows = 64
-	case f.factors == kernels.BFloat16:
+	case bytes <= 384:
 		rows = 32
 	}
-	return (2*f.positions() + 2*2*rows) * f.rowBytes()
+	return 2*f.positions()*bytes + 2*2*rows*f.rowBytes()
 }

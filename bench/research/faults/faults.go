@@ -241,7 +241,7 @@ var faults = []fault{
 		wait_groups<0>();`, `tile < count; tile++) {`}}},
 	{"attention on tensor cores shows a query the key behind it", calls, "FlashForward", []edit{{"kernels/cuda/src/flashforward.cu", "> first + m * 16 + lane / 4 + k / 2 * 8)", "> first + m * 16 + lane / 4 + k / 2 * 8 + 1)"}}},
 	{"gradients of attention do not wait for a stage", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", `		wait_groups<0>();
-		if (turn == 0)`, `		if (turn == 0)`}}},
+		round_rows`, `		round_rows`}}},
 	{"no barrier between stages of the gradients of attention", watchedCalls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", `(p.moving[stage][1][0]);
 		__syncthreads();`, `(p.moving[stage][1][0]);`}}},
 	{"attention in TF32 rounds three of four channels", calls, "AttentionRounds", []edit{{"kernels/cuda/src/flash.cuh", "rounded_bits(u.z), rounded_bits(u.w)", "rounded_bits(u.z), u.w"}}},

@@ -47,6 +47,18 @@ template <typename E, int D> INLINE int right_at(int lane) {
 	return (lane / 16 * 8 + lane % 8) * rows_of<E, D>::WIDTH + lane / 8 % 2 * rows_of<E, D>::PIECE;
 }
 
+// load_left is A of INNER channels from k on: of the 16 rows of x from an offset on, step apart, count of them inside.
+template <typename E> INLINE fragment<E> load_left(const E *x, i64 first, i64 step, int count, int k, int dim, int lane) {
+	enum { WORD = 4 / sizeof(E) };
+	fragment<E> f;
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		int row = lane / 4 + i % 2 * 8, channel = k + (lane % 4 + i / 2 * 4) * WORD;
+		f.r[i] = row < count && channel < dim ? *(const unsigned *)(x + first + row * step + channel) : 0;
+	}
+	return round_factors(f);
+}
+
 // factors_of makes A of sums: of two blocks of 8 columns in bf16, of one in tf32, whose columns 2t and 2t+1 become inner t and t+4.
 INLINE void factors_of(fragment<bf16> &f, const float (*sums)[4]) {
 #pragma unroll

@@ -6,21 +6,22 @@
 // Scores per pair of positions and channel: 4 products where keys are fixed, 3 where queries are. A head has whole pieces of 16 bytes.
 #include "flash.cuh"
 
-// panels are the shared memory of a block: heads have D channels at most, zeros behind their own. A warp reads each fragment of the moving
-// ROWS for all its BLOCKS; scores of SLICE of them are in registers at a time. Where queries move, the 16 bytes behind a row begin with
-// a number of it: log2(sum(exp)) of its scores behind the query, the sum of dy*y behind the gradient.
-template <typename E, int D> struct panels {
+// panels are the shared memory of a block: heads have D channels at most, zeros behind their own. Of the fixed side each lane keeps the
+// registers of its fragments. A warp reads each fragment of the moving ROWS for all its BLOCKS; scores of SLICE of them are in registers
+// at a time. Where queries move, the 16 bytes behind a row begin with a number of it: log2(sum(exp)) of its scores behind the query, the
+// sum of dy*y behind the gradient.
+template <typename E, int D, bool KEYS> struct panels {
 	enum {
 		WIDTH = rows_of<E, D>::WIDTH,
 		INNER = rows_of<E, D>::INNER,
 		BLOCKS = D <= 64 ? 2 : 1,
 		OWN = BLOCKS * 16,
 		FIXED = FLASH_WARPS * OWN,
-		ROWS = D * sizeof(E) <= 128 ? 64 : sizeof(E) == 2 ? 32 : 16,
-		SLICE = ROWS == 16 || D > 96 ? 16 : 32
+		ROWS = D * sizeof(E) <= 128 ? 64 : D * sizeof(E) <= 384 ? 32 : 16,
+		SLICE = ROWS == 16 || D > 96 || (KEYS && BLOCKS * D * sizeof(E) > 384) ? 16 : 32
 	};
-	E fixed[2][FIXED][WIDTH];    // keys and values, or queries and gradients of outputs
-	E moving[2][2][ROWS][WIDTH]; // by stage: the others
+	uint4 fixed[2][BLOCKS][D / INNER][FLASH_THREADS]; // keys and values, or queries and gradients of outputs
+	E moving[2][2][ROWS][WIDTH];                      // by stage: the others
 	INLINE float *number(int stage, int side, int row) { return (float *)&moving[stage][side][row][D]; }
 };
 
@@ -44,27 +45,44 @@ template <int D, int ROWS, typename E> INLINE void bring_positions(const attenti
 	bring_rows<E, D, ROWS>(to[0], c.row<const E>(t), 0, c.step, a.length - t, a.dim);
 }
 
+// hold_positions keeps a warp's rows of positions from t on as fragments of one side.
+template <int D, bool KEYS, typename E> INLINE void hold_positions(const attention_args &a, panels<E, D, KEYS> &p, int side, channels_of c, int t) {
+	typedef panels<E, D, KEYS> P;
+	int lane = threadIdx.x % 32, first = t + threadIdx.x / 32 * P::OWN;
+#pragma unroll
+	for (int m = 0; m < P::BLOCKS; m++)
+#pragma unroll
+		for (int k = 0; k < D / P::INNER; k++) {
+			int at = first + m * 16;
+			fragment<E> f = load_left(c.row<const E>(0), at * c.step, c.step, a.length - at, k * P::INNER, a.dim, lane);
+			p.fixed[side][m][k][threadIdx.x] = make_uint4(f.r[0], f.r[1], f.r[2], f.r[3]);
+		}
+}
+
 // tile is a block's part of a matrix of positions: 16 fixed ones as rows, SLICE moving ones as columns.
-template <typename E, int D> struct tile {
-	float v[panels<E, D>::SLICE / 8][4];
+template <typename E, int D, bool KEYS> struct tile {
+	float v[panels<E, D, KEYS>::SLICE / 8][4];
 };
 
 // of a warp: its blocks of 16 positions.
-#define TILES(x) tile<E, D> (&x)[panels<E, D>::BLOCKS]
-#define SUMS_OF(x) float (&x)[panels<E, D>::BLOCKS][D / 8][4]
+#define TILES(x) tile<E, D, KEYS> (&x)[panels<E, D, KEYS>::BLOCKS]
+#define SUMS_OF(x) float (&x)[panels<E, D, KEYS>::BLOCKS][D / 8][4]
 
-// add_product adds fixed * moving^T of one of the pairs: a warp's rows of the fixed, SLICE rows of the moving.
-template <typename E, int D> INLINE void add_product(TILES(s), const E *fixed, const E *moving) {
-	typedef panels<E, D> P;
-	int lane = threadIdx.x % 32, left = threadIdx.x / 32 * P::OWN * P::WIDTH + left_at<E, D>(lane), right = right_at<E, D>(lane);
+// add_product adds fixed * moving^T of one side: a warp's rows of the fixed, SLICE rows of the moving.
+template <typename E, int D, bool KEYS> INLINE void add_product(TILES(s), const panels<E, D, KEYS> &p, int side, const E *moving) {
+	typedef panels<E, D, KEYS> P;
+	const E *right = moving + right_at<E, D>(threadIdx.x % 32);
 #pragma unroll
-	for (int k = 0; k < D; k += P::INNER) {
+	for (int k = 0; k < D / P::INNER; k++) {
 		fragment<E> f[P::BLOCKS];
 #pragma unroll
-		for (int m = 0; m < P::BLOCKS; m++) f[m] = load_matrices(fixed + left + m * 16 * P::WIDTH + k);
+		for (int m = 0; m < P::BLOCKS; m++) {
+			uint4 u = p.fixed[side][m][k][threadIdx.x];
+			f[m] = {{u.x, u.y, u.z, u.w}};
+		}
 #pragma unroll
 		for (int j = 0; j < P::SLICE / 8; j += 2) {
-			fragment<E> b = load_matrices(moving + right + j * 8 * P::WIDTH + k);
+			fragment<E> b = load_matrices(right + j * 8 * P::WIDTH + k * P::INNER);
 #pragma unroll
 			for (int m = 0; m < P::BLOCKS; m++) {
 				multiply_add(s[m].v[j], f[m], b.r[0], b.r[1]);
@@ -75,8 +93,8 @@ template <typename E, int D> INLINE void add_product(TILES(s), const E *fixed, c
 }
 
 // add_weighted adds weights * rows: the columns of the weights are SLICE rows from there on.
-template <typename E, int D> INLINE void add_weighted(SUMS_OF(out), const TILES(weights), const E *rows) {
-	typedef panels<E, D> P;
+template <typename E, int D, bool KEYS> INLINE void add_weighted(SUMS_OF(out), const TILES(weights), const E *rows) {
+	typedef panels<E, D, KEYS> P;
 #pragma unroll
 	for (int k = 0; k < P::SLICE; k += P::INNER) {
 		fragment<E> w[P::BLOCKS];
@@ -90,11 +108,11 @@ template <typename E, int D> INLINE void add_weighted(SUMS_OF(out), const TILES(
 }
 
 // put_rows writes a warp's rows of a gradient of the positions from t on.
-template <typename E, int D> INLINE void put_rows(const attention_args &a, const SUMS_OF(out), channels_of c, int t, float factor) {
+template <typename E, int D, bool KEYS> INLINE void put_rows(const attention_args &a, const SUMS_OF(out), channels_of c, int t, float factor) {
 	typedef typename stored<E>::type gradient;
-	int lane = threadIdx.x % 32, row = t + threadIdx.x / 32 * panels<E, D>::OWN + lane / 4;
+	int lane = threadIdx.x % 32, row = t + threadIdx.x / 32 * panels<E, D, KEYS>::OWN + lane / 4;
 #pragma unroll
-	for (int m = 0; m < panels<E, D>::BLOCKS; m++)
+	for (int m = 0; m < panels<E, D, KEYS>::BLOCKS; m++)
 #pragma unroll
 		for (int i = 0; i < 2; i++) {
 			int at = row + m * 16 + i * 8;
@@ -116,13 +134,13 @@ INLINE float saved_mean(const attention_args &a, i64 row, int t) {
 // see them, of all heads that share it. Else a block has FIXED queries of a head, and walks over the keys that they see. Blocks are tiles of
 // positions of heads of samples; of a head those come first that take longest.
 template <typename E, int D, bool KEYS> INLINE void flash_gradients(const attention_args &a) {
-	typedef panels<E, D> P;
+	typedef panels<E, D, KEYS> P;
 	enum { BLOCKS = P::BLOCKS, FIXED = P::FIXED, ROWS = P::ROWS, SLICE = P::SLICE };
 	DYNAMIC_SHARED(char, memory);
 	P &p = *(P *)memory;
 	const int parts = (a.length + FIXED - 1) / FIXED, part = blockIdx.x % parts, heads = KEYS ? a.kv : a.heads, group = a.heads / a.kv;
 	const int head = blockIdx.x / parts % heads, shared = KEYS ? head : head / group;
-	const i64 n = blockIdx.x / parts / heads;
+	const int n = blockIdx.x / parts / heads;
 	const int held = (KEYS ? part : parts - 1 - part) * FIXED, first = KEYS ? held : 0;
 	const int end = KEYS || held + FIXED > a.length ? a.length : held + FIXED;
 	const int turns = (end - first + ROWS - 1) / ROWS * (KEYS ? group : 1);
@@ -134,29 +152,28 @@ template <typename E, int D, bool KEYS> INLINE void flash_gradients(const attent
 	};
 	// A thread brings one value for each turn: the first half of the threads sums, the others means.
 	const int half = threadIdx.x / (FLASH_THREADS / 2), mine = threadIdx.x % (FLASH_THREADS / 2);
-	auto statistic = [&] { return half ? saved_mean(a, n * a.heads + query, t + mine) : saved_sum(a, n * a.heads + query, t + mine); };
+	auto statistic = [&] { return half ? saved_mean(a, (i64)n * a.heads + query, t + mine) : saved_sum(a, (i64)n * a.heads + query, t + mine); };
 	auto put_statistic = [&](int stage, float v) {
 		if (mine < ROWS) *p.number(stage, half, mine) = v;
 	};
 
-	bring_positions<D>(a, p.fixed[0], projection(a, a.x, n, KEYS ? a.heads + shared : head), held);
-	bring_positions<D>(a, p.fixed[1], KEYS ? projection(a, a.x, n, a.heads + a.kv + shared) : output_gradient(a, n, head), held);
 	fetch(0);
 	end_group();
+	hold_positions<D, KEYS>(a, p, 0, projection(a, a.x, n, KEYS ? a.heads + shared : head), held);
+	hold_positions<D, KEYS>(a, p, 1, KEYS ? projection(a, a.x, n, a.heads + a.kv + shared) : output_gradient(a, n, head), held);
 	float next = 0, sums[BLOCKS][2], means[BLOCKS][2];
 	if (KEYS) put_statistic(0, statistic());
 	else
 #pragma unroll
 		for (int i = 0; i < 2 * BLOCKS; i++) {
-			sums[i / 2][i % 2] = saved_sum(a, n * a.heads + head, held + row + i * 8);
-			means[i / 2][i % 2] = saved_mean(a, n * a.heads + head, held + row + i * 8);
+			sums[i / 2][i % 2] = saved_sum(a, (i64)n * a.heads + head, held + row + i * 8);
+			means[i / 2][i % 2] = saved_mean(a, (i64)n * a.heads + head, held + row + i * 8);
 		}
 	const float factor = a.scale * LOG2_E;
 	float out[BLOCKS][D / 8][4] = {}, values_[KEYS ? BLOCKS : 1][D / 8][4] = {};
 	for (int turn = 0; turn < turns; turn++) {
 		const int stage = turn % 2, now = t;
 		wait_groups<0>();
-		if (turn == 0) round_rows<D, FIXED>(p.fixed[0][0]), round_rows<D, FIXED>(p.fixed[1][0]);
 		round_rows<D, ROWS>(p.moving[stage][0][0]);
 		round_rows<D, ROWS>(p.moving[stage][1][0]);
 		__syncthreads(); // the stage is there, and nobody reads the other one any more
@@ -172,9 +189,9 @@ template <typename E, int D, bool KEYS> INLINE void flash_gradients(const attent
 			// No query of the slice sees a key of the warp, or no key of the slice is seen by a query of the warp.
 			const int warp = held + threadIdx.x / 32 * P::OWN;
 			if (KEYS ? now + c + SLICE <= warp : now + c >= warp + P::OWN) continue;
-			tile<E, D> weights[BLOCKS] = {}, slopes[BLOCKS] = {};
-			add_product<E, D>(weights, p.fixed[0][0], p.moving[stage][0][c]);
-			add_product<E, D>(slopes, p.fixed[1][0], p.moving[stage][1][c]);
+			tile<E, D, KEYS> weights[BLOCKS] = {}, slopes[BLOCKS] = {};
+			add_product<E, D, KEYS>(weights, p, 0, p.moving[stage][0][c]);
+			add_product<E, D, KEYS>(slopes, p, 1, p.moving[stage][1][c]);
 #pragma unroll
 			for (int j = 0; j < SLICE / 8; j++)
 #pragma unroll
@@ -185,7 +202,7 @@ template <typename E, int D, bool KEYS> INLINE void flash_gradients(const attent
 					for (int i = 0; i < 2 * BLOCKS; i++) {
 						float sum = KEYS ? its_sum : sums[i / 2][i % 2], mean = KEYS ? its_mean : means[i / 2][i % 2];
 						float &weight = weights[i / 2].v[j][i % 2 * 2 + k], &slope = slopes[i / 2].v[j][i % 2 * 2 + k];
-						weight = power(weight * factor - sum);
+						weight = power(fmaf(weight, factor, -sum));
 						slope = weight * (slope - mean);
 					}
 				}
@@ -198,13 +215,13 @@ template <typename E, int D, bool KEYS> INLINE void flash_gradients(const attent
 						if (KEYS ? still <= moving && moving < a.length : moving <= still) continue;
 						weights[i / 4].v[j][i % 4] = slopes[i / 4].v[j][i % 4] = 0;
 					}
-			if constexpr (KEYS) add_weighted<E, D>(values_, weights, p.moving[stage][1][c]);
-			add_weighted<E, D>(out, slopes, p.moving[stage][0][c]);
+			if constexpr (KEYS) add_weighted<E, D, KEYS>(values_, weights, p.moving[stage][1][c]);
+			add_weighted<E, D, KEYS>(out, slopes, p.moving[stage][0][c]);
 		}
 		if (KEYS && turn + 1 < turns) put_statistic(1 - stage, next);
 	}
-	put_rows<E, D>(a, out, projection(a, a.dx, n, KEYS ? a.heads + shared : head), held, a.scale);
-	if constexpr (KEYS) put_rows<E, D>(a, values_, projection(a, a.dx, n, a.heads + a.kv + shared), held, 1);
+	put_rows<E, D, KEYS>(a, out, projection(a, a.dx, n, KEYS ? a.heads + shared : head), held, a.scale);
+	if constexpr (KEYS) put_rows<E, D, KEYS>(a, values_, projection(a, a.dx, n, a.heads + a.kv + shared), held, 1);
 }
 
 // GRADIENTS(E, D, queries, keys): and how many blocks of each a multiprocessor is to have room for in its registers.

@@ -81,7 +81,7 @@ template <typename E, int DIM> INLINE void weigh(results<DIM> &r, scores<E, DIM>
 #pragma unroll
 		for (int j = 0; j < tiles<E, DIM>::KEYS / 8; j++)
 #pragma unroll
-			for (int k = 2 * i; k < 2 * i + 2; k++) sum += s.v[j][k] = power(s.v[j][k] * scale - off);
+			for (int k = 2 * i; k < 2 * i + 2; k++) sum += s.v[j][k] = power(fmaf(s.v[j][k], scale, -off));
 		r.sum[i] = r.sum[i] * factor + sum;
 #pragma unroll
 		for (int n = 0; n < DIM / 8; n++) r.o[n][2 * i] *= factor, r.o[n][2 * i + 1] *= factor;
@@ -132,14 +132,10 @@ template <typename E, int DIM> INLINE void add_nonfinite(results<DIM> &r, const 
 	}
 }
 
-// add_values: o += s * values. A weight of 0 times a NaN or an infinity would be NaN: such values of a block's 16 last keys, which not all
-// rows see, are added by themselves.
-template <typename E, int DIM, bool MASKED> INLINE void add_values(RESULTS, SCORES, const E *values, int first, int lane) {
+// add_values: o += s * values. MASKED: keys that no query sees are left out. APART: and of each block's 16 last keys, which not all rows
+// see, NaNs and infinities.
+template <typename E, int DIM, bool MASKED, bool APART> INLINE void add_values(RESULTS, SCORES, const E *values, int first, int lane) {
 	typedef tiles<E, DIM> T;
-	bool apart[T::BLOCKS] = {};
-	if (MASKED)
-#pragma unroll
-		for (int m = 0; m < T::BLOCKS; m++) apart[m] = any_nonfinite<E, DIM>(values + (first + m * 16) * T::WIDTH, lane);
 #pragma unroll
 	for (int k = 0; k < T::KEYS; k += T::INNER) {
 		if (MASKED && k >= first + T::ROWS) continue;
@@ -151,14 +147,24 @@ template <typename E, int DIM, bool MASKED> INLINE void add_values(RESULTS, SCOR
 			for (int m = 0; m < T::BLOCKS; m++) {
 				unsigned x = b0, y = b1;
 				if (MASKED && k >= first + m * 16 + 16) continue;
-				if (MASKED && apart[m] && k >= first + m * 16) x = finite<E>(x), y = finite<E>(y);
+				if (APART && k >= first + m * 16) x = finite<E>(x), y = finite<E>(y);
 				multiply_add(r[m].o[n], p[m], x, y);
 			}
 		});
 	}
+}
+
+// add_last_values is add_values of the tile with a warp's last keys. A weight of 0 times a NaN or an infinity would be NaN: these are
+// added by themselves.
+template <typename E, int DIM> INLINE void add_last_values(RESULTS, SCORES, const E *values, int first, int lane) {
+	typedef tiles<E, DIM> T;
+	bool apart = false;
+#pragma unroll
+	for (int m = 0; m < T::BLOCKS; m++) apart |= any_nonfinite<E, DIM>(values + (first + m * 16) * T::WIDTH, lane);
+	if (!apart) return add_values<E, DIM, true, false>(r, s, values, first, lane);
+	add_values<E, DIM, true, true>(r, s, values, first, lane);
 #pragma unroll
 	for (int m = 0; m < T::BLOCKS; m++) {
-		if (!apart[m]) continue;
 		float weights[2][4] = {};
 #pragma unroll
 		for (int j = 0; j < T::KEYS / 8; j++)
@@ -186,7 +192,11 @@ INLINE void meet(RESULTS, const E *stage, int first, float scale, int lane, F qu
 					if (j * 8 + lane % 4 * 2 + k % 2 > first + m * 16 + lane / 4 + k / 2 * 8) s[m].v[j][k] = -INFINITE;
 		weigh<E, DIM>(r[m], s[m], scale);
 	}
-	add_values<E, DIM, MASKED>(r, s, stage + T::KEYS * T::WIDTH, first, lane);
+	const E *values = stage + T::KEYS * T::WIDTH;
+	if (MASKED)
+		add_last_values<E, DIM>(r, s, values, first, lane);
+	else
+		add_values<E, DIM, false, false>(r, s, values, first, lane);
 }
 
 // write_rows writes a lane's rows of a block: y is where the block's rows begin, step apart, count of them inside.
@@ -203,18 +213,6 @@ template <typename E, int DIM> INLINE void write_rows(const attention_args &a, c
 		double logarithm = r.top[i] * 0.693147180559945309417 + log((double)sums[i]);
 		GLOBAL(float, a.rows)[row + at] = sums[i] == 0 ? __uint_as_float(0x7fffffffu) : (float)logarithm; // NaN: all scores are -infinity
 	}
-}
-
-// load_queries is A of INNER channels from k on: of the 16 rows of x from an offset on, step apart, count of them inside.
-template <typename E> INLINE fragment<E> load_queries(const E *x, i64 first, i64 step, int count, int k, int dim, int lane) {
-	enum { WORD = 4 / sizeof(E) };
-	fragment<E> f;
-#pragma unroll
-	for (int i = 0; i < 4; i++) {
-		int row = lane / 4 + i % 2 * 8, channel = k + (lane % 4 + i / 2 * 4) * WORD;
-		f.r[i] = row < count && channel < dim ? *(const unsigned *)(x + first + row * step + channel) : 0;
-	}
-	return round_factors(f);
 }
 
 // flash_forward: blocks of queries, of heads of samples, those with the most keys first.
@@ -246,7 +244,7 @@ template <typename E, int DIM> INLINE void flash_forward(const attention_args &a
 #pragma unroll
 		for (int k = 0; k < (T::HELD ? DIM / T::INNER : 0); k++) {
 			int row = row0 + m * 16;
-			held[m][k] = load_queries(x, queries + row * a.channels, a.channels, a.length - q0 - row, k * T::INNER, a.dim, lane);
+			held[m][k] = load_left(x, queries + row * a.channels, a.channels, a.length - q0 - row, k * T::INNER, a.dim, lane);
 		}
 	own += row0 * T::WIDTH + left_at<E, DIM>(lane);
 	auto fragment_of = [&](int m, int k) {
