@@ -51,8 +51,8 @@ func (k *check) durations() {
 	}
 }
 
-// dependencies: a task starts when what it needs has ended; a backward that recomputes may do that before its gradient is
-// there, and a message of gradients start when the backward has made them. Among those that do not, the earliest come first.
+// dependencies: a task starts when its inputs have ended. A backward that recomputes may do so before its gradient is there,
+// and a message of gradients starts when the backward has made them. Among those that break this, the earliest come first.
 func (k *check) dependencies() {
 	type pair struct{ x, y *job }
 	var early []pair

@@ -30,7 +30,7 @@ func (j *job) end() ticks { return add(j.start, j.length) }
 // onLink reports whether the job is a message.
 func (j *job) onLink() bool { return j.kind.Communication() || j.bucket != nil }
 
-// place is what there is one task of.
+// place identifies a task: a plan has one task for each place.
 type place struct {
 	kind           Kind
 	stage, residue int

@@ -147,7 +147,7 @@ func (k *check) stays(costs *Costs) [][]stay {
 	return all
 }
 
-// live returns what a minibatch holds in a stage from its first task to its last.
+// live returns the bytes that a minibatch holds in a stage from its first task to its last.
 func (k *check) live(first, last *job, bytes int64) stay {
 	return stay{hold{bytes, first.stage, first.task}, first.start, before(first.start, last.end(), k.eps)}
 }

@@ -6,8 +6,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// opTimes finds when the ops of all stages run, with batches that come so many seconds before the first forward; nil of stages without ops,
-// and of plans that do not repeat a period of one minibatch. Errors: those of transfers.
+// opTimes finds when the ops of all stages run, with batches that come the given seconds before the first forward. It is nil for stages
+// without ops, and for plans that do not repeat a period of one minibatch. Errors: those of transfers.
 func (o *orderer) opTimes(ahead float64) ([]*opTimes, error) {
 	all := make([]*opTimes, len(o.plan.Stages))
 	if o.period == nil || o.repeats > 1 {

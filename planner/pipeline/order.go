@@ -57,8 +57,8 @@ func (p Place) Moment() int { return floorDiv(p.Half, 2) }
 func (p Place) Joint(stage int) Place { return Place{p.Half, rankOfSums + stage} }
 
 const (
-	// rankOfSums is that of the first message between replicas of those in one half moment: they come behind all tasks, and updates behind
-	// them.
+	// rankOfSums is the rank of the first message between replicas in a half moment. Messages come after all tasks, and updates after
+	// messages.
 	rankOfSums    = 1 << 24
 	rankOfUpdates = 1 << 28
 )
@@ -118,7 +118,7 @@ func (o *WorkOrder) holding(i Interval, at int) int {
 
 func floorDiv(a, b int) int { return (a - modulus(a, b)) / b }
 
-// inOrder returns what every resource does, in order.
+// inOrder returns the work of every resource, in order.
 func (l *layout) inOrder() map[resource][]entry {
 	if l.queues == nil {
 		l.queues = l.findOrder()

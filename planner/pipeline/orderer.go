@@ -137,8 +137,8 @@ func (o *orderer) nextTask(device, i int) (next queuedWork, periods int) {
 	return list[i%len(list)], i / len(list)
 }
 
-// yield lets messages that start before a backward needs its gradient go before it, when it recomputes until then: its device
-// waits for the gradient, and others may wait for the messages until they send it.
+// yield moves messages before a recomputing backward if they start before it needs its gradient. Its device waits for the
+// gradient, and other devices may need the messages before they send it.
 func (o *orderer) yield(list []queuedWork) {
 	for i := len(list) - 1; i >= 0; i-- {
 		b := list[i]

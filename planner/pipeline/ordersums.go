@@ -131,8 +131,8 @@ func (o *orderer) addMessages(s int) {
 	}
 }
 
-// addMessage adds what both devices of a message do about it. A device lets a gather come just before the other one sends it, and adds a
-// reduce to its own gradients just behind: then the next one that comes there has a place.
+// addMessage adds the actions of both devices of a message. A device grants a gather just before the other one sends it. It adds a
+// reduce to its own gradients just after, so that the next message has a block.
 func (o *orderer) addMessage(j *job, rank, half int) {
 	start := o.moments.number(j.start)
 	if j.bucket.Kind == Gather {

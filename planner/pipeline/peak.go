@@ -42,7 +42,7 @@ func sorted[T any](edges []edge[T], compare func(x, y T) int) []edge[T] {
 	return edges
 }
 
-// level is what is held at an instant.
+// level is the memory held at an instant.
 type level struct {
 	bytes *big.Int
 	live  []int

@@ -31,8 +31,8 @@ func (a *arranger) portals() {
 	}
 }
 
-// held returns what a live minibatch holds in a stage: without what passes it by a portal, which each of its activations
-// would have.
+// held returns the bytes that a live minibatch holds in a stage, without skips that pass it by a portal. Each of its
+// activations would have these.
 func (l *layout) held(costs *Costs, s int) int64 {
 	st := l.plan.Stages[s]
 	bytes, activations := costs.Held(st.First, st.Last, l.plan.Accounting), int64(st.Len())
@@ -48,8 +48,8 @@ func (l *layout) held(costs *Costs, s int) int64 {
 }
 
 // inside returns the chain as the ops of a stage have it, and the bytes of a minibatch's skips that lie beside them from its forward to
-// its backward. Activations of a stage that a portal passes do not have what passes; the input of one that a portal ends at comes
-// without it, so that it does not go to the host with the input.
+// its backward. Activations of a stage that a portal passes lack its skips. The input of a stage at which a portal ends comes without
+// the skips, so that they do not go to the host with the input.
 func (a *arranger) inside(s int) (own *chain.Chain, beside int64) {
 	passed, brought := int64(0), int64(0)
 	for _, p := range a.plan.Portals {

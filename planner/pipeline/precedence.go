@@ -28,8 +28,8 @@ func (l *layout) before(do func(x, y *job)) {
 	}
 }
 
-// lead returns how much before the end of x, which y waits for, y may start: by what a backward recomputes first, and for gradients by
-// what the backward that makes them does after them.
+// lead returns how long before the end of x, which y waits for, y may start. A backward may start earlier by its recomputation, a
+// message of gradients by the rest of the backward that makes them.
 func (l *layout) lead(x, y *job) ticks {
 	switch {
 	case brings(x, y):

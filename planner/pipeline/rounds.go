@@ -4,10 +4,10 @@ import (
 	"math"
 )
 
-// missed returns, for every stage of a periodic plan, the fewest and the most updates of rounds before its own that a minibatch misses in
-// the steady state: those that are not made yet when its forward starts. An update is made when all of its round, with the messages
-// between replicas, and all rounds before, have ended in the stage. What a minibatch ends at an instant, within the tolerance, one that
-// starts then sees.
+// missed returns, for every stage of a periodic plan, the fewest and the most updates of earlier rounds that a minibatch misses in the
+// steady state. A missed update is not made yet when the minibatch's forward starts. An update is made when all of its round, with the
+// messages between replicas, and all rounds before, have ended in the stage. A minibatch that starts at an instant sees an update that
+// is made at that instant, within the tolerance.
 func (k *check) missed() [][2]int {
 	all := make([][2]int, len(k.plan.Stages))
 	for s := range all {

@@ -30,7 +30,7 @@ func newRouter(l *layout) *router {
 	return r
 }
 
-// take marks a time of a link as used. What takes none may be touched, not interrupted.
+// take marks a time of a link as used. Uses of no length may touch it, not interrupt it.
 func (r *router) take(on resource, w window) { r.busy[on] = append(r.busy[on], w) }
 
 // portalMessage is a message through a portal: it may start when it is ready and must have ended when it is due.

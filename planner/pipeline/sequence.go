@@ -133,7 +133,7 @@ func (p *Plan) For(c *chain.Chain) error {
 	return schedule.Verify(c, p.Sequence())
 }
 
-// sequenceFields are those of the file of a plan for one device.
+// sequenceFields returns the fields of the file of a plan for one device.
 func (p *Plan) sequenceFields() fields.List {
 	limits := p.Limits()
 	out := fields.List{

@@ -89,7 +89,7 @@ func (l *layout) transfers() error {
 	return nil
 }
 
-// run returns what a minibatch of a stage with ops runs.
+// run returns the ops, with their costs, of a minibatch of a stage with ops.
 func (l *layout) run(stage, residue int) *StageCost {
 	if l.period == nil && residue == l.repeats-1 {
 		return l.ops[stage].last
@@ -97,7 +97,7 @@ func (l *layout) run(stage, residue int) *StageCost {
 	return l.ops[stage].each
 }
 
-// timing returns what a task takes that does not take what the layers of its stage take; nil when it does.
+// timing returns the time of a task if it is not the sum over the layers of its stage; else nil.
 func (l *layout) timing(j *job) *Timing {
 	switch {
 	case l.plan.Timings != nil && l.plan.Timings[j.task] != nil:
@@ -148,7 +148,7 @@ func (k *check) whose(s, live int) string {
 	return fmt.Sprintf("%d live minibatches of stage %d with its ops", live, s)
 }
 
-// heldByOps returns what the live minibatches of a stage with ops hold at most on one of its devices, and the task that reaches it first
+// heldByOps returns the most bytes of live minibatches of a stage with ops on one of its devices, and the task that reaches it first
 // where one is known. With a flush and with transfers that is exact, else a bound.
 func (k *check) heldByOps(s, d, live int) (bytes int64, at int, why *misfit) {
 	switch cost := k.ops[s].each; {

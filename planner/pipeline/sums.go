@@ -85,7 +85,7 @@ func (a *arranger) synchronizations() {
 // bucketOf tells sums apart.
 type bucketOf struct{ stage, residue, first, last, part int }
 
-// sum returns that of a bucket, without its messages.
+// sum returns the sum of a bucket, without its messages.
 func (x *replicatedStage) sum(at bucketOf) *sum {
 	n := len(x.line)
 	s := &sum{stage: x.stage, first: at.first, last: at.last, part: at.part, line: x.line, reduces: make([]*job, n), gathers: make([]*job, n)}
@@ -277,9 +277,9 @@ func (a *arranger) sent(y *sum) bool {
 	return true
 }
 
-// beforeSum calls do for every pair of jobs of a sum of which the second needs the first: the backwards of the round, on the device
-// that sends and on that which adds its own, before a reduce; the reduce before that; and what brought the sum before a gather. Before a
-// reduce of a part there are the backwards on the device that sends alone, and what its owner waits for see behindAll.
+// beforeSum calls do for every pair of jobs of a sum of which the second needs the first. A reduce needs the reduce before it, and the
+// backwards of the round on the sender and on the receiver, which adds its own. A gather needs the message that brought the sum. A
+// reduce of a part needs the backwards on the sender alone; for its owner's waits see behindAll.
 func (l *layout) beforeSum(x *sum, do func(x, y *job)) {
 	n := x.end()
 	for i, y := range x.reduces {
@@ -323,8 +323,8 @@ func (l *layout) beforeGradients(x *sum, device int, y *job, do func(x, y *job))
 	}
 }
 
-// after returns what a backward does behind the gradients of a layer and all later ones: the layers of its stage below. Where it is not
-// known when they are made, none.
+// after returns the time of a backward after the gradients of a layer and all later ones: the layers of its stage below. It returns 0
+// if the time of these gradients is not known.
 func (l *layout) after(backward *job, layer int) ticks {
 	sum := new(big.Int)
 	if backward.kind != B || l.timing(backward) != nil {
@@ -339,7 +339,7 @@ func (l *layout) after(backward *job, layer int) ticks {
 	return sum.Sub(l.backwards[layer-1], l.backwards[l.plan.Stages[backward.stage].First-1])
 }
 
-// replicated returns what is said of stages with replicas and weights.
+// replicated returns the report on stages with replicas and weights.
 func (l *layout) replicated() (all []Replicated) {
 	for _, x := range l.replicatedStages() {
 		r := Replicated{Stage: x.stage, Replicas: len(x.line), Zero: l.plan.Zero}

@@ -150,7 +150,7 @@ type synchronizer struct {
 	fewest  int     // buckets of a stage that has the layers for them
 }
 
-// gradients are those of a round of a stage.
+// gradients are the gradients of a round of a stage.
 type gradients struct {
 	stage *replicatedStage
 	last  int    // residue of its last minibatch
@@ -241,11 +241,11 @@ func (y *synchronizer) least() (longer float64) {
 	return high
 }
 
-// periodLater is what an update that comes a period later is worth, in periods.
+// periodLater is the cost, in periods, of an update that comes a period later.
 const periodLater = 0.05
 
-// sooner returns a period that is stretched somewhat more than it must be, with its messages, where that is worth it: on a link that is
-// never free sums of many buckets do not follow each other closely, and updates come as many periods later as there are replicas.
+// sooner returns a period that is stretched somewhat more than it must be, with its messages, if that is worth it. On a link that is
+// never free, sums of many buckets do not follow each other closely. Updates then come as many periods later as there are replicas.
 func (y *synchronizer) sooner(least float64, messages []placedMessage) (longer float64, best []placedMessage) {
 	cost := func(longer float64, messages []placedMessage) float64 {
 		return longer + periodLater*y.end(messages, longer)/y.plan.Period
@@ -282,7 +282,8 @@ const (
 	single  = -1            // one bucket, and no more
 )
 
-// choices returns those with at least the fewest buckets or, where no stage can have so many, with the most that can be.
+// choices returns the choices with at least the fewest buckets or, if no stage can have so many, with the most that are
+// possible.
 func (y *synchronizer) choices() (all []choice) {
 	most := 1
 	for _, x := range y.stages {

@@ -28,8 +28,8 @@ func (y *synchronizer) factor() int {
 	return most
 }
 
-// smallestPart is what the parts of several buckets have at least, on the mean: a run divides tensors only behind whole partial sums of the
-// norm, 64 KiB, so that smaller parts would not be as equal as planned.
+// smallestPart is the least mean size of parts of several buckets: a run divides tensors only behind whole partial sums of the norm, 64
+// KiB, so that smaller parts would not be as equal as planned.
 const smallestPart = 1 << 20 // bytes
 
 // divides reports whether stages have so many buckets whose parts are not too small.

@@ -138,7 +138,7 @@ func (c *StageCost) Held(p *Platform, r Rhythm, n int) (int64, bool) {
 	return bytes, why == nil
 }
 
-// held is Held. What ends with F or B is free for what begins then.
+// held is Held. Memory that is freed at the end of F or B can be taken at that instant.
 func (c *StageCost) held(p *Platform, r Rhythm, n int) (int64, *misfit) {
 	swaps, why := c.swaps(p, r, n)
 	if why != nil {

@@ -87,9 +87,9 @@ func (c account) owned(s, device int, bytes int64) int64 {
 	return sum
 }
 
-// behindAll calls do for pairs of jobs of which the second, the first of its link that carries new weights, waits for the first: the norm
-// of all gradients is known when all backwards of the step and all sums have ended, and no update is made before. A hub stands for
-// all of what they wait for.
+// behindAll calls do for pairs of jobs of which the second waits for the first; the second is the first job of its link that carries new
+// weights. The norm of all gradients is known when all backwards of the step and all sums have ended, and no update is made before. A hub
+// stands for all of these jobs.
 func (l *layout) behindAll(hub *job, do func(x, y *job)) {
 	for _, x := range l.finals() {
 		do(x, hub)
@@ -101,7 +101,7 @@ func (l *layout) behindAll(hub *job, do func(x, y *job)) {
 	}
 }
 
-// finals returns what updates wait for: the last tasks of all microbatches, and reduces.
+// finals returns the jobs that updates wait for: the last tasks of all microbatches, and reduces.
 func (l *layout) finals() (all []*job) {
 	for _, j := range l.jobs {
 		if j.bucket == nil && !j.kind.Communication() && j == l.leaves(j.stage, j.residue) || j.bucket != nil && j.bucket.Kind == Reduce {
@@ -129,7 +129,7 @@ func (l *layout) updatesBehind(do func(x, y *job)) {
 	}
 }
 
-// lastFinal returns what updates wait for that ends last.
+// lastFinal returns the job that ends last among those that updates wait for.
 func (l *layout) lastFinal() (last *job) {
 	for _, j := range l.finals() {
 		if last == nil || less(last.end(), j.end()) {

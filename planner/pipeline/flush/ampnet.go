@@ -27,7 +27,7 @@ func ampnet() asynchronous {
 }
 
 // pipemare is ampnet with PipeMare's correction of the discrepancy between the weights of forward and backward, which
-// keeps a moving average of the weights' changes: one more copy of the weights. Its time is that of ampnet.
+// keeps a moving average of the weights' changes: one more copy of the weights. Its time is ampnet's.
 func pipemare() asynchronous {
 	a := ampnet()
 	a.name, a.summary = "pipemare", "ampnet whose weights are corrected for their delay: one more copy of them"

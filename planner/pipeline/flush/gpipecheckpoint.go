@@ -81,7 +81,7 @@ func recomputing(stage, m int) []op {
 	return out
 }
 
-// recomputingCosts returns what the work of the stages takes: first forwards that save nothing, but for the last microbatch.
+// recomputingCosts returns the times of the stages' work: first forwards save nothing, except for the last microbatch.
 func (p *placement) recomputingCosts() costs {
 	c := p.costs(false)
 	c.last, c.compute[again] = c.compute[pipeline.F], c.compute[pipeline.F]

@@ -38,7 +38,7 @@ type rank struct {
 	busy  bool
 }
 
-// costs is what work takes, seconds.
+// costs are the times of work, in seconds.
 type costs struct {
 	stages, micros int
 	compute        [again + 1][]float64 // by kind and stage; W nil: the backward is whole
@@ -64,7 +64,7 @@ func unit(stages, micros int, split bool) costs {
 
 func (c *costs) split() bool { return c.compute[pipeline.W] != nil }
 
-// seconds returns what an op takes.
+// seconds returns the time of an op.
 func (c *costs) seconds(o op) float64 {
 	if o.kind == pipeline.F && o.micro == c.micros-1 && c.last != nil {
 		return c.last[o.stage]

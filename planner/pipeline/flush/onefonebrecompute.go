@@ -33,7 +33,7 @@ type recomputing1F1B struct {
 	known  map[stageKey]stageWay
 }
 
-// stageKey is what the way of a stage depends on.
+// stageKey identifies the inputs of a stage's choice of a sequence.
 type stageKey struct {
 	memory            int64 // bytes of its device
 	live, first, last int
@@ -115,7 +115,7 @@ func (x *recomputing1F1B) counts(n int) bool {
 	return len(x.WeightCopies) < 2 || len(x.WeightCopies) == n
 }
 
-// copies returns those of the weights of stage s.
+// copies returns the number of copies of stage s's weights.
 func (x *recomputing1F1B) copies(s int) (n float64) {
 	switch len(x.WeightCopies) {
 	case 0:
@@ -144,7 +144,7 @@ func (x *recomputing1F1B) way(s, n, d, first, last int) stageWay {
 	return w
 }
 
-// bytes returns what stage s of n needs that keeps everything.
+// bytes returns the bytes of stage s of n, if it keeps everything.
 func (x *recomputing1F1B) bytes(s, n, first, last int) int64 {
 	bytes := x.sums.Memory(first, last, x.live(s, n), x.copies(s), x.Accounting)
 	if x.Platform.NoBuffers {
@@ -153,7 +153,7 @@ func (x *recomputing1F1B) bytes(s, n, first, last int) int64 {
 	return bytes
 }
 
-// fixed returns what a stage with a sequence of its own holds beside that: weights, buffers and the inputs of its microbatches.
+// fixed returns the bytes of a stage beside its own sequence: weights, buffers and the inputs of its microbatches.
 func (x *recomputing1F1B) fixed(s, n, first, last int) int64 {
 	return x.bytes(s, n, first, last) - int64(x.live(s, n))*(x.sums.Held(first, last, x.Accounting)-x.Chain.Activation(first-1))
 }
@@ -311,7 +311,7 @@ func (c *cut) end(s, first int, bound float64) {
 // seconds returns about what a step takes.
 func (c *cut) seconds() float64 { return c.rest[0][1] + float64(c.micros-1)*c.period }
 
-// stages returns those of the latest cut.
+// stages returns the stages of the latest cut.
 func (c *cut) stages() (all []pipeline.Stage) {
 	for s, first := 0, 1; s < c.n; s++ {
 		st := pipeline.Stage{First: first, Last: c.last[s][first], Devices: []int{s}}

@@ -14,7 +14,7 @@ type op struct {
 	micro int
 }
 
-// order is what every device does, one list for each rank.
+// order holds the ops of every device, one list for each rank.
 type order [][]op
 
 // each returns the order in which rank d does of(d).

@@ -353,7 +353,7 @@ func (p *placement) joined(platform *pipeline.Platform) error {
 	return nil
 }
 
-// costs returns what the work of the stages takes.
+// costs returns the times of the stages' work.
 func (p *placement) costs(split bool) costs {
 	c := costs{stages: len(p.stages), micros: p.micros, message: p.message, duplex: p.links.Duplex}
 	for _, st := range p.stages {

@@ -4,9 +4,9 @@ import "plimsoll/planner/pipeline"
 
 // zbV: stages in a V, two on each device, weight halves in the gaps.
 //
-// For F = B = W of one stage and m >= P: at most 2P activations, each of one stage (half a device), held until their W
-// ends: the memory of 1F1B's first device, on every device. The paper gives no makespan; ours is 2m(F+B+W) + (P-1)F, the
-// least possible, as the last device cannot start before (P-1)F.
+// For F = B = W of one stage and m >= P there are at most 2P activations, each of one stage (half a device), held until
+// their W ends. That is the memory of 1F1B's first device, on every device. The paper gives no makespan; ours is
+// 2m(F+B+W) + (P-1)F, the least possible, as the last device cannot start before (P-1)F.
 func zbV() recipe {
 	return recipe{
 		name: "zb-v", summary: "stages in a V, split backward: almost no bubble, in the memory of 1f1b",

@@ -81,7 +81,8 @@ func (s *search) best(ctx context.Context) (*pipeline.Plan, error) {
 	return plan, nil
 }
 
-// predictions returns what a plan's file says besides: mip_gap is the part of its period, at most, that a better plan would save.
+// predictions returns the extra fields of a plan's file: mip_gap is the part of its period, at most, that a better plan would
+// save.
 func predictions(gap float64) (map[string]json.RawMessage, error) {
 	text, err := json.Marshal(gap)
 	return map[string]json.RawMessage{"mip_gap": text}, err

@@ -44,11 +44,11 @@ func (in *instance) weights(l, live int) float64 {
 	return in.need.Copies(0, live) * float64(in.costs.Weights(l, l))
 }
 
-// held returns what a live minibatch holds for a layer.
+// held returns the bytes that a live minibatch holds for a layer.
 func (in *instance) held(l int) float64 { return float64(in.need.Held(l, l)) }
 
-// own returns what a live minibatch holds for a layer that is not the first of its stage: without the input, where that is part of
-// what the layer before has saved.
+// own returns the bytes that a live minibatch holds for a layer that is not the first of its stage. The input does not count if it
+// is part of the saved set of the layer before.
 func (in *instance) own(l int) float64 {
 	if l == 1 {
 		return in.held(l)

@@ -149,8 +149,8 @@ func (g *program) live(t, l int) sum {
 }
 
 // least returns a number of minibatches that are live in layer l in every schedule when task t of the same device starts. A
-// minibatch at t is between its F_l and B_l when t is; those behind it that have begun and those before it that have not ended
-// follow from how long it takes at least from F_l to t and from t to the end of B_l.
+// minibatch is at t if t is between its F_l and B_l. Later minibatches that have begun, and earlier ones that have not ended,
+// follow from the least times from F_l to t and from t to the end of B_l.
 func (g *program) least(t, l int) float64 {
 	if l > g.layer(t) {
 		return max(0, below(g.span(g.forward(l), g.backward(l)+1)))
@@ -178,8 +178,8 @@ func (g *program) by(i, t int) sum {
 	return g.before(i, t)
 }
 
-// activations returns what live minibatches hold when task t starts. Neighbouring layers may turn out to be one stage, which holds
-// the inputs of its later layers only as part of what the earlier ones saved.
+// activations returns the bytes that live minibatches hold when task t starts. Neighbouring layers may turn out to be one stage,
+// which holds the inputs of its later layers only as part of what the earlier ones saved.
 func (g *program) activations(t int, unit float64) (s sum) {
 	for l := 1; l <= g.layers(); l++ {
 		here := g.together(g.layer(t), l)
@@ -197,7 +197,7 @@ func (g *program) activations(t int, unit float64) (s sum) {
 	return s
 }
 
-// kept returns what a live minibatch surely holds for a layer.
+// kept returns the bytes that a live minibatch surely holds for a layer.
 func (g *program) kept(l int) float64 {
 	if g.strict {
 		return g.held(l)

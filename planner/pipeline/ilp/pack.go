@@ -38,7 +38,7 @@ func (s *search) pack(ctx context.Context, memory []int64) (*packing, error) {
 	return &packing{devices, a.lacking(devices, memory), found.Proved}, nil
 }
 
-// alone returns what a device holds while one minibatch runs at a time; its neighbouring layers are one stage.
+// alone returns the bytes that a device holds while one minibatch runs at a time; its neighbouring layers are one stage.
 func (a *allocation) alone(d int, unit float64) (s sum) {
 	for l := 1; l <= a.layers(); l++ {
 		s = s.plus((a.weights(l, 1)+a.own(l))/unit, of(a.on[l][d]))
@@ -71,7 +71,7 @@ func (in *instance) lacking(devices []int, memory []int64) (most int64) {
 	return most
 }
 
-// needs returns what each device needs for one minibatch at a time.
+// needs returns the bytes that each device needs for one minibatch at a time.
 func (in *instance) needs(devices []int) []int64 {
 	all := make([]int64, in.Platform.Devices)
 	for _, st := range stages(devices) {

@@ -80,9 +80,9 @@ func (g *program) orders() {
 	}
 }
 
-// exclude: where two tasks or communications x and y are on the same resource, at least the length of x is from its start to that of
-// y, and the length of y from its start to that of x, the next one where x comes first in the period. Elsewhere the lengths given
-// are at most 0, and the order says nothing.
+// exclude separates two tasks or communications x and y on the same resource. The start of y comes at least the length of x after
+// the start of x. The next start of x, one period later if x comes first, is at least the length of y after the start of y.
+// Elsewhere the lengths given are at most 0, and the order says nothing.
 func (g *program) exclude(x, y, first milp.Var, same, length, back sum) {
 	later := of(y).plus(-1, of(x)).plus(-1, of(first))
 	g.atLeast(later.plus(2, number(1)), length.plus(1, same))
@@ -97,9 +97,9 @@ func (g *program) before(i, j int) sum {
 	return number(1).plus(-1, of(g.order[j][i]))
 }
 
-// path: each task of a minibatch starts when the one before, and its communication, have ended; by how many periods later
-// in the pattern is v of thesis 6.3.2, ṽ behind a communication. Both are at most 2, because tasks start in their period and are
-// no longer than it.
+// path: each task of a minibatch starts when the one before, and its communication, have ended. The number of periods between
+// them in the pattern is v of thesis 6.3.2, ṽ after a communication. Both are at most 2, because tasks start in their period and
+// are no longer than it.
 func (g *program) path() {
 	g.turn = []milp.Var{g.Var(0, 0, 0)}
 	for i := range len(g.start) - 1 {
@@ -150,7 +150,7 @@ func (g *program) cut(l int) sum { return number(1).plus(-1, g.together(l, l+1))
 // boundary returns the boundary between tasks i and i+1: the layer before it.
 func (g *program) boundary(i int) int { return min(g.layer(i), g.layer(i+1)) }
 
-// bytes returns what task i sends to task i+1 when they are on different devices.
+// bytes returns the bytes that task i sends to task i+1 when they are on different devices.
 func (g *program) bytes(i int) int64 {
 	switch l := g.boundary(i); {
 	case g.layer(i) == g.layer(i+1):

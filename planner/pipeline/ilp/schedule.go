@@ -89,8 +89,8 @@ func value(s *milp.Solution, x sum) float64 {
 	return v
 }
 
-// edges returns what follows what: the events of a minibatch each other, the events of a resource in their order,
-// and each event itself, a period later.
+// edges returns the precedences of events: events of a minibatch follow each other, events of a resource follow
+// in their order, and each event follows itself, a period later.
 func (g *program) edges(s *milp.Solution, all []event) []edge {
 	var edges []edge
 	for y := range all {

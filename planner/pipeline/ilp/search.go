@@ -61,7 +61,7 @@ func (s *search) half() func() bool {
 // gap returns at which relative gap to stop: not below ten times the tolerance of the solver.
 func (s *search) gap() float64 { return max(s.Gap, 1e-5) }
 
-// verdict is what a question about a period had for an answer.
+// verdict is the answer to a question about a period.
 type verdict int
 
 const (

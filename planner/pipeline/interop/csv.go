@@ -34,7 +34,8 @@ var actionNames = [...]string{
 	SendForward: "SEND_F", ReceiveForward: "RECV_F", SendBackward: "SEND_B", ReceiveBackward: "RECV_B",
 }
 
-// untimed are what PyTorch also puts in a table: sharded weights, sums of gradients, ends of sends. They take no time here.
+// untimed are PyTorch's other entries of a table: sharded weights, sums of gradients, ends of sends. They take no time
+// here.
 var untimed = []string{"UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD", "WAIT_UNSHARD", "WAIT_RESHARD",
 	"WAIT_SEND_F", "WAIT_SEND_B", "WAIT_RECV_F", "WAIT_RECV_B"}
 
@@ -235,8 +236,8 @@ func (s *Schedule) Violations() []Violation {
 	return append(append(out, s.missing(seen)...), s.crossed()...)
 }
 
-// crossed returns receives that take what another send of the same ranks has put on the link before: between two ranks,
-// messages arrive in the order in which they are sent. The first of each pair of ranks.
+// crossed returns, for each pair of ranks, the first receive that would get the message of another send. Between two
+// ranks, messages arrive in the order in which they are sent.
 func (s *Schedule) crossed() (out []Violation) {
 	sent := map[[2]int][]Op{}
 	for rank, row := range s.Rows {
@@ -326,7 +327,7 @@ func (s *Schedule) missing(seen map[Op]int) (out []Violation) {
 // mostViolations bounds what is said about a table that lacks nearly everything.
 const mostViolations = 20
 
-// lacks returns what is wrong with the ops of one microbatch in one stage.
+// lacks returns the violations by the ops of one microbatch in one stage.
 func (s *Schedule) lacks(seen map[Op]int, stage, m int) (out []Violation) {
 	op := func(a Action) Op { return Op{Action: a, Stage: stage, Microbatch: m} }
 	add := func(a Action, reason string) { out = append(out, Violation{s.Rank[stage], op(a), reason}) }

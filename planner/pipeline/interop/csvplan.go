@@ -114,8 +114,9 @@ func (p *Placed) boundary(s int) (forward, backward float64, err error) {
 }
 
 // spread cuts the chain into so many stages, the longest as short as possible; of equal cuts each stage takes the most layers.
-// All stages have a layer, so that only n - stages of the n layers can move: stage s begins with layer s+1+x and ends with
-// layer s+1+y, 0 <= x <= y <= n - stages, where x and y count what the stages before s, and those up to it, have beyond one.
+// All stages have a layer, so that only n - stages of the n layers can move. Stage s begins with layer s+1+x and ends with
+// layer s+1+y, 0 <= x <= y <= n - stages. Here x and y count the layers beyond one of the stages before s, and of those up to
+// s.
 func spread(k *pipeline.Costs, stages int) []pipeline.Stage {
 	slack := k.Len() - stages
 	best := slices.Repeat([]float64{math.Inf(1)}, slack+1) // best[x]: the longest of the stages from s on
@@ -172,7 +173,7 @@ func (p *Placed) Plan(r *Run) (*pipeline.Plan, error) {
 	return out, nil
 }
 
-// tasks returns what an op is in a plan: nothing for sends and receives, which take no time at the device.
+// tasks returns the tasks of a plan that an op becomes: none for sends and receives, which take no time at the device.
 func (p *Placed) tasks(op Op, rank int, start float64) []pipeline.Task {
 	task := func(kind pipeline.Kind, start float64) pipeline.Task {
 		return pipeline.Task{Kind: kind, Stage: op.Stage, Device: rank, Start: start, Shift: op.Microbatch}

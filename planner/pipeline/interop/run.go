@@ -145,7 +145,7 @@ func (m *machine) ready(rank int) (at float64, ok bool) {
 	return at, true
 }
 
-// needs returns what must be there before an op: ops of its own stage, and receives.
+// needs returns the predecessors of an op: ops of its own stage, and receives.
 func (m *machine) needs(op Op) []Op {
 	own := func(a Action) Op { return Op{Action: a, Stage: op.Stage, Microbatch: op.Microbatch} }
 	switch op.Action {
@@ -205,8 +205,8 @@ func (m *machine) do(rank int, start float64) {
 	m.hand(op, end)
 }
 
-// note remembers when the result of a send can go: when the rank has reached it or, where its op is of the pair that the
-// rank has just run, when that op has ended, though the send stands behind the pair.
+// note remembers when the result of a send can go: when the rank has reached it. If its op is in the pair that the rank
+// has just run, the result can go when that op has ended, though the send stands after the pair.
 func (m *machine) note(rank, index int, op Op) {
 	row := m.Rows[rank]
 	switch op.Action {

@@ -44,7 +44,7 @@ func (s Instruction) text() string {
 	return "()"
 }
 
-// held is what a memory has of an activation.
+// held is the part of an activation that a memory has.
 type held uint8
 
 const (

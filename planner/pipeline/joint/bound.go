@@ -130,8 +130,8 @@ func (c *cutter) summing(bytes float64, r int) float64 {
 	return bytes / c.fastest * 4 / float64(r) * c.share()
 }
 
-// backward returns what a minibatch of a stage with ops has in memory, at least, while the backward of one of its layers runs: the inputs of
-// the stage and of the layer, what the layer has saved, and the gradients.
+// backward returns the least bytes of a minibatch of a stage with ops while the backward of one of its layers runs. These are the inputs of
+// the stage and of the layer, the layer's saved set, and the gradients.
 func (c *cutter) backward(i, j int) int64 {
 	if i == j {
 		return c.working[0][i]
@@ -174,8 +174,8 @@ func (c *cutter) again(i, j int, room float64) (seconds float64) {
 	return seconds
 }
 
-// more returns what a layer computes in addition when its saved set is not kept: one forward more, which saves it or not.
+// more returns the extra time of a layer whose saved set is not kept: one more forward, which saves it or not.
 func more(l *chain.Layer) float64 { return min(l.ForwardS, l.DiscardSeconds()) }
 
-// loose is what the judge forgives, and more.
+// loose is more than the judge's tolerance, as a factor.
 const loose = 1 + 1e-8

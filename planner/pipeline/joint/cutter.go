@@ -189,7 +189,8 @@ func (c *cutter) recompute(g, first, last int, turn float64, memory int64) (dela
 	return delay, way
 }
 
-// fixed returns what a stage with ops holds beside its sequence: weights, buffers and the inputs of so many minibatches.
+// fixed returns the bytes of a stage with ops beside its sequence: weights, buffers and the inputs of so many
+// minibatches.
 func (c *cutter) fixed(first, last, live int) int64 {
 	return c.need.Static(0, first, last, live) + int64(live)*c.Chain.Activation(first-1)
 }

@@ -110,8 +110,8 @@ func layouts(r pipeline.Request, copies int) (all [][][]int) {
 	return all
 }
 
-// copied returns the plan of copies of a pipeline. What the judge finds that gradients from other copies take is left free, or all that
-// they can take where that is too much for the stages. Errors: those of 1f1b-recompute and of the judge.
+// copied returns the plan of copies of a pipeline. The memory that gradients from other copies take, by the judge, is left free. If
+// that is too much for the stages, the most that gradients can take is left free. Errors: those of 1f1b-recompute and of the judge.
 func copied(ctx context.Context, r pipeline.Request, places [][]int) (*pipeline.Plan, error) {
 	var small *pipeline.InfeasibleError
 	free := make([]int64, len(places))
@@ -214,5 +214,5 @@ func worst(p *pipeline.Platform, places [][]int) *pipeline.Platform {
 	return &q
 }
 
-// flushParts are those of plans with a flush.
+// flushParts are the strategies of plans with a flush.
 var flushParts = append([]pipeline.Strategy{{Name: flushing, Type: pipeline.Flushing, Solve: solveCopies}}, named(flush.Strategies(), "1f1b-recompute", "gpipe-checkpoint")...)

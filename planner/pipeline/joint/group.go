@@ -23,7 +23,7 @@ type edge struct {
 	beta  float64 // bytes/s of the slowest link on which minibatches pass
 }
 
-// devices returns those of a group.
+// devices returns the devices of a group.
 func (g group) devices() []int {
 	all := make([]int, g.count)
 	for i := range all {
@@ -32,8 +32,8 @@ func (g group) devices() []int {
 	return all
 }
 
-// anyCount is how many devices a platform has at most on which every number of replicas is tried, anywhere. Beyond, only those without
-// large prime factors are, so that the pattern that all replicas of all stages make together stays short, and within levels parts of a
+// anyCount is the most devices of a platform on which every number of replicas is tried, anywhere. Beyond, only numbers without large
+// prime factors are tried, so that the common pattern of all replicas of all stages stays short. Within levels these are parts of a
 // component of the innermost one, or whole ones.
 const anyCount = 16
 
@@ -91,8 +91,8 @@ func newGroup(p *pipeline.Platform, first, count int) group {
 	return g
 }
 
-// perByte returns for how long the synchronization of two neighbouring replicas uses the link between them, for a byte of weights: the sum
-// of gradients goes there and the sum of all comes back. +Inf where there is no link.
+// perByte returns how long the synchronization of two neighbouring replicas uses the link between them for a byte of weights. The sum of
+// gradients goes there and the sum of all comes back. The result is +Inf if there is no link.
 func perByte(p *pipeline.Platform, x, y int) float64 {
 	if p.Duplex {
 		return 1 / p.Beta(x, y)
@@ -100,8 +100,8 @@ func perByte(p *pipeline.Platform, x, y int) float64 {
 	return 2 / p.Beta(x, y)
 }
 
-// between returns how the minibatches of one group pass to the next one, which both take turns: those at i and j meet where i and j differ
-// by a multiple of the common divisor of their numbers. The bandwidth is 0 where two that meet have no link.
+// between returns how minibatches pass from one group to the next; both take turns. Devices i and j meet if i and j differ by a multiple
+// of the common divisor of their numbers. The bandwidth is 0 if two that meet have no link.
 func between(p *pipeline.Platform, x, y group) (every int, beta float64) {
 	every, beta = periodic.LCM(x.count, y.count), math.Inf(1)
 	for m := range every {

@@ -73,8 +73,8 @@ type pick struct {
 	refusal  *pipeline.InfeasibleError // the first of those that did not fit
 }
 
-// add looks at a plan. What does not fit, is on devices that no link joins or has too many replicas for a pattern is no plan; other errors
-// are returned.
+// add looks at a plan. A plan that does not fit, needs a missing link or has too many replicas for a pattern is no plan; other errors are
+// returned.
 func (p *pick) add(plan *pipeline.Plan, err error) error {
 	var small *pipeline.InfeasibleError
 	switch {
@@ -103,9 +103,9 @@ func (p *pick) seconds() float64 {
 	return p.plan.SecondsPerMinibatch()
 }
 
-// others returns what makes the plans that are judged, too, and have none of some ingredients; contiguous is no faster than loadline's
-// contiguous stages. Madpipe, which takes longer, comes behind them and looks for what is faster; on many devices it takes longer than all
-// the rest.
+// others returns the solvers of other plans to judge, which lack some ingredients. Loadline's contiguous stages stand in for
+// contiguous, which is no faster. Madpipe takes longer, so it comes last and looks only for faster plans; on many devices it takes longer
+// than all the rest.
 func (without Ingredients) others() (all []solver) {
 	if without.Stages {
 		return nil
@@ -133,7 +133,7 @@ func shares(p *pipeline.Plan) bool {
 	return false
 }
 
-// plan returns that of the dynamic program's stages. Errors: *pipeline.InfeasibleError, the context's.
+// plan returns the plan of the dynamic program's stages. Errors: *pipeline.InfeasibleError, the context's.
 func (c *cutter) plan(ctx context.Context) (*pipeline.Plan, error) {
 	r := c.Request
 	var err error

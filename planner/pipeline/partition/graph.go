@@ -31,7 +31,7 @@ func PipeDreamChain(g *profiles.Graph, p *pipeline.Platform) (*chain.Chain, erro
 	return g.ChainOf(h.path(states))
 }
 
-// graphHierarchy is the optimizer's view of a graph. What passes to the states behind is what operators there read. The authors' program counts
+// graphHierarchy is the optimizer's view of a graph. Later states get the outputs that their operators read. The authors' program counts
 // the output that two branches read until they meet, also where both have read it.
 func graphHierarchy(states []*profiles.State) *hierarchy {
 	h := &hierarchy{transfers: true, memory: math.Inf(1)}

@@ -334,7 +334,7 @@ func (t *table) extend(l *label) {
 	}
 }
 
-// stage returns what a stage needs on a device of its own, and what each live minibatch holds.
+// stage returns the bytes that a stage needs on a device of its own, and the bytes of each live minibatch.
 func (a *allocator) stage(first, last, live int) (need, held int64) {
 	return a.need.Bytes(0, first, last, live), a.need.Held(first, last)
 }

@@ -221,7 +221,8 @@ func (e *eager) serve(at [2]int) {
 	e.clock.Start(next, e.steps[next.step].seconds(next.minibatch))
 }
 
-// work is what waits for a resource: on a device backward first and then the oldest minibatch, on a link what came first.
+// work is the queue of a resource: on a device backwards first and then the oldest minibatch, on a link in order of
+// arrival.
 type work struct {
 	e    *eager
 	jobs []job

@@ -338,7 +338,7 @@ func (b *board) take(resource int, at, length float64) {
 	b.busy[resource] = append(slices.Clip(b.busy[resource]), span{b.modulo(at), length})
 }
 
-// modulo returns what is left of a time after whole periods; just below a period counts as 0.
+// modulo returns the rest of a time after whole periods; just below a period counts as 0.
 func (b *board) modulo(t float64) float64 {
 	m := math.Mod(t, b.period)
 	if m < 0 {

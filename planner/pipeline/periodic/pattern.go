@@ -126,11 +126,12 @@ type passage struct {
 	flying  int     // rounds in flight, from their first forward to their last backward, where they matter; of a boundary 0
 }
 
-// demand is what is asked of passages.
+// demand holds the conditions on passages.
 type demand struct {
 	least, most []int // live minibatches on each replica, by stage; nil: 1, and any number
-	// rounds asks for as few rounds in flight as there can be. Where they are no more than the live minibatches, replicas keep rounds,
-	// as PipeDream's do, whose gradients are synchronized: all start the next one when the last has ended one, and miss the same updates.
+	// rounds asks for as few rounds in flight as there can be. If they are no more than the live minibatches, replicas keep rounds, as
+	// PipeDream's replicas with synchronized gradients do. All start the next round when the last one has ended its round, and miss the
+	// same updates.
 	rounds bool
 }
 

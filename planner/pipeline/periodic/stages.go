@@ -154,7 +154,7 @@ func (p *problem) memory(stage int) int64 {
 	return least
 }
 
-// bytes returns what a stage that has its devices alone needs with g live minibatches.
+// bytes returns the bytes of a stage that has its devices alone, with g live minibatches.
 func (p *problem) bytes(stage, g int) int64 {
 	st, sums := p.stages[stage], int64(0)
 	if p.messages && len(st.Devices) > 1 {

@@ -127,7 +127,7 @@ type step struct {
 	stage int
 }
 
-// steps returns what a minibatch goes through, in order.
+// steps returns the steps of a minibatch, in order.
 func (g *generator) steps() (steps []step) {
 	for s := range g.plan.Stages {
 		steps = append(steps, step{pipeline.F, s}, step{pipeline.CF, s})

@@ -75,8 +75,8 @@ func Agree(t *testing.T, cases []Case) (valid int) {
 	return valid
 }
 
-// tell says the copies that a plan with vertical_sync leaves to us, which the independent checker does not know by itself: a version
-// for each minibatch in flight in the first stage, and the gradient. Without a report any number will do.
+// tell adds the copies of weights of a plan with vertical_sync, which the independent checker does not know by itself. They are a
+// version for each minibatch in flight in the first stage, and the gradient. Without a report any number will do.
 func (c *Case) tell(r *pipeline.Report) {
 	if c.Plan.Versions != pipeline.VerticalSync || len(c.Plan.WeightCopies) > 0 {
 		return

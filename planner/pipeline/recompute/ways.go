@@ -22,11 +22,11 @@ type Way struct {
 	rest, redo int32
 }
 
-// worth is what a way costs a stage with g minibatches in flight.
+// worth is the memory of a way for a stage with g minibatches in flight.
 func (l Way) worth(g int) int64 { return int64(g-1)*l.Kept + l.Peak }
 
-// Up to exactLayers layers all ways are kept that no other one beats in all of kept, peak and again; in longer chains
-// mostWays of those that no other one beats in worth and again.
+// Up to exactLayers layers all ways are kept that no other one beats in all of kept, peak and again. In longer chains
+// mostWays ways are kept, of those that no other one beats in worth and again.
 const (
 	exactLayers = 9
 	mostWays    = 24
@@ -99,7 +99,8 @@ func (w *ways) inside(s, t int) []Way {
 	return w.redo[key]
 }
 
-// forwardNeed returns what F_x needs beside a_{s-1} in a run of forwards that save nothing and began with layer s.
+// forwardNeed returns the bytes that F_x needs beside a_{s-1} in a run of forwards that save nothing and began with
+// layer s.
 func (w *ways) forwardNeed(s, x int) int64 {
 	need := w.c.Activation(x) + w.c.Layer(x).DiscardOverhead()
 	if x > s {
