@@ -151,7 +151,7 @@ func (c *cell) sum(name string, t, u term) {
 	}
 }
 
-// stride is that of an op that reads a state.
+// stride is the stride of an op that reads a state.
 func (c *cell) stride(state int) int {
 	if c.reduces && state < 2 {
 		return 2

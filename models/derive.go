@@ -32,7 +32,7 @@ func (l *Layer) backward(g *gradients, saved savedSet) *routine {
 	return out
 }
 
-// derive derives the backward. What is in params, if that is a routine of its own, is to run after out.
+// derive derives the backward. Calls in params, if that is a routine of its own, are to run after out.
 func (l *Layer) derive(g *gradients, saved savedSet, out, params *routine) *derivation {
 	d := &derivation{layer: l, want: g, saved: l.given(), grad: map[Value]*buffer{}, ends: map[Value]*buffer{}, out: out, params: params}
 	for v, ref := range saved.values {

@@ -30,7 +30,7 @@ type File struct {
 	About []string
 }
 
-// formats are what reads files, by the ending of their names.
+// formats are the readers of files, by the ending of their names.
 var formats = map[string]func(path string) (File, error){}
 
 // RegisterFormat makes files known whose names have an ending, as in ".onnx", to all that take a model's name; call it from an init

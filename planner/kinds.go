@@ -43,8 +43,8 @@ func MovingState() strategy.Kind {
 // ExactLayers is the length of chains up to which exact plans take no time to speak of.
 const ExactLayers = 40
 
-// kinds are those of chains without branches. Where a chain is short rotor-exact is asked beside the sequence of least memory: the
-// layout of another sequence can be the smaller one.
+// kinds are the kinds of plans for chains without branches. If a chain is short, rotor-exact is asked beside the sequence of least
+// memory: the layout of another sequence can be the smaller one.
 func kinds(short bool) []strategy.Kind {
 	recompute := func(c *chain.Chain) (int64, error) {
 		bytes, _, err := pofo.Smallest(c)

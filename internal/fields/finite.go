@@ -76,7 +76,7 @@ func finite(v reflect.Value) any {
 	return v.Interface()
 }
 
-// valueOf returns what a value holds; nil: nothing.
+// valueOf returns the content of a value; nil: nothing.
 func valueOf(v reflect.Value) any {
 	if !v.IsValid() {
 		return nil

@@ -28,7 +28,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("field %q is %s, which %s", e.Field, e.Value, e.Reason)
 }
 
-// file is what is read from JSON.
+// file is a type that is read from JSON.
 type file[T any] interface {
 	*T
 	json.Unmarshaler
@@ -52,7 +52,7 @@ func ReadIn[T any, P file[T]](at dir, name string) (*T, error) {
 	return parse[T, P](at.Path(name), data, err)
 }
 
-// parse returns what the text of a file says, unless err says why it could not be read.
+// parse returns the value in the text of a file, unless err says why the file could not be read.
 func parse[T any, P file[T]](path string, text []byte, err error) (*T, error) {
 	if err != nil {
 		return nil, err

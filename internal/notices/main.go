@@ -32,7 +32,7 @@ func main() {
 // program is everything that any build links: that for Linux with CUDA and HiGHS.
 var program = []string{"list", "-deps", "-tags", "cuda highs", "-json=Dir,Standard,Module", "plimsoll/cmd/plimsoll"}
 
-// pkg is what go list says of a package.
+// pkg holds go list's data of a package.
 type pkg struct {
 	Dir      string
 	Standard bool

@@ -167,7 +167,7 @@ const maxImage = 4096
 // axesNames say what numbers are, by the axes of a sample.
 var axesNames = [...]string{"N,C,H,W", "N,F", "N,C,T"}
 
-// shape is that of a sample: numbers C,T are C rows of T pixels, with one channel.
+// shape is the shape of a sample: numbers C,T are C rows of T pixels, with one channel.
 func (o Options) shape() [3]int {
 	if o.Axes == 2 {
 		return [3]int{o.Channels, o.Image, 1}

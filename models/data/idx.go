@@ -71,7 +71,8 @@ func (s *stored) readIDX(path string) error {
 // idxName matches the names of MNIST and of the sets made after it, with a dot as well as a hyphen before "idx".
 var idxName = regexp.MustCompile(`(train|t10k|test)-(images[-.]idx3|labels[-.]idx1)-ubyte(\.gz)?$`)
 
-// findIDX returns the images' and the labels' file of each split. Of a file and its .gz, the plain one is taken.
+// findIDX returns the images' and the labels' file of each split. If a file and its .gz are there, the plain one is
+// taken.
 func findIDX(path string) (files [2][2]string, err error) {
 	names, err := list(path, func(e fs.DirEntry) bool { return idxName.MatchString(e.Name()) })
 	if err != nil {

@@ -18,8 +18,8 @@ type picture struct {
 // extensions of the files that count as pictures, in lower case.
 var extensions = []string{".jpg", ".jpeg", ".png"}
 
-// listing is what a folder set holds: the classes, sorted by name, and the pictures of each split, sorted by class and
-// name.
+// listing is the content of a folder set: the classes, sorted by name, and the pictures of each split, sorted by class
+// and name.
 type listing struct {
 	classes []string
 	splits  [2][]picture

@@ -11,7 +11,7 @@ type palette[T Element] struct {
 	color    [3][256]T // one for each of R, G, B; only the first when grey
 }
 
-// palettes are what a data set of pictures paints with.
+// palettes are the palettes of a data set of pictures.
 type palettes struct {
 	values *palette[float32]
 	raw    *palette[uint8]
@@ -83,7 +83,7 @@ func (p *palette[T]) pixel(dst []T, rgba []uint8) {
 	}
 }
 
-// luminance is that of ITU-R BT.601, rounded.
+// luminance is the luminance of ITU-R BT.601, rounded.
 func luminance(rgba []uint8) uint8 {
 	return uint8((299*uint32(rgba[0]) + 587*uint32(rgba[1]) + 114*uint32(rgba[2]) + 500) / 1000)
 }

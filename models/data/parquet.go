@@ -26,7 +26,7 @@ var parquetInfo = Info{
 	},
 }
 
-// rowsOf are those of files. A file that cannot be read ends them with its error.
+// rowsOf returns the rows of files. A file that cannot be read ends them with its error.
 func rowsOf(files []string) iter.Seq[row] {
 	return func(yield func(row) bool) {
 		for _, file := range files {

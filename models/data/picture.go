@@ -138,7 +138,7 @@ func weighPNG(stated image.Config, head []byte) int64 {
 	return pixel
 }
 
-// statement is what a picture says of itself.
+// statement holds the codec and the size that a picture states.
 type statement struct {
 	codec
 	bytes int64 // that it takes while it is decoded
@@ -186,7 +186,7 @@ func (s statement) picture(file []byte) (image.Image, error) {
 	return img, nil
 }
 
-// shortPNG is what package png says of a picture whose compressed pixels end early.
+// shortPNG is package png's error for a picture with compressed pixels that end early.
 const shortPNG = png.FormatError("not enough pixel data")
 
 func decodeError(err error) error {

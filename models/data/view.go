@@ -17,7 +17,7 @@ type view struct {
 	mirror bool
 }
 
-// viewOf is that of a sample: a random crop in training, mirrored half of the time, else the middle square.
+// viewOf is the view of a sample: a random crop in training, mirrored half of the time, else the middle square.
 func (o *Options) viewOf(bounds image.Rectangle, split Split, index int64) view {
 	if split != Train || o.NoAugment {
 		return view{window: centerCrop(bounds)}

@@ -70,8 +70,8 @@ type Options struct {
 	Steps int
 }
 
-// reach is how long a chain may be for a member, with the loss: the longest that it plans as it is, which takes ten seconds or so of one
-// core if the chain is a hard one, and the most groups of layers that it plans of a longer one.
+// reach is how long a chain may be for a member, with the loss. It has the longest chain that the member plans as it is, in about ten
+// seconds of one core if the chain is a hard one, and the most groups of layers of a longer chain.
 type reach struct{ whole, groups int }
 
 var reaches = map[string]reach{
@@ -85,8 +85,8 @@ var reaches = map[string]reach{
 // autoStates is the default of Options.States: in auto, branch-and-bound is one of many.
 const autoStates = 1 << 16
 
-// long is the length of chains from which members plan fewer groups, half as many for each time that a chain is twice as long: all members
-// together take about as long as for a chain of so many layers.
+// long is the length of chains from which members plan fewer groups: half as many each time that the length doubles. All members together
+// then take about as long as for a chain of so many layers.
 const long = 1600
 
 // group returns how many of n layers a member plans as one.
@@ -106,7 +106,7 @@ func group(name string, n int) int {
 const fewest = 16
 
 // stages are run one after another, the members of one together. When a member of a stage reaches the lower bound,
-// the later ones are not run: nothing can be better. What is in none of the others is in the second.
+// the later ones are not run: nothing can be better. A member of none of the others is in the second.
 var stages = [][]string{
 	{"store-all"},
 	nil,

@@ -7,10 +7,10 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// quieter returns the plan that is expected to take least time, with what transfers take from computation beside them
-// (Contention); and of those that are expected to take at most Tolerance longer than that, the one whose transfers take least time,
-// of equal ones the fastest. Predicted times are as good as the machine is steady, and transfers are what they know least of. So a
-// gain below the noise is not worth a transfer.
+// quieter returns, among the plans that are expected to take at most Tolerance longer than the fastest, the plan with the least
+// time of transfers; of equal ones the fastest. Expected times include the time that transfers take from computation beside them
+// (Contention). Predicted times are as good as the machine is steady, and they are least certain about transfers. So a gain
+// below the noise is not worth a transfer.
 func (a *portfolio) quieter(best *Candidate, ranking []*Candidate) (*Candidate, error) {
 	if a.Tolerance <= 0 && a.Contention <= 0 || best.transfers() == 0 {
 		return best, nil
@@ -54,8 +54,8 @@ type quieting struct {
 	most   float64 // that a plan may cost, if it does not cost less than before
 }
 
-// without returns a candidate without the offloads that it can do without, each tried once, the longest first: the activation
-// stays on the device, and the prefetches of its copy go too.
+// without removes the offloads that a candidate can do without, each tried once, the longest first. The activation stays on
+// the device, and the prefetches of its copy go too.
 func (q *quieting) without(c *Candidate) (*Candidate, error) {
 	r, err := q.sim.Run(c.Sequence, q.limits)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// wide is what a sequence may cost in time, as a factor, while one that fits is searched for.
+// wide is the largest factor of time for a sequence during the search for one that fits.
 const wide = 4
 
 // search looks for a sequence where every member refuses the limit, and makes it an entry. From the members' sequences for their own

@@ -6,8 +6,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// begin derives what is where when a step begins: from the first op of each item whether it is on the device, and from all ops how a step
-// leaves it. Errors: *RuleError, for layers that are not updated exactly once.
+// begin derives where each item is when a step begins. The first op of an item tells whether it is on the device, and all ops together
+// tell how a step leaves it. Errors: *RuleError, for layers that are not updated exactly once.
 func (l *ledger) begin() error {
 	l.clear()
 	if err := l.countUpdates(); err != nil {

@@ -10,8 +10,8 @@ import (
 const mostTicks = 1 << 46
 
 // clock counts time in ticks. A time of a chain is the decimal number that its file has, and a copy takes the exact quotient of bytes and
-// bandwidth. Where all are multiples of a tick such that their sum is at most mostTicks, the tick is that; otherwise it is the shortest
-// power of two of a second with this property, and durations are rounded to it.
+// bandwidth. If all are multiples of a tick, and their sum is at most mostTicks of it, that is the tick. Otherwise the tick is the
+// shortest power of two of a second with such a sum, and durations are rounded to it.
 type clock struct {
 	perSecond *big.Rat
 	rate      float64 // perSecond, rounded

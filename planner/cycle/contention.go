@@ -29,7 +29,7 @@ func (p *player) contend() {
 	}
 }
 
-// runs returns what runs now.
+// runs returns the ops that run now.
 func (p *player) runs() (all chain.Running) {
 	for s := range p.queues {
 		if q := &p.queues[s]; q.running != idle {
@@ -42,7 +42,7 @@ func (p *player) runs() (all chain.Running) {
 // latest returns the op that a queue started last.
 func (p *player) latest(q *queue) Op { return p.ledger.seq[p.starts[q.played].position] }
 
-// runningOf returns what an op is for the others.
+// runningOf returns the class of an op by which it slows others.
 func runningOf(k schedule.Kind) chain.Running {
 	switch s, _ := StreamOf(k); s {
 	case Compute:

@@ -87,7 +87,7 @@ func fullest(all []Hold) (at float64) {
 	return at
 }
 
-// heldAt returns what is held at an instant.
+// heldAt returns the holds at an instant.
 func heldAt(all []Hold, at float64) (parts []Hold) {
 	for _, h := range all {
 		if h.From <= at && at < h.Until && h.Bytes > 0 {

@@ -26,7 +26,7 @@ type resident struct {
 	first                         firstOp
 }
 
-// firstOp is what the ops of a sequence say about an item before they are judged.
+// firstOp holds the facts about an item that the ops of a sequence state before they are judged.
 type firstOp struct {
 	met     bool // an op was met that needs the item on the device, or away from it
 	present bool // the op needs it there

@@ -103,7 +103,7 @@ type pace struct {
 	played int     // in player.starts
 }
 
-// Rounded rates leave differences where ops slow each other. These are the parts of a step's durations, all added up, that do not count: ops
+// Rounded rates leave differences where ops slow each other. The constants are tolerances, as parts of the sum of a step's durations. Ops
 // that end within the shorter part end together, and states that differ by less than the longer one are equal.
 const (
 	togetherPart = 1 << 30

@@ -162,7 +162,7 @@ func (r *replay) attribute(w Window) {
 	}
 }
 
-// after returns what a copy or an update on the host followed, behind a compute op and one of its stream.
+// after returns the op that a copy or an update on the host followed, given a compute op and one of its stream.
 func (r *replay) after(i, compute, before int) int {
 	end, at := time.Duration(-1), -1
 	if compute >= 0 {

@@ -23,13 +23,14 @@ type Point struct {
 // Solve plans for a limit. Errors: *pipeline.InfeasibleError when it is too small.
 type Solve func(ctx context.Context, memory int64) (Point, error)
 
-// span is a part of the memory axis, between two limits that were asked for. What its ends have bounds what is inside.
+// span is a part of the memory axis, between two limits that were asked for. The makespans of its ends bound those
+// inside.
 type span struct {
 	low, high   int64
 	slow, quick float64 // makespans at the ends
 }
 
-// area is what can be gained by asking inside.
+// area is the possible gain of asking inside.
 func (s span) area() float64 {
 	if s.high-s.low < 2 {
 		return 0

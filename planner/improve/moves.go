@@ -93,8 +93,8 @@ func (s *Search) away(seq schedule.Sequence, layer, from, to int) schedule.Seque
 	return slices.Insert(seq, from, schedule.Op{Kind: schedule.Offload, Layer: layer})
 }
 
-// arrivals returns the positions before which the prefetch of a gap may stand, as late as possible first: directly
-// before the op that reads it, and where it would have to begin to end in time, with some places around.
+// arrivals returns the positions before which the prefetch of a gap may stand, the latest first. These are
+// directly before the op that reads it, and around the position at which it must begin to end in time.
 func (s *Search) arrivals(g Gap) []int {
 	seconds := float64(g.bytes) / s.limits.Link.Bandwidth
 	q := g.To

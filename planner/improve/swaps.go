@@ -60,8 +60,8 @@ func (s *Search) run(q int) []int {
 	return out
 }
 
-// saves makes the first forward of a layer a forward_all, so that the later one can go: its saved set stays, or is
-// offloaded meanwhile, and its input as well if that was dropped.
+// saves makes the first forward of a layer a forward_all, so that the later one can go. Its saved set stays, or is
+// offloaded meanwhile, and so does its input if that was dropped.
 func (s *Search) saves() iter.Seq[schedule.Sequence] {
 	return func(yield func(schedule.Sequence) bool) {
 		for p, op := range s.best {

@@ -41,7 +41,7 @@ func (p *Program) Solve(ctx context.Context, o Options) (*Solution, error) {
 	return nil, ctx.Err()
 }
 
-// result is what HiGHS returns.
+// result is the result of HiGHS.
 type result struct {
 	solution *highs.Solution
 	err      error

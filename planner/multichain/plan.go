@@ -44,8 +44,8 @@ func newMeasured(c *chain.Chain) measured {
 	return m
 }
 
-// solve plans a join whose layers differ: the optimal schedule of equal layers for every number of slots becomes a
-// sequence, to which forward_alls are added while they fit; the fastest within memory bytes is returned. All of it is
+// solve plans a join of unequal layers. The optimal schedule of equal layers for every number of slots becomes a
+// sequence, to which forward_alls are added while they fit. The fastest within memory bytes is returned. All of it is
 // judged by schedule.Simulate. Errors: *pipeline.InfeasibleError, ErrTooLarge, the context's.
 func (m measured) solve(ctx context.Context, name string, memory int64, keep bool) (schedule.Sequence, error) {
 	equal := m.equal(keep)
@@ -119,8 +119,8 @@ func (m measured) equal(keep bool) Join {
 	return j
 }
 
-// sequence writes a schedule of the branches as ops: a forward whose input stays is a forward_checkpoint, another one a
-// forward_discard; before each backward its forward_all makes the saved set; the loss is the whole trunk, there and back.
+// sequence writes a schedule of the branches as ops. A forward is a forward_checkpoint if its input stays, else a
+// forward_discard. Before each backward its forward_all makes the saved set. The loss is the whole trunk, there and back.
 func (m measured) sequence(steps Schedule) schedule.Sequence {
 	copies := map[int]int{}
 	for k := range len(m.branches) {

@@ -29,7 +29,7 @@ func solveAutoSwap(ctx context.Context, p strategy.Problem) (schedule.Sequence, 
 	})
 }
 
-// weights are those of DOA, AOA, WDOA and SWDOA.
+// weights are the weights of the scores DOA, AOA, WDOA and SWDOA.
 type weights [4]float64
 
 // quarters returns all weights that are multiples of a quarter and add up to 1.
@@ -101,7 +101,7 @@ func (c *scores) relieve(left []float64, gone int) {
 	}
 }
 
-// scaleOf returns what scales the largest score to 1; 0 when none is above 0.
+// scaleOf returns the factor that scales the largest score to 1; 0 when none is above 0.
 func scaleOf(x []float64) float64 {
 	most := 0.0
 	for _, v := range x {

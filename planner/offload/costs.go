@@ -13,7 +13,7 @@ import (
 // costs is a chain in the numbers of the thesis, section 3.1.1, indexed as there: nothing is recomputed, so that
 // every forward is F^all and every activation is a saved set.
 //
-// Bytes are float64, which holds the sums of all sizes that chains may have; transfers and times meet in the unit
+// Bytes are float64, which holds the sums of all sizes that chains may have. Transfers and times meet in the unit
 // "bytes that the link could carry", u·β, in which the equations of section 3.3 have no divisions.
 type costs struct {
 	n         int
@@ -64,7 +64,7 @@ func checkLink(link schedule.Link) error {
 	return nil
 }
 
-// need returns what the more demanding of F_l and B_l needs beside the activations below l.
+// need returns the bytes that the more demanding of F_l and B_l needs beside the activations below l.
 func (k *costs) need(l int) float64 { return max(k.needF[l], k.needB[l]) }
 
 // peak returns M_peak, equation 3.3: what is needed when nothing is offloaded.
@@ -75,8 +75,8 @@ func (k *costs) peak() (bytes float64) {
 	return bytes
 }
 
-// smallest returns the least limit at which offloading has a sequence, and the layer that needs it: only the input
-// of the layer must be on the device, everything below it may be away (constraints 3.8 and 3.9 with A = 0).
+// smallest returns the least limit at which offloading has a sequence, and the layer that needs it. Only the input
+// of the layer must be on the device; everything below it may be away (constraints 3.8 and 3.9 with A = 0).
 func (k *costs) smallest() (bytes float64, layer int) {
 	for l := 1; l <= k.n; l++ {
 		if b := k.need(l) + k.saved[l-1]; b > bytes || layer == 0 {

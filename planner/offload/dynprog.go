@@ -117,7 +117,7 @@ func (d *dynprog) refine(ctx context.Context, cells int) error {
 	return d.solve(ctx, d.memory/float64(cells))
 }
 
-// slack is what sums of float64 may round away, in bytes.
+// slack is the most that sums of float64 may round away, in bytes.
 func (d *dynprog) slack() float64 { return 1e-12 * (d.memory + d.work[1] + d.below[d.n+1]) }
 
 // solve runs Algorithm 5 with cells of the given side, in bytes; 0 merges equal states only.

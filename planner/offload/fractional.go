@@ -9,19 +9,20 @@ import (
 // thesis, section 3.3.2, with errata 2 and 3 of the chapter. Schedules are ordered and no-wait: offloads in
 // increasing order as early as possible, prefetches in decreasing order as late as possible.
 //
-// The equations hold for a duplex link as well: what leaves last is the first to come back, so that in this order
-// the two directions are never busy at once.
+// The equations hold for a duplex link as well. The last activation to leave is the first to come back, so that
+// in this order the two directions are never busy at once.
 type fractional struct {
 	*costs
 	// tailF and tailB hold the ops next to the loss, from the loss on; see junction.
 	tailF, tailB []tail
-	// aheadF[i] is the most that F_i..F_n need beside A_i + Δ_F⁺, less what the link carries until they start; aheadB
-	// the same for backwards; ahead the most that all of them need when everything below has gone.
+	// Element aheadF[i] is the most that F_i..F_n need beside A_i + Δ_F⁺, less the bytes that the link carries until
+	// they start. The same for backwards is aheadB. The most that all of them need when everything below has gone is
+	// ahead.
 	aheadF, aheadB, ahead []float64
 	work                  []float64 // the bytes that the link carries during F_i..F_n and B_n..B_i
 }
 
-// state is what the ops so far leave to the rest, section 3.3.2; all in bytes.
+// state is the state that the ops so far leave to the rest, section 3.3.2; all in bytes.
 type state struct {
 	kept              float64 // A_i: saved sets below i-1 that stay on the device
 	forward, backward float64 // Δ_F, Δ_B: bytes in the queue of the link; negative: how long it has had none
@@ -115,9 +116,9 @@ func (f *fractional) overlap(ops []tail, kept, rest, free float64) float64 {
 	return idle
 }
 
-// atLeast returns a bound of the idle time that layers i..n and the junction add to a state, whatever is offloaded:
-// forwards and backwards wait until enough has gone, each phase for itself; and the link carries, besides its
-// queues, twice what cannot stay.
+// atLeast returns a bound of the idle time that layers i..n and the junction add to a state, whatever is offloaded.
+// Forwards and backwards wait until enough has gone, each phase for itself. The link carries, besides its queues,
+// twice the bytes that cannot stay.
 func (f *fractional) atLeast(s state, i int) float64 {
 	if i > f.n {
 		return f.junction(s)

@@ -130,8 +130,8 @@ func (a *arranger) halves() {
 	}
 }
 
-// measure chooses the unit: a second is so many powers of ten that every time of the chain and the plan is a whole number
-// of ticks, times the bandwidths between stages, so that communications are, times what the tolerance needs.
+// measure chooses the tick. Powers of ten make every time of the chain and the plan a whole number of ticks. Factors of
+// the bandwidths between stages do so for communications, and a further factor for the tolerance.
 func (a *arranger) measure() {
 	places := digits(a.plan.Period)
 	for _, t := range a.plan.Tasks {
@@ -270,7 +270,7 @@ func (a *arranger) complete() {
 	}
 }
 
-// kinds returns what a device does for a stage.
+// kinds returns the kinds of a device's tasks for a stage.
 func (a *arranger) kinds(s int) []Kind {
 	if a.split[s] {
 		return []Kind{F, B, W}
@@ -355,7 +355,7 @@ func (l *layout) crosses(s, r int) bool {
 	return l.at[place{F, s, r}].device != l.at[place{F, s + 1, r}].device
 }
 
-// word is what the R repetitions of a task are.
+// word names the R repetitions of a task.
 func (l *layout) word() string {
 	if l.period == nil {
 		return "microbatch"
@@ -391,7 +391,7 @@ func (l *layout) resource(j *job) resource {
 	return resource{min(j.from, j.to), max(j.from, j.to)}
 }
 
-// gate is what there is one communication of: from one stage to another, or back.
+// gate identifies a communication: from one stage to another, or back.
 type gate struct {
 	kind     Kind
 	from, to int
@@ -419,12 +419,12 @@ func (a *arranger) hasPortal(t *Task) bool {
 	return t.Kind.Communication() && slices.ContainsFunc(a.plan.Portals, func(p Portal) bool { return p.From == t.Stage && p.To == t.To })
 }
 
-// stageCosts are those of a stage with ops: of its minibatches, or microbatches, and of the last one.
+// stageCosts are the costs of a stage with ops: of each of its minibatches, or microbatches, and of the last one.
 type stageCosts struct{ each, last *StageCost }
 
-// sum is how the gradients of one bucket of layers are added up over the replicas of a stage in one round: along the line of its
-// devices, and from the last of them to all others. Those of a part of a bucket go from all to its owner, from where the new weights go to
-// all others.
+// sum adds up the gradients of one bucket of layers over the replicas of a stage in one round. It goes along the line of its devices, and
+// from the last of them to all others. Gradients of a part of a bucket go from all to its owner, and the new weights from there to all
+// others.
 type sum struct {
 	stage       int
 	round       []int // residues of its minibatches

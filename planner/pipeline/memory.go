@@ -46,8 +46,9 @@ func (c account) nca(peaks []*peak) []int {
 	return nca
 }
 
-// static returns what is on a device throughout: the copies of the weights of its stages, which may depend on how many
-// minibatches are live in them or in the first stage, the optimizer's state, the buffers, and blocks for gradients of other replicas.
+// static returns the bytes that stay on a device: weights of its stages, the optimizer's state, the buffers, and blocks for gradients
+// of other replicas. The number of copies of the weights may depend on how many minibatches are live in a stage or in the first
+// stage.
 func (c account) static(costs *Costs, d int, live []int, first int) (weights *big.Rat, buffers int64) {
 	weights = new(big.Rat)
 	for s, st := range c.plan.Stages {
@@ -98,8 +99,8 @@ func (c account) copies(s, live, first int) float64 {
 	return said[s]
 }
 
-// buffers returns the bytes of the buffers of a stage on a device: a and δ of each of its boundaries, and what passes each
-// of its portals, that leaves the device for some minibatch (thesis, assumption 5).
+// buffers returns the bytes of the buffers of a stage on a device. They are for a and δ of each of its boundaries, and for
+// the skips of each of its portals, that leave the device for some minibatch (thesis, assumption 5).
 func (c account) buffers(costs *Costs, s, d int) (bytes int64) {
 	if c.platform.NoBuffers {
 		return 0
@@ -127,9 +128,9 @@ func (c account) buffers(costs *Costs, s, d int) (bytes int64) {
 	return bytes
 }
 
-// stays returns what every device holds: live minibatches, from the start of F to the end of the last backward task, and
-// the tensors that wait between two stages on one device (thesis 6.3.1). Ends are moved to the tolerance before, so that
-// a minibatch that leaves when another one enters does not count, whatever was rounded.
+// stays returns the stays in the memory of every device: live minibatches, from the start of F to the end of the last
+// backward task, and the tensors that wait between two stages on one device (thesis 6.3.1). Ends are moved to the
+// tolerance before, so that a minibatch that leaves when another one enters does not count, whatever was rounded.
 func (k *check) stays(costs *Costs) [][]stay {
 	all := make([][]stay, k.platform.Devices)
 	for s, st := range k.plan.Stages {

@@ -38,8 +38,8 @@ func (k *costs) rests(limit float64) []rest {
 	return all
 }
 
-// least returns the least time of what is computed again when stored more bytes are on the device and B_n, if nothing is computed
-// again, must start in so much time from now.
+// least returns the least time of recomputation when stored more bytes are on the device. Without recomputation B_n must start
+// the given time, late, from now.
 func (r rest) least(stored, late float64) (time float64) {
 	for range 8 { // the link moves as many bytes as it has time
 		next := r.set.Least(r.over + stored - max(0, late-time))

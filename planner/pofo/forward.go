@@ -265,8 +265,8 @@ func (g *forward) thin(all []state) []state {
 	return all
 }
 
-// perCell keeps of each cell of A, Δ_F and Δ_B the state that is first done, the one with the smallest A and, where tails tell, the one
-// with the lowest bound of everything.
+// perCell keeps, for each cell of A, Δ_F and Δ_B, the state that is first done and the one with the smallest A. If tails give bounds,
+// it also keeps the state with the lowest bound of everything.
 func (g *forward) perCell(all []state, cells int) []state {
 	side := max(g.limit/float64(cells), 1)
 	type kept struct{ promising, fastest, smallest int }

@@ -64,7 +64,7 @@ func (l *least) refuse(name string, p strategy.Problem) error {
 	return infeasible(name, p, smallest, l.seq)
 }
 
-// choice is what a table found best: bytes, and of the ways to go on, which.
+// choice is the best entry of a table: its bytes, and the number of its continuation.
 type choice struct {
 	bytes float64
 	way   int // the last layer of the run whose forward saves nothing; keep: the first layer is saved

@@ -87,7 +87,7 @@ func (o *opportunist) smallest(ctx context.Context) int64 {
 	return int64(math.Ceil(smallest))
 }
 
-// rest returns what the layers from s on need without recomputation, their input included.
+// rest returns the bytes that the layers from s on need without recomputation, their input included.
 func (o *opportunist) rest(s int) float64 {
 	stored, most := o.inputOf(s), 0.0
 	for l := s; l <= o.n; l++ {
@@ -97,7 +97,7 @@ func (o *opportunist) rest(s int) float64 {
 	return most
 }
 
-// need returns what a group needs when everything else is away.
+// need returns the bytes of a group when everything else is away.
 func (o *opportunist) need(g group, segment func(s, t int) float64) float64 {
 	in := o.inputOf(g.first)
 	need := in + max(o.needAll[g.first], o.needBack[g.first])

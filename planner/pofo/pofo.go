@@ -186,8 +186,8 @@ func (s *pofo) others(ctx context.Context) error {
 	return s.capAll(ctx)
 }
 
-// excess returns by how much a candidate may take longer than what no sequence avoids, in bytes; a little more than the
-// best one does, so that rounding cuts nothing off.
+// excess returns by how much a candidate may exceed the unavoidable time, in bytes. It is a little more than the best
+// candidate's excess, so that rounding cuts nothing off.
 func (s *pofo) excess() float64 {
 	if len(s.best) == 0 {
 		return math.Inf(1)

@@ -2,8 +2,8 @@ package pofo
 
 import "slices"
 
-// queue is what is still to be moved, the oldest first: after a forward to the host, or, in reversed time, before a
-// backward to the device.
+// queue holds the bytes still to be moved, the oldest first: after a forward to the host, or, in reversed time,
+// before a backward to the device.
 //
 // The thesis lets memory go piece by piece (assumption OR.5). A queue can also hold the rule for real transfers: the whole
 // activation stays until its transfer has ended.

@@ -115,8 +115,8 @@ func renumberedPart(nodes []Node, order []int) []Node {
 	return renumbered(kept, order)
 }
 
-// separator returns the first node from first on of which all behind it read, by one path or another, and beside which they
-// read nothing from before; the last node when there is none.
+// separator returns the first node, from first on, that separates earlier nodes from later ones. All later nodes read it,
+// by some path, and read no earlier node beside it. If there is none, it returns the last node.
 func separator(nodes []Node, first int) int {
 	for v := first; v < len(nodes)-1; v++ {
 		crosses := func(n Node) bool { return len(n.Needs) > 0 && n.Needs[0] < v }
@@ -182,8 +182,8 @@ func (p part) name(number int) string {
 	return fmt.Sprintf("%d %s %s", number, p.nodes[p.last].ID, op)
 }
 
-// discardOverhead returns what a forward that saves nothing needs beside the input and the output. An output that nothing
-// in the part reads goes when its node has run.
+// discardOverhead returns the bytes that a forward that saves nothing needs beside the input and the output. An output
+// that nothing in the part reads goes when its node has run.
 func (p part) discardOverhead() int64 {
 	ends := p.lastReaders()
 	var live, peak int64
@@ -217,8 +217,8 @@ func (p part) lastReaders() []int {
 	return last
 }
 
-// backwardOverhead returns what the backward needs beside the saved sets and the gradients of input and output. The
-// gradients of nodes that nothing reads do not exist.
+// backwardOverhead returns the bytes that the backward needs beside the saved sets and the gradients of input and
+// output. The gradients of nodes that nothing reads do not exist.
 func (p part) backwardOverhead(saved int64) (overhead int64) {
 	beside := saved + p.output + p.input
 	live := saved + p.output // saved sets and gradients
@@ -240,8 +240,8 @@ func (p part) backwardOverhead(saved int64) (overhead int64) {
 	return overhead
 }
 
-// inputs returns what a node of the part computes a gradient for: what it reads, and for one that reads nothing in the first
-// part the input of the chain.
+// inputs returns the nodes for which a node of the part computes a gradient: the nodes that it reads. For a node of the
+// first part that reads nothing, it is the input of the chain.
 func (p part) inputs(v int) []int {
 	if p.first == 0 && len(p.nodes[v].Needs) == 0 {
 		return []int{p.first - 1}

@@ -26,7 +26,7 @@ type column struct {
 
 func pointer[T any](x T) *T { return &x }
 
-// columns are those of a chain file's layers.
+// columns are the columns of a table: the fields of a chain file's layers.
 var columns = []column{
 	{"forward", true, func(l *chain.Layer, x float64) { l.ForwardS = x }},
 	{"backward", true, func(l *chain.Layer, x float64) { l.BackwardS = x }},

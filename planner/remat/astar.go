@@ -27,7 +27,7 @@ type node struct {
 	op     schedule.Op
 }
 
-// found is what a search has found.
+// found is the result of a search.
 type found struct {
 	seq   schedule.Sequence // nil: nothing below the cut
 	ticks int64             // its excess, or the cut

@@ -3,9 +3,9 @@ package remat
 import "plimsoll/planner/internal/reruns"
 
 // over bounds excesses from below. At the start of F^all_k, or of B_k, every ā_l, l < k, is in memory, or F_l runs again later and
-// has one forward more than it must. What does not fit beside what the op needs is at least the time of the cheapest forwards,
-// fractions allowed: see package bound, which knows links. It returns the layers below the k for which that is most, and the
-// bytes that do not fit there. O(n log n).
+// has one forward more than it must. The excess over the op's room costs at least the time of the cheapest forwards, fractions
+// allowed: see package bound, which knows links. It returns the layers below the k for which that is most, and the bytes that do
+// not fit there. O(n log n).
 func (k *costs) over(limit int64) (best *reruns.Set, bytes float64) {
 	again, saved := make([]float64, k.n+1), make([]float64, k.n+1)
 	below := -float64(limit)

@@ -31,7 +31,7 @@ const (
 	checkmateIterations = 200000
 )
 
-// tieBreak is what every forward costs more, in chains: of equal solutions the one with fewer forwards is wanted.
+// tieBreak is an extra cost of every forward, in chains: of equal solutions the one with fewer forwards is wanted.
 const tieBreak = 1e-5
 
 // checkmateBudgets are the shares of the limit that are given to the program, until a sequence fits.

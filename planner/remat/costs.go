@@ -112,10 +112,10 @@ func (k *costs) needAll(s, t int) int64 {
 	return k.saved[s] + max(k.grad[t]+k.forwardOver[s], k.grad[s]+k.grad[s-1]+k.backwardOver[s])
 }
 
-// needFirst returns what F_s, saving nothing, needs beside a_{s-1} and δ_t.
+// needFirst returns the bytes that F_s, saving nothing, needs beside a_{s-1} and δ_t.
 func (k *costs) needFirst(s int) int64 { return k.a[s] + k.discardOver[s] }
 
-// needNext returns what F_h, saving nothing, needs beside a_{s-1} and δ_t when it follows F_s, s < h.
+// needNext returns the bytes that F_h, saving nothing, needs beside a_{s-1} and δ_t when it follows F_s, s < h.
 func (k *costs) needNext(h int) int64 { return k.a[h-1] + k.a[h] + k.discardOver[h] }
 
 // needs returns, at place(s, x), what the forwards s..x need beside a_{s-1} and the gradient.

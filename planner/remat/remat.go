@@ -32,7 +32,7 @@ const Checkmate = "checkmate"
 
 func always() []strategy.Sequencer { return slices.Concat(classics(), rotors(), others()) }
 
-// classics are what frameworks do by themselves, what most of their users do, and what automatic differentiation does.
+// classics are the methods of frameworks themselves, of most of their users, and of automatic differentiation.
 func classics() []strategy.Sequencer {
 	return []strategy.Sequencer{
 		{

@@ -160,7 +160,8 @@ func (p *space) rest(s holding) (ticks int64, ok bool) {
 	return ticks + most, true
 }
 
-// need returns what B_k, or F^all_k if it is to come, needs beside what is saved below k; least is the smallest gradient there can be.
+// need returns the bytes that B_k, or F^all_k if it is to come, needs beside the saved sets below k. The smallest possible gradient is
+// least.
 func (p *space) need(s holding, i int, least int64) int64 {
 	l := p.below + i
 	need := p.grad[l] + p.grad[l-1] + p.backwardOver[l]
@@ -177,7 +178,7 @@ func (p *space) need(s holding, i int, least int64) int64 {
 // uppermost, which is the last one.
 type gap []rerun
 
-// rerun is what a layer frees when it is not saved, and what that costs.
+// rerun holds the bytes that a layer frees when it is not saved, and the time that this costs.
 type rerun struct {
 	bytes, input int64 // ā_l; the part of it that stays when the next layer runs, a_l
 	ticks        int64
@@ -219,7 +220,7 @@ func (x gap) least(over int64) (ticks int64, ok bool) {
 	return int64(math.Ceil(spent * (1 - 1e-12))), true // it is whole; rounding must not raise it
 }
 
-// leaves returns what is left of so many bytes, and the time spent, when the layer is not saved.
+// leaves returns the rest of the given bytes, and the time spent, when the layer is not saved.
 func (r rerun) leaves(left, spent float64) (float64, float64) {
 	if left <= 0 || r.bytes == 0 {
 		return left, spent

@@ -8,7 +8,7 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// What is solved again at a time, in ops, layers and states of a search.
+// The size of a part that is solved again, in ops, layers and states of a search.
 const (
 	windowOps    = 48
 	windowLayers = 10
@@ -38,14 +38,14 @@ func (k *costs) improved(ctx context.Context, p strategy.Problem, seq schedule.S
 	return seq, nil
 }
 
-// contents is what memory holds between two ops of a sequence.
+// contents is the content of memory between two ops of a sequence.
 type contents struct {
 	*costs
 	held     []store // of activations 0..n
 	gradient int
 }
 
-// contents returns what memory holds at the start.
+// contents returns the content of memory at the start.
 func (k *costs) contents() *contents {
 	m := &contents{costs: k, held: make([]store, k.n+1), gradient: k.n}
 	m.held[0] = bare
@@ -92,7 +92,7 @@ func (m *contents) window(seq schedule.Sequence, memory int64) (w *space, ops in
 	return w, ops
 }
 
-// of returns what memory holds of the space.
+// of returns the part of a memory's content that the space knows.
 func (p *space) of(m *contents) holding {
 	s := holding(p.top-m.gradient) << heldBits
 	for i := range p.w + 1 {

@@ -77,7 +77,7 @@ const (
 	instantKinds
 )
 
-// option is what a plan may do with the weights and the state of an owner.
+// option is a choice of a plan for the weights and the state of an owner.
 type option struct {
 	owner, lowest        int
 	load                 [resources]float64 // seconds

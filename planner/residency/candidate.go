@@ -99,7 +99,8 @@ func (s *trials) time(seq cycle.Sequence, from string) *candidate {
 	return x
 }
 
-// refused returns what is known of a plan that does not fit in host memory: how much it lacks. nil: it is refused for another reason.
+// refused returns a candidate for a plan that does not fit in host memory, with the bytes that it lacks. nil: it is refused for
+// another reason.
 func (s *trials) refused(err error, from string) *candidate {
 	e, is := errors.AsType[*cycle.HostMemoryError](err)
 	if !is {

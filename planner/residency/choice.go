@@ -2,7 +2,7 @@ package residency
 
 import "slices"
 
-// choice is what a plan decides before its copies are placed.
+// choice holds the decisions of a plan before its copies are placed.
 type choice struct {
 	order  *order
 	host   []bool          // by owner: the host updates it
@@ -24,7 +24,7 @@ type policy struct {
 	most    int     // layers whose items may stay whole; below 0: any number
 }
 
-// hint is what a choice says of a gap.
+// hint is a choice for a gap.
 type hint uint8
 
 const (
@@ -43,7 +43,7 @@ type gapKey struct {
 	use               int // of the item, from 0, behind which the gap is
 }
 
-// itemKind is what an item is.
+// itemKind is the kind of an item.
 type itemKind uint8
 
 const (

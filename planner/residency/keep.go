@@ -106,7 +106,7 @@ func (l *layout) rank(open []*gap) {
 	slices.SortStableFunc(open, func(a, b *gap) int { return cmp.Compare(value[b], value[a]) })
 }
 
-// saved returns the seconds of copies that a stay through a gap saves. What is updated is written back once, however often it leaves.
+// saved returns the seconds of copies that a stay through a gap saves. An updated item is written back once, however often it leaves.
 func (l *layout) saved(g *gap) float64 {
 	up, down := l.p.up(g.item.bytes), l.p.down(g.item.bytes)
 	if g.item.kind != weightsItem {

@@ -91,7 +91,7 @@ func least(ctx context.Context, shown string, level Sparing, r pipeline.Request)
 	return planOf(r, shown, seq, unlimitedHost(r.Platform.WithMemory(peak)))
 }
 
-// requestOf returns what is asked of this package.
+// requestOf returns the request to this package.
 func requestOf(r pipeline.Request) Request {
 	link, limits := r.Platform.CycleLimits()
 	limits.UpdatesLast = r.UpdatesLast

@@ -21,7 +21,7 @@ func (r *Result) Spans() []Span {
 	return spans
 }
 
-// longest is what a longer time counts as, 104 days: sums of a thousand have room in a time.Duration.
+// longest is the time that longer times are cut to, 104 days: sums of a thousand have room in a time.Duration.
 const longest = 1 << 53
 
 // Duration rounds seconds from 0 on to nanoseconds; what begins when something else ends still does.

@@ -28,7 +28,7 @@ func chimera() recipe {
 	}
 }
 
-// basicUnits returns the work of rank d at F = B = 1, P microbatches in a unit of 2P seconds: microbatch i of one direction
+// basicUnits returns the work of rank d at F = B = 1, P microbatches in a unit of 2P seconds. Microbatch i of one direction
 // of a unit enters at 2i, and both directions are mirror images. Their instants never coincide on an even number of ranks.
 // Even microbatches go down, odd ones up.
 func basicUnits(n counts, d int) []timed {

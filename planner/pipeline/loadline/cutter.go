@@ -170,7 +170,7 @@ func (c *cutter) recompute(d, first, last int, period float64) (delay float64, l
 	return delay, live, number
 }
 
-// fixed returns what a stage with ops holds beside its sequence: weights, buffers and the inputs of g minibatches.
+// fixed returns the bytes of a stage with ops beside its sequence: weights, buffers and the inputs of g minibatches.
 func (c *cutter) fixed(first, last, g int) int64 {
 	return c.static(first, last, g) + int64(g)*c.Chain.Activation(first-1)
 }

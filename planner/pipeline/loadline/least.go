@@ -34,7 +34,7 @@ func (c *cutter) possible() bool {
 	}) == 0
 }
 
-// fewest returns what a stage needs at least.
+// fewest returns the least bytes of a stage.
 func (c *cutter) fewest(first, last int) int64 {
 	return min(c.need.Bytes(0, first, last, 1), c.fixed(first, last, 1)+c.seqs.Least(first, last))
 }

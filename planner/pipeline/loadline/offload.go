@@ -66,7 +66,7 @@ func (c *cutter) measured(first, last, number int) *whole {
 	return cost
 }
 
-// alone returns what one minibatch holds at most when nothing else is on the link and B begins long after F: no rhythm needs
+// alone returns the most bytes of one minibatch when nothing else is on the link and B begins long after F: no rhythm needs
 // less.
 func (c *whole) alone(p *pipeline.Platform) int64 {
 	span := max(c.Forward+c.Backward, instant) + c.MoveSeconds(p)

@@ -74,7 +74,7 @@ func (q *pipe) turns(x int, delay, period float64) (there, back pipeline.Task) {
 	return task(forward, v.Stage, d, start, period), task(backward, v.Stage, to, start+delay-v.Backward, period)
 }
 
-// bytes returns what a stage without transfers needs with g live minibatches.
+// bytes returns the bytes of a stage without transfers with g live minibatches.
 func (q *pipe) bytes(stage, g int) int64 {
 	st := q.stages[stage]
 	if len(st.Ops) == 0 {

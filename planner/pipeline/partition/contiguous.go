@@ -271,8 +271,8 @@ func (c *cutter) nothing() []int64 {
 	return rest
 }
 
-// row returns, for every layer, the smallest memory at which a stage that begins with it fits with what comes after the
-// stage; rest is that by the last layer of the stage.
+// row returns, for every layer, the smallest memory at which a stage that begins with it fits with the stages after it.
+// Argument rest is the smallest memory of these, by the last layer of the stage.
 func (c *cutter) row(rest []int64) []int64 {
 	n := c.costs.Len()
 	row := make([]int64, n+2)

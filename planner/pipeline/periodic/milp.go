@@ -71,8 +71,8 @@ func (p *problem) separate() error {
 // gap returns at which relative gap to stop: not below ten times the tolerance of the solver.
 func (l *lister) gap() float64 { return max(l.Gap, 1e-5) }
 
-// prove improves a schedule until its period is within the gap of what no schedule can be faster than, or the time is
-// over, be it the limit's or the context's. It returns the gap that is left. Errors: the context's when it was cancelled.
+// prove improves a schedule until its period is within the gap of a lower bound, or the time of the limit or of the
+// context is over. It returns the gap that is left. Errors: the context's when it was cancelled.
 func (l *lister) prove(ctx context.Context, best *board) (*board, float64, error) {
 	low, high := l.periods()[0], best.period
 	end := l.end(ctx)
