@@ -47,13 +47,19 @@ template <typename E, int BM, int BN> INLINE void multiply(sums<BM, BN> &s, cons
 			multiply_add(s.c[i][j], f.a[i], f.b[j / 2].r[j % 2 * 2], f.b[j / 2].r[j % 2 * 2 + 1]);
 }
 
+// row_offsets is room for the offset of each row of a tile in the result.
+INLINE i64 *row_offsets() {
+	__shared__ i64 offsets[128];
+	return offsets;
+}
+
 // write_tile writes a block's tile, of which rows and columns are in the result; at gives the offset of a row's column 0 there. The tile goes
 // through the memory of the stages, so that neighbouring threads write neighbouring vectors.
 template <typename T, int BM, int BN, typename F>
 INLINE void write_tile(const conv_args &a, const sums<BM, BN> &s, char *memory, int rows, int columns, int group, F at) {
 	enum { WIDTH = BN + PAD, VECTORS = BN / 4 };
 	typedef warps<BM, BN> W;
-	__shared__ i64 offsets[BM];
+	i64 *const offsets = row_offsets();
 	float *tile = (float *)memory;
 	int row0 = blockIdx.x * BM, column0 = blockIdx.y * BN;
 	W w;
