@@ -61,7 +61,7 @@ var ErrIndex = errors.New("bad index of weights")
 // mostPieces bounds the files that an index may name; each is open at once.
 const mostPieces = 1000
 
-// index is what an index says: which file has which tensor.
+// index is the content of an index: which file has which tensor.
 type index struct {
 	files map[string]string // by tensor
 }

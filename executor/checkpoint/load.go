@@ -68,7 +68,7 @@ func load(name string, files []*safetensors.File, into Model, kept roles) error 
 	return nil
 }
 
-// read returns what a tensor is in the model, from its parts in files.
+// read returns the values of a model's tensor, from its parts in files.
 func (c *copier) read(names map[string]stored, t executor.Tensor) ([]float32, error) {
 	model := c.fit(t)
 	for _, p := range parts(t) {
@@ -186,8 +186,8 @@ var denseLayer = regexp.MustCompile(`(denselayer\d+\.(?:norm|conv))\.([12]\.)`)
 // bareGPT2 matches the names of Hugging Face's GPT-2 without a head, which is how the published weights are saved.
 var bareGPT2 = regexp.MustCompile(`^((?:wte|wpe|ln_f|h\.\d+)\.)`)
 
-// modelName returns what a tensor of a file is called in the model: without what PyTorch's wrappers for many devices and
-// for compilation put before a name.
+// modelName returns the model's name of a file's tensor: without the prefixes of PyTorch's wrappers for many devices and
+// for compilation.
 func modelName(name string) string {
 	for _, wrapper := range []string{"module.", "_orig_mod."} {
 		name = strings.TrimPrefix(name, wrapper)

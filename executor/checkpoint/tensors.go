@@ -53,7 +53,7 @@ type part struct {
 	image         bool // each matrix is a row of a Linear that reads an image
 }
 
-// parts returns what files have of a tensor. The tensors with four axes are those of convolutions: O,KH,KW,I in memory,
+// parts returns the parts of a tensor in files. Tensors with four axes belong to convolutions: O,KH,KW,I in memory,
 // O,I,KH,KW in files, as PyTorch has them.
 func parts(t executor.Tensor) (all []part) {
 	prefix, s := "", t.Desc.Shape

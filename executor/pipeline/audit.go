@@ -81,7 +81,7 @@ func (a *auditor) begin() error {
 	return a.before()
 }
 
-// regions are what is audited.
+// regions returns the memory that is audited.
 func (a *auditor) regions() []*canary.Region {
 	if a.away == nil {
 		return []*canary.Region{a.held}

@@ -14,7 +14,7 @@ import (
 	"plimsoll/runtime/world"
 )
 
-// joint is what a device adds up at once: buckets of a stage.
+// joint is a set of buckets of a stage that a device adds up at once.
 type joint struct {
 	slot    int
 	number  int // the same on all devices

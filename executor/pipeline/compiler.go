@@ -36,7 +36,7 @@ func (d *compiler) host(c table.Command) {
 	d.note(c)
 }
 
-// instructions returns what the driver does in a period, in order.
+// instructions returns the driver's instructions of a period, in order.
 func (d *driver) instructions() []order.Instruction {
 	t := d.ringed()
 	if t == nil {

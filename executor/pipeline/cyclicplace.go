@@ -33,7 +33,8 @@ func (c *cyclicStage) place(lay *layout, d *driver, t *localStage, costs Costs, 
 	m.InFlight = all[best].live
 }
 
-// leavingBytes returns what a step copies to the host: what these copies read stays longer than in the order of the sequence.
+// leavingBytes returns the bytes that a step copies to the host. The sources of these copies stay longer than in the order of
+// the sequence.
 func (c *cyclicStage) leavingBytes() (bytes int64) {
 	for i := range c.ops {
 		o := &c.ops[i]

@@ -165,7 +165,7 @@ func (c *cyclicStage) usersGradients(t *localStage, layer int, at func(*layerSta
 	return all
 }
 
-// tiedTo returns what reports whether a parameter is a layer's.
+// tiedTo returns a function that reports whether a parameter is a layer's.
 func tiedTo(layer int) func(models.Parameter) bool {
 	return func(q models.Parameter) bool { return q.Of.Layer == layer }
 }
@@ -175,7 +175,7 @@ func (c *cyclicStage) updatesOnHost() bool {
 	return slices.ContainsFunc(c.ops, func(o cyclicOp) bool { return o.Kind == schedule.HostUpdate })
 }
 
-// updater returns what updates the host memory of a device.
+// updater returns the updater for the host memory of a device.
 func updater(on executor.Target) (kernels.Updater, error) {
 	if on.Host != nil {
 		return on.Host, nil
@@ -183,8 +183,8 @@ func updater(on executor.Target) (kernels.Updater, error) {
 	return library.OpenHost(on.Device, library.Options{})
 }
 
-// unrolled returns what lives on the device in so many steps, one behind the other, and how many turns these have: a moment is the turn of an op
-// that works.
+// unrolled returns the items on the device in the given number of successive steps, and the number of turns of these steps. A moment is the
+// turn of an op that works.
 func (c *cyclicStage) unrolled(steps int) (items []pack.Item, turns int) {
 	before := make([]int, len(c.ops)+1) // ops that work, by position
 	for i := range c.ops {

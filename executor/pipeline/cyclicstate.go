@@ -21,7 +21,7 @@ func (x newest) places(of *residences, home runtime.Span) (all []runtime.Span) {
 	return all
 }
 
-// listCyclic calls add for the tensors of a cyclic plan's stage. Of a rounded weight the tensor is its master copy.
+// listCyclic calls add for the tensors of a cyclic plan's stage. The tensor of a rounded weight is its master copy.
 func (s *localStage) listCyclic(d *driver, add func(placed)) {
 	for i := range s.layers {
 		l, x := &s.layers[i], &s.cyclic.layers[i]

@@ -31,7 +31,7 @@ func (lay *layout) deferred(s int) (f deferral) {
 	return f
 }
 
-// laterBytes returns what the rows of a stage take.
+// laterBytes returns the bytes of the rows of a stage.
 func (lay *layout) laterBytes(s int) int64 {
 	st, f := lay.order.Plan.Stages[s], lay.deferred(s)
 	return f.bytes(bufferBytes(lay.Model.Layers[st.First-1 : st.Last]))

@@ -12,8 +12,8 @@ type memoryAccess struct {
 	write bool
 }
 
-// dependencies is what has been issued, and which of it each stream is known to be behind of. Steps of a stream are numbered
-// from 1.
+// dependencies holds the issued steps, and for each stream the steps that it is known to follow. Steps of a stream are
+// numbered from 1.
 type dependencies struct {
 	steps [][]stepRef
 	known []vectorClock

@@ -269,9 +269,9 @@ type leftBehind struct {
 	span runtime.Span
 }
 
-// auditor checks a step of a plan that flushes against the layout of a device: what no minibatch in flight and no op holds
-// must not change. The driver stops behind every op until the device's streams have done all that was issued; what others send
-// arrives elsewhere. What comes between two ops, such as a batch, belongs to the later one.
+// auditor checks a step of a plan that flushes against the layout of a device: memory that no minibatch in flight and no op
+// holds must not change. The driver stops after every op until the device's streams have done all issued work; messages of
+// others arrive elsewhere. Work between two ops, such as a batch, belongs to the later one.
 type auditor struct {
 	held     *canary.Region
 	away     *canary.Region // what is with the host; nil where nothing goes there
@@ -327,8 +327,8 @@ type halfDuplex struct {
 	remote       [2]*remote       // by end, of a link between two processes: what the end passes on, sent or received here; else nil
 }
 
-// compiler makes the table of a driver: in a dry run it goes through all that the driver is to do, and notes it. What it knows of the
-// minibatches in flight, and which blocks of memory they have, lives in a dry run alone.
+// compiler makes the table of a driver. In a dry run it goes through all work of the driver, and records it. Its state of the
+// minibatches in flight, and of their blocks of memory, lives in a dry run alone.
 type compiler struct {
 	*driver
 	bound  *order.Bound
@@ -382,7 +382,7 @@ type stepItem struct {
 	kept      bool // it outlives its task
 }
 
-// stepTransfers are those of a step with a flush, and what orders them and the ops of compute.
+// stepTransfers are the transfers of a step with a flush, and the events that order them and the ops of compute.
 //
 // Invariant: an op waits, for each other stream, for the latest op before it there that touches bytes of its own, of which one of the two
 // writes; a transfer also for the compute op before it in the sequence. So the simulation that the layout follows decides how long

@@ -11,10 +11,10 @@ import (
 // dryRun is a run of so many minibatches, of which nothing is issued: drivers record what they would do. One driver goes on at a time, until it
 // needs what another one has not sent yet; when none can go on they wait for each other.
 //
-// This is exact, and no time is involved. What a driver does depends on what others send it, and not on when: each way between
-// two drivers has one who sends and one who receives, and who receives waits for one thing at a time (a Kahn process network).
-// So a run does the same in whatever order its drivers go on. Streams cannot be stuck then: a wait is issued behind the record
-// that it waits for, whose driver has said so.
+// This is exact, and no time is involved. The actions of a driver depend on the messages that others send it, and not on their
+// times. Each channel between two drivers has one sender and one receiver, and a receiver waits for one thing at a time (a
+// Kahn process network). So a run does the same in whatever order its drivers go on. Streams cannot be stuck then: a wait is
+// issued behind the record that it waits for, whose driver has said so.
 func (comp *compilation) dryRun(minibatches int) error {
 	run := order.NewBound(minibatches)
 	comp.reset()
@@ -56,7 +56,7 @@ func (comp *compilation) forgetDryRuns() error {
 	return nil
 }
 
-// read is what a driver does in a run. It yields where it waits.
+// read runs a driver through a run. It yields where the driver waits.
 func (p *dryRunDriver) read(run *order.Bound) iter.Seq[struct{}] {
 	return func(yield func(struct{}) bool) {
 		p.pause = func() bool { return yield(struct{}{}) }

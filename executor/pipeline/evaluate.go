@@ -61,8 +61,8 @@ func (x *evaluation) entries(w chain.Wiring) (all []int) {
 	return all
 }
 
-// lastReads returns, by activation, the last op that reads it; behind all ops: it stays. What the stage before sends stays, for it may come
-// as soon as the last op of the batch before has ended.
+// lastReads returns, by activation, the last op that reads it; a position after all ops: it stays. The activation from the stage before
+// stays, for it may come as soon as the last op of the batch before has ended.
 func (x *evaluation) lastReads(w chain.Wiring) map[int]int {
 	last := map[int]int{}
 	for i, o := range x.ops {
@@ -77,7 +77,8 @@ func (x *evaluation) lastReads(w chain.Wiring) map[int]int {
 	return last
 }
 
-// place places the activations of an evaluation, what each op works in, and images that are bytes. What was read makes room for others.
+// place places the activations of an evaluation, the scratch memory of each op, and images that are bytes. Activations that have been
+// read make room for others.
 func (x *evaluation) place(w chain.Wiring, g *allocator) (at map[int]runtime.Span, scratch []runtime.Span) {
 	e, s, last := x.driver.lay, x.stage.stage, x.lastReads(w)
 	at = map[int]runtime.Span{}

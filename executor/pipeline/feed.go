@@ -67,7 +67,7 @@ func imageCopies(w *executor.Workload, inputs []runtime.Span, batch runtime.Span
 	return all
 }
 
-// lookup is what makes numbers of the images of one branch.
+// lookup is the call that makes numbers of the images of one branch.
 func lookup(w *executor.Workload) kernels.Lookup {
 	input := w.Model.Input
 	return kernels.Lookup{Elements: input.Elements(), Channels: input.Shape[len(input.Shape)-1]}

@@ -289,7 +289,8 @@ func (b *binder) prepareGuard(most float32, o kernels.GuardOperands) (table.Prep
 	return b.ready(launch, hazard.Uses(b.device, o.Uses())), err
 }
 
-// gradients returns those in a slot, parameter by parameter, in the order of the layers; with a shard its own.
+// gradients returns the gradients in a slot, parameter by parameter, in the order of the layers; with a shard only its
+// own.
 func (s *localStage) gradients(sum int) (all []runtime.Span) {
 	for i := range s.layers {
 		l := &s.layers[i]

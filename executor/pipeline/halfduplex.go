@@ -10,7 +10,7 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// newHalfDuplex returns those of the links that carry messages both ways, by the two ends in ascending order.
+// newHalfDuplex returns the half-duplex links that carry messages both ways, by the two ends in ascending order.
 func newHalfDuplex(o *order.Order, p *pipeline.Platform) map[[2]int]*halfDuplex {
 	all := map[[2]int]*halfDuplex{}
 	if p.Duplex {

@@ -100,7 +100,7 @@ type runningSegment struct {
 	save bool
 }
 
-// driver returns that of a device.
+// driver returns the driver of a device.
 func (lay *layout) driver(device int) *driver {
 	return lay.drivers[slices.IndexFunc(lay.drivers, func(d *driver) bool { return d.Number == device })]
 }

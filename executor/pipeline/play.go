@@ -30,8 +30,8 @@ func (d *driver) run(ctx context.Context, running []runningSegment) error {
 	return d.finish()
 }
 
-// follow says how many minibatches are before the segment that begins, of all runs and of this one. What other drivers see stays as it is: they may
-// be in the segment before, or in this one already.
+// follow says how many minibatches are before the segment that begins, of all runs and of this one. The view of other drivers stays as it
+// is: they may be in the segment before, or in this one already.
 func (d *driver) follow(done, before int) {
 	d.done = done
 	d.progress.done.Store(int64(done))

@@ -58,10 +58,10 @@ const mostProven = 1 << 18
 //   - For each slot of the weights of a stage, the shortest segment follows that leaves the latest weights there.
 //   - The first one comes again.
 //
-// Segments of other lengths differ from these in which slab, block or slot a command has, and so do operands that come together later. What a
-// command waits for is the same. Slabs, blocks and slots of one kind are taken in turn, and each has memory and events of its own: between two
-// commands that meet in one lie the same commands, whichever it is. The order of commands is one list for each shape of a row, and all shapes
-// are in the first segment. Slots of a ring may share memory (ring), and all of them are in it, too.
+// Segments of other lengths differ from these in which slab, block or slot a command has, and so do operands that come together later. The
+// waits of a command are the same. Slabs, blocks and slots of one kind are taken in turn, and each has memory and events of its own:
+// between two commands that meet in one lie the same commands, whichever it is. The order of commands is one list for each shape of a row,
+// and all shapes are in the first segment. Slots of a ring may share memory (ring), and all of them are in it, too.
 func (comp *compilation) provenSegments() []int {
 	switch {
 	case comp.order.Plan.IsCycle():

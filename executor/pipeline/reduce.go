@@ -135,7 +135,8 @@ func (d sumCompiler) share(ctx context.Context, t *localStage) error {
 	return d.tellAll(ctx, t, r.stats, t.shared, t.buffers)
 }
 
-// tellAll sends what is ready on the compute stream to other devices. What follows on that stream may write it again.
+// tellAll sends data that are ready on the compute stream to other devices. Later work of that stream may overwrite
+// them.
 func (d sumCompiler) tellAll(ctx context.Context, t *localStage, to []*channel, number int, src runtime.Span) error {
 	d.compute.Record(t.summed)
 	for _, l := range to {

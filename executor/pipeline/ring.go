@@ -58,7 +58,7 @@ func (r *ring) slabs(t *localStage, base int64) (all []slab) {
 	return all
 }
 
-// slot returns that of a minibatch.
+// slot returns the slot of a minibatch.
 func (r *ring) slot(minibatch int) int { return mod(minibatch, r.slots) }
 
 // extent returns the bytes of a ring: behind what is packed each slot has its scalars, which only compute touches.

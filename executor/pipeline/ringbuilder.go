@@ -99,7 +99,7 @@ func (r *ringBuilder) behind(at int) int {
 	return ordinal
 }
 
-// ordinal returns that of the first step of minibatch 0 that is one of those.
+// ordinal returns the ordinal of the first step of minibatch 0 for which is holds.
 func (r *ringBuilder) ordinal(is func(*step) bool) int {
 	i := slices.IndexFunc(r.comp, func(s step) bool { return is(&s) })
 	return i - r.comp[i].Shift*len(r.comp)
@@ -110,8 +110,8 @@ func (r *ringBuilder) entered() int {
 	return r.startOf(r.ordinal(func(s *step) bool { return s.begin && s.Kind == pipeline.F }))
 }
 
-// transfers returns those that are issued before each step of compute, and behind the last of the period: before the first one that
-// the plan has behind their start, but behind the op that they follow, and before the one that they are for.
+// transfers returns the transfers that are issued before each step of compute, and after the last of the period. A transfer comes
+// before the first step that the plan has after its start, but after the op that it follows, and before the op that needs it.
 func (r *ringBuilder) transfers() (before [][]step, err error) {
 	before = make([][]step, len(r.comp)+1)
 	back := fromHost
@@ -197,14 +197,14 @@ func (r *ringBuilder) assemble() error {
 	return nil
 }
 
-// usage is that of an item, or of the host's copy of a swap.
+// usage is the usage of an item, or of the host's copy of a swap.
 type usage struct {
 	item, hostCopy int
 	write          bool
 }
 
-// uses returns what a step uses of its minibatch. The labels of the last stage come with the beginning of the forward, and so do the
-// images of the first one, unless they come ahead of it.
+// uses returns the items of its minibatch that a step uses. The labels of the last stage come with the beginning of the forward, and
+// so do the images of the first one, unless they come ahead of it.
 func (r *ringBuilder) uses(s *step) (all []usage) {
 	item := func(i int, write bool) {
 		if i != none {

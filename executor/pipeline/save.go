@@ -58,7 +58,7 @@ func newSaver(d *driver, g *allocator) *saver {
 	return v
 }
 
-// snapshot returns that of a stage.
+// snapshot returns the snapshot of a stage.
 func (v *saver) snapshot(s int) *Snapshot {
 	return v.snapshots[slices.IndexFunc(v.snapshots, func(x *Snapshot) bool { return x.Stage == s })]
 }

@@ -11,9 +11,9 @@ import (
 	"plimsoll/runtime/null"
 )
 
-// separate turns what the devices do, which is recorded as if all were in one process, into what they do
-// where some are in others: a message is sent, and received into the block that it would be copied into, behind the same users of
-// the block and before the same ones. What drivers would tell each other falls away: the order of the messages says it.
+// separate rewrites the recordings of the devices, which are made as if all were in one process, for devices in several
+// processes. A copy becomes a message, which is received into the block of the copy, after the same users of the block and before
+// the same ones. Grants between drivers fall away: the order of the messages replaces them.
 func (comp *compilation) separate() error {
 	if comp.opt.World == nil {
 		return nil
@@ -34,7 +34,7 @@ func (comp *compilation) separate() error {
 	return nil
 }
 
-// separation is what the recordings of all devices say of what crosses between this process and others.
+// separation holds the messages between this process and others, from the recordings of all devices.
 type separation struct {
 	comp     *compilation
 	turns    map[chan struct{}]*channel // nil: of a link that carries one message at a time
@@ -80,7 +80,7 @@ func (comp *compilation) newSeparation() *separation {
 	return x
 }
 
-// driver separates what one driver does. What may come at once comes first.
+// driver separates the commands of one driver. Messages that may come at once come first.
 func (x *separation) driver(d *driver) error {
 	x.d = d
 	from, rows := d.compiler.Recording, d.instructions()
@@ -183,7 +183,7 @@ func (x *separation) admit(l *channel, block, minibatch int) error {
 	return err
 }
 
-// command returns what becomes of a command; false: nothing.
+// command returns the command that replaces a command; false: none.
 func (x *separation) command(c table.Command) (next table.Command, stays bool, err error) {
 	switch c.Verb {
 	case table.DoGive, table.DoTake:
@@ -219,7 +219,7 @@ func (x *separation) open(u *unopened, l table.Prepared) (table.Prepared, error)
 	return x.opened[u], err
 }
 
-// message returns what sends a span, or in place of a wait receives, instead of a command.
+// message returns the command that sends a span in place of a command, or receives one in place of a wait.
 func (x *separation) message(c table.Command, r *remote, span runtime.Span) (_ table.Command, stays bool, err error) {
 	receives := c.Verb == table.DoWait
 	c.Verb, c.Way = table.DoSend, r.way
@@ -233,7 +233,8 @@ func (x *separation) message(c table.Command, r *remote, span runtime.Span) (_ t
 	return c, true, err
 }
 
-// prepare returns what sends or receives a span at the end of a way that is the driver's in hand. That of a device elsewhere stands for it.
+// prepare returns the launch that sends or receives a span at the present driver's end of a channel. For a device in another process a
+// stand-in is returned.
 func (x *separation) prepare(r *remote, span runtime.Span) (table.Prepared, error) {
 	if !x.comp.opt.World.has(x.d.Number) {
 		return table.Prepared{Launch: null.Cost{Name: "a message"}}, nil

@@ -47,10 +47,10 @@ func (b *stagedBatch) layOut(w *Workload, first, last bool, g *allocator) {
 	}
 }
 
-// slabPlan says where the memory of a minibatch lies when what it holds is one piece, its slab, from its forward to its last task. What a
-// task works in lies in those parts of the slab that its ops have not filled yet, or have left, and what does not fit there in
-// memory that the task has for itself. A saved output that goes to another device lives until the first op that reads its δ, which
-// has been computed from it: the copy has ended by then, and what takes its place needs no event.
+// slabPlan says where the memory of a minibatch lies if it is one piece, its slab, from its forward to its last task. A task works in the
+// parts of the slab that its ops have not filled yet, or have left. The rest of its working memory is its own. A saved output that goes
+// to another device lives until the first op that reads its δ, which has been computed from it. The copy has ended by then, so that the
+// next user of the place needs no event.
 type slabPlan struct {
 	slab                            // relative to where it begins
 	bytes   int64                   // of it

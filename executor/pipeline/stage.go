@@ -63,7 +63,7 @@ type stageSums struct {
 	shared    int           // how often their statistics became the first one's, likewise
 }
 
-// stageMessages is what comes into a stage and leaves it.
+// stageMessages are the messages that come into a stage and leave it.
 type stageMessages struct {
 	in, out       map[int]*channel // of a_l into the stage and out of it, by the other device
 	back          map[int]*channel // of δ_j into the stage
@@ -162,7 +162,7 @@ func (g *allocator) alloc(bytes int64) runtime.Span {
 	return span
 }
 
-// opsOf returns what a minibatch does in the stage. Only stages of flush plans have two lists of ops.
+// opsOf returns the ops of a minibatch in the stage. Only stages of flush plans have two lists of ops.
 func (s *localStage) opsOf(minibatch int) *stageops.StageOps {
 	if s.cyclic != nil {
 		return s.cyclic.microbatches[minibatch%len(s.cyclic.microbatches)]
@@ -195,14 +195,14 @@ func (s *localStage) find(minibatch int) *inFlight {
 	return nil
 }
 
-// shard is what a device keeps of the optimizer's state of a stage: that of some parts of the weights.
+// shard is the part of a stage's optimizer state that a device keeps: the state of some parts of the weights.
 type shard struct {
 	places []runtime.Span // the parts, in the order of the weights, from the beginning of a copy of them on
 	at     []int64        // of each: where its states begin
 	bytes  int64          // of a state
 }
 
-// piece is what a device keeps of the state of some bytes of the weights.
+// piece is the part of the state of some bytes of the weights that a device keeps.
 type piece struct {
 	behind int64 // bytes of these before it
 	bytes  int64
@@ -224,7 +224,7 @@ type sendSlot struct {
 	sent  []runtime.Event // by message: it has been copied
 }
 
-// unsentMessage is what lies in a slot, until its communications are issued: how many are left.
+// unsentMessage is a message that lies in a slot until its communications are issued, with the number that are left.
 type unsentMessage struct{ minibatch, slot, left int }
 
 // channel is the way of one kind of message, a_l or δ_l of a boundary, from one device to another. It ends in blocks of the
@@ -253,7 +253,7 @@ type channel struct {
 	sizes  []int64 // bytes of messages that follow each other, where they differ, again and again; nil: each fills its block
 }
 
-// rehearsed is what the two ends of a channel tell each other in a dry run.
+// rehearsed holds the messages of the two ends of a channel to each other in a dry run.
 type rehearsed struct {
 	grants     chan int // numbers of blocks that are free behind their event freed
 	arrivals   chan arrival
@@ -332,9 +332,9 @@ type ring struct {
 
 // replicaSums is a stage's part of the sums over its replicas on one device, as the plan's messages say.
 //
-// Of each bucket the last backward of an update says that its gradients are made here. What comes from the device before is added to
-// them on a stream of its own, and leaves for the next one. The sum of all comes into the same place, so that all devices update by
-// the same bits. The update waits for all buckets, and until what the device has sent has left.
+// The last backward of an update records when the gradients of each bucket are made here. The sum from the device before is added to
+// them on a stream of its own, and leaves for the next device. The sum of all comes into the same place, so that all devices update
+// by the same bits. The update waits for all buckets, and for the end of the device's own sends.
 type replicaSums struct {
 	*order.Synchronization
 	*sumChannels
@@ -360,7 +360,7 @@ type loan struct {
 	slab int
 }
 
-// slab is what a minibatch holds of a stage's device while it is in flight there.
+// slab is the memory of a stage's device that a minibatch holds while it is in flight there.
 type slab struct {
 	items           []runtime.Span // of its ops; of a ring also what stands behind them
 	scalars, labels runtime.Span
@@ -382,7 +382,8 @@ type stagedBatch struct {
 // what they wait for.
 //
 // Memory is taken and given back at the positions of ops, in the order of the sequence (section 8 of the design: no durations can make a
-// plan wait for ever whose peak in that order is within the limit). What lives round and round is packed around a circle of these positions.
+// plan wait for ever whose peak in that order is within the limit). Items that live across periods are packed around a circle of these
+// positions.
 //
 // Invariant: for each other stream, an op waits for the latest op before it there that touches bytes of its own, of which one of the two
 // writes. That op may be one of the step before. An op that does not compute also waits for every compute op before it.
@@ -441,7 +442,8 @@ type offsets struct{ weights, masters, gradients, wide map[int64]int64 }
 // newest says which copies are current.
 type newest struct{ device, host bool }
 
-// cyclicGuard is what a cyclic plan adds to the guard of its device, where updates wait for all gradients (Plan.UpdatesLast).
+// cyclicGuard is the addition of a cyclic plan to the guard of its device, if updates wait for all gradients
+// (Plan.UpdatesLast).
 //
 // Behind the last backward of a layer the device measures the layer's gradient. Gradients of layers that share weights are added first,
 // behind the last backward of these layers. So the partial sums have the bits of a plan that keeps all gradients. Behind the last backward of
@@ -475,7 +477,7 @@ type portalOutput struct {
 	freeReturns []int // returns that no minibatch holds, of those for δ from the same device
 }
 
-// skipTensor is what a minibatch has at a portal input or portal output.
+// skipTensor is the tensor of a minibatch at a portal input or portal output.
 type skipTensor struct {
 	span     runtime.Span // the skips at a portal input, δ of them at a portal output
 	target   runtime.Span // where a portal input's δ goes
@@ -490,7 +492,7 @@ type fold struct {
 	at     int64
 }
 
-// residences are those of one item, in a step of so many positions.
+// residences are the residences of one item, in a step of a given number of positions.
 type residences struct {
 	positions int
 	list      []*residence
@@ -529,7 +531,7 @@ type frame struct {
 	tied, tiedGradients                                 runtime.Span // likewise, of those that are another layer's
 }
 
-// step is what is issued at once.
+// step is the work that is issued at once.
 type step struct {
 	order.Instruction
 	on     stream
@@ -555,7 +557,7 @@ var slacks = [...]float64{2, 1}
 // untils are the last positions, by slack, at which an op may begin while the last one that uses an item runs.
 type untils [len(slacks)]int
 
-// circle is what lives round and round in one memory.
+// circle holds the items that live across periods in one memory.
 type circle struct {
 	positions int
 	spans     []*runtime.Span // of the items
@@ -601,7 +603,7 @@ func (h *shard) size(weights int64) int64 {
 	return h.bytes
 }
 
-// bytes returns what the rows of so many bytes of buffers take.
+// bytes returns the bytes of the rows for the given bytes of buffers.
 func (f *deferral) bytes(buffers int64) int64 { return int64(f.microbatches) * buffers }
 
 // copies returns how many copies of the weights it takes.
@@ -615,7 +617,7 @@ func (c *discrepancy) copies() int {
 // corrects reports whether backwards of the stage use other weights than the latest.
 func (c *discrepancy) corrects() bool { return c.tau > 0 }
 
-// gradientsOf returns those of a bucket in a slot.
+// gradientsOf returns the gradients of a bucket in a slot.
 func (s *localStage) gradientsOf(slot, bucket int) runtime.Span {
 	p := s.sums.places[bucket]
 	return s.grads[slot].Part(p.Offset, p.Bytes)
@@ -624,7 +626,7 @@ func (s *localStage) gradientsOf(slot, bucket int) runtime.Span {
 // mod returns a remainder that is not negative.
 func mod(a, b int) int { return ((a % b) + b) % b }
 
-// launch returns what sends or receives a span.
+// launch returns the launch that sends or receives a span.
 func (r *remote) launch(span runtime.Span) (table.Prepared, error) {
 	if l, ok := r.launches[span]; ok {
 		return l, nil

@@ -23,8 +23,8 @@ func (d *driver) slots() int {
 	return stagingSlots
 }
 
-// lossBytes is what the loss leaves at the beginning of its output: the loss, the number of correct predictions and that of labels that
-// count, float32.
+// lossBytes is the size of the loss's results at the beginning of its output: the loss, the number of correct predictions and the
+// number of labels that count, float32.
 const lossBytes = 12
 
 // checkStaged refuses, with ErrPlan, a plan without a flush for a workload whose next batch waits on the device.
@@ -212,8 +212,8 @@ func putScalars(b []byte, own, update kernels.Scalars, plan *pipeline.Plan) {
 	own.Put(b)
 }
 
-// scalars returns those of a minibatch, counted through all runs, which tell dropouts apart. A flush plan counts steps, and
-// microbatches within them.
+// scalars returns the scalars of a minibatch, counted through all runs, which tell dropouts apart. A flush plan counts
+// steps, and microbatches within them.
 func (lay *layout) scalars(m int) kernels.Scalars {
 	k := kernels.Scalars{Seed: lay.opt.Seed, Step: uint64(m)}
 	if lay.order.Plan.IsFlush() {
@@ -222,7 +222,7 @@ func (lay *layout) scalars(m int) kernels.Scalars {
 	return k
 }
 
-// updateScalars returns those of the update of a stage that a minibatch, counted through all runs, belongs to. The first group
+// updateScalars returns the scalars of the update of a stage that a minibatch, counted through all runs, belongs to. The first group
 // begins where the run that this one goes on from has ended, which may have had another plan. A step that was skipped updated nothing.
 func (d *driver) updateScalars(t *localStage, m int) kernels.Scalars {
 	update := (m - d.lay.opt.Past.Minibatches) / t.stash.Group

@@ -296,7 +296,7 @@ func (e *Executor) writeConstants() error {
 	return nil
 }
 
-// constant is what a device has of a stage and no step changes.
+// constant is the part of a stage's memory on a device that no step changes.
 type constant struct {
 	at     runtime.Span
 	values []float32

@@ -69,7 +69,7 @@ func (l *stepLayout) number() {
 	})
 }
 
-// positions returns those in the sequence of the ops of a turn, in order; nil of a plan that runs none.
+// positions returns the positions in the sequence of the ops of a turn, in order; nil for a plan without a sequence.
 func (l *stepLayout) positions() (all []int) {
 	if l == nil || !l.order.Plan.RunsSequence() {
 		return nil
@@ -314,7 +314,7 @@ func (l *stepLayout) place(top int64) {
 	}
 }
 
-// holds returns what minibatches and tasks hold, task by task.
+// holds returns the memory that minibatches and tasks hold, task by task.
 func (l *stepLayout) holds() (all []Hold) {
 	type kept struct {
 		stage, minibatch int
@@ -456,7 +456,7 @@ func (x *stepOp) meets(y *stepOp) bool {
 	})
 }
 
-// depend finds what ops wait for. What streams and earlier waits order already is left out.
+// depend finds the waits of ops, without those that streams and earlier waits already imply.
 func (l *stepLayout) depend() {
 	all := l.list()
 	l.waits, l.ends = make([][]int, len(all)), make([]runtime.Event, len(all))

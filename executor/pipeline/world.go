@@ -72,7 +72,7 @@ func (comp *compilation) end(way, from, to int) *remote {
 	return r
 }
 
-// admit returns what receives into a block, behind what has used it so far.
+// admit returns the commands that receive into a block, after its users so far.
 func (l *channel) admit(block int, dst runtime.Span, launch table.Prepared) [4]table.Command {
 	q, behind := l.remote.incoming, l.freed[block]
 	if l.copied != nil {

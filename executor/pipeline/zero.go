@@ -20,7 +20,7 @@ import (
 // that owners measure their own, and all devices put the same partial sums together. At the end of the step each owner updates its parts;
 // then the new weights go to the other replicas, and the step is over when all have come.
 
-// shardOf returns what a device keeps of the optimizer's state of a stage; nil: all.
+// shardOf returns the part of a stage's optimizer state that a device keeps; nil: all.
 func (lay *layout) shardOf(s, device int) *shard {
 	x := lay.order.Sums[s]
 	if x == nil || !x.Divided() {
@@ -222,7 +222,7 @@ func (d sumCompiler) exchange(ctx context.Context, t *localStage, v order.Instan
 	return d.message(ctx, x.gathers[[2]int{d.Number, v.To}], v, ready, t.weightsOf(v.Bucket), left)
 }
 
-// weightsOf returns those of a bucket.
+// weightsOf returns the weights of a bucket.
 func (s *localStage) weightsOf(bucket int) runtime.Span {
 	p := within(s.sums.places[bucket], s.weights[0].Bytes)
 	return s.weights[0].Part(p.Offset, p.Bytes)

@@ -9,8 +9,8 @@ import (
 	pipe "plimsoll/executor/pipeline"
 )
 
-// alongSequence is what a pipelineEngine knows of a run along a sequence of one device. Each step is timed op by op, each microbatch of
-// it as a part of the step.
+// alongSequence is a pipelineEngine's state of a run along a sequence of one device. Each step is timed op by op, each microbatch of it
+// as a part of the step.
 type alongSequence struct {
 	idle idleness
 	sum  *pipe.Result // of the step that has run, and is not counted yet; nil: none is

@@ -14,7 +14,7 @@ type feeds[T data.Element] struct {
 	pairs       []T // room for the images of a batch of pairs; nil for models of one branch
 }
 
-// batches are those of a job: of the values of its data set and, where the images have a palette, of their bytes.
+// batches are the batches of a job: of the values of its data set and, where the images have a palette, of their bytes.
 type batches struct {
 	Set            data.Dataset
 	size           int // samples

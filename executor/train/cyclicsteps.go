@@ -87,7 +87,7 @@ func (s *cyclicSteps) timed(w cycle.Window) (all []executor.TimedOp) {
 	return all
 }
 
-// streamNames are those of JSON.
+// streamNames are the names of streams in JSON.
 var streamNames = [...]string{cycle.Compute: "compute", cycle.ToDevice: "host_to_device", cycle.ToHost: "device_to_host", cycle.Host: "host_updates"}
 
 // idle returns how long the streams did nothing in all windows, and why the device computed nothing. Batches are copied within ops.

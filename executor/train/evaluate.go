@@ -125,7 +125,7 @@ func (s *Score) addTargets(outputs []float32, targets []int32) {
 // leastLogits are so many that a goroutine for them is worth its start.
 const leastLogits = 1 << 14
 
-// prediction is what logits predict, and their cross entropy.
+// prediction is the class that logits predict, and their cross entropy.
 type prediction struct {
 	class int // nothing where logits are not finite
 	loss  float64

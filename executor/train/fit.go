@@ -37,7 +37,7 @@ type Fit struct {
 	Kinds          []KindFit `json:"kinds"`
 }
 
-// imageSteps are those in which sizes of images are tried: models of large images halve them several times.
+// imageSteps are the steps of the sizes of images that are tried: models of large images halve them several times.
 var imageSteps = []int{4, 8, 16, 32}
 
 // imageStep returns the first of these of which the multiples next to the job's image, and above, are sizes that the model can have;
@@ -102,7 +102,7 @@ func (j *Job) Fit(ctx context.Context, q FitRequest) (out *Fit, err error) {
 	return out, nil
 }
 
-// helps returns what lowers the need where no kind fits: flags, those first that do it alone.
+// helps returns the flags that lower the need if no kind fits; flags that do it alone come first.
 func (f *fitter) helps(out *Fit) (flags []string) {
 	batch, least := 0, int64(math.MaxInt64)
 	var moving string
@@ -141,7 +141,8 @@ func (f *fitter) helps(out *Fit) (flags []string) {
 	return append(flags, "several --devices")
 }
 
-// movingHelps returns what lets plans of a kind that moves weights and state fit, and the host memory that they need.
+// movingHelps returns the flags with which plans of a kind that moves weights and state fit, and the host memory that
+// they need.
 func (f *fitter) movingHelps(k KindFit) string {
 	var flags []string
 	if k.SmallestBytes > f.Limit {
@@ -153,7 +154,7 @@ func (f *fitter) movingHelps(k KindFit) string {
 	return fmt.Sprintf("%s (plans that %s; they take %s of host memory)", strings.Join(flags, " "), k.Kind, units.Bytes(k.HostBytes))
 }
 
-// smaller returns what makes activations smaller.
+// smaller returns the flags that make activations smaller.
 func (f *fitter) smaller() (flags []string) {
 	if f.Config.DType == kernels.Float32 {
 		flags = append(flags, "--dtype bf16")

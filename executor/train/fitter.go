@@ -76,7 +76,7 @@ func (f *fitter) by(k strategy.Kind) (*fitter, error) {
 	return f.whole, nil
 }
 
-// size is what of a model is varied.
+// size holds the sizes of a model that are varied.
 type size struct{ batch, image int }
 
 // dimension is a way to vary it: by a number, which is start of the job, and in proportion to a power of which bytes grow.

@@ -211,7 +211,7 @@ func (m *members) sent() error {
 	return err
 }
 
-// weights are those of a pipeline, in memory.
+// weights are the weights of a pipeline, in memory.
 type weights struct {
 	*pipelineEngine
 	values map[[2]string][]float32

@@ -15,7 +15,7 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// pipelineEngine trains on devices that play tables: between its passes the pipeline is empty. Of a flush plan that is after every step.
+// pipelineEngine trains on devices that play tables: between its passes the pipeline is empty. In a flush plan that is after every step.
 // An asynchronous plan empties only where it must, at checkpoints and evaluations, and when the run is interrupted: how often that is, is
 // part of what is trained. Checkpoints are saved in shards while the run goes on (states); along a sequence, in one file between steps.
 //
@@ -167,7 +167,7 @@ func (c *pipelineEngine) device() {
 	c.out.StagedBytes = c.Plan.Work.StagedBytes()
 }
 
-// options are those of a run's executor.
+// options returns the options of a run's executor.
 func (c *pipelineEngine) options(r *Run) pipe.Options {
 	o := r.Plan.options()
 	o.Feed, o.Seed, o.Rate, o.NoGraph = c.feed, r.Job.Seed, r.Rate.At, r.Job.NoGraph
@@ -291,8 +291,9 @@ func lastEnd(tasks []pipe.Timing) (end float64) {
 	return end
 }
 
-// segments returns what goes through the pipeline in one run. Of a flush plan that is a step, which is logged, and can be
-// interrupted, before the next one begins; of an asynchronous one all until it is evaluated, from checkpoint to checkpoint.
+// segments returns the segments that go through the pipeline in one run. For a flush plan that is a step, which is logged,
+// and can be interrupted, before the next one begins. For an asynchronous plan it is everything up to an evaluation, from
+// checkpoint to checkpoint.
 func (c *pipelineEngine) segments() (all []pipe.Segment) {
 	flush := c.Plan.stepwise()
 	for step := c.step; ; {
@@ -430,7 +431,7 @@ func (c *pipelineEngine) count(r pipe.Result) error {
 	return c.add(sum)
 }
 
-// record returns what a step gave.
+// record returns the record of a step.
 func (c *pipelineEngine) record(sum pipe.Result) Record {
 	return Record{
 		Step: c.step, Loss: Number(sum.Loss / float64(c.parts)), Accuracy: Number(accuracy(c.Job.Config.Loss, sum.Correct, sum.Counted)),
@@ -454,8 +455,8 @@ func (c *pipelineEngine) add(sum pipe.Result) error {
 	return nil
 }
 
-// addTime counts the time between two results. Of a plan with several minibatches a period, whose results come close upon each other, it counts
-// the mean of each period.
+// addTime counts the time between two results. If a plan has several minibatches a period, their results come close upon each other, and it
+// counts the mean of each period.
 func (c *pipelineEngine) addTime(seconds float64) {
 	n := c.Plan.Repeats()
 	if c.Plan.IsFlush() {

@@ -22,7 +22,8 @@ import (
 // ErrOtherRun says that a checkpoint, or a folder, is not of the run that is to go on from it.
 var ErrOtherRun = errors.New("it is of another run")
 
-// meta is what the next step depends on besides the tensors, when each layer's weights were updated so often.
+// meta is the state that the next step depends on besides the tensors, given how often each layer's weights were
+// updated.
 func (r *Run) meta(step int64, updates []int64) checkpoint.Meta {
 	m := r.settings()
 	m.Step, m.Updates, m.Batches, m.Position, m.Plan = step, updates, r.seen(int(step)), step*int64(r.Job.Images()), r.planHash()
@@ -36,7 +37,7 @@ func (r *Run) meta(step int64, updates []int64) checkpoint.Meta {
 	return m
 }
 
-// settings are what tells a run from others before it is planned.
+// settings tell a run from others before it is planned.
 func (r *Run) settings() checkpoint.Meta {
 	m := r.Job.meta()
 	m.Schedule = r.Rate.String()
@@ -46,7 +47,7 @@ func (r *Run) settings() checkpoint.Meta {
 	return m
 }
 
-// meta is what the job adds to it.
+// meta is the job's part of the settings.
 func (j *Job) meta() checkpoint.Meta {
 	kind, path, _ := strings.Cut(j.Data, ":")
 	threads := j.Kernels.Threads

@@ -66,7 +66,7 @@ type taskOf struct {
 	kind          pipeline.Kind
 }
 
-// taskCosts returns what the tasks of a plan take by their costs, in seconds.
+// taskCosts returns the times of a plan's tasks by their costs, in seconds.
 func (p *JobPlan) taskCosts() map[taskOf]float64 {
 	all := map[taskOf]float64{}
 	spans, err := pipeline.Planned(p.Costs.Chain, p.Costs.Platform, p.Plan, 1)

@@ -134,7 +134,7 @@ func (s *states) heard(step, shard int, as checkpoint.Saved, err error) {
 	s.written(shards, step, shard, as, err)
 }
 
-// take returns what became of checkpoints since it was called last, in the order of their steps.
+// take returns the attempts to save checkpoints since its last call, in the order of their steps.
 func (s *states) take() (all []attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -139,7 +139,7 @@ type DeviceSummary struct {
 	OffloadedBytes int64 `json:"offloaded_bytes"`
 }
 
-// summary is what is known of a run before it begins.
+// summary returns the summary of a run that has not begun.
 func (r *Run) summary() Summary {
 	p := r.Plan
 	s := Summary{Steps: r.Steps, ResumedFrom: r.begun(), Strategy: p.Strategy, Winner: p.Winner, LimitBytes: p.Limit}

@@ -216,7 +216,7 @@ func hear[T any](w *World, topic string, do func(from int, what T)) {
 	})
 }
 
-// gather returns what each process gives, by rank. All processes call it together.
+// gather returns the value that each process gives, by rank. All processes call it together.
 func gather[T any](ctx context.Context, w *World, what T) (all []T, err error) {
 	b, err := encode(what)
 	if err != nil {
@@ -235,7 +235,7 @@ func gather[T any](ctx context.Context, w *World, what T) (all []T, err error) {
 	return all, nil
 }
 
-// toldShard is what became of a shard of the state behind a step.
+// toldShard is the outcome of saving a shard of the state after a step.
 type toldShard struct {
 	Step, Shard int
 	SHA256      string

@@ -40,7 +40,7 @@ type Device struct {
 	lost bool // streams have ended with an error of the context
 }
 
-// resources are what the driver has given, beside the memory. The device's mu guards them.
+// resources are the driver's objects, beside the memory. The device's mu guards them.
 type resources struct {
 	streams []*Stream
 	events  []*Event

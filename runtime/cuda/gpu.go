@@ -10,7 +10,7 @@ import (
 	"plimsoll/runtime/cuda/driver"
 )
 
-// gpu is what all parts of one GPU share.
+// gpu is the state that all parts of one GPU share.
 type gpu struct {
 	device       cu.Device
 	context      cu.CUContext // the primary one, which every library in the process uses too

@@ -24,7 +24,7 @@ type Kernel struct {
 
 var _ Launch = (*Kernel)(nil)
 
-// staticSharedMemory is what every block may have without asking, in bytes.
+// staticSharedMemory is the shared memory that every block may have without asking, in bytes.
 const staticSharedMemory = 48 << 10
 
 // NewKernel prepares the launch of a function that takes one parameter, the struct of so many bytes at args, which is

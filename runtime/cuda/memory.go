@@ -11,7 +11,7 @@ import (
 	"plimsoll/runtime"
 )
 
-// memory is what Reserve allocated. It never changes, so streams use it without a lock.
+// memory is the memory that Reserve allocated. It never changes, so streams use it without a lock.
 type memory struct {
 	runtime.Extent
 	arena cu.DevicePtr

@@ -89,10 +89,11 @@ func (c Config) split(g gpu) (devices []*Device, err error) {
 	return devices, nil
 }
 
-// What is left to the code of kernels, the driver and libraries: this much, or an eighth of what is free if that is less.
+// The memory left to the code of kernels, the driver and libraries: this much, or an eighth of the free memory if that is
+// less.
 const leftOver = 512 << 20
 
-// available returns what an arena can have at most, in bytes.
+// available returns the most bytes that an arena can have.
 func (d *Device) available() (int64, error) {
 	free, err := d.Free()
 	return free - min(leftOver, free/8), err

@@ -47,7 +47,7 @@ func (d *Device) admit(space runtime.Space, asked, limit int64) error {
 	return nil
 }
 
-// allocate returns what it got also when it fails.
+// allocate returns the memory that it got also when it fails.
 func (d *Device) allocate(arena, host int64) (m memory, err error) {
 	m.Extent = runtime.Extent{Device: d.name, Arena: arena, Host: host}
 	if arena > 0 {

@@ -219,7 +219,7 @@ func (s *Stream) Synchronize() error {
 	return s.failure()
 }
 
-// drain waits for everything issued, for Close. What fails is not its concern.
+// drain waits for everything issued, for Close. Failures are not its concern.
 func (s *Stream) drain() {
 	s.device.lifetime.RLock()
 	defer s.device.lifetime.RUnlock()

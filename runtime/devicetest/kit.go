@@ -24,7 +24,7 @@ type Suite struct {
 	Fail func(d runtime.Device, cause error) runtime.Launch
 }
 
-// need is what a case cannot do without.
+// need is a capability that a case cannot do without.
 type need uint8
 
 const (
@@ -55,7 +55,7 @@ type testCase struct {
 	check   func(k *kit)
 }
 
-// kit is what a case works with.
+// kit holds the test, the suite and the devices of a case.
 type kit struct {
 	testing.TB
 	suite   Suite
@@ -196,7 +196,7 @@ func pattern(n int64, seed byte) []byte {
 	return b
 }
 
-// mix is what Suite.Mix computes.
+// mix computes the result of Suite.Mix.
 func mix(dst, src []byte) {
 	for i := range dst {
 		dst[i] = 31*dst[i] + src[i]

@@ -88,7 +88,7 @@ func (k *kit) note(err error) {
 	}
 }
 
-// repeated returns what times mixes of src into zeros give.
+// repeated returns the result of mixing src into zeros a number of times.
 func repeated(src []byte, times int) []byte {
 	b := make([]byte, len(src))
 	for range times {

@@ -72,7 +72,7 @@ func (p *program) String() string {
 	return b.String()
 }
 
-// What a device of a program has. Buffers, streams and events are numbered through the devices.
+// The size of a device of a program. Buffers, streams and events are numbered through the devices.
 const (
 	arenaBuffers     = 5
 	hostBuffers      = 3
@@ -248,7 +248,7 @@ func (g *generator) add(s step) int {
 	return c[s.thread]
 }
 
-// initial is what a buffer holds before the program.
+// initial is the content of a buffer before the program.
 func initial(buffer int) []byte { return pattern(bufferBytes, byte(buffer*37)) }
 
 // want runs the program step by step and returns what all buffers hold at the end.

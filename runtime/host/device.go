@@ -264,7 +264,7 @@ func (d *Device) wrap(op string, err error) error {
 	return fmt.Errorf("%s: %s: %w", d.config.Name, op, err)
 }
 
-// memory is what Reserve mapped. It never changes, so streams keep a copy of it.
+// memory is the memory that Reserve mapped. It never changes, so streams keep a copy of it.
 type memory struct {
 	runtime.Extent
 	arena []byte

@@ -170,7 +170,7 @@ func (h *hub) contradiction(who *introduction) error {
 	return nil
 }
 
-// begin starts the world. What it issues is random: a restart shares nothing with what was before.
+// begin starts the world. The epoch and the key are random: a restart shares nothing with earlier starts.
 func (h *hub) begin() {
 	h.started = true
 	random := make([]byte, 8+keyBytes)

@@ -34,7 +34,7 @@ const (
 	defaultPort = 29400
 )
 
-// launcher is what one kind of launcher sets.
+// launcher holds the variables that one kind of launcher sets.
 type launcher struct {
 	name              string
 	rank, size, local string   // variables; "" where it has none
@@ -103,7 +103,7 @@ type fact struct {
 	least   int
 }
 
-// number returns what is given, or what a variable says.
+// number returns the given number, or a variable's.
 func (v *variables) number(given bool, value int, name string, of fact) int {
 	source := name
 	switch {

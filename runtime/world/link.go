@@ -146,7 +146,7 @@ func (l *link) next() (frame []byte, ok bool) {
 	return frame, true
 }
 
-// drop forgets what waits. What the other side said before the connection was lost can still be read.
+// drop forgets waiting messages. Messages that the other side sent before the connection was lost can still be read.
 func (l *link) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"io"
 )
 
-// protocol is that of the messages. Processes of one program have the same.
+// protocol is the version of the protocol of messages. Processes of one program have the same.
 const protocol = 1
 
 // kind says what a message is about.
@@ -30,7 +30,7 @@ const (
 	left     kind = "left"     // hub: all have done
 )
 
-// message is what members and the hub tell each other; a kind uses some of the fields.
+// message is a message between members and the hub; a kind uses some of the fields.
 type message struct {
 	Kind kind `json:"kind"`
 
@@ -66,7 +66,7 @@ type introduction struct {
 	Proof    []byte            `json:"proof,omitempty"` // of the secret, bound to the connection
 }
 
-// start is what rank 0 issues when everybody is here.
+// start holds the data that rank 0 issues when all ranks are here.
 type start struct {
 	Epoch string   `json:"epoch"`
 	Key   []byte   `json:"key"` // of this epoch, for what is opened beside the control plane
@@ -81,7 +81,7 @@ type refusal struct {
 	Failed   *RankError         `json:"failed,omitempty"`
 }
 
-// refusalOf returns what to tell somebody who is turned away; nil: nothing.
+// refusalOf returns the refusal to send to a process that is turned away; nil: none.
 func refusalOf(err error) *refusal {
 	switch e := err.(type) {
 	case *RefusalError:

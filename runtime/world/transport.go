@@ -94,7 +94,7 @@ func (w *World) AgreeOnLines(ctx context.Context, lines []Line, more map[string]
 	return w.Agree(ctx, all)
 }
 
-// digest is that of a list.
+// digest is the digest of a list.
 func digest[T any](what string, list []T) string {
 	text, err := json.Marshal(list)
 	if err != nil {

@@ -19,7 +19,7 @@ type entry struct {
 	begin, end int64
 }
 
-// header is what a file says about itself.
+// header is the description that a file has of itself.
 type header struct {
 	metadata map[string]string
 	entries  []entry // in the order of their data

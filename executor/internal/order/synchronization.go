@@ -133,7 +133,7 @@ func (x *Synchronization) MadeBehind(st pipeline.Stage, c *chain.Chain, split bo
 	return parts
 }
 
-// seconds returns what the backwards of some layers take.
+// seconds returns the time of the backwards of some layers.
 func seconds(c *chain.Chain, first, last int) (sum float64) {
 	for l := first; l <= last; l++ {
 		sum += c.Layer(l).BackwardS

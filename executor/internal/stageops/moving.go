@@ -9,8 +9,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// moving is what a stage compiler knows of what goes to the host and comes back in a step with a flush. Memory is taken and free as a
-// simulation of the sequence says (section 4 of the semantics, package schedule).
+// moving is a stage compiler's state of the items that go to the host and come back in a step with a flush. Memory is taken and free
+// as a simulation of the sequence says (section 4 of the semantics, package schedule).
 type moving struct {
 	leaving map[int]storedActivation // by layer: what was offloaded since the last compute op, which still may be read
 	away    map[int]storedActivation // likewise, the host items of what is with the host
@@ -78,7 +78,7 @@ type Swap struct {
 	Bytes     int64 // of either
 }
 
-// transfer records O or P. What comes back is an item of its own.
+// transfer records O or P. A fetched copy is an item of its own.
 func (t *stageCompiler) transfer(o schedule.Op, out *Op) error {
 	if t.Time != nil {
 		return t.move(o, out)

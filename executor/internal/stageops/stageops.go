@@ -348,8 +348,8 @@ func (t *stageCompiler) openGradient(i int, to *Block) {
 	}
 }
 
-// second records the second half of a layer's backward. What a minibatch has saved stays until its end, as the plan counts
-// it; so do gradients that the second half reads.
+// second records the second half of a layer's backward. The saved sets of a minibatch stay until its end, as the plan
+// counts them; so do gradients that the second half reads.
 func (t *stageCompiler) second(l int, first *Op) error {
 	p, at := t.layers[l-1], t.st.Last-l
 	w := &t.params[at]

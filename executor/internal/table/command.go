@@ -96,7 +96,7 @@ const (
 	DoObserve // what an op has left
 )
 
-// hostTask is what the host of a driver does.
+// hostTask is a kind of work of a driver's host.
 type hostTask uint8
 
 const (

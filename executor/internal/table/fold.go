@@ -109,7 +109,7 @@ func (f *folder) findShapes(flush bool) (first [][]int32, ok bool) {
 	return first, ok
 }
 
-// byPeriod returns what periods have of what lists have.
+// byPeriod returns, by period, the values that are given by list.
 func (f *folder) byPeriod(byList []int32) (all []int32) {
 	all = make([]int32, len(f.plays))
 	for k, n := range f.plays {
@@ -184,7 +184,8 @@ func (f *folder) cycleOf(shape int32, numbers []int32) (number int, ok bool) {
 	return number, true
 }
 
-// axes returns those of the row that some cycles make together: one, or several where they come back together after too many periods.
+// axes returns the axes of the row that some cycles make together: one, or several if they come back together only after too many
+// periods.
 func (f *folder) axes(cycles []int) (all []int) {
 	length, from := 1, 0
 	for i, c := range cycles {
@@ -201,7 +202,7 @@ func (f *folder) axes(cycles []int) (all []int) {
 	return append(all, f.axis(cycles[from:]))
 }
 
-// axis returns that of the row that some cycles make together.
+// axis returns the axis of the row that some cycles make together.
 func (f *folder) axis(numbers []int) int {
 	text := fmt.Sprint(numbers)
 	if i, ok := f.joined[text]; ok {

@@ -15,7 +15,7 @@ import (
 // Verbs are the names of what commands do, in errors.
 var Verbs = [...]string{DoCopy: "a copy", DoSend: "a message", DoReceive: "a message", DoRecord: "record", DoWait: "wait", DoGive: "message to another device", DoTake: "message of another device", DoWork: "work of the host", DoEnd: "end"}
 
-// worksOn returns what the host does to page-locked memory of a device.
+// worksOn returns the host's accesses to page-locked memory of a device.
 func (c *Command) worksOn(device int) (all []hazard.Access) {
 	for _, span := range c.Pages {
 		if span.Bytes > 0 {
@@ -71,7 +71,7 @@ type weaver struct {
 // adder takes actions in an order in which they may run, each with the records that it waits for and makes; nil: none.
 type adder func(a *hazard.Action, wait, record *hazard.Event) error
 
-// issues is what a driver issues, some commands at a time.
+// issues are the commands that a driver issues, some at a time.
 type issues struct {
 	next func() ([]Played, bool)
 	some []Played
@@ -111,7 +111,7 @@ type eventRecord struct {
 	added bool
 }
 
-// event returns what it is of; nil: it is none.
+// event returns the event of the record; nil: it is none.
 func (r *eventRecord) event() *hazard.Event {
 	if r == nil {
 		return nil
@@ -119,13 +119,13 @@ func (r *eventRecord) event() *hazard.Event {
 	return &r.Event
 }
 
-// issued is what a host has done: all that it issues is behind that.
+// issued is the work that a host has done: all later commands of the host come after it.
 type issued struct {
 	record *eventRecord
 	times  int
 }
 
-// mark is what has been issued of an event.
+// mark is the state of an event among the issued commands: its record and its waits.
 type mark struct {
 	record *eventRecord // its latest; nil: it has none
 	latest Played       // that has recorded it; nil: none has
@@ -288,7 +288,7 @@ func (w *weaver) next(i int, c *Played) (able bool, err error) {
 	return true, err
 }
 
-// named returns what names a command when it is no longer among those that its driver issues.
+// named returns a copy that names a command when its driver no longer issues it.
 func (c *Played) named() *Played {
 	own := *c
 	return &own
@@ -369,7 +369,7 @@ func (w *weaver) flowOne(a *queuedAction) (able bool, err error) {
 	return true, w.add(&a.Action, a.wait.event(), a.made.event())
 }
 
-// mark returns that of an event of a driver.
+// mark returns the mark of an event of a driver.
 func (w *weaver) mark(i int, ev runtime.Event) *mark {
 	k := eventKey{ev, w.devices[i].Process}
 	m := w.events[k]

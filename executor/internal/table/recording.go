@@ -72,8 +72,8 @@ func (r *Recording) Number(c Command) int32 {
 	return n
 }
 
-// split returns what a command has in common with those of its template, and its operands. Where these are not known one by one, the
-// command is its own operand.
+// split returns the part that a command shares with others of its template, and its operands. Where these are not known one by one,
+// the command is its own operand.
 func (r *Recording) split(c *Command, number int32) (like CommandKey, operands []int64) {
 	like = c.Key()
 	template, operands, isOp := r.Use(c.ID)

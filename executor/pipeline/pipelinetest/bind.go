@@ -26,7 +26,7 @@ type layer struct {
 	after  *passage   // by which the output is read; nil of the loss
 }
 
-// passage is what brings an activation to a layer, and its gradient back.
+// passage brings an activation to a layer, and its gradient back.
 type passage struct {
 	from            *layer // nil where it is the images of a branch
 	branch          int    // of the images

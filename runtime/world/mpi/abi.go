@@ -131,7 +131,7 @@ type library struct {
 // finalized says that MPI's last call has been made.
 var finalized atomic.Bool
 
-// level is what is asked for of threads.
+// level is the requested level of thread support.
 var level C.int = C.thread_multiple
 
 // Load loads the library that $PLIMSOLL_MPI_ABI names, else libmpi_abi.so.1 from where the loader looks, and returns what makes the
@@ -241,7 +241,7 @@ func (e *end) take() C.struct_outcome {
 
 func (e *end) test() C.struct_outcome { return C.call_test(e.calls, e.handle) }
 
-// failure is that of a call, nil where there is none.
+// failure is the failure of a call, nil where there is none.
 func (l *library) failure(call string, code C.int) error {
 	if code == 0 {
 		return nil

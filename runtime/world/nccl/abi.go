@@ -171,7 +171,7 @@ func (l *library) uniqueID() ([]byte, error) {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&id)), idBytes), nil
 }
 
-// failure is that of a call, nil where there is none.
+// failure is the failure of a call, nil where there is none.
 func (l *library) failure(call string, comm C.handle, code C.int) error {
 	if code == C.success {
 		return nil

@@ -218,7 +218,7 @@ func (f *fabric) drain(ctx context.Context, e *end) error {
 	}
 }
 
-// gone is what call returns of a communicator that has been aborted.
+// gone is the result of call for a communicator that has been aborted.
 const gone C.int = -1
 
 // call makes a call of an end. Some of NCCL's may not be made at once, and none after it has aborted.

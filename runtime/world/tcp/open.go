@@ -257,7 +257,7 @@ func nonce() (n [nonceBytes]byte) {
 	return n
 }
 
-// proof is what only who knows the epoch's key can say about a connection.
+// proof is a statement about a connection that only a process with the epoch's key can make.
 func (o *opening) proof(side string, listener, dialer, way []byte) []byte {
 	mac := hmac.New(sha256.New, o.key)
 	for _, part := range [][]byte{[]byte(side), listener, dialer, way} {

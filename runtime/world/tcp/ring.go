@@ -15,9 +15,9 @@ const (
 	addressBytes = 8
 )
 
-// ring is memory that both processes of a way have. What goes through it is copied twice, as through a socket, but without the system,
-// which takes three times as long. The way's connection says which slots are full, a byte for each, and backwards which are free
-// again: so whoever waits still learns when the other process dies.
+// ring is memory that both processes of a way have. Data that go through it are copied twice, as through a socket, but without the
+// system, which takes three times as long. The way's connection says which slots are full, a byte for each, and backwards which are
+// free again: so whoever waits still learns when the other process dies.
 //
 // Where the system lets a receiver read the sender's memory (cross-memory attach), what is longer than a slot is copied once: the
 // sender says where it is, and waits until it has been read.

@@ -16,7 +16,7 @@ import (
 // whole are the seals of memory that nobody can take away from whoever has mapped it.
 const whole = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// What takeRing answers.
+// The answers of takeRing.
 const (
 	noRing        byte = iota
 	ringOnly           // the memory is mapped
