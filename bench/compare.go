@@ -10,9 +10,9 @@ import (
 	"plimsoll/executor/train"
 )
 
-// bits is what a run leaves: the loss after every step and, after the last one, hashes of every weight, buffer, gradient and
-// optimizer state. What differs after a step shows in the losses and weights of later ones, so that a
-// run needs only its last step compared in full.
+// bits is the result of a run: the loss after every step and, after the last one, hashes of every weight, buffer, gradient
+// and optimizer state. A difference after a step shows in the losses and weights of later ones, so that a run needs only its
+// last step compared in full.
 type bits struct {
 	of      string // whose they are
 	losses  []loss
@@ -51,7 +51,7 @@ func (b *bits) compare(step int, full bool, r *train.Runner) (first string, err 
 	return first, nil
 }
 
-// storeAll is what most references are.
+// storeAll is the name of most references.
 const storeAll = "store-all"
 
 // large returns a job whose device has room for store-all, and that plan; nil when there is none.

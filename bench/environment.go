@@ -42,7 +42,7 @@ func batch(j *train.Job) string {
 	return text
 }
 
-// figures returns what a run ended with. What is no number is left out.
+// figures returns the final figures of a run, without those that are no number.
 func figures(s *train.Summary) (all []report.Figure) {
 	iou := math.NaN()
 	if s.MeanIoU != nil {
@@ -75,7 +75,7 @@ func throughput(s *train.Summary) report.Figure {
 	return report.Figure{Name: "images per second", Value: s.ImagesPerS}
 }
 
-// drift returns that of a run, no numbers where it is not known.
+// drift returns the drift of a run, not-a-numbers where it is not known.
 func drift(d *train.Drift) train.Drift {
 	if d == nil {
 		return train.Drift{Factor: math.NaN(), Error: math.NaN()}

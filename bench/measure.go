@@ -112,7 +112,7 @@ func (g *Grid) together(rows []Row) (n int, err error) {
 	return n, nil
 }
 
-// exercises returns those of a profile within a limit.
+// exercises returns the exercises of a profile within a limit.
 func (g *Grid) exercises(limit int64) ([]*measure.Exercise, error) {
 	target, err := g.Job.Target()
 	if err != nil {

@@ -43,7 +43,7 @@ func (w *Workload) Bind(seq schedule.Sequence, limit int64, lib kernels.Library)
 // Input returns where a_0 lies, that of branch k.
 func (b *Bound) Input(k int) runtime.Span { return b.span(k) }
 
-// programOf returns what an op of a training step runs.
+// programOf returns the program of an op of a training step.
 func programOf(p *models.Programs, k schedule.Kind) *models.Program {
 	switch k {
 	case schedule.Backward:

@@ -43,7 +43,7 @@ type layout struct {
 	first []bool      // whether an op is the first forward of its layer
 }
 
-// stored is what a memory holds of one activation.
+// stored is the part of one activation that a memory holds.
 type stored struct {
 	block int
 	saved bool // ā_i rather than a_i
@@ -201,7 +201,7 @@ func (r *recorder) openGradient(i int) int {
 	return block
 }
 
-// store opens the block that a forward of layer l writes. What is stored already stays, except that ā_l takes the
+// store opens the block that a forward of layer l writes. A stored activation stays, except that ā_l takes the
 // place of a plain a_l; a redundant result lives only while its op runs.
 func (r *recorder) store(l int, bytes int64, saved bool) (int, error) {
 	block := r.open(bytes)

@@ -21,7 +21,7 @@ type Static struct {
 	bytes     int64        // of all of it
 }
 
-// resultBytes is what a step's result takes: the norm, and behind it the loss and two counts.
+// resultBytes is the size of a step's result: the norm, and after it the loss and two counts.
 const (
 	normBytes   = 4
 	resultBytes = 28

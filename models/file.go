@@ -37,7 +37,7 @@ var formats = map[string]func(path string) (File, error){}
 // function.
 func RegisterFormat(ending string, open func(path string) (File, error)) { formats[ending] = open }
 
-// folders are what reads folders, by the name of a file that they have.
+// folders are the readers of folders, by the name of a file that they have.
 var folders = map[string]func(path string) (File, error){}
 
 // RegisterFolder makes folders known that have a file of a name, as in "config.json"; see RegisterFormat.
@@ -82,8 +82,8 @@ func Open(name string) (f File, is bool, err error) {
 	return f, true, nil
 }
 
-// formatOf returns what reads the files of a name, whatever the case of its ending, or the folder of a name, and the file that tells
-// when the model has changed; nil: nothing does.
+// formatOf returns the reader of a name's file, whatever the case of its ending, or of its folder; nil: there is none. It also
+// returns the file that tells when the model has changed.
 func formatOf(name string) (open func(path string) (File, error), file string) {
 	for ending, open := range formats {
 		if strings.HasSuffix(strings.ToLower(name), ending) {

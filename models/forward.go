@@ -6,7 +6,7 @@ import (
 	"plimsoll/kernels"
 )
 
-// purpose is what a forward is for.
+// purpose is the purpose of a forward.
 type purpose uint8
 
 const (

@@ -10,8 +10,8 @@ import (
 )
 
 // freeze freezes the weights that patterns name, and with "!" before a pattern lets them train again. A pattern is one of path.Match, in
-// which * stands for any characters; it names a parameter of a file, or a module and so all parameters in it. Later patterns win. Of a weight
-// that files have as several tensors some can be frozen: then each is a weight of its own here.
+// which * stands for any characters; it names a parameter of a file, or a module and so all parameters in it. Later patterns win. If files
+// have a weight as several tensors, some of them can be frozen: then each is a weight of its own here.
 func (m *Model) freeze(patterns string) error {
 	if err := m.separate(func(names []string) (bool, error) {
 		var all []bool

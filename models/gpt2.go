@@ -82,7 +82,8 @@ func GPT2Small(batch, length int) Language {
 	return Language{Batch: batch, Length: length, Vocabulary: 50257, Positions: 1024, Width: 768, Heads: 12, Blocks: 12, Dropout: 0.1, Tied: true}
 }
 
-// What GPT-2 is published with: the positions that have learned vectors, the channels of a head, the share that is dropped.
+// The published figures of GPT-2: the positions that have learned vectors, the channels of a head, the share that is
+// dropped.
 const (
 	publishedPositions = 1024
 	headChannels       = 64
@@ -200,7 +201,7 @@ func (c Language) layerNorm(g *Graph, name string, x Value) Value {
 	return g.Op(name, kernels.LayerNorm{Epsilon: c.Epsilon}, x)
 }
 
-// activation returns that of the MLP, which is normal unless the model says otherwise.
+// activation returns the activation of the MLP, which is normal unless the model says otherwise.
 func (c Language) activation(normal kernels.Op) kernels.Op {
 	if c.Activation == nil {
 		return normal

@@ -42,7 +42,7 @@ func (l *Layer) halved(want *gradients, saved savedSet, late, gradOutput bool) *
 	return h
 }
 
-// keepers returns what the second half reads and the first must leave.
+// keepers returns the buffers that the second half reads and the first must leave.
 func (h *halves) keepers() []*buffer {
 	var all []*buffer
 	for i := range h.params.steps {

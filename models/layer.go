@@ -60,7 +60,7 @@ type Layer struct {
 	Twin int
 
 	descs []kernels.Desc // by value
-	// Of a layer beside a cut of a model with portals: where its inputs lie, by InputOf, and its outputs. Otherwise nil.
+	// For a layer beside a cut of a model with portals: where its inputs lie, by InputOf, and its outputs. Otherwise nil.
 	entries    []Ref
 	exits      []exit
 	joined     []kernels.Desc // the inputs from the ends of branches 1 and up
@@ -74,7 +74,7 @@ func (l *Layer) like(o *Layer) bool {
 	return reflect.DeepEqual(l.descs, o.descs) && slices.EqualFunc(l.Nodes, o.Nodes, Node.like) && reflect.DeepEqual(l.ends(), o.ends())
 }
 
-// ends returns what a layer has of its neighbours' values.
+// ends returns a layer's fields about its neighbours' values.
 func (l *Layer) ends() []any { return []any{l.entries, l.exits, l.joined, l.labels} }
 
 // like reports whether two nodes differ in nothing but what their parameters are called.

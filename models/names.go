@@ -2,7 +2,7 @@ package models
 
 import "strings"
 
-// What the names of language models may end with: whether the last layer's weight is the embedding's, where that is not as published.
+// The endings of language models' names: whether the last layer's weight is the embedding's, where that is not as published.
 const (
 	tiedSuffix   = "-tied"
 	untiedSuffix = "-untied"

@@ -101,7 +101,7 @@ func limits(ctx context.Context, r residency.Request, n int) ([]int64, error) {
 	return list, nil
 }
 
-// grid is what is planned, and where rows go.
+// grid holds the points to plan, and the writer of rows.
 type grid struct {
 	device   *estimate.Device
 	subjects []subject

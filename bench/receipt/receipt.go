@@ -160,7 +160,7 @@ func NewCycle(c Cycle) *Receipt {
 	return r
 }
 
-// causeOf returns what is to blame where an op of a cyclic plan takes longer.
+// causeOf returns the cause if an op of a cyclic plan takes longer.
 func causeOf(x *cycle.Replayed) Cause {
 	switch {
 	case x.Op.Kind == schedule.Update:

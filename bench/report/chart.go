@@ -142,7 +142,7 @@ func writePicture(w io.Writer, title string, left, width, height float64, draw f
 	return err
 }
 
-// pictureCSS is what a picture needs beside the page's style.
+// pictureCSS is the style of a picture beside the page's.
 const pictureCSS = "svg{margin:0;background:var(--card);font-family:system-ui,sans-serif}.title{fill:var(--ink);font-size:14px;font-weight:600}"
 
 // draw draws the chart into an element that the text begins.

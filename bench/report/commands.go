@@ -43,7 +43,7 @@ func WriteCommands(w io.Writer, title string, tables []commands.Table) error {
 	})
 }
 
-// chipCSS is what marks of commands need beside the style of pages.
+// chipCSS is the style of commands' marks beside the pages'.
 const chipCSS = ".chip{font-size:9.5px}.line{fill:var(--ink);font-size:10px}.stream{font-size:9px}.outline{fill:none;stroke-width:1}.k0{fill:var(--w0)}.k1{fill:var(--w6)}.k2{stroke:var(--muted)}.k3{stroke:var(--w5)}.k4{fill:var(--grid);stroke:var(--line)}" +
 	".on0,.on1{fill:var(--bar)}.on2,.on4{fill:var(--ink)}.on3{fill:var(--w5)}"
 
@@ -154,7 +154,7 @@ func (p *commandPicture) chips(list []commands.Command) (all []chip) {
 	return all
 }
 
-// label is what stands in a mark.
+// label is the text in a mark.
 func (p *commandPicture) label(c *commands.Command, launches int) string {
 	switch c.Verb {
 	case commands.Launch:

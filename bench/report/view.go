@@ -14,7 +14,7 @@ import (
 	"plimsoll/internal/units"
 )
 
-// view is what the page's template shows.
+// view is the data of the page's template.
 type view struct {
 	*Page
 	Tiles  []tile
@@ -237,7 +237,7 @@ func bits(identical *bool) string {
 
 func (r *Row) name() string { return cmp.Or(r.Name, r.Strategy) }
 
-// notRun stands for figures of what was not measured. What does not fit says so in words of its own.
+// notRun stands for figures that were not measured. A plan that does not fit has words of its own.
 const notRun = "not run"
 
 // size and duration print a figure, where there is one.

@@ -10,7 +10,7 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// chains are those that were read or estimated, by their names.
+// chains are the chains that were read or estimated, by their names.
 type chains map[string]*chain.Chain
 
 // shapes are the transformers of the grid: models and sizes of their vocabularies. A microbatch is one text of 1024 tokens.

@@ -53,7 +53,8 @@ func run(ctx context.Context) error {
 	return g.write(ctx, *path)
 }
 
-// grid is what is planned, and where rows go. A point is a position in each list: chains, devices, memory, links.
+// grid holds the points to plan, and the writer of rows. A point is a position in each list: chains, devices, memory,
+// links.
 type grid struct {
 	lists     [4][]string
 	platforms map[spread.Place]*platform

@@ -20,7 +20,7 @@ const (
 	automatic, copies, stale = "auto-flush", "joint-flush", "joint"
 )
 
-// platform is that of a point.
+// platform is the platform of a point.
 type platform = pipeline.Platform
 
 // platformOf returns the platform of a point's fields; nil where two devices shall have two levels of links. Errors name the field.
@@ -64,7 +64,8 @@ type row struct {
 
 const late = "late"
 
-// strategies returns those of the grid. Chimera, whose stages have two replicas each, comes with divided updates too.
+// strategies returns the strategies of the grid. Chimera has two replicas of each stage and comes with divided updates
+// too.
 func strategies() (all []pipeline.Strategy) {
 	for _, s := range slices.Concat(joint.Strategies(), flush.Strategies()) {
 		if s.Type != pipeline.Flushing && s.Name != stale {

@@ -18,7 +18,7 @@ type Claim struct {
 	Holds  bool   `json:"holds"`
 }
 
-// slack is what counts as equal: rounding in simulations, noise in measurements.
+// slack is the largest difference that counts as equal: rounding in simulations, noise in measurements.
 var slack = map[Source]float64{Simulated: 1e-9, Measured: 0.05}
 
 // Claims checks the thesis's claims of chapters 3 and 4 on every chain that has the points.

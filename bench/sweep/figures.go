@@ -161,7 +161,7 @@ func (pan *panel) figure(name, link string, source Source, points []Point) []Fig
 	return []Figure{f}
 }
 
-// colors are those of the strategies, the same in every figure and different within one.
+// colors are the colors of the strategies, the same in every figure and different within one.
 var colors = map[string]int{
 	"store-all": 7, "periodic": 5, "revolve": 2, "rotor": 0, "rotor-exact": 4, "dtr": 6, "checkmate": 1,
 	"offload-greedy": 6, "offload-dynprog": 1, "vdnn": 2, "tflms": 4, "autoswap": 5,
@@ -178,7 +178,7 @@ func strangers(points []Point) (names []string) {
 	return names
 }
 
-// curves returns what a strategy shows: for measured points also the prediction, where the two differ.
+// curves returns the curves of a strategy: for measured points also the prediction, where the two differ.
 func (pan *panel) curves(strategy string, source Source, points []Point) (all []Curve) {
 	measured := Curve{Strategy: strategy, Hollow: source == Simulated}
 	predicted := Curve{Strategy: strategy, Hollow: true}

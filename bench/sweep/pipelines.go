@@ -88,7 +88,7 @@ func (g *Pipelines) Run(ctx context.Context) ([]PipelinePoint, error) {
 	return points, nil
 }
 
-// platforms are those of the sweep, as strategies see them that are not told of the host.
+// platforms are the platforms of the sweep, for strategies that are not told of the host.
 func (g *Pipelines) platforms() (all []pipeline.Platform) {
 	for _, devices := range g.Devices {
 		for _, bandwidth := range g.Bandwidths {
@@ -102,7 +102,7 @@ func (g *Pipelines) platforms() (all []pipeline.Platform) {
 	return all
 }
 
-// levels are those of so many devices; nil: all are alike.
+// levels are the levels of a number of devices; nil: all are alike.
 func (g *Pipelines) levels(devices int, between float64) []pipeline.Level {
 	if g.Node == 0 || devices == 1 {
 		return nil

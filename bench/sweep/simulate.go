@@ -38,7 +38,7 @@ type Given struct {
 	Plan *pipeline.Plan
 }
 
-// links are those that the plan runs with: any of all, or else its own, when it moves something.
+// links are the links that the plan runs with: any of all, or else its own, when it moves something.
 func (g *Given) links(all []schedule.Link) []schedule.Link {
 	switch {
 	case !slices.ContainsFunc(g.Plan.Sequence(), func(op schedule.Op) bool { return op.Kind.Transfer() }):
@@ -56,7 +56,7 @@ type contender struct {
 	input string // as in Key
 }
 
-// contenders are the strategies and the plans that are given. What a plan's points depend on is the plan, too.
+// contenders are the strategies and the plans that are given. The points of a plan depend on the plan, too.
 func (s *Simulation) contenders(input string) (all []contender, err error) {
 	for _, one := range s.Strategies {
 		all = append(all, contender{one, s.links(one.Name), input})

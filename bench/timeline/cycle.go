@@ -49,7 +49,7 @@ func (c *Cycle) lane(position int) cycle.Stream {
 	return s
 }
 
-// laneNames are those of the streams.
+// laneNames are the names of the streams.
 var laneNames = [...]string{cycle.Compute: "compute", cycle.ToDevice: "host to device", cycle.ToHost: "device to host", cycle.Host: "host updates"}
 
 // ran is an op, by its position, between two instants.
@@ -105,7 +105,7 @@ func (c *Cycle) Receipt() *receipt.Receipt {
 	return receipt.NewCycle(receipt.Cycle{Chain: c.Chain, Sim: c.sim, Result: c.result, Spans: pipe.CycleSpans(c.Plan, c.Ran), Window: c.Window})
 }
 
-// workOfKind returns what an op is in pictures.
+// workOfKind returns the class of an op in pictures.
 func workOfKind(k schedule.Kind) report.Work {
 	switch k {
 	case schedule.Backward:

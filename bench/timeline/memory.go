@@ -48,9 +48,9 @@ func (c *Pipeline) memories(limit int64) (all []report.Chart, err error) {
 	return all, nil
 }
 
-// memory returns what a device holds over the time that is seen when tasks run like that: static memory and messages throughout, what
-// minibatches keep from their forward on, and what tasks work in. Tasks of a device run one after another, so their order says what
-// comes before what, whatever was rounded.
+// memory returns the memory of a device over the visible time, for the given run of tasks. It has static memory and messages
+// throughout, the memory of minibatches from their forward on, and the working memory of tasks. Tasks of a device run one after
+// another, so their order holds, whatever was rounded.
 func (c *Pipeline) memory(device int, holds []pipe.Hold, tasks []pipe.Timing, v view) []report.Point {
 	m, end := c.Needs[device], v.seconds
 	for _, t := range tasks {

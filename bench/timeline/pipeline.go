@@ -39,7 +39,7 @@ func (c *Pipeline) cut() bool {
 // repeats is the minibatches of a period, or microbatches of a step.
 func (c *Pipeline) repeats() int { return c.Plan.Repeats() }
 
-// view is what is shown of a list of tasks: seconds from an instant on; 0 seconds: everything behind it.
+// view is the visible part of a list of tasks: seconds from an instant on; 0 seconds: everything after it.
 type view struct{ from, seconds float64 }
 
 // clip cuts an interval off where the view ends, and counts from its beginning; false: nothing of it is seen.
@@ -103,8 +103,8 @@ func (c *Pipeline) timing(i int) pipe.Timing {
 	return pipe.Timing{Device: t.Device, Kind: t.Kind, Stage: t.Stage, To: t.To, Minibatch: t.Shift}
 }
 
-// measured returns the tasks as they ran, and what is shown of them. Of a run without a flush that are its last periods, numbered as
-// if it had begun with them: those that fill the pipeline, some in the steady state, those that drain it.
+// measured returns the tasks as they ran, and their visible part. For a run without a flush these are its last periods, numbered as
+// if it had begun with them. They fill the pipeline, run some periods in the steady state, and drain it.
 func (c *Pipeline) measured() ([]pipe.Timing, view) {
 	if !c.cut() {
 		return c.Ran.Tasks, view{from: c.Ran.From}

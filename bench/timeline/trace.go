@@ -66,7 +66,7 @@ func Panel(name string, t *pipeline.Timeline) report.Panel {
 	return p
 }
 
-// workOf returns what a slice is in pictures.
+// workOf returns the class of a slice in pictures.
 func workOf(s pipeline.Slice) report.Work {
 	if s.Sync != nil {
 		return report.Synchronization

@@ -70,7 +70,7 @@ func microbatches(p *pipeline.Plan, kind pipeline.Kind, stage int) (all []int) {
 	return all
 }
 
-// left is what a run leaves. Gradients are none of it: between the steps they mean nothing.
+// left is the result of a run. It has no gradients: between the steps they mean nothing.
 func left(x *pipe.Executor) (train.Digests, error) { return train.DigestsOf(x, "gradient") }
 
 // difference names the first tensor that does not hold what it holds on one device, "" when there is none.
@@ -84,7 +84,7 @@ func difference(got, want train.Digests, tensors []executor.Tensor) string {
 	return ""
 }
 
-// references are what runs on one device leave, made when they are first asked for.
+// references are the results of runs on one device, made when they are first asked for.
 type references struct {
 	fleet *Fleet
 	from  *Case
@@ -117,7 +117,7 @@ func (k *references) compare(ctx context.Context, row *Row, x *pipe.Executor) er
 	return nil
 }
 
-// get returns what the steps on one device leave.
+// get returns the result of the steps on one device.
 func (k *references) get(ctx context.Context, order sums) (found train.Digests, err error) {
 	if found, ok := k.runs[order]; ok {
 		return found, nil

@@ -13,7 +13,7 @@ import (
 const (
 	// beyond is how far behind the predicted end writes would be seen, bytes.
 	beyond = 1 << 16
-	// painted is what memory is filled with: no number that is finite has such a byte at its end, and no label.
+	// painted is the byte that memory is filled with: no number that is finite has such a byte at its end, and no label.
 	painted = 0xFF
 )
 

@@ -58,7 +58,7 @@ func (a *album) Labels(minibatch int, dst []int32) error {
 	return nil
 }
 
-// options are those of every run of a job: only so are its bits the same.
+// options are the options of every run of a job: only so are its bits the same.
 func (f *Fleet) options(j *train.Job, feed pipe.Feed) pipe.Options {
 	return pipe.Options{Feed: feed, Seed: j.Seed, Rate: f.Rate.At, Patience: patience}
 }

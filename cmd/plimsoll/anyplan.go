@@ -41,7 +41,8 @@ func (p *anyPlan) write(files planFiles) error {
 	return atomicfile.WriteAll(atomicfile.OS{}, all...)
 }
 
-// pictures returns what draws a plan, the memory over time or a pipeline's timeline, and what writes its timeline for Perfetto.
+// pictures returns the function that draws a plan, as memory over time or a pipeline's timeline, and the one that writes its
+// timeline for Perfetto.
 func (p *anyPlan) pictures() (svg, trace func(io.Writer) error, err error) {
 	switch {
 	case p.plan.IsCycle():

@@ -18,7 +18,7 @@ import (
 	"plimsoll/internal/visible"
 )
 
-// app is what all commands share: where they read and write, and the flags that every command takes.
+// app is the state that all commands share: where they read and write, and the flags that every command takes.
 type app struct {
 	stdin   io.Reader
 	stdout  io.Writer // results alone, without control characters
@@ -100,8 +100,8 @@ func (a *app) note(format string, args ...any) {
 	}
 }
 
-// noteWhenEnded notes something when the context ends. What it returns is called at the end of what the context is for, and waits
-// for a note that has begun.
+// noteWhenEnded notes something when the context ends. Call done at the end of the work in the context; it waits for a note that
+// has begun.
 func (a *app) noteWhenEnded(ctx context.Context, text string) (done func()) {
 	said := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -126,7 +126,7 @@ func (a *app) warn(format string, args ...any) {
 	fmt.Fprintln(a.stderr, strings.TrimRight(line, "\n"))
 }
 
-// erase is what a terminal takes to begin its line anew.
+// erase lets a terminal begin its line anew.
 const erase = "\r\x1b[K"
 
 // progress returns a function that shows how far something is: a bar on a terminal, nothing elsewhere.
@@ -145,7 +145,7 @@ func (a *app) progress(what string) func(done, total int) {
 	}
 }
 
-// facts are what only the command line knows of a page's environment.
+// facts are the facts of a page's environment that only the command line knows.
 func (a *app) facts() []report.Fact {
 	return []report.Fact{
 		{Name: "command", Value: commandLine(a.args)},
@@ -153,7 +153,7 @@ func (a *app) facts() []report.Fact {
 	}
 }
 
-// commandLine is what a shell would be given.
+// commandLine is the line for a shell.
 func commandLine(args []string) string {
 	all := []string{"plimsoll"}
 	for _, arg := range args {

@@ -45,7 +45,7 @@ func choose(name string, opt auto.Options) (*choice, error) {
 	return c, nil
 }
 
-// autoFigures is what auto found, in JSON: seconds and bytes.
+// autoFigures is auto's result, in JSON: seconds and bytes.
 type autoFigures struct {
 	Why        string            `json:"why"`
 	Winner     string            `json:"winner"`

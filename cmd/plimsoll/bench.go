@@ -93,7 +93,7 @@ func (c *benchCommand) givenFor(swept *chain.Chain) (plans []sweep.Given, err er
 	return plans, nil
 }
 
-// sequences are what the plans that are given run, for a digest.
+// sequences are the sequences of the given plans, for a digest.
 func (c *benchCommand) sequences() (all []string) {
 	for _, g := range c.given {
 		all = append(all, g.Plan.Sequence().String())
@@ -189,7 +189,7 @@ func (c *benchCommand) simulate(ctx context.Context, swept *chain.Chain, strateg
 	return []sweep.Claim{p.Claim()}, nil
 }
 
-// links are those of the flags, or else the one that the chain was measured with.
+// links are the flags' links, or else the one that the chain was measured with.
 func (c *benchCommand) links(own schedule.Link) (all []schedule.Link) {
 	for _, b := range c.bandwidths {
 		all = append(all, schedule.Link{Bandwidth: float64(b), Duplex: c.grid.link.duplex})
@@ -287,7 +287,7 @@ func complete(g *bench.Grid, store *sweep.Store, model, digest string, link sche
 	})
 }
 
-// benchFigures is what plimsoll bench prints as JSON.
+// benchFigures is the JSON of plimsoll bench.
 type benchFigures struct {
 	Points  []sweep.Point `json:"points"`
 	Claims  []sweep.Claim `json:"claims"`

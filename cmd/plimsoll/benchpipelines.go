@@ -150,7 +150,7 @@ func texts[T any](flag string, values []T) (all []string) {
 	return all
 }
 
-// pipelineBenchFigures is what bench pipelines prints.
+// pipelineBenchFigures is the JSON of bench pipelines.
 type pipelineBenchFigures struct {
 	Points []sweep.PipelinePoint `json:"points"`
 }

@@ -11,7 +11,7 @@ import (
 	"plimsoll/runtime/world"
 )
 
-// cause is what a process tells launch when it fails: when, and which process failed first, as far as it knows.
+// cause is the message of a process to launch when it fails: when, and which process failed first, as far as it knows.
 type cause struct {
 	Rank   int       `json:"rank"`
 	Text   string    `json:"text,omitempty"`   // how that process failed, where it is another one

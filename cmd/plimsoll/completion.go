@@ -56,7 +56,7 @@ func deviceValues() (all []string) {
 	return append(all, "cpu*2\ttwo virtual devices that share the processor", "cpu*4\tfour")
 }
 
-// strategyValues are those of one device or several, as far as the command can have them.
+// strategyValues are the strategies for one device or several, as far as the command can have them.
 func strategyValues(cmd *cobra.Command) (all []string) {
 	devices, several := cmd.Flags().Lookup("devices"), cmd.Name() == "pipelines"
 	if !several && (devices == nil || !devices.Changed) {
@@ -95,7 +95,7 @@ func completeValues(cmd *cobra.Command) {
 	}
 }
 
-// valuesOf returns what lists the values of a flag, nil when nothing does.
+// valuesOf returns the function that lists the values of a flag; nil: there is none.
 func valuesOf(f *pflag.Flag) func(*cobra.Command) []string {
 	if names, ok := f.Value.(*oneOf); ok {
 		return func(*cobra.Command) []string { return names.known }

@@ -33,10 +33,10 @@ and the peak in it are simulated. Otherwise convert writes the text form of the 
 	return cmd
 }
 
-// errNoText is that of a pipeline, which is no sequence.
+// errNoText is the error for a pipeline, which is no sequence.
 var errNoText = errors.New("a plan for several devices is no sequence and has no text form: give a file for the plan, as in -o p.json")
 
-// convertFigures is what convert prints.
+// convertFigures is the JSON of convert.
 type convertFigures struct {
 	File     string `json:"file,omitempty"`
 	Ops      int    `json:"ops"` // of a pipeline, tasks

@@ -14,7 +14,7 @@ import (
 // withCUDA says whether CUDA devices are built in.
 const withCUDA = true
 
-// gpuFigures describes the GPUs, or says why there are none. What only NVML knows is left out where there is no NVML.
+// gpuFigures describes the GPUs, or says why there are none. Without NVML the fields that only it knows are left out.
 func gpuFigures() gpuList {
 	status := driver.Load()
 	if status.Err != nil {

@@ -25,7 +25,7 @@ type cycleFigures struct {
 	at string // for people: the op of the peak, and its layer
 }
 
-// heldFigures is what the device holds of one kind.
+// heldFigures holds the device's memory of one kind.
 type heldFigures struct {
 	What  string `json:"what"`
 	Bytes int64  `json:"bytes"`

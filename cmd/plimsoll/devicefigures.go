@@ -18,14 +18,14 @@ type deviceFigures struct {
 	ToHost      rate   `json:"to_host_bytes_per_s"`
 }
 
-// gpuList is what is known about the GPUs. Status is how they are reached, or why there are none.
+// gpuList holds the known data of the GPUs. Status is how they are reached, or why there are none.
 type gpuList struct {
 	Status string      `json:"cuda"`
 	Driver string      `json:"driver,omitempty"` // NVIDIA's version of it
 	GPUs   []gpuFigure `json:"gpus,omitempty"`
 }
 
-// gpuFigure describes a GPU: bytes, Hz and W. What is not known is left out.
+// gpuFigure describes a GPU: bytes, Hz and W. Unknown fields are left out.
 type gpuFigure struct {
 	Name            string         `json:"name"`
 	Model           string         `json:"model"`

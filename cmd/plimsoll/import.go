@@ -68,7 +68,7 @@ row called loss is the loss; without it a loss that costs nothing is added.`, ni
 	return cmd
 }
 
-// chainFigures is what import prints: seconds and bytes.
+// chainFigures is the JSON of import: seconds and bytes.
 type chainFigures struct {
 	Chain         string  `json:"chain"`
 	Estimated     bool    `json:"estimated,omitempty"` // its times

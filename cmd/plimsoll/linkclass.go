@@ -9,7 +9,7 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// linkClass is what two devices have in common, the closest first.
+// linkClass is the closest place that two devices share, the closest first.
 type linkClass int
 
 const (
@@ -34,7 +34,7 @@ func (p place) to(q place) linkClass {
 	return sameNode
 }
 
-// classFigure is what was measured of the links of a class.
+// classFigure holds the measurements of the links of a class.
 type classFigure struct {
 	Class  string `json:"class"`
 	Pairs  int    `json:"pairs"`

@@ -23,7 +23,7 @@ type modelFigure struct {
 	Pairs   bool `json:"pairs,omitempty"`
 }
 
-// modelList is what models prints.
+// modelList is the JSON of models.
 type modelList struct {
 	Models []modelFigure `json:"models"`
 }

@@ -18,7 +18,7 @@ type settingFigure struct {
 	Commands []string `json:"commands"`
 }
 
-// settingList is what options prints.
+// settingList is the JSON of options.
 type settingList struct {
 	Options []settingFigure `json:"options"`
 	Debug   []settingFigure `json:"debug"`

@@ -118,7 +118,7 @@ func (f *planFlags) fit(s *choice) error {
 	return nil
 }
 
-// request is what the flags ask of a strategy, for the chain of a source.
+// request returns the flags' request to a strategy, for the chain of a source.
 func (f *planFlags) request(source *profiles.Source, strategy string) (r pipeline.Request, err error) {
 	r.Options = f.pipe.asked()
 	if !f.pipe.wanted() {
@@ -137,7 +137,7 @@ func (f *planFlags) request(source *profiles.Source, strategy string) (r pipelin
 	return r, usage(err)
 }
 
-// limits returns those of one device.
+// limits returns the limits of one device.
 func (f *planFlags) limits(c *chain.Chain) (l schedule.Limits, err error) {
 	all, err := storeAll(c)
 	if err != nil {
@@ -200,7 +200,7 @@ type listed struct {
 	Options []string `json:"options,omitempty"` // of --option
 }
 
-// strategyList is what plan --list prints.
+// strategyList is the JSON of plan --list.
 type strategyList struct {
 	Strategies []listed `json:"strategies"`
 	Cyclic     []listed `json:"cyclic"`    // for one device, of weights and state

@@ -18,7 +18,7 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// planFigures is what plan and check print of a plan, on however many devices: seconds and bytes.
+// planFigures is the JSON of plan and check for a plan, on any number of devices: seconds and bytes.
 type planFigures struct {
 	planShape
 	Valid      bool     `json:"valid"`
@@ -48,7 +48,7 @@ func (f *planFigures) text() string {
 	return f.Sequence
 }
 
-// planShape is what a plan says of itself.
+// planShape holds a plan's own statements.
 type planShape struct {
 	Chain        string `json:"chain"`
 	Estimated    bool   `json:"estimated,omitempty"` // its times, from a description of the device
@@ -75,7 +75,7 @@ type planTimes struct {
 	Bubble     float64 `json:"bubble_fraction"`
 }
 
-// eachFigures are those of each device, or of each stage.
+// eachFigures are the figures of each device, or of each stage.
 type eachFigures struct {
 	Busy   []float64 `json:"per_device_busy_s"`
 	NCA    []int     `json:"nca_per_stage,omitempty"`
@@ -87,7 +87,7 @@ type eachFigures struct {
 	Buffers    []int64           `json:"per_device_buffer_bytes,omitempty"`
 }
 
-// sequenceFigures are those of a plan for one device, beside store-all.
+// sequenceFigures are the figures of a plan for one device, beside store-all.
 type sequenceFigures struct {
 	MemoryBytes int64        `json:"memory_bytes,omitempty"` // 0 when there is no limit
 	PeakBytes   int64        `json:"peak_bytes"`
@@ -106,7 +106,8 @@ type sequenceFigures struct {
 	peakAt string // for people: the op of the peak, and its layer
 }
 
-// modelFigures are those of a plan whose chain was estimated from a model. The arena counts weights, gradients and optimizer state.
+// modelFigures are the figures of a plan for a chain that was estimated from a model. The arena counts weights, gradients and
+// optimizer state.
 type modelFigures struct {
 	Model       string  `json:"model"`
 	Parameters  int64   `json:"parameters"`
@@ -210,7 +211,8 @@ func (s replicatedStage) String() string {
 	return line + fmt.Sprintf("their gradients are added up in %s, until %s behind the last backward", buckets, until)
 }
 
-// figures returns what a report says of the plan; without one, of a plan that is not valid, what the plan says.
+// figures returns the figures of the plan from a report. An invalid plan has no report, and the figures come from the
+// plan.
 func (p *anyPlan) figures(r *pipeline.Report) (*planFigures, error) {
 	plan := p.plan
 	f := &planFigures{planShape: planShape{

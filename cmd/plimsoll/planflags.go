@@ -235,7 +235,7 @@ type planCommand struct {
 	planFlags
 }
 
-// files are those that the flags name.
+// files are the files that the flags name.
 func (f *planFlags) files() planFiles { return planFiles{f.out, f.pipe.svg, f.pipe.trace} }
 
 // choose looks the strategy up, among those for one device or for several.

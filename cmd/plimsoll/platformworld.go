@@ -9,7 +9,7 @@ import (
 	"plimsoll/executor/train"
 )
 
-// counted is what a process tells the others of its devices.
+// counted is a process's message to the others about its devices.
 type counted struct {
 	Figures []deviceFigures
 	Peers   []peerFigure
@@ -61,7 +61,7 @@ func (c *devicesCommand) inspectAll(ctx context.Context, w *train.World) (*inven
 	return all, nil
 }
 
-// counted returns what others are told of the devices.
+// counted returns the message to the others about the devices.
 func (v *inventory) counted() *counted {
 	c := &counted{Figures: v.figures, Peers: v.peers}
 	for _, d := range v.devices {

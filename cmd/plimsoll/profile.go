@@ -80,7 +80,7 @@ With --device nothing is measured: times are estimated from the model's graph an
 	return cmd
 }
 
-// profileFigures is what profile prints: seconds and bytes.
+// profileFigures is the JSON of profile: seconds and bytes.
 type profileFigures struct {
 	Model         string              `json:"model"`
 	Device        string              `json:"device"`

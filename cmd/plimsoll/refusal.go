@@ -17,7 +17,7 @@ import (
 	"plimsoll/runtime"
 )
 
-// refusal is what does not fit, and what would: bytes. What is not known is left out.
+// refusal says what does not fit, and what would, in bytes. Unknown fields are left out.
 type refusal struct {
 	Strategy      string `json:"strategy,omitempty"`
 	LimitBytes    int64  `json:"limit_bytes,omitempty"`
@@ -34,7 +34,7 @@ type refusal struct {
 	alone         bool   // Device is the only one
 }
 
-// refusalOf returns what an error says does not fit, nil when it is of another kind.
+// refusalOf returns the refusal in an error, nil when it is of another kind.
 func refusalOf(err error) *refusal {
 	if e, ok := errors.AsType[*executor.TooSmallError](err); ok {
 		r := refusal{Strategy: e.Strategy, LimitBytes: e.Limit, SmallestBytes: e.Smallest, Found: e.Found, StaticBytes: e.Static, alone: e.Devices == 1}
@@ -134,7 +134,7 @@ func (r *refusal) tooSmall(where, by string) string {
 	return text
 }
 
-// sequenceError is that of a sequence over its limit, with the limit at which it works.
+// sequenceError is the error for a sequence over its limit, with the limit at which it works.
 type sequenceError struct {
 	error
 	limit, peak int64 // bytes

@@ -80,12 +80,12 @@ func (c *reportCommand) run(paths []string) error {
 	})
 }
 
-// reportList is what plimsoll report prints.
+// reportList is the JSON of plimsoll report.
 type reportList struct {
 	Reports []reportFigures `json:"reports"`
 }
 
-// reportFigures is what plimsoll report prints of a page as JSON.
+// reportFigures is the JSON of plimsoll report for a page.
 type reportFigures struct {
 	Name        string          `json:"name"`
 	Title       string          `json:"title"`

@@ -72,7 +72,7 @@ const (
 	reportFile  = "report.html"
 )
 
-// trained are what training leaves besides checkpoints, runFiles everything.
+// trained are the files that training leaves besides checkpoints; runFiles are all files.
 var (
 	trained  = []string{logFile, finalFile, reportFile, report.FileName, "trace.json", checkpoint.AdapterWeights, checkpoint.AdapterSettings}
 	runFiles = append([]string{runFile, "chain.json", "plan.json", checkpoints, finalFolder}, trained...)
@@ -171,7 +171,7 @@ func (f *runFolder) keep() train.Saves {
 	return f.saves
 }
 
-// choices returns those of algorithms in the run that is in the folder, for a run that goes on; nil when nothing says them.
+// choices returns the choices of algorithms of the run in the folder, for a run that goes on; nil: there are none.
 func (f *runFolder) choices() json.RawMessage {
 	if f == nil || f.was == nil {
 		return nil

@@ -17,7 +17,7 @@ type setting struct {
 	old   string // the flag that it was, which this version still takes; "" where there was none
 }
 
-// form is what a setting takes.
+// form is the form of a setting's values.
 type form struct {
 	name string                 // help texts show it
 	give string                 // errors ask for it; "": the value's own error says what is wrong
@@ -125,7 +125,7 @@ var (
 	aText     = form{"text", "", nil}
 )
 
-// atLeast returns what whole numbers from a least one fit.
+// atLeast returns the test for whole numbers from a least one on.
 func atLeast(least int) func(string) bool {
 	return func(text string) bool {
 		n, err := strconv.Atoi(text)
@@ -133,7 +133,7 @@ func atLeast(least int) func(string) bool {
 	}
 }
 
-// number32 returns what numbers that are good as float32 fit.
+// number32 returns the test for numbers that are good as float32.
 func number32(good func(float64) bool) func(string) bool {
 	return func(text string) bool {
 		x, err := strconv.ParseFloat(text, 64)
@@ -141,7 +141,7 @@ func number32(good func(float64) bool) func(string) bool {
 	}
 }
 
-// lasts returns what times from a least one fit.
+// lasts returns the test for times from a least one on.
 func lasts(least time.Duration) func(string) bool {
 	return func(text string) bool {
 		d, err := time.ParseDuration(text)
@@ -149,7 +149,7 @@ func lasts(least time.Duration) func(string) bool {
 	}
 }
 
-// usage returns what help texts say of a row.
+// usage returns the help text of a row.
 func (r *setting) usage() string {
 	if r.unset == "" {
 		return r.line

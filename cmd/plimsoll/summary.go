@@ -215,7 +215,7 @@ func (s *summary) incidents() {
 	}
 }
 
-// trainFigures is what train prints as JSON.
+// trainFigures is the JSON of train.
 type trainFigures struct {
 	train.Summary
 	Receipt *receipt.Receipt `json:"receipt,omitempty"` // of the step in the middle

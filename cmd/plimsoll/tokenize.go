@@ -12,7 +12,7 @@ import (
 	"plimsoll/models/tokenizer"
 )
 
-// tokenizeFigures is what tokenize prints as JSON.
+// tokenizeFigures is the JSON of tokenize.
 type tokenizeFigures struct {
 	Tokenizer  string `json:"tokenizer"`
 	Vocabulary int    `json:"vocabulary"`

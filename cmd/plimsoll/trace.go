@@ -37,7 +37,7 @@ validate --out.`, nil)
 	return cmd
 }
 
-// traceFigures is what trace prints.
+// traceFigures is the JSON of trace.
 type traceFigures struct {
 	File      string  `json:"file,omitempty"`
 	Picture   string  `json:"picture,omitempty"`

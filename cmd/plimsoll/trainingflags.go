@@ -13,7 +13,7 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// trainingFlags are those of commands that measure a model, plan its step and train it.
+// trainingFlags are the flags of commands that measure a model, plan its step and train it.
 type trainingFlags struct {
 	job     jobFlags
 	rate    rateFlags

@@ -103,7 +103,7 @@ func (c *trainCommand) bringRun(ctx context.Context) error {
 	return nil
 }
 
-// decision is what rank 0 tells the others before a run.
+// decision is the message of rank 0 to the others before a run.
 type decision struct {
 	Chain   *chain.Chain
 	Plan    *pipeline.Plan  // nil: there is nothing to do

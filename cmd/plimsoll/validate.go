@@ -69,7 +69,7 @@ Where the devices share processors, steps take longer than predicted. With --sim
 periods can be compared. With --audit a step with a flush stops after every op. No other memory may have been
 written than the minibatches in flight hold then. Their largest sum is the measured peak.`
 
-// comparison is what a grid found: bench.Result of plans for one device, validate.Report of plans for several.
+// comparison is the result of a grid: bench.Result of plans for one device, validate.Report of plans for several.
 type comparison interface {
 	Print(w io.Writer, verbose bool) error
 	WriteFolder(at *folder.Dir, facts ...report.Fact) error

@@ -18,7 +18,7 @@ func newVersionCommand(a *app) *cobra.Command {
 	return command("version", "Print the version, and what is built in", "", func(context.Context) error { return printVersion(a) })
 }
 
-// versionFigures is what version prints.
+// versionFigures is the JSON of version.
 type versionFigures struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`

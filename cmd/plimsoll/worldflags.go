@@ -142,7 +142,7 @@ func (f *worldFlags) alone(a *app) {
 	}
 }
 
-// carry returns what makes the transport of a world.
+// carry returns the function that makes the transport of a world.
 func (f *worldFlags) carry() (func(*world.World) world.Transport, error) {
 	switch f.transport {
 	case "mpi":

@@ -23,7 +23,7 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// settings are what the flags say.
+// settings are the values of the flags.
 type settings struct {
 	devices string
 	memory  int64 // percent of what a step takes that recomputes nothing

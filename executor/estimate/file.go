@@ -142,7 +142,7 @@ func (e Efficiency) MarshalJSON() ([]byte, error) {
 	return fields.Unless(out, 0, "launch_s", e.Launch).MarshalJSON()
 }
 
-// ops returns what an efficiency can be of: ops, kinds of optimizers, copies and updates on the host.
+// ops returns the names that an efficiency can have: ops, kinds of optimizers, copies and updates on the host.
 func ops() []string {
 	return append(kernels.Kinds(), "sgd", "adam", "adamw", "muon", copies, hostUpdate)
 }

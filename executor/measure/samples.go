@@ -76,8 +76,9 @@ func (v *windowSamples) of(op schedule.Op) *[]float64 {
 	return &v.forget[op.Layer-1]
 }
 
-// scale returns the factor by which the medians of the ops fall short of the medians of whole sequences. What
-// disturbs a machine hits some ops of every sequence, but seldom the same: the medians of the ops miss it.
+// scale returns the factor by which the medians of the ops fall short of the medians of whole sequences. A
+// disturbance of the machine hits some ops of every sequence, but seldom the same: the medians of the ops miss
+// it.
 func (v *windowSamples) scale() float64 {
 	var ops, whole float64
 	for _, seq := range v.seqs {

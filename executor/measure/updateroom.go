@@ -53,7 +53,8 @@ func updateRoomBytes(opt kernels.Update, classes []*updateClass) (bytes int64) {
 	return max(mostWindow, min(bytes, 2*cores.LargestCache()))
 }
 
-// updateBytes returns what an update goes through: a parameter, its gradient, its states and its rounded copy.
+// updateBytes returns the bytes that an update reads or writes: a parameter, its gradient, its states and its rounded
+// copy.
 func updateBytes(u kernels.Update, o kernels.UpdateOperands) int64 {
 	return int64(1+kernels.StatesOf(u, o.Matrix))*kernels.Align(o.Elements*kernels.Float32.Size()) + kernels.Align(o.Elements*o.GradType.Size()) + kernels.Align(o.Rounded.Bytes)
 }

@@ -112,7 +112,7 @@ func extent(all []*Exercise) (most int64) {
 	return most
 }
 
-// exercises returns those of count layers from first on.
+// exercises returns the exercises of count layers from first on.
 func (c *cutter) exercises(first, count int) (all []*Exercise, err error) {
 	w := c.Workload
 	if count < len(c.Layers) {

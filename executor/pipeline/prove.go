@@ -52,8 +52,8 @@ const mostProven = 1 << 18
 //
 // Without a flush three kinds of segments follow each other:
 //
-//   - The first one fills the pipeline, and goes on until each operand of each command, and each row's shapes, have gone round twice. What the
-//     first round leaves in a place then meets what the second round puts there. If at most mostProven commands are enough, it goes on until
+//   - The first one fills the pipeline, and goes on until each operand of each command, and each row's shapes, have gone round twice. The
+//     first round's data in a place then meet the second round's. If at most mostProven commands are enough, it goes on until
 //     all operands of a command have gone round together.
 //   - For each slot of the weights of a stage, the shortest segment follows that leaves the latest weights there.
 //   - The first one comes again.

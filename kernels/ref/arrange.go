@@ -137,7 +137,7 @@ func gate(t *tensors) error {
 	return nil
 }
 
-// arrangement returns what computes the ops of this file.
+// arrangement returns the function that computes an op of this file.
 func arrangement(op kernels.Op, t *tensors) (func() error, error) {
 	switch op := op.(type) {
 	case kernels.Rearrange:

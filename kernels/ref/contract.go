@@ -125,7 +125,7 @@ func linearParams(t *tensors, rows, in, out int) {
 	}
 }
 
-// terms are those of the bias's gradient.
+// terms are the terms of the bias's gradient.
 func (t *tensors) terms() []float32 {
 	if t.exact != nil {
 		return t.exact

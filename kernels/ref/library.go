@@ -63,7 +63,7 @@ func (l launch) Kernel() string { return l.name }
 // Run computes.
 func (l launch) Run() error { return l.run() }
 
-// kernel returns what computes the call.
+// kernel returns the function that computes the call.
 func kernel(op kernels.Op, t *tensors) (func() error, error) {
 	switch op := op.(type) {
 	case kernels.Conv2D:

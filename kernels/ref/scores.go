@@ -2,7 +2,7 @@ package ref
 
 import "plimsoll/kernels"
 
-// scoreTerms are what Attention adds to scores; tables and masks that it does not have are nil.
+// scoreTerms are the terms that Attention adds to scores; tables and masks that it does not have are nil.
 type scoreTerms struct {
 	op                kernels.Attention
 	length            int
@@ -31,7 +31,7 @@ func (s scoreTerms) entry(head, t, at int) int {
 	return row*s.op.Heads + head
 }
 
-// of returns what is added to a score of sample n.
+// of returns the term of a score of sample n.
 func (s scoreTerms) of(n, head, t, at int) (sum float64) {
 	if s.bias != nil {
 		sum += float64(s.bias[s.entry(head, t, at)])

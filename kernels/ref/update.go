@@ -68,7 +68,7 @@ type update struct {
 	earlier uint64
 }
 
-// gradients returns what reads memory as a gradient of a type.
+// gradients returns the function that reads memory as a gradient of a type.
 func gradients(t kernels.DType, b []byte) func() []float32 {
 	if t == kernels.Float32 {
 		return func() []float32 { return floats(b) }

@@ -32,8 +32,8 @@ func randomCrop(r *rand.PCG, b image.Rectangle) image.Rectangle {
 	return middle(b, w, h)
 }
 
-// centerCrop returns what a test sample shows: the middle square, 7/8 of the shorter side, as when a picture is scaled
-// to 256 pixels and cropped to 224.
+// centerCrop returns the visible part of a test sample: the middle square, 7/8 of the shorter side, as when a picture
+// is scaled to 256 pixels and cropped to 224.
 func centerCrop(b image.Rectangle) image.Rectangle {
 	side := max(1, (min(b.Dx(), b.Dy())*7+4)/8)
 	return middle(b, side, side)

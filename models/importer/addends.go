@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// addends are what attention and linear layers add, made of parameters and constants: one of them, or none.
+// addends are the terms that attention and linear layers add, made of parameters and constants: one of them, or none.
 type addends struct {
 	picks  *picks
 	pieces pieces
@@ -26,7 +26,7 @@ func (p *picks) dims() []int { return slices.Insert(slices.Clone(p.rows.dims), p
 // nameOf is a parameter's name for messages.
 func (p *picks) nameOf() string { return cmp.Or(p.name, "of a table") }
 
-// terms are what attention adds to its scores besides a causal mask: rows of a parameter, and constants.
+// terms are the terms that attention adds to its scores besides a causal mask: rows of a parameter, and constants.
 type terms struct {
 	table *picks
 	masks *masks
@@ -47,7 +47,7 @@ type piece struct {
 	n int
 }
 
-// leastHidden is what is added at least to a score that is not seen: the exponential of it is 0.
+// leastHidden is the largest term that hides a score: its exponential is 0.
 const leastHidden = -1e4
 
 // norms are parts of RMSNorm and of LayerNorm that are written out: one of them, or none.

@@ -76,8 +76,8 @@ func (n namer) next(kind string) string {
 	return fmt.Sprintf("%s%d", kind, n[kind])
 }
 
-// layerName is what the names of a layer's parameters begin with, as in layer1.0, else those of its products, or its first node's name; a
-// number makes it unique.
+// layerName is the common prefix of the names of a layer's parameters, as in layer1.0. Else it is the common prefix of its products'
+// names, or its first node's name; a number makes it unique.
 func (c *chain) layerName(s section, taken map[string]int) string {
 	name := c.commonName(s, func(*step) bool { return true })
 	if name == "" {

@@ -71,7 +71,7 @@ func whole(numbers []float64) ([]int, error) {
 	return all, nil
 }
 
-// axes are those that a node's input 1, or its attribute, names of so many.
+// axes are the axes, of a number, that a node's input 1 or its attribute names.
 func (c *call) axes(of int) ([]int, error) {
 	axes, err := c.constants(1, "axes")
 	for i := range axes {

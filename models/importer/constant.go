@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// constant is what nodes compute with when the file is opened: shapes, scales, masks. It has numbers, or is a mask, or there is none.
+// constant is a value that nodes compute with when the file is opened: shapes, scales, masks. It has numbers, or is a mask, or there
+// is none.
 type constant struct {
 	numbers []float64
 	dims    []int // of numbers; nil: a scalar
@@ -81,7 +82,7 @@ func (v *constant) asMask() *mask {
 	return m
 }
 
-// half is what a mask has above the diagonal, or below; a number everywhere.
+// half is the value of a mask above the diagonal, or below; of a number, everywhere.
 func (v *constant) half(high bool) float64 {
 	switch {
 	case v.mask == nil:

@@ -18,7 +18,7 @@ var samples = func() (all []float64) {
 // near allows for constants of float32.
 func near(a, b float64) bool { return math.Abs(a-b) <= 2e-6*(1+math.Abs(b)) }
 
-// activations are those that are told from their values.
+// activations are the activations that are recognized by their values.
 var activations = []struct {
 	op kernels.Op
 	at func(x float64) float64

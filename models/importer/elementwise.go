@@ -65,7 +65,7 @@ func clip(c *call) (*value, error) {
 	return seen(y), nil
 }
 
-// bounds are those of Clip: infinite where they are left out.
+// bounds are the bounds of Clip: infinite where they are left out.
 func (c *call) bounds() (low, high float64, err error) {
 	bounds := [2]float64{math.Inf(-1), math.Inf(1)}
 	for i, name := range []string{"min", "max"} {

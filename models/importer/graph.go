@@ -59,7 +59,7 @@ type Attribute struct {
 	Other  bool // it is of a type that no op here has
 }
 
-// axes returns those of a sample of numbers, N,F or N,C,T; 0 of images and tokens.
+// axes returns the number of axes of a sample of numbers, N,F or N,C,T; 0 for images and tokens.
 func (g *Graph) axes() int {
 	if in := g.Inputs[0]; in.DType == Float32 && (len(in.Shape) == 2 || len(in.Shape) == 3) {
 		return len(in.Shape) - 1

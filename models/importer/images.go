@@ -184,7 +184,7 @@ func meanOf(c *call, axes []int) (*value, error) {
 	return made, err
 }
 
-// shaped is what a step N,K is seen as: N,K,1,1 as it is, another shape through a view.
+// shaped returns a step N,K in a shape: N,K,1,1 as it is, another shape through a view.
 func (c *call) shaped(y *value, shape []int) (*value, error) {
 	if k := y.step.desc.Shape[1]; len(shape) > 1 && shape[1] == k && extents(shape[2:]) == 1 {
 		return &value{step: y.step, shape: shape}, nil

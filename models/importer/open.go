@@ -26,7 +26,7 @@ func Open(path string, g *Graph) (models.File, *Summary, error) {
 // openImage is the image of a graph whose height and width are open.
 const openImage = 224
 
-// describe returns what the graph reads, and a configuration like the one that it was exported with.
+// describe returns the graph's input, and a configuration like the one that it was exported with.
 func (g *Graph) describe(path string) (f models.File, c models.Config, err error) {
 	inputs := slices.DeleteFunc(slices.Clone(g.Inputs), func(p Port) bool { return g.Tensors[p.Name] != nil || p.Name == g.Mask })
 	if len(inputs) != 1 || len(g.Outputs) != 1 {
@@ -86,8 +86,8 @@ func (g *Graph) describeText(path string) (f models.File, c models.Config, err e
 	return models.File{Known: models.Known{Name: path, Summary: "of a file", Image: c.Image}, Channels: c.Channels, Text: true}, c, nil
 }
 
-// importer returns what has read the graph. Where it leaves open how long a sample is, that is the longest one, half of
-// openLength and so on, that its tables and masks have.
+// importer returns the importer that has read the graph. If the graph leaves the length of a sample open, the length is
+// the longest of openLength, half of it and so on that its tables and masks have.
 func (g *Graph) importer(c *models.Config) (*importer, error) {
 	for {
 		m := newImporter(g, *c)

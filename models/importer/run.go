@@ -44,8 +44,8 @@ func (m *importer) wanted() []bool {
 	return wanted
 }
 
-// add makes what a node is of: a step, a constant, another name of a value. What it cannot becomes a problem; nodes that read of one
-// are passed over, so that each problem is told once.
+// add makes a step, a constant, or another name of a value from a node. A node that it cannot read becomes a problem; nodes that
+// read from one are passed over, so that each problem is told once.
 func (m *importer) add(n *Node) {
 	broken := false
 	var v *value
@@ -132,8 +132,8 @@ func (m *importer) knows(n *Node) bool {
 	return n.Err == nil && ops[n.Op].read != nil
 }
 
-// make returns what a node makes. An attribute that no reader knows is the first reason to refuse it, then one with a value that is not
-// supported, then its inputs.
+// make returns the value of a node. An attribute that no reader knows is the first reason to refuse it, then one with a value that is
+// not supported, then its inputs.
 func (m *importer) make(n *Node) (*value, error) {
 	if !m.knows(n) {
 		return nil, cmp.Or(n.Err, errUnknownOp)

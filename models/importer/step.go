@@ -101,7 +101,7 @@ func (s source) stored(shape kernels.Shape) (all []int) {
 	return all
 }
 
-// fill returns what writes a parameter's elements.
+// fill returns the function that writes a parameter's elements.
 func (s source) fill(shape kernels.Shape) func(dst []float32) {
 	return func(dst []float32) {
 		if s.layout == asIs {

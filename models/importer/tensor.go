@@ -18,7 +18,7 @@ const (
 	Float64 DType = 11
 )
 
-// typeNames are those that messages name.
+// typeNames are the names of types in messages.
 var typeNames = map[DType]string{
 	Float32: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", Int32: "int32", Int64: "int64", 8: "string", Bool: "bool",
 	10: "float16", Float64: "float64", 12: "uint32", 13: "uint64", 16: "bfloat16",

@@ -7,8 +7,8 @@ import (
 	"plimsoll/kernels"
 )
 
-// value is what a tensor of the graph is here: the output of a step, what follows from it without a step so far, a constant that is
-// computed with, or an initializer. Of one that is made of something unsupported, none of it is set.
+// value stands for a tensor of the graph. It is the output of a step, a tensor that follows from it without a step so far, a
+// constant to compute with, or an initializer. If it is made of something unsupported, no field is set.
 type value struct {
 	shape  []int // of what follows from the input, as ONNX has it: N,C,H,W of an image that is N,H,W,C here
 	step   *step
@@ -59,7 +59,7 @@ const (
 	positions0                      // the sums and p
 )
 
-// scores are what attention makes before it multiplies values: queries times keys, scaled, masked, or their softmax.
+// scores are attention's tensor before it multiplies values: queries times keys, scaled, masked, or their softmax.
 type scores struct {
 	queries, keys heads
 	scale         float64

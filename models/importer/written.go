@@ -198,7 +198,7 @@ func mapped(c *call, f *curve, g func(i int, y float64) float64, written func() 
 	return &value{curve: made, shape: f.of.shape, from: c.Node}
 }
 
-// ofOne is a function of each element, of constants too. Of a tensor it is the ops, one behind the other.
+// ofOne is a function of each element, of constants too. For a tensor it is the ops, one after the other.
 func ofOne(g func(x float64) float64, ops ...kernels.Op) func(c *call) (*value, error) {
 	return func(c *call) (*value, error) {
 		if _, are := c.constantInputs(1); are {

@@ -44,7 +44,7 @@ func main() {
 // all is the strategy that has every ingredient.
 const all = "joint"
 
-// lacking are those that lack one, by their names in tables.
+// lacking are the ingredients with one left out, by their names in tables.
 var lacking = []struct {
 	name    string
 	without joint.Ingredients

@@ -11,7 +11,7 @@ import (
 // heads is an attention: sequences, their length, heads of queries and of keys and values, and their channels.
 type heads struct{ batch, length, queries, kv, dim int }
 
-// attentions are those of GPT-2 small, with short and with long sequences, and one of grouped heads.
+// attentions are the attentions of GPT-2 small, with short and with long sequences, and one of grouped heads.
 var attentions = []heads{{4, 64, 12, 12, 64}, {4, 1024, 12, 12, 64}, {1, 2048, 8, 2, 128}}
 
 // compareAttention times causal attention beside PyTorch's scaled_dot_product_attention. Operations are those of the products that

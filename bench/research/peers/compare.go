@@ -187,8 +187,8 @@ func timeCall(c kernels.Call, threads int) (stopwatch, error) {
 	}, nil
 }
 
-// What everybody does for one answer: runs that do not count, in which sleeping threads and clocks wake up as in a training
-// run they would be awake, then runs of which the median counts.
+// The runs that every peer makes for one answer. The first runs do not count: in them sleeping threads and clocks wake up,
+// as they would be awake in a training run. Of the next runs the median counts.
 const (
 	warm   = 30 * time.Millisecond
 	timed  = 60 * time.Millisecond
@@ -299,5 +299,5 @@ func (s trainingStep) compare(o options, threads int) (err error) {
 
 const classes = 1000 // as ImageNet has them
 
-// stepUpdate is that of pictures' models.
+// stepUpdate is the update of pictures' models.
 var stepUpdate = kernels.SGD{Momentum: 0.9, WeightDecay: 1e-4}

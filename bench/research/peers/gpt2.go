@@ -24,8 +24,8 @@ const gpt2Rate = 1e-4
 // gpt2Update has the constants that the peer has.
 var gpt2Update = kernels.AdamW{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.01}
 
-// gpt2Losses is what losses of the same step may differ by, as a share: Adam divides a gradient by its size, so that what is rounded
-// in a small one moves a weight as far as a large one does.
+// gpt2Losses is the largest difference between losses of the same step, as a share. Adam divides a gradient by its size, so that the
+// rounding of a small gradient moves a weight as far as a large one does.
 const gpt2Losses = 1e-3
 
 // compareGPT2 times training steps of GPT-2 124M beside PyTorch's, from the same weights on the same batch, and compares the losses.

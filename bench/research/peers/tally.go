@@ -16,7 +16,7 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// tally is what all calls of a library took, by op, pass and shapes.
+// tally holds the times of all calls of a library, by op, pass and shapes.
 type tally struct {
 	calls map[string]*called
 	steps int
@@ -65,7 +65,7 @@ func (w watched) PrepareUpdate(u kernels.Update, all ...kernels.UpdateOperands) 
 	return w.tally.timed(l, u.Kind()+" | all weights", 0), nil
 }
 
-// operations are those of the matrix products of a call.
+// operations is the number of operations in the matrix products of a call.
 func operations(c kernels.Call, y kernels.Desc) float64 {
 	x := c.In[0].Shape
 	switch op := c.Op.(type) {

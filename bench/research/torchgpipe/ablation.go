@@ -60,7 +60,7 @@ func (v *variant) sent(c *chain.Chain) *chain.Chain {
 	return &out
 }
 
-// timing returns what a task of a device takes in the variant.
+// timing returns the time of a device's task in the variant.
 func (v *variant) timing(t pipeline.Task, s pipeline.Span) *pipeline.Timing {
 	out := pipeline.Timing{Length: s.End - s.Start, Early: s.Early}
 	if !v.early {
@@ -98,7 +98,7 @@ type skip struct {
 	from, to int // layers, counted from 1
 }
 
-// skips returns those of a model whose layers carry what passes them behind their own output, the latest first.
+// skips returns the skips of a model with layers that carry passing skips after their own output, the latest first.
 func skips(m *models.Model) []skip {
 	var open, all []skip
 	before := int64(0)

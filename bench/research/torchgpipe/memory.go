@@ -21,8 +21,8 @@ type holder struct {
 	small    bool // stages are chosen for the least memory, not for equal times
 }
 
-// holders returns those of the memory tables. loadline runs without flushes: double buffered it keeps the weights twice, with
-// latest once, as those with a flush do.
+// holders returns the holders of the memory tables. Strategy loadline runs without flushes: double buffered it keeps the
+// weights twice, with latest once, as strategies with a flush do.
 func holders() []holder {
 	return []holder{
 		{"gpipe", "gpipe", pipeline.Flush, true},
@@ -32,7 +32,7 @@ func holders() []holder {
 	}
 }
 
-// need is what a way to train a model takes on some devices.
+// need is the memory of a strategy for a model on some devices.
 type need struct {
 	Fits    bool
 	Largest int64  // bytes of the fullest device; 0 where no plan was found
@@ -121,7 +121,7 @@ type answer struct {
 	reason string
 }
 
-// solve plans for a holder. What it takes are the arenas that the executor would reserve (pipeline.Needs).
+// solve plans for a holder. Its memory is the arenas that the executor would reserve (pipeline.Needs).
 func (p *problem) solve(ctx context.Context, h holder, limit int64) (answer, error) {
 	s, err := planner.LookupPipeline(h.strategy)
 	if err != nil {
@@ -168,7 +168,7 @@ func (p *problem) ask(ctx context.Context, s pipeline.Strategy, opt pipeline.Opt
 	return answer{plan: plan, need: n}, err
 }
 
-// arenas returns what the executor reserves for a plan.
+// arenas returns the memory that the executor reserves for a plan.
 func (p *problem) arenas(platform *pipeline.Platform, plan *pipeline.Plan, limit int64) (need, error) {
 	all, err := pipe.Needs(p.work, pipe.Costs{Chain: p.costs.Chain, Platform: platform}, plan, pipe.Options{})
 	if err != nil {

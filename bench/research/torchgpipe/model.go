@@ -58,7 +58,8 @@ func counted(w *pipe.Workload) *chain.Chain {
 	return c
 }
 
-// multiplications returns those of a layer's trained parameters: each is used once for every place of its op's output.
+// multiplications returns the number of multiplications by a layer's trained parameters: each is used once for every
+// place of its op's output.
 func multiplications(l *models.Layer) (sum int64) {
 	for i, node := range l.Nodes {
 		out := l.Desc(models.Value(i + 1))

@@ -59,7 +59,7 @@ func collections() []collection {
 	}
 }
 
-// measuredClasses are those of the data that the chains were measured with.
+// measuredClasses is the number of classes of the data that the chains were measured with.
 const measuredClasses = 10
 
 // race is a row of a speed table.

@@ -56,7 +56,7 @@ func (s *speeds) run(ctx context.Context, measured *chain.Chain, limit int64) ([
 	return points, nil
 }
 
-// point returns what a strategy makes of a race.
+// point returns a strategy's result in a race.
 func (s *speeds) point(ctx context.Context, p *problem, h holder, limit int64) (speedPoint, error) {
 	a, err := p.solve(ctx, h, limit)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 // folder makes a row of a table of what a recording has of an instruction, period by period.
 //
 // Commands of two periods that differ only in what they work in have one template, and periods with the same templates in the same order
-// have one shape. What a command works in is some operands: where bytes are copied from and to, the input, the output, the version of the
-// weights and the sum of gradients of an op. Each operand goes round by itself: a slab after as many periods as there are slabs, a version
-// of the weights after some updates. So a recording shows a table when it shows each operand's cycle, however long all of them together are.
+// have one shape. The operands of a command are the source and the target of a copy, or the input, the output, the version of the weights
+// and the sum of gradients of an op. Each operand goes round by itself: a slab after as many periods as there are slabs, a version of the
+// weights after some updates. So a recording shows a table when it shows each operand's cycle, however long all of them together are.
 type folder struct {
 	*Recording
 	plays   []int32   // by period: the number of a list among those that are here

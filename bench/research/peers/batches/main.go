@@ -49,7 +49,7 @@ func write(length, batch int, steps int64, seed uint64, out string) error {
 	return nil
 }
 
-// samples returns those of some steps, one behind the other; ignored stands for labels that do not count.
+// samples returns the samples of some steps, one after the other; ignored stands for labels that do not count.
 func samples(b *data.Batcher[float32], steps int64, length, batch int, ignored int32) (all []int32, err error) {
 	tokens, labels := make([]float32, batch*length), make([]int32, batch*length)
 	for step := range steps {

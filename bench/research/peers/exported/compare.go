@@ -10,13 +10,13 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// What PyTorch's losses and ours may differ by, as a share of them.
+// The largest difference between PyTorch's losses and ours, as a share of them.
 const mostLoss = 1e-4
 
-// steps are those of gradient descent whose losses are compared.
+// steps is the number of steps of gradient descent with compared losses.
 const steps = 3
 
-// reference is what PyTorch has computed: reference.json.
+// reference holds PyTorch's results: reference.json.
 type reference struct {
 	Model, Torch string
 	Image, Batch int // of text, Image is the tokens of a sample
@@ -36,7 +36,7 @@ type result struct {
 	loss   float64   // the largest difference of two losses, as a share of PyTorch's
 }
 
-// check returns an error if a difference is too large. What is no number is.
+// check returns an error if a difference is too large. A result that is no number is too large.
 func (r *result) check() error {
 	if len(r.ours) != steps || !(r.loss <= mostLoss) {
 		return fmt.Errorf("%d losses, want %d, differ by up to %.2g, want at most %.0e: ours %v, PyTorch's %v", len(r.ours), steps, r.loss, mostLoss, r.ours, r.Losses)

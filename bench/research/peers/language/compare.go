@@ -20,16 +20,16 @@ import (
 	"plimsoll/models"
 )
 
-// What PyTorch and we may differ by.
+// The largest differences between PyTorch's results and ours.
 const (
 	mostLoss     = 1e-4 // of the loss
 	mostGradient = 1e-3 // of the largest element of a gradient
 )
 
-// steps are those of gradient descent whose losses are compared.
+// steps is the number of steps of gradient descent with compared losses.
 const steps = 10
 
-// reference is what PyTorch has computed: reference.json.
+// reference holds PyTorch's results: reference.json.
 type reference struct {
 	Model, Size, Torch string
 	Rate               float32
@@ -57,7 +57,7 @@ type result struct {
 	tensor    string    // whose
 }
 
-// check returns an error if a difference is too large. What is no number is.
+// check returns an error if a difference is too large. A result that is no number is too large.
 func (r *result) check() error {
 	if len(r.Losses) != steps {
 		return fmt.Errorf("there are %d losses of PyTorch's, want %d", len(r.Losses), steps)
