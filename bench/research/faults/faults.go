@@ -248,7 +248,7 @@ var faults = []fault{
 	{"attention in TF32 cuts its weights off", calls, "AttentionRounds", []edit{{"kernels/cuda/src/flash.cuh", "rounded_bits(__float_as_uint(sums[0][i % 2 * 2 + i / 2]))", "__float_as_uint(sums[0][i % 2 * 2 + i / 2])"}}},
 	{"attention in TF32 takes two keys for one another", calls, "FlashForward", []edit{{"kernels/cuda/src/flash.cuh", "sums[0][i % 2 * 2 + i / 2]", "sums[0][i % 2 * 2 + 1 - i / 2]"}}},
 	{"attention in TF32 writes channels in the order of fragments", calls, "FlashForward", []edit{{"kernels/cuda/src/flash.cuh", "f(n + 1, x.y, y.y);\n\t\tf(n + 2, x.z, y.z);", "f(n + 1, x.z, y.z);\n\t\tf(n + 2, x.y, y.y);"}}},
-	{"gradients of attention read another query's sum", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", "return (float *)&moving[stage][side][row][D];", "return (float *)&moving[stage][side][row ^ 1][D];"}}},
+	{"gradients of attention read another query's sum", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", "*p.number(stage, 0, moving)", "*p.number(stage, 0, moving ^ 1)"}}},
 	{"gradients of attention write each head's over the first one's", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", "const int head = blockIdx.x / parts % heads", "const int head = 0"}}},
 	{"edges of rows are looked for one column late", calls, "VendorCalls", []edit{{"kernels/cuda/src/pack.cu", "e < head + tail ? o - tail + e - head : -1", "e < head + tail ? o - tail + e - head - 1 : -1"}}},
 	{"a bias as weights lacks its second part", calls, "BiasAsWeights", []edit{{"kernels/cuda/src/pack.cu", "x.v[1] = finite ? high(bias - x.v[0]) : 0;", "x.v[1] = 0;"}}},
