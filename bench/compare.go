@@ -67,9 +67,9 @@ func (g *Grid) large() (*train.Job, *train.JobPlan, error) {
 	return job, plan, nil
 }
 
-// sideBySide trains along a row's plan and along store-all from the same start, looks at what every op leaves, and names the
-// first op whose output, gradient, BatchNorm statistic or random state is not, to the bit, what store-all's was; ""
-// if there is none.
+// sideBySide trains along a row's plan and along store-all from the same start, and compares the results of every op. It
+// names the first op with an output, gradient, BatchNorm statistic or random state that differs in a bit from store-all's;
+// "" if there is none.
 func (g *Grid) sideBySide(ctx context.Context, p *train.JobPlan, steps int) (first string, err error) {
 	job, storesAll, err := g.large()
 	if err == nil && job == nil {

@@ -74,7 +74,7 @@ func copySpeed(d runtime.Device, s runtime.Stream, copying func(bytes int64) err
 	return fastest, nil
 }
 
-// copyTime returns how long a stream takes for a copy of so many bytes. The copy is queued once its begin has been recorded: a throttled
+// copyTime returns how long a stream takes for a copy of so many bytes. The copy is queued once its begin has been recorded. A throttled
 // copy is due from when it is queued, and a begin recorded later than that would make it seem faster than its link.
 func copyTime(d runtime.Device, s runtime.Stream, bytes int64, copying func(int64) error) (time.Duration, error) {
 	var events [2]runtime.Event

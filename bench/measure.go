@@ -41,9 +41,9 @@ func (g *Grid) planOf(row *Row) *train.JobPlan {
 	return g.Job.SequenceOf(g.Chain, row.Plan, row.LimitBytes)
 }
 
-// rounds runs steps in turns: each round a step of store-all, the reference of the bits, then one of every row, and
-// between them, again and again, steps of a profile. Machines drift, and so what is compared has to run at the same
-// time. Where the arenas have no room beside each other, rounds are of one runner alone.
+// rounds runs steps in turns. Each round has a step of store-all, the reference of the bits, then one of every row.
+// Between them come, again and again, steps of a profile. Machines drift, and so what is compared has to run at the
+// same time. Where the arenas have no room beside each other, rounds are of one runner alone.
 type rounds struct {
 	grid      *Grid
 	reference *timed   // nil where it ran before
@@ -70,8 +70,8 @@ type drill struct {
 	close func() error
 }
 
-// measureTimes measures the rows in groups whose arenas fit in the device together, beside the reference and the profile, or one
-// after the other where a single row has no such room.
+// measureTimes measures the rows in groups whose arenas fit in the device together, beside the reference and the profile. If a
+// single row has no such room, they run one after the other.
 func (g *Grid) measureTimes(ctx context.Context, rows []Row, samples *measure.Samples, done func(steps int)) error {
 	g.reference = storeAll
 	for len(rows) > 0 {

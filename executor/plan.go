@@ -101,9 +101,10 @@ func (p *drafter) draft(ctx context.Context) (*pipeline.Plan, error) {
 // patience is how many rounds of a draft ask for exactly as much less as stuck out. Nearly every plan needs one, few more than three.
 const patience = 8
 
-// less returns how much less to ask for next, when a sequence for so much sticks out: as much, and so often that the sequence, which
-// is the answer wherever it fits, is none any more. Layouts of sequences with transfers may stick out by a few bytes time and again: behind
-// the patient rounds each asks for twice as often as much, so that their number grows with the logarithm of the memory.
+// less returns how many bytes less to ask for next, when a sequence's layout is too large. It is a multiple of the excess, such that the
+// sequence, which is the answer wherever it fits, no longer fits. Layouts of sequences with transfers may stick out by a few bytes time and
+// again. After the patient rounds each round asks for twice as much less as the one before, so that their number grows with the logarithm
+// of the memory.
 func (p *drafter) less(memory int64, seq schedule.Sequence, at Layout, round int) int64 {
 	over, times := at.Extent-p.limit, int64(1)
 	if spare := memory - (at.Peak - p.w.StaticBytes()); !transfers(seq) && spare > 0 {
@@ -163,9 +164,9 @@ func (p *drafter) smallest(ctx context.Context, inf *pipeline.InfeasibleError) (
 	return plan, nil
 }
 
-// bySizes plans as if times were in proportion to bytes. Where the holes of a layout are depends on when transfers end, and which
-// layers of branches are recomputed on what they take, so that the least memory changes with the times by a few percent; this plan is
-// the one that a limit was promised for before anything was measured.
+// bySizes plans as if times were in proportion to bytes. The holes of a layout depend on when transfers end, and the recomputed
+// layers of branches on their times. So the least memory changes with the times by a few percent. A limit that was promised before
+// anything was measured belongs to this plan.
 func (p *drafter) bySizes(ctx context.Context) (*pipeline.Plan, error) {
 	sized := *p
 	sized.c, sized.sized = p.w.Unmeasured(), true

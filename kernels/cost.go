@@ -46,8 +46,8 @@ func (c Call) unread() (bytes int64) {
 	return bytes
 }
 
-// products returns the operations of a convolution or a linear layer, each pass of which has as many, or those of attention that
-// its mask leaves: two products of a row and a column for each score forward, five backward.
+// products returns the operations of a convolution or a linear layer; each pass has as many. For attention it returns the
+// operations that the mask leaves: two products of a row and a column for each score forward, five backward.
 func (c Call) products() int64 {
 	y, _ := c.Op.Infer(c.In)
 	switch op := c.Op.(type) {

@@ -64,9 +64,9 @@ func MuonIteration[A any](m Matrix, x, next, square, again A, multiply func(c Ca
 	return x
 }
 
-// muonProducts are the three products of a step, as calls of layers without bias on Rows inputs. Of a wide X they are
-// forward(X, X) = X*X^T, forward(A, A), and backward from P to the input, P*X; of a tall one the gradient of the weight X^T*X,
-// forward(A, A), and forward(X, P). A and P are symmetric.
+// muonProducts are the three products of a step, as calls of layers without bias on Rows inputs. For a wide X they are
+// forward(X, X) = X*X^T, forward(A, A), and backward from P to the input, P*X. For a tall X they are the gradient of the
+// weight X^T*X, forward(A, A), and forward(X, P). A and P are symmetric.
 func (m Matrix) muonProducts() (ofX, ofA, apply Call) {
 	of := func(p Pass, rows, columns, out int64) Call {
 		return Call{Op: Linear{Out: int(out)}, Pass: p, In: []Desc{F32(int(rows), int(columns))}}

@@ -139,7 +139,7 @@ func (Rotary) Split() bool    { return false }
 func (Attention) Split() bool { return false }
 
 // inputwise reports aliases of ops with a backward that reads their inputs, all elements (or the whole row) that it needs
-// before it writes any: as elementwise, and gradients may lie on inputs.
+// before it writes any. Aliases are as of elementwise ops, and gradients may lie on inputs.
 func inputwise(pass Pass, out, in Operand) bool {
 	return elementwise(pass, out, in) || pass != Forward && out.Role == DX && in.Role == X
 }

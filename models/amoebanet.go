@@ -6,18 +6,18 @@ import (
 	"plimsoll/kernels"
 )
 
-// amoebaNet returns the AmoebaNet-D (L, F) of GPipe's and torchgpipe's tables (Real et al. 2018, Regularized evolution for
-// image classifier architecture search, figure 6; Huang et al. 2018, GPipe, table 1; Kim et al. 2020, torchgpipe,
-// section 4.2.1): a stem of one convolution and two reduction cells, three groups of L/3 normal cells with a reduction
-// cell between them, and a classifier. A cell reads the outputs of the two cells before it, so the activation between two
-// cells holds both. The first convolution has F/4 channels; every reduction cell halves the image and doubles the channels
-// of a state.
+// amoebaNet returns the AmoebaNet-D (L, F) of GPipe's and torchgpipe's tables (Huang et al. 2018, GPipe, table 1; Kim et
+// al. 2020, torchgpipe, section 4.2.1). The architecture is from Real et al. 2018, Regularized evolution for image
+// classifier architecture search, figure 6. It has a stem of one convolution and two reduction cells, three groups of L/3
+// normal cells with a reduction cell between them, and a classifier. A cell reads the outputs of the two cells before it,
+// so the activation between two cells holds both. The first convolution has F/4 channels; every reduction cell halves the
+// image and doubles the channels of a state.
 //
 // Cells are wired as in torchgpipe, which takes the states that a normal cell joins from TensorFlow's implementation and
-// not from the paper's figure; GPipe's counts of parameters follow from that. Different from torchgpipe: its pools named
-// max_pool_3x3 average, ours take the maximum, as the paper has it; its average pools leave padding out of the divisor,
-// ours count it; it has a ReLU before the first convolution, which we leave out, as TensorFlow's does not have it either;
-// each state is rectified once, for all that read it so.
+// not from the paper's figure. GPipe's counts of parameters follow from that. Some parts differ from torchgpipe. Its
+// pools named max_pool_3x3 average; ours take the maximum, as the paper has it. Its average pools leave padding out of
+// the divisor; ours count it. It has a ReLU before the first convolution, which we leave out, as TensorFlow's does not
+// have it either. Here each state is rectified once, for all readers that need it so.
 func amoebaNet(cells, filters int) func(string, Config) (*Model, error) {
 	return func(name string, c Config) (*Model, error) {
 		const least = 32 // five times the image is halved
@@ -118,8 +118,8 @@ func (c *cell) relu(x Value) Value {
 	return c.rectified[x]
 }
 
-// halved is the projection to half the image (torchgpipe's FactorizedReduce): one half of the channels from the pixels
-// in even rows and columns, the other half from those in odd ones.
+// halved is the projection to half the image (torchgpipe's FactorizedReduce). One half of the channels comes from the
+// pixels in even rows and columns, the other half from those in odd ones.
 func (c *cell) halved(x Value) Value {
 	s := c.layer.Desc(x).Shape
 	h, w, depth := s[1]/2, s[2]/2, s[3]

@@ -78,8 +78,8 @@ func (b *Builder) Join(name, prefix string, graph func(g *Graph, ends []Value) V
 	})
 }
 
-// checkJoin refuses a layer that leaves an end out, or whose derivative would hand the gradient of a sum on to one: it
-// must be written where the branch looks for it.
+// checkJoin refuses a layer that leaves an end out. It also refuses a layer with a derivative that would hand the
+// gradient of a sum on to an end. The gradient must be written where the branch looks for it.
 func (b *Builder) checkJoin(l *Layer, ends []Value) {
 	read := map[Value]bool{}
 	for i := range l.Nodes {

@@ -6,10 +6,10 @@ import (
 	"plimsoll/kernels"
 )
 
-// carry is the activation between two layers of a model with skips: the tensor that the next layer works on and, behind
-// it, what is on its way past that layer, the next to be wanted first. Several tensors are packed as one (kernels.Pack);
-// one alone is the activation itself. Every layer copies what it carries, as in torchgpipe's models without portals
-// (Kim et al. 2020, section 3.3): a chain knows no other way past a layer.
+// carry is the activation between two layers of a model with skips. It has the tensor that the next layer works on and,
+// after it, the skips past that layer, in the order in which they are wanted. Several tensors are packed as one
+// (kernels.Pack); one alone is the activation itself. Every layer copies what it carries, as in torchgpipe's models
+// without portals (Kim et al. 2020, section 3.3): a chain knows no other way past a layer.
 type carry struct {
 	parts []kernels.Shape // of a sample: H, W, C
 }

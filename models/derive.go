@@ -7,12 +7,12 @@ import (
 )
 
 // derivation derives the backward of a layer: nodes in reverse order, and where a value has several readers, their
-// contributions to its gradient in that order. The first contribution is written, the others are added in place;
-// the gradient of a sum is passed on, so that one buffer can be the gradient of several values until one of them
+// contributions to its gradient in that order. The first contribution is written, the others are added in place.
+// The gradient of a sum is passed on, so that one buffer can be the gradient of several values until one of them
 // gets a contribution of its own.
 //
-// The gradient of the layer's input always ends in GradInput: when a sum passes its gradient on to the input, its other
-// term comes from the input too, so that one more contribution follows, and sums for the input are written there. (A layer
+// The gradient of the layer's input always ends in GradInput, and sums for the input are written there. When a sum passes
+// its gradient on to the input, its other term comes from the input too, so that one more contribution follows. (A layer
 // that joins branches has no such sum: Builder.Join refuses it.)
 type derivation struct {
 	layer *Layer

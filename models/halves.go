@@ -10,9 +10,10 @@ import (
 
 // halves is a backward in two: the input's gradient, then, when the executor pleases, the parameters'.
 //
-// A gradient that both read is kept where the second finds it: in a part of Output that nobody reads any more (the input of
-// a BatchNorm, on which its gradient lies anyway), in GradOutput, or in Kept. Kept ones come first: they are to take little
-// memory, because they live long. Then come the temporaries of the first half, also where Kept is not written yet.
+// A gradient that both read is kept where the second finds it: in a free part of Output, in GradOutput, or in Kept. A part
+// of Output is free when nobody reads it any more, as the input of a BatchNorm, on which its gradient lies anyway. Kept
+// ones come first: they are to take little memory, because they live long. Then come the temporaries of the first half,
+// also where Kept is not written yet.
 type halves struct {
 	input, params *routine
 	saved         savedSet

@@ -2,8 +2,8 @@ package models
 
 import "plimsoll/kernels"
 
-// inception3 is Inception v3 (Szegedy et al. 2016, Rethinking the Inception architecture for computer vision, table 1)
-// as torchvision has it, without the auxiliary classifier: a layer of the chain for each convolution of the stem and each
+// inception3 is Inception v3 (Szegedy et al. 2016, Rethinking the Inception architecture for computer vision, table 1) as
+// torchvision has it, without the auxiliary classifier. The chain has a layer for each convolution of the stem and each
 // block. Images are to have at least 75x75 pixels.
 func inception3(name string, c Config) (*Model, error) {
 	b := c.builder(name)

@@ -14,9 +14,9 @@ type region struct {
 	bytes int64
 }
 
-// layout gives the temporaries of a routine fixed places, as many as possible in the free parts of the regions, the
-// others in an overflow block, Scratch or Kept, whose extent is to be small. Two buffers may overlap when their lifetimes do not, or when they
-// coincide exactly, one begins with the step that last reads the other, and the op allows it.
+// layout gives the temporaries of a routine fixed places. As many as possible lie in the free parts of the regions, the others in an
+// overflow block, Scratch or Kept, which is to be small. Two buffers may overlap when their lifetimes do not, or when they coincide
+// exactly, one begins with the step that last reads the other, and the op allows it.
 //
 // Dynamic storage allocation is NP-hard; layers are small, and a few orders of first fit nearly always meet the
 // lower bound. When they do not, seeded random orders follow.
@@ -59,8 +59,8 @@ func layoutOf(r *routine, spare []region, overflow Block, chosen func(*buffer) b
 	return l
 }
 
-// permit notes which outputs of step t may lie on which inputs: those that the op allows in every role in which
-// the step reads them, and that nothing reads later.
+// permit records which outputs of step t may lie on which inputs. The op must allow it in every role in which
+// the step reads the input, and nothing may read the input later.
 func (l *layout) permit(t int, s *instruction) {
 	for _, out := range s.args {
 		if out.buf.first != t || !s.writes(out.operand) {
@@ -151,9 +151,8 @@ func (l *layout) random(try consider) {
 // exactly is how many of the largest live buffers of a step the lower bound distributes: the others it leaves out.
 const exactly = 10
 
-// lowerBound returns bytes of the overflow block that no layout can do without: in some step, what is left over when the buffers
-// that are live and share no place are distributed best over the free bytes of the regions, as if those were in
-// one piece.
+// lowerBound returns the bytes of the overflow block that every layout needs. In each step, live buffers that share no place are
+// distributed best over the free bytes of the regions, as if these were in one piece. The bound is the largest rest.
 func (l *layout) lowerBound() int64 {
 	var bound int64
 	for t := range l.moments {
@@ -238,8 +237,8 @@ func (l *layout) leftOver(buffers []*buffer, rooms []int64) int64 {
 	return least
 }
 
-// shares reports whether b, a temporary, may lie in step t where another buffer lies that is counted: an output on an
-// input, or an input on an output whose place is given.
+// shares reports whether b, a temporary, may lie in step t where another counted buffer lies. That is an output on an
+// input, or an input on an output with a given place.
 func (l *layout) shares(b *buffer, t int) bool {
 	return l.meet(t, func(out, in *buffer) bool { return out == b || in == b && out.fixed })
 }

@@ -47,7 +47,7 @@ func (p Parameter) Role() string {
 // Statistic reports whether the parameter is a buffer, which forward moves: a running statistic.
 func (p Parameter) Statistic() bool { return !p.Trained && !p.Frozen }
 
-// fileNames returns what files call the parameter, or each of its parts.
+// fileNames returns the names of the parameter, or of each of its parts, in files.
 func (p Parameter) fileNames() []string {
 	if len(p.Parts) == 0 {
 		return []string{p.Name}

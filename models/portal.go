@@ -52,8 +52,8 @@ type tensor struct {
 type span struct{ lo, hi int }
 
 // parts are the tensors that the activations of a model hold. A layer that reads one of several tensors takes it out with a
-// Slice, and one that makes several ends with a Pack; whoever wrote the layers, what is only taken out to be packed again
-// passes.
+// Slice, and one that makes several ends with a Pack. A tensor that is only taken out to be packed again passes the layer,
+// whoever wrote it.
 type parts struct {
 	model *Model
 	of    [][]*tensor // by activation, in the order in which they are packed

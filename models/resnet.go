@@ -2,8 +2,8 @@ package models
 
 import "fmt"
 
-// imageNet returns ResNets with four groups of blocks after a stem that divides the image by 4
-// (He et al. 2015, Deep residual learning, table 1; stride 2 in a bottleneck's 3x3, as torchvision has it).
+// imageNet returns ResNets with four groups of blocks after a stem that divides the image by 4 (He et al. 2015,
+// Deep residual learning, table 1). Stride 2 is in a bottleneck's 3x3, as torchvision has it.
 func imageNet(block residual, blocks ...int) func(string, Config) (*Model, error) {
 	return func(name string, c Config) (*Model, error) {
 		b := c.builder(name)

@@ -15,7 +15,8 @@ type rewriter struct {
 	values map[Value]Value // of the old layer
 }
 
-// rewrite replaces the nodes of each layer by those that each adds and returns the value of. What the node reads is that of the new layer.
+// rewrite replaces each node of a layer by the nodes that each adds; each returns their value. The node passed to each reads values of the
+// new layer.
 func (m *Model) rewrite(each func(r *rewriter, n Node) (Value, error)) error {
 	for i, l := range m.Layers {
 		out := *l

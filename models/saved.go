@@ -2,7 +2,7 @@ package models
 
 import "slices"
 
-// gradients is what a layer's derivative computes.
+// gradients are the gradients that a layer's derivative computes.
 type gradients struct {
 	values []bool // by value: its gradient is wanted
 	active []bool // by node: its backward runs

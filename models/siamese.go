@@ -2,10 +2,11 @@ package models
 
 import "fmt"
 
-// siamese returns networks that say whether two images are of one class: two branches of convolutions with the same
-// weights, whose ends a classifier compares (Bromley et al. 1993, Signature verification using a "siamese" time delay
-// neural network; the classifier of concatenated ends with a cross entropy of two classes is that of Han et al. 2015,
-// MatchNet, section 3.1). Class 1 is "the same". Its images are those of the first branch, then those of the second.
+// siamese returns networks that say whether two images are of one class. A classifier compares the ends of two
+// branches of convolutions with the same weights (Bromley et al. 1993, Signature verification using a "siamese" time
+// delay neural network). The classifier of concatenated ends with a cross entropy of two classes is from Han et al.
+// 2015, MatchNet, section 3.1. Class 1 is "the same". Its images are those of the first branch, then those of the
+// second.
 func siamese(groups ...int) func(string, Config) (*Model, error) {
 	return func(name string, c Config) (*Model, error) {
 		if c.Classes != 2 {

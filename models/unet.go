@@ -6,20 +6,21 @@ import (
 	"plimsoll/kernels"
 )
 
-// The U-Net of torchgpipe's tables (Kim et al. 2020, torchgpipe, section 4.2.2; Ronneberger et al. 2015, U-Net): five
-// levels on the way down and five on the way up, each of B convolutions 3x3, between them B more at the bottom. Level 1
-// has C channels, every other one twice as many as the one above it. On the way up an image is enlarged (nearest
-// neighbour) and joined with the end of the level on the same height, which is the skip; the last convolution of the
-// bottom, and all of a level on the way up, make half as many channels as that level has, which torchgpipe's benchmark
-// does and the paper's counts of parameters confirm.
+// The U-Net of torchgpipe's tables (Kim et al. 2020, torchgpipe, section 4.2.2; Ronneberger et al. 2015, U-Net). It has
+// five levels on the way down and five on the way up, each of B convolutions 3x3, and B more at the bottom between
+// them. Level 1 has C channels, every other one twice as many as the one above it. On the way up an image is enlarged
+// (nearest neighbour) and joined with the end of the level on the same height, which is the skip. The last convolution
+// of the bottom, and all of a level on the way up, make half as many channels as that level has. So does torchgpipe's
+// benchmark, and the paper's counts of parameters confirm it.
 //
-// The last convolution makes a score of each class for each pixel. Of a model that segments these are the logits; for data with a
-// class for an image they are their means over it: a classifier of C/2 features, which wants channels where classes are many.
+// The last convolution makes a score of each class for each pixel. In a model that segments these are the logits. For data with a
+// class for each image, the logits are their means over it: a classifier of C/2 features, which needs many channels for many
+// classes.
 //
 // Different from torchgpipe: behind a convolution come BatchNorm and ReLU, the zoo's own, in place of dropout of whole
 // channels, instance normalization and a leaky ReLU.
 //
-// A layer of the chain is one convolution at the top, and at most twice as many on every level further down: a map has
+// A layer of the chain is one convolution at the top, and at most twice as many on every level further down. A map has
 // half as many elements there, and more skips pass it. So a layer keeps at least about as much of its own as it copies of
 // what passes. But it never has more than unetMost: convolutions far down have the most weights, and a layer is not
 // divided between devices.
@@ -78,9 +79,9 @@ type unetBuilder struct {
 	carry carry
 }
 
-// level adds the layers of a level, each of so many convolutions at most: enter takes from what is carried what the first
-// convolution reads, the last one has out channels and the others mid, and leave makes the parts that go on of the level's
-// end.
+// level adds the layers of a level, each with at most a given number of convolutions. Function enter takes the first
+// convolution's input from the carried tensors. The last convolution has out channels and the others mid. Function leave
+// makes the parts that go on of the level's end.
 func (u *unetBuilder) level(name string, most, mid, out int, enter func(c *carry, g *Graph, x Value) (Value, []Value), leave func(g *Graph, x Value) []Value) {
 	for first := 1; first <= u.convs; first += most {
 		last := min(first+most-1, u.convs)

@@ -95,8 +95,8 @@ func (l *Layer) oneInput() (*Layer, kernels.Desc) {
 	return &one, in
 }
 
-// head is a model that makes a loss of any activation, with few bytes of its own: of images it classifies the means of the
-// channels, of all else the means of pairs of elements, a pair of each row of headRow.
+// head is a model that makes a loss of any activation, with few bytes of its own. It classifies the means of the channels
+// of images, and otherwise the means of pairs of elements, a pair of each row of headRow.
 func head(of kernels.Desc) (*Model, error) {
 	each := int(of.Elements()) / of.Shape[0]
 	classes := of.Shape[len(of.Shape)-1]

@@ -197,7 +197,7 @@ func Untied(name string) string {
 // All returns all known models: of images, of their pixels, of pairs of images, of text.
 func All() []Known { return slices.Concat(Zoo(), Segmenters(), Pairs(), Texts()) }
 
-// lookup returns what New knows by a name, nil when it knows none.
+// lookup returns the function that New knows by a name, nil when it knows none.
 func lookup(name string) (func(name string, c Config) (*Model, error), error) {
 	if f, is, err := Open(name); is || err != nil {
 		return f.Build, err

@@ -19,7 +19,7 @@ type copyRow struct {
 	Rate      float64 `json:"bytes_per_s"`
 }
 
-// slowdownRow is what copies in both directions do to kernels that run beside them.
+// slowdownRow is the slowdown of kernels by copies in both directions beside them.
 type slowdownRow struct {
 	Kernel string  `json:"kernel"`
 	Alone  float64 `json:"alone_s"`

@@ -23,7 +23,7 @@ import (
 	"strings"
 )
 
-// parts are those that this program measures itself.
+// parts are the parts that this program measures itself.
 var parts = map[string]func(context.Context, *part) error{
 	"smoke": measureSmoke, "steps": measureSteps, "copies": measureCopies, "ops": measureOps, "throughput": measureThroughput, "rotor": measureRotor,
 	"vendors": measureVendors, "offload": measureOffload, "beyond": measureBeyond, "world": measureWorld,

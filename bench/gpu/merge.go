@@ -11,7 +11,7 @@ import (
 	"plimsoll/internal/atomicfile"
 )
 
-// merge joins the results of several calls, each in a folder, into one folder. Of a part that ran in several of them the latest result
+// merge joins the results of several calls, each in a folder, into one folder. If a part ran in several of them, its latest result
 // counts; all logs are kept.
 func merge(into string, folders []string, out io.Writer) error {
 	if len(folders) == 0 {

@@ -135,7 +135,8 @@ func transferSeconds(c *chain.Chain, plan *pipeline.Plan) (seconds float64, err 
 	return seconds, nil
 }
 
-// withoutTransfers returns the computation of a sequence. What left stays, as it comes back before it is read.
+// withoutTransfers returns the computation of a sequence. Activations that left stay, as they come back before they are
+// read.
 func withoutTransfers(seq schedule.Sequence) schedule.Sequence {
 	return slices.DeleteFunc(slices.Clone(seq), func(op schedule.Op) bool { return op.Kind.Transfer() })
 }

@@ -14,8 +14,8 @@ import (
 	"plimsoll/runtime"
 )
 
-// opRow is a kernel call of a training step, timed alone with cold caches, beside its floor: the time that its bytes or
-// its operations take at the ceilings measured in the same run, whichever is longer.
+// opRow is a kernel call of a training step, timed alone with cold caches, beside its floor. The floor is the time of
+// its bytes or of its operations at the ceilings measured in the same run, whichever is longer.
 type opRow struct {
 	Model      string  `json:"model"`
 	DType      string  `json:"dtype"`
@@ -58,7 +58,7 @@ func (p *part) opSizes() opSizes {
 	return opSizes{"resnet50", 64, 224, classes, 256 << 20, 6 << 30, 64 << 20}
 }
 
-// textSizes are those of a language model.
+// textSizes are the sizes of a language model.
 func (p *part) textSizes() opSizes {
 	if p.tiny {
 		return opSizes{"gpt2-1-64", 2, 8, 50, 1 << 16, 1 << 26, 1 << 16}

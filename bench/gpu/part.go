@@ -26,7 +26,7 @@ const (
 	skipped = "skipped" // something that it needs is not here
 )
 
-// outcome is what a part gave. Times are seconds, sizes bytes.
+// outcome is the result of a part. Times are seconds, sizes bytes.
 type outcome struct {
 	Part        string          `json:"part"`
 	State       string          `json:"state"`

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// peerRow is what torch_peer.py says about one job.
+// peerRow is the row of torch_peer.py about one job.
 type peerRow struct {
 	Job        string  `json:"job"` // model:image:batch:precision:mode[:segments], as it was asked
 	System     string  `json:"system"`
@@ -79,7 +79,7 @@ func (p *part) peerDevice() string {
 	return p.device
 }
 
-// peerJob is what a job's text says.
+// peerJob is the content of a job's text.
 type peerJob struct {
 	job
 	precision, mode string

@@ -51,7 +51,7 @@ func forward(c kernels.Call) kernels.Call {
 	return kernels.Call{Op: c.Op, In: c.In, Train: true, Salt: c.Salt}
 }
 
-// workspace is what a call and its forward need.
+// workspace is the workspace of a call and its forward.
 func workspace(lib kernels.Library, c kernels.Call) (int64, error) {
 	one, err := lib.Workspace(c)
 	if err != nil {

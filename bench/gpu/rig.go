@@ -92,8 +92,9 @@ func (r *rig) index(s runtime.Span, extent uint32) error {
 	return cmp.Or(r.stream.Copy(runtime.Span{Offset: s.Offset, Bytes: n}, runtime.Span{Space: runtime.Host, Bytes: n}), r.stream.Synchronize())
 }
 
-// time returns the median seconds of what issue puts on the stream, by the device's events; before, which may be nil, is
-// issued in front of every repeat and does not count. The first repeat does not count either.
+// time returns the median seconds of the work that issue puts on the stream, by the device's events. Function before,
+// which may be nil, is called ahead of every repeat, and its work does not count. The first repeat does not count
+// either.
 func (r *rig) time(before, issue func() error) (float64, error) {
 	for i := range repeats {
 		if before != nil {

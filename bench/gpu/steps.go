@@ -31,9 +31,9 @@ type stepRow struct {
 // trainedSteps are enough to see gradients and an update: the second loss depends on all of them.
 const trainedSteps = 2
 
-// tolerances of a loss. In bfloat16 each activation is rounded, in TF32 each factor, and a loss sums up the errors of some
-// hundred layers. Where batch normalization has few values, a step amplifies roundings: there a loss may differ by mostMoved times
-// what the CPU's own loss moves by when its weights are moved by noises of themselves.
+// tolerances of a loss. In bfloat16 each activation is rounded, in TF32 each factor, and a loss sums up the errors of some hundred
+// layers. Where batch normalization has few values, a step amplifies roundings. There a loss may differ by mostMoved times what
+// the CPU's own loss moves by when its weights are moved by noises of themselves.
 var (
 	tolerances = map[kernels.DType]float64{kernels.Float32: 1e-4, kernels.TF32: 1e-2, kernels.BFloat16: 3e-2}
 	noises     = map[kernels.DType]float32{kernels.Float32: 0x1p-22, kernels.TF32: 0x1p-12, kernels.BFloat16: 0x1p-9}
@@ -108,7 +108,7 @@ func (p *part) compareSteps(name string, config models.Config) (rows []stepRow, 
 	return rows, nil
 }
 
-// losses are those of some steps. Weights are moved by noise of themselves, up or down.
+// losses are the losses of some steps. Weights are moved by noise of themselves, up or down.
 func (p *part) losses(device, name string, config models.Config, noise float32) (all []float64, err error) {
 	w, err := p.compile(device, name, config)
 	if err != nil {

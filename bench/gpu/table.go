@@ -90,7 +90,8 @@ func (o *options) list(names []string, out io.Writer) error {
 	return nil
 }
 
-// limitOf returns what limits say of a part: seconds for all parts ("300") or for some ("throughput=300 beyond=200").
+// limitOf returns the limit of a part in a text of limits: seconds for all parts ("300") or for some ("throughput=300
+// beyond=200").
 func limitOf(limits, part string, limit time.Duration) (time.Duration, error) {
 	for _, word := range strings.Fields(limits) {
 		name, text, one := strings.Cut(word, "=")

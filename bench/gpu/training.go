@@ -179,8 +179,8 @@ func measureLanguage(ctx context.Context, p *part) (err error) {
 	return cmp.Or(p.save(t.rows), t.failure())
 }
 
-// measureResidency trains with weights, gradients and optimizer state that leave the device, down to a fifth of what a resident plan takes,
-// and a model whose weights and state alone are larger than its limit.
+// measureResidency trains with weights, gradients and optimizer state that leave the device, down to a fifth of a resident plan's memory.
+// It also trains a model with weights and state that alone are larger than its limit.
 func measureResidency(ctx context.Context, p *part) (err error) {
 	m, large := text{"gpt2", 1024, 8, vocabulary, 8}, text{"gpt2-large", 1024, 4, vocabulary, 5}
 	limit := int64(4 << 30)

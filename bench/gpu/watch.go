@@ -17,8 +17,8 @@ func byNVML(bytes int64) string {
 	return units.Bytes(bytes)
 }
 
-// watch asks NVML for the memory in use on the device until it is stopped. stop returns by how much that rose at most: the arena, and
-// the context with its code; 0 where there is no NVML.
+// watch asks NVML for the memory in use on the device until it is stopped. Function stop returns by how much that rose at most: the
+// arena, and the context with its code; 0 where there is no NVML.
 func (p *part) watch() (stop func() int64) {
 	before := used(p.Environment.Bus)
 	most, end, done := before, make(chan struct{}), make(chan struct{})

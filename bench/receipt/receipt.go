@@ -205,8 +205,8 @@ func (a *attribution) op(x *work) {
 	a.by[Launches] += is.Other - was.Other
 }
 
-// wait attributes by how much a wait was longer than predicted: to slower copies and updates on the host, as far as those up to the awaited
-// one were, to the wait itself beyond that.
+// wait attributes the excess of a wait over its prediction. Slower copies and updates on the host, up to the awaited one, account for their
+// own excess; the wait itself accounts for the rest.
 func (a *attribution) wait(kind Cause, longer time.Duration, awaited, expected int) {
 	if awaited < 0 {
 		awaited = expected

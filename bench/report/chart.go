@@ -360,8 +360,8 @@ func (d *drawing) pixels(s *Series) []Point {
 	return points
 }
 
-// thin keeps of the points in each column of one pixel the first, the lowest, the highest and the last, so that a
-// curve of many points is drawn as it looks and not longer.
+// thin keeps the first, the lowest, the highest and the last of the points in each column of one pixel. So a
+// curve of many points keeps its look and gets shorter.
 func thin(points []Point) []Point {
 	var kept []Point
 	for start := 0; start < len(points); {

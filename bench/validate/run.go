@@ -153,8 +153,8 @@ func (f *Fleet) drive(ctx context.Context, x *pipe.Executor, row *Row) error {
 	return nil
 }
 
-// run returns how many minibatches pass when at least so many shall end in the steady state: as many before and behind as
-// fill and drain the pipeline, and whole periods and updates of all.
+// run returns how many minibatches pass when at least so many shall end in the steady state. Before and after these come
+// as many as fill and drain the pipeline; all make whole periods and updates.
 func (r *Row) run(minibatches, group int) int {
 	periods := 2*r.line.Flat.Depth + max(2, (minibatches+r.Minibatches-1)/r.Minibatches)
 	n := periods * r.Minibatches

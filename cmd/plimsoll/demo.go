@@ -54,8 +54,8 @@ The folder of --out gets demo.json, index.html and trace.json; its folder text g
 	return cmd
 }
 
-// demoStrategies are one of each kind: nothing saved, what PyTorch's checkpoints do, the best recomputation, the best
-// offloading, both together, and what the user gets who does not choose. validate runs all.
+// demoStrategies are one of each kind: nothing saved, PyTorch's checkpoints, the best recomputation, the best
+// offloading, both together, and the default. validate runs all.
 var demoStrategies = []string{"store-all", "periodic", "rotor-exact", "offload-dynprog", "pofo", "auto"}
 
 // smallStrategies run on a small device. smallKind is what it must at least have memory for.

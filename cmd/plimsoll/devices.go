@@ -51,7 +51,7 @@ link of each class must have 80 % of the fastest one's bandwidth. Otherwise the 
 	return cmd
 }
 
-// deviceList is what the command prints.
+// deviceList is the JSON of the command.
 type deviceList struct {
 	Devices []deviceFigures `json:"devices"`
 	Peers   []peerFigure    `json:"peers,omitempty"`

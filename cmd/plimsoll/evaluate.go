@@ -21,7 +21,7 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// weightsFlags are those of commands that run trained weights forward.
+// weightsFlags are the flags of commands that run trained weights forward.
 type weightsFlags struct {
 	job     jobFlags
 	weights string
@@ -58,7 +58,7 @@ func (f *weightsFlags) open(ctx context.Context) (*train.Job, *train.Runner, err
 	return job, r, err
 }
 
-// evaluateFigures is what evaluate prints as JSON.
+// evaluateFigures is the JSON of evaluate.
 type evaluateFigures struct {
 	Model      string       `json:"model"`
 	Data       string       `json:"data"`
@@ -100,7 +100,7 @@ checkpoint, or the folder of a run. Give the --model, --length or --image, --tok
 	return cmd
 }
 
-// generateFigures is what generate prints as JSON.
+// generateFigures is the JSON of generate.
 type generateFigures struct {
 	Prompt string  `json:"prompt"`
 	Text   string  `json:"text"`

@@ -56,7 +56,7 @@ planned, more of them where the curve is steep, and the curve is made monotone.`
 	return cmd
 }
 
-// frontierFigures is what plimsoll frontier prints: seconds and bytes.
+// frontierFigures is the JSON of plimsoll frontier: seconds and bytes.
 type frontierFigures struct {
 	Chain         string        `json:"chain"`
 	Estimated     bool          `json:"estimated,omitempty"` // the chain's times

@@ -30,7 +30,7 @@ type stageFlags struct {
 	portals      bool
 }
 
-// stageOnly are those that mean nothing on one device, microbatches aside.
+// stageOnly are the flags that mean nothing on one device, microbatches aside.
 var stageOnly = []string{"plan", "versions", "peer-bandwidth", "platform", "portals", "zero"}
 
 // register registers the flags, of which versions may name some.

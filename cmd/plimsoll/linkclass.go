@@ -67,8 +67,8 @@ func (v *inventory) classes() (all []classFigure) {
 	return all
 }
 
-// levels returns the classes as levels of a platform: nodes of equally many GPUs, of equally many devices, in the order of the ranks,
-// whose links have the median bandwidth of their class. Else it says why they are none.
+// levels returns the classes as levels of a platform. Nodes have equally many GPUs of equally many devices, in the order of the
+// ranks. Links have the median bandwidth of their class. Else it says why they are none.
 func (v *inventory) levels() (levels []pipeline.Level, why string) {
 	size := 1
 	for _, f := range v.classes() {

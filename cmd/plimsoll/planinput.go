@@ -153,8 +153,8 @@ func (f *planInput) platformOf(plan *pipeline.Plan, file string) (*pipeline.Plat
 	return plan.Platform, nil
 }
 
-// place puts a table on a chain and a platform, and runs it. Without a file, the chain has F = I = W = 1 s, B = 2 s and no sizes, and the
-// platform has as many devices as the table has ranks.
+// place puts a table on a chain and a platform, and runs it. Without a file, the chain has F = I = W = 1 s, B = 2 s and no sizes. The
+// platform then has as many devices as the table has ranks.
 func (f *planInput) place(text string, of *planFor) (*ranTable, error) {
 	s, err := interop.ParseSchedule(f.String(), []byte(text))
 	if err != nil {
@@ -214,7 +214,7 @@ func (f *planFor) apply(p *anyPlan) (err error) {
 }
 
 // on returns a platform with what the flags say about it. For the sequence of a chain the bandwidth is that to host memory, and a share of
-// memory one of store-all's peak; for stages, without a chain, it is that between devices, and memory has no share.
+// memory is of store-all's peak. For stages, without a chain, it is the bandwidth between devices, and memory has no share.
 func (f *planFor) on(p *pipeline.Platform, c *chain.Chain) (*pipeline.Platform, error) {
 	q := *p
 	switch q.Duplex = q.Duplex || f.duplex; {

@@ -149,8 +149,8 @@ func (e *sequenceError) Error() string {
 
 func (e *sequenceError) Unwrap() error { return e.error }
 
-// enough adds to the error of a plan for one device over its limit which limit it works at, and which op needs it, and to that of a missing
-// link what to give. A sequence that never waits for memory runs at its peak without a limit.
+// enough adds the limit that works, and the op that needs it, to the error of a plan for one device over its limit. To the error of a
+// missing link it adds the flag to give. A sequence that never waits for memory runs at its peak without a limit.
 func enough(p *anyPlan, err error) error {
 	if !p.plan.IsSequence() {
 		return err

@@ -17,8 +17,8 @@ import (
 	"plimsoll/internal/visible"
 )
 
-// run executes one command line and returns the exit code: 0, 1 for a failed run, 2 for bad usage or input, 3 for
-// "does not fit", 141 when nobody reads what it writes. A signal ends the context: see untilSignal.
+// run executes one command line and returns the exit code. It is 0, 1 for a failed run, 2 for bad usage or input,
+// 3 for "does not fit", 141 when nobody reads its output. A signal ends the context: see untilSignal.
 func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) (code int) {
 	ctx, hangUp, stop := untilSignal(ctx)
 	defer stop()

@@ -250,7 +250,7 @@ func (f *runFolder) anew(none error, bad []error) error {
 	return nil
 }
 
-// begin writes which run the folder is of, with its chain and its plan, and begins or goes on with the log, which then has each step
+// begin writes which run the folder is of, with its chain and its plan. It begins or goes on with the log, which then has each step
 // that is done once. A run that begins anew removes what another has left.
 func (f *runFolder) begin(r *train.Run) (*runLog, error) {
 	if f == nil {

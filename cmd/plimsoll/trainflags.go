@@ -199,8 +199,8 @@ func (f *trainFlags) offloadState(cmd *cobra.Command, devices int) (strategy str
 	return strategy, refuse(cmd, fmt.Sprintf("and --offload-state %s, which is --strategy %s, do not go together: give one of them", f.offload, strategy), "strategy", "plan")
 }
 
-// correct makes a plan of pipemare what its paper trains, unless flags say otherwise: with its decay, and rates that are rescheduled
-// over a quarter of the steps before the learning rate first falls (Yang et al. 2021, section 4).
+// correct gives a plan of pipemare the settings of its paper, unless flags say otherwise (Yang et al. 2021, section 4). These are
+// its decay, and rates that are rescheduled over a quarter of the steps before the learning rate first falls.
 func (f *trainPipeFlags) correct(cmd *cobra.Command, steady int) {
 	name := f.strategies[0].Name
 	if f.given.plan != nil {

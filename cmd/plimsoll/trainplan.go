@@ -267,7 +267,7 @@ func (c *trainCommand) cyclicPlatform(p *pipeline.Platform, r *train.Run) *pipel
 	return &out
 }
 
-// machineHas refuses a plan that moves weights and state and takes more memory of this machine than programs can still have: systems give
+// machineHas refuses a plan that moves weights and state and takes more memory of this machine than programs can still have. Systems give
 // memory when it is written, and end the process then.
 func machineHas(r *train.Run) error {
 	if !r.Plan.IsCycle() {

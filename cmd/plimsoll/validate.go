@@ -269,8 +269,8 @@ func (k *fleetChains) add(ctx context.Context, spec string, devices int, strateg
 	return fleet.given.examine(k.app, c.Chain, platform, k.cache.file == "", k.memoryGiven)
 }
 
-// slowed returns the bandwidth to which the links of the cpu are slowed down, 0 where they are not: to what --peer-bandwidth says and,
-// in simulated time, to what the platform says.
+// slowed returns the bandwidth to which the links of the cpu are slowed down, 0 where they are not. It is the one of --peer-bandwidth
+// or, in simulated time, the platform's.
 func (f *fleetFlags) slowed(p *pipeline.Platform) (units.Bandwidth, error) {
 	if !f.simulated || p.Devices < 2 || p.Beta(0, 1) == pipeline.Free() {
 		return f.links.peerBandwidth, nil

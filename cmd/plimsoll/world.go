@@ -19,7 +19,7 @@ var processOnly = []string{
 	"world.rendezvous-timeout", "world.lost-after",
 }
 
-// beside lets streams of a GPU run beside one that waits for a message, where nobody has said otherwise: by default some share a queue
+// beside lets streams of a GPU run beside one that waits for a message, where nobody has said otherwise. By default some share a queue
 // of the hardware, and a kernel that is loaded when it is first launched waits for all streams (CUDA's programming guide, lazy loading).
 func beside() {
 	for name, value := range map[string]string{"CUDA_DEVICE_MAX_CONNECTIONS": "32", "CUDA_MODULE_LOADING": "EAGER"} {

@@ -136,8 +136,8 @@ func ofBase(t executor.Tensor, names map[string]stored) bool {
 	return true
 }
 
-// unexpected lists the tensors of files that a model does not know, without those that files may have beside a model's:
-// counts of batches, an auxiliary classifier, constants, and optimizer states when no state is kept.
+// unexpected lists the tensors of files that a model does not know, without the extra ones that files may have. These
+// are counts of batches, an auxiliary classifier, constants, and optimizer states when no state is kept.
 func unexpected(names map[string]stored, known map[string]bool, kept roles) []string {
 	var list []string
 	for ours, have := range names {

@@ -29,10 +29,10 @@ type roles func(role string) bool
 func inference(role string) bool { return role == "weight" || role == "buffer" }
 func training(role string) bool  { return inference(role) || strings.HasPrefix(role, "state") }
 
-// Names that a file has beside those of weights and buffers: "optimizer.state0." and the weight's name for a state, the
-// count of batches that PyTorch keeps beside the running statistics of every BatchNorm, "AuxLogits." before those of
-// the auxiliary classifier in torchvision's file of Inception v3, which ours has not, and constants in Hugging Face's files of
-// transformers: the masks of GPT-2's attention, the frequencies of Llama's rotation. PEFT puts a prefix before the names of an adapter's.
+// Names that a file has beside those of weights and buffers. A state has "optimizer.state0." and the weight's name. PyTorch keeps a count
+// of batches beside the running statistics of every BatchNorm. Torchvision's file of Inception v3 has "AuxLogits." before the names of
+// its auxiliary classifier, which our model lacks. Hugging Face's files of transformers have constants: the masks of GPT-2's attention,
+// the frequencies of Llama's rotation. PEFT puts a prefix before the names of an adapter's.
 const (
 	statePrefix   = "optimizer."
 	auxPrefix     = "AuxLogits."

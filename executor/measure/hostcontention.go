@@ -10,8 +10,8 @@ import (
 	"plimsoll/runtime"
 )
 
-// A measurement of updates on the host beside copies: rounds, in each of which updates run for hostBesideFor beside copies of every way,
-// and copies of every way alone; and the time of a copy, so that many run meanwhile.
+// A measurement of updates on the host beside copies has rounds. In each, updates run for hostBesideFor beside copies of every
+// direction, and copies of every direction run alone. The time of a copy is such that many run meanwhile.
 const (
 	hostBesideRounds = 4
 	hostBesideFor    = 20 * time.Millisecond
@@ -62,8 +62,8 @@ func (m *updateMeter) contend(ctx context.Context, class *updateClass, c *chain.
 	return nil
 }
 
-// copiesBeside returns copies to the host and to the device, through windows of a half of the arena and of a quarter of the host space; nil
-// where these have no room.
+// copiesBeside returns copies to the host and to the device, through windows of a half of the arena and of a quarter of the host space. It
+// returns nil where these have no room.
 func (m *updateMeter) copiesBeside(bandwidth float64) (copies []*probe, err error) {
 	down := func(bytes int64) int64 { return bytes / kernels.Alignment * kernels.Alignment }
 	device, host := down(m.arena/2), down(m.host/4)

@@ -66,8 +66,8 @@ func (m *prober) measure(ctx context.Context) (p executor.LinkProfile, err error
 	return p, nil
 }
 
-// touch writes to all of the windows, as operating systems give memory when it is first written to, and what reads it before reads one
-// page of zeros again and again. It copies nothing: the link may be slow.
+// touch writes to all of the windows. Operating systems give memory when it is first written to, and earlier reads read one page of
+// zeros again and again. It copies nothing: the link may be slow.
 func (m *prober) touch() error {
 	const page = 4 << 10
 	for i := range m.direction {

@@ -131,8 +131,8 @@ func (d cyclicCompiler) castGradients(t *localStage, layer int, at *frame, to ke
 	return nil
 }
 
-// behindBackward notes what follows the last backward of a layer: what the guard does, or else the update of the own parameters of a layer that
-// has others of another layer, as these never move.
+// behindBackward records the work after the last backward of a layer. That is the guard's work, or else the update of the own parameters of
+// a layer that has others of another layer, as these never move.
 func (d cyclicCompiler) behindBackward(t *localStage, o *cyclicOp, v order.Instance, scalars runtime.Span) error {
 	s := &t.cyclic.layers[o.Layer-1]
 	switch {

@@ -38,8 +38,8 @@ func (n vectorClock) join(m vectorClock) {
 	}
 }
 
-// add adds a step and returns what it waits for: the latest step of each other stream that it conflicts with, unless that has
-// ended when another one has, and where it is to be behind all of compute the latest of that.
+// add adds a step and returns the steps that it waits for. These are the latest step of each other stream that it conflicts
+// with, unless that has ended when another one has. With behind, the latest step of compute is one of them.
 func (p *dependencies) add(at stepRef, on stream, accessed [][][]memoryAccess, behind bool) (waits []stepRef) {
 	known, needs := p.known[on], make(vectorClock, len(p.steps))
 	for other := range p.steps {

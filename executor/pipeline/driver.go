@@ -191,11 +191,11 @@ type stamp struct {
 // guard is a device's part in clipping and skipping the updates of a step with a flush. Behind the step's backwards it measures the norm of all
 // gradients together, and clips. When the norm is not finite, it lets the updates do nothing (kernels.Guard).
 //
-// Every device of a stage measures the stage's gradients when its replicas have added them up, and the first of them sends the
-// partial sums, 8 bytes for kernels.GuardChunk gradients, to all devices that do not have the stage. With a shard of them a device measures
-// its own, and sends those to all other devices. Each device puts those of all stages together in the order of the layers,
-// and judges them alone. A device with all layers would add the same sums in the same order.
-// So the norm, the scale and the verdict are the same bits on all devices, however many there are.
+// Every device of a stage measures the stage's gradients when its replicas have added them up. The first device sends the partial sums, 8
+// bytes for kernels.GuardChunk gradients, to all devices that do not have the stage. With a shard of them a device measures its own, and
+// sends those to all other devices. Each device puts those of all stages together in the order of the layers, and judges them alone. A
+// device with all layers would add the same sums in the same order. So the norm, the scale and the verdict are the same bits on all
+// devices, however many there are.
 //
 // All that a device owes to others it has sent before it waits for what they send: none waits for another in a circle.
 type guard struct {
@@ -316,7 +316,7 @@ type pendingResult struct {
 	skipped         bool
 }
 
-// halfDuplex orders the messages of two devices whose link carries one at a time (thesis, section 6.1): a message waits for the
+// halfDuplex orders the messages of two devices whose link carries one at a time (thesis, section 6.1). A message waits for the
 // one that the plan has before it, also when that goes the other way.
 type halfDuplex struct {
 	ends         [2]int
@@ -345,7 +345,7 @@ type progress struct {
 }
 
 // stepLayout lays out what minibatches hold of a device in a step of a plan with a flush. A step is known to its last op, all ops of a
-// device are on one stream, and no copy reads or writes what has been left: so each item lies where nothing lies that lives
+// device are on one stream, and no copy reads or writes a place that has been left. So each item lies where nothing lies that lives
 // during the same ops.
 type stepLayout struct {
 	order  *order.Order
@@ -384,8 +384,8 @@ type stepItem struct {
 
 // stepTransfers are the transfers of a step with a flush, and the events that order them and the ops of compute.
 //
-// Invariant: an op waits, for each other stream, for the latest op before it there that touches bytes of its own, of which one of the two
-// writes; a transfer also for the compute op before it in the sequence. So the simulation that the layout follows decides how long
+// Invariant: an op waits, for each other stream, for the latest op before it there that touches bytes of its own, if one of the two
+// writes. A transfer also waits for the compute op before it in the sequence. So the simulation that the layout follows decides how long
 // streams wait for each other, but never what is computed. Behind the last op of each turn compute waits for all transfers, so that ops
 // wait for none of another turn.
 type stepTransfers struct {

@@ -38,8 +38,8 @@ func (comp *compilation) places(on []executor.Target, devices int) ([]executor.T
 	return all, nil
 }
 
-// noop is a library whose kernels do nothing but what launch returns: that of a device of another process, of which nothing is launched
-// here, and of one in simulated time, where what is no task of a plan takes none.
+// noop is a library of kernels that do only the work of launch. It serves a device of another process, of which nothing is launched
+// here. It also serves a device in simulated time, where only tasks of a plan take time.
 type noop struct {
 	launch func(name string) runtime.Launch
 }

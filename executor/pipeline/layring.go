@@ -12,9 +12,9 @@ func (lay *layout) layRing(t *localStage, costs Costs, g *allocator, m *Memory) 
 	return nil
 }
 
-// newRing lays out a stage with ops of its own. Where images take time to come from the host they come ahead of their forward, which would
-// else be longer than planned by as much, if that takes no more memory. They come within a period: their places in page-locked memory, of
-// which there are stagingSlots, are known to be free when the forward that many minibatches before has been issued.
+// newRing lays out a stage with ops of its own. If images take time to come from the host, they come ahead of their forward, unless that
+// takes more memory. The forward would else be longer than planned by that time. They come within a period: their places in page-locked
+// memory, of which there are stagingSlots, are known to be free when the forward that many minibatches before has been issued.
 func newRing(lay *layout, t *localStage, costs Costs) (*ring, error) {
 	r, err := buildRing(lay, t, costs, false)
 	if err != nil || t.stage > 0 || costs.Platform.Host == 0 || costs.batchSeconds(lay.Workload) >= lay.order.Plan.Period {

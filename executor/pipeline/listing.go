@@ -69,8 +69,8 @@ func (l *lister) table(d *driver) commands.Table {
 	return t
 }
 
-// mostListed is how many periods of a row are listed: operands that go round by themselves are all back where they were only after the least
-// common multiple of their cycles.
+// mostListed is how many periods of a row are listed. Operands that go round by themselves are all back where they were only after the
+// least common multiple of their cycles.
 const mostListed = 256
 
 func (l *lister) row(r *table.Row, repeats int) commands.Row {

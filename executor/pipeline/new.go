@@ -217,8 +217,8 @@ func Holds(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([][]Hold
 	return lay.holds, nil
 }
 
-// compile lets the drivers go through a run without issuing it, and makes their tables of what they do: with a flush a step, else a run
-// that is long enough to see everything repeat itself. Errors: ErrPlan when the drivers wait for each other, or repeat nothing.
+// compile lets the drivers go through a run without issuing it, and makes their tables of it. With a flush the run is a step, else it
+// is long enough to see everything repeat itself. Errors: ErrPlan when the drivers wait for each other, or repeat nothing.
 func (comp *compilation) compile() error {
 	if comp.order.Plan.IsFlush() {
 		if err := comp.dryRun(comp.group); err != nil {

@@ -9,8 +9,8 @@ import (
 	"plimsoll/runtime"
 )
 
-// openTransfers makes the streams of a stage to host memory and back, one for both where the plan's link does one thing at a time, and that
-// of images that come ahead.
+// openTransfers makes the streams of a stage to host memory and back, one for both where the plan's link does one thing at a time. It also
+// makes the stream of images that come ahead.
 func (d *driver) openTransfers(t *localStage) (err error) {
 	if t.ring.ahead {
 		if d.batches, err = d.newQueue("batches"); err != nil {
@@ -23,7 +23,7 @@ func (d *driver) openTransfers(t *localStage) (err error) {
 	return openHost(d, t.ring.duplex)
 }
 
-// join lets all streams of a ring wait for each other where a segment begins: its minibatches have memory from the first slot on, whatever
+// join lets all streams of a ring wait for each other where a segment begins. Its minibatches have memory from the first slot on, whatever
 // the last ones of the segment before had.
 func (d ringCompiler) join(t *localStage) {
 	if t == nil {

@@ -151,9 +151,9 @@ type collective struct {
 	launches   map[[3]int]table.Prepared // by device, slot and first bucket
 }
 
-// reducer adds up the gradients of a stage that has several devices, where the plan does not say when (synchronization). The sum goes from replica to replica, in the order of
-// the plan's list of devices, slice by slice, and back from the last one to all: every replica updates its weights with the
-// same bits. BatchNorm's statistics go from one replica to the others where these do not have them: see share.
+// reducer adds up the gradients of a stage that has several devices, where the plan does not say when (synchronization). The sum goes from
+// replica to replica, in the order of the plan's list of devices, slice by slice, and back from the last one to all. Every replica updates
+// its weights with the same bits. BatchNorm's statistics go from one replica to the others where these do not have them: see share.
 type reducer struct {
 	hosts  []int
 	slice  int64      // bytes

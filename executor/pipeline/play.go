@@ -41,8 +41,7 @@ func (d *driver) follow(done, before int) {
 // segment plays the table for a segment, and saves its end.
 //
 // It cannot happen that two drivers in different segments wait for each other. All tasks of a segment can be issued before any
-// of the next one is: what a driver sends and grants in a segment comes after all that it sends and grants in the segment
-// before.
+// of the next one is. A driver's messages and grants in a segment come after all of those in the segment before.
 func (d *driver) segment(ctx context.Context, l runningSegment) error {
 	play := func(c *table.Command, v *order.Instance) error {
 		if err := d.playCommand(ctx, c, v); err != nil {

@@ -41,8 +41,8 @@ func (comp *compilation) prover() table.Prover {
 	return p
 }
 
-// mostProven is how many commands of a segment are proved at most so that operands come together in all ways that they can; what one
-// operand goes through alone is proved however long it is.
+// mostProven is how many commands of a segment are proved at most so that operands come together in all ways that they can. The
+// cycle of one operand alone is proved however long it is.
 const mostProven = 1 << 18
 
 // provenSegments returns how many minibatches the segments have that are proved, one behind the other. With a flush a step is proved
@@ -59,8 +59,8 @@ const mostProven = 1 << 18
 //   - The first one comes again.
 //
 // Segments of other lengths differ from these in which slab, block or slot a command has, and so do operands that come together later. The
-// waits of a command are the same. Slabs, blocks and slots of one kind are taken in turn, and each has memory and events of its own:
-// between two commands that meet in one lie the same commands, whichever it is. The order of commands is one list for each shape of a row,
+// waits of a command are the same. Slabs, blocks and slots of one kind are taken in turn, and each has memory and events of its own.
+// Between two commands that meet in one lie the same commands, whichever it is. The order of commands is one list for each shape of a row,
 // and all shapes are in the first segment. Slots of a ring may share memory (ring), and all of them are in it, too.
 func (comp *compilation) provenSegments() []int {
 	switch {

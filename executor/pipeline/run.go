@@ -111,8 +111,8 @@ func start(segments []Segment) (running []runningSegment) {
 	return running
 }
 
-// lowerBounds ends a run early. Whoever has begun a segment has relied on all of those before, so that only the last one that
-// was begun can become shorter; those behind it, which go first, become empty.
+// lowerBounds ends a run early. A driver that has begun a segment has relied on all earlier ones, so that only the last
+// segment that was begun can become shorter. Later segments go first, and become empty.
 func lowerBounds(running []runningSegment, group int) {
 	for _, l := range slices.Backward(running) {
 		l.Lower(group)

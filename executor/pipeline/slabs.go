@@ -123,8 +123,8 @@ type hold struct {
 	until       order.Instance // the task at whose end it is given back
 }
 
-// laySlabs places what minibatches in flight, and their tasks, hold of a device in a plan without a flush, and returns it: a slab of each
-// stage for as many minibatches as are in flight, and memory for the task that takes most.
+// laySlabs places the memory that minibatches in flight, and their tasks, hold of a device in a plan without a flush, and returns it. It
+// has a slab of each stage for as many minibatches as are in flight, and memory for the task that takes most.
 func laySlabs(o *order.Order, w *Workload, device int, stages []*localStage, g *allocator, m *Memory) (all []Hold) {
 	start := g.end
 	plans := make([]*slabPlan, len(stages))

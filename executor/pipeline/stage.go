@@ -76,8 +76,8 @@ type stageMessages struct {
 	deltas        sendBuffer // δ of the input
 }
 
-// stageLayer says where the parameters of a layer lie: trained ones at an offset of a copy of the weights, of the gradients
-// and of each state; buffers and frozen weights at an offset of theirs.
+// stageLayer says where the parameters of a layer lie. Trained ones have an offset of a copy of the weights, of the
+// gradients and of each state. Buffers and frozen weights have an offset of theirs.
 type stageLayer struct {
 	at      int64
 	own     int64                      // bytes of the gradients of its own parameters, which come first
@@ -209,8 +209,8 @@ type piece struct {
 	at     int64 // in a copy of the state
 }
 
-// sendBuffer is the memory in which what a stage sends waits until it has been copied, where nothing keeps it longer: δ of the
-// input, and an output that only the next stage reads. Its blocks are taken in turn.
+// sendBuffer is the memory in which a stage's message waits until it has been copied, where nothing keeps it longer. Messages
+// are δ of the input, and an output that only the next stage reads. Its blocks are taken in turn.
 type sendBuffer struct {
 	slots  []sendSlot
 	free   []int // slots that hold nothing
@@ -228,8 +228,8 @@ type sendSlot struct {
 type unsentMessage struct{ minibatch, slot, left int }
 
 // channel is the way of one kind of message, a_l or δ_l of a boundary, from one device to another. It ends in blocks of the
-// receiver's arena. The receiver grants its blocks one by one as they fall free, the sender says which minibatch has
-// arrived in which: the two drivers share nothing but these messages and the events in them.
+// receiver's arena. The receiver grants its blocks one by one as they fall free, and the sender says which minibatch has
+// arrived in which. The two drivers share nothing but these messages and the events in them.
 type channel struct {
 	kind     pipeline.Kind
 	boundary int // the stage before it
@@ -310,7 +310,7 @@ type discrepancy struct {
 // Minibatch m has the memory of slot m mod slots, so lifetimes repeat every slots periods. They are packed around that circle: in the
 // arena, and for offloaded activations in page-locked memory.
 //
-// Invariants: two blocks that share bytes are never alive at one position; a step waits, for each other stream, for the latest
+// Invariants: two blocks that share bytes are never alive at one position. A step waits, for each other stream, for the latest
 // step there that touches bytes of its own, of which one of the two writes. So the plan's times decide how long streams wait for
 // each other, and whether the plan's count of bytes is reached, but never what is computed.
 type ring struct {
@@ -381,9 +381,9 @@ type stagedBatch struct {
 // cyclicStage is the stage of a cyclic plan on its device: where its ops find activations, weights, gradients and optimizer state, and
 // what they wait for.
 //
-// Memory is taken and given back at the positions of ops, in the order of the sequence (section 8 of the design: no durations can make a
-// plan wait for ever whose peak in that order is within the limit). Items that live across periods are packed around a circle of these
-// positions.
+// Memory is taken and given back at the positions of ops, in the order of the sequence. If the peak in that order is within the limit,
+// no durations can make a plan wait for ever (section 8 of the design). Items that live across periods are packed around a circle of
+// these positions.
 //
 // Invariant: for each other stream, an op waits for the latest op before it there that touches bytes of its own, of which one of the two
 // writes. That op may be one of the step before. An op that does not compute also waits for every compute op before it.
@@ -550,8 +550,8 @@ type step struct {
 // stream is one of those that a ring's steps are issued to.
 type stream int
 
-// slacks are how many times as long as predicted an op may take while others begin beside it, of layouts that are tried one after the other: what
-// is slower than that makes others wait.
+// slacks are factors by which an op may be slower than predicted while others begin beside it. Layouts for them are tried one after the
+// other. An op that is slower than its factor makes others wait.
 var slacks = [...]float64{2, 1}
 
 // untils are the last positions, by slack, at which an op may begin while the last one that uses an item runs.

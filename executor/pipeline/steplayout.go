@@ -154,7 +154,7 @@ func (l *stepLayout) readsInput(s *localStage, minibatch, branch int) (last int)
 	return last
 }
 
-// readers returns the last op on this device, of another stage, that reads the output of a stage: the stage behind has it as its input, in
+// readers returns the last op on this device, of another stage, that reads the output of a stage. The next stage has it as its input, in
 // which a portal finds its skips.
 func (l *stepLayout) readers(s *localStage, minibatch int) (last int) {
 	o := l.order
@@ -178,9 +178,9 @@ func (l *stepLayout) readers(s *localStage, minibatch int) (last int) {
 // mostPairs bounds how many pairs of items live together where all are packed at once: the time for that grows with them.
 const mostPairs = 1 << 18
 
-// pack finds the offsets of all items, from the top of the memory down, in the smaller of two layouts: minibatch by minibatch, and all at
-// once, where these are not too many. Microbatches that each run a sequence have the same offsets, in the layout that the plan's memory was
-// counted with (executor.Workload.Layout).
+// pack finds the offsets of all items, from the top of the memory down, in the smaller of two layouts. One places items minibatch by
+// minibatch, the other all at once, if these are not too many. Microbatches that each run a sequence have the same offsets, in the layout
+// that the plan's memory was counted with (executor.Workload.Layout).
 func (l *stepLayout) pack(live int64) {
 	if l.order.Plan.RunsSequence() {
 		one := len(l.packed) / l.turns

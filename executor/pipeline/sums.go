@@ -207,8 +207,8 @@ func (d sumCompiler) total(ctx context.Context, t *localStage, v order.Instance,
 	return x.whole[i], nil
 }
 
-// collect waits for the sums of all buckets in a slot, of an update of which a minibatch is the last, and until all that was sent of
-// them has left.
+// collect waits for the sums of all buckets in a slot, for the update that ends with a minibatch. It also waits until all their
+// sends have left.
 func (d sumCompiler) collect(ctx context.Context, t *localStage, minibatch, slot int) error {
 	x := t.sums
 	if x.Divided() {

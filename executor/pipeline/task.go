@@ -98,8 +98,8 @@ func (d taskCompiler) op(ctx context.Context, t *localStage, o *stageops.Op, f *
 	return nil
 }
 
-// delta finds δ of the stage's output, in a block of this device or in what arrives, when the first op reads it: what a
-// backward recomputes before need not wait for it.
+// delta finds δ of the stage's output, in a block of this device or in what arrives, when the first op reads it. The
+// recomputation of a backward need not wait for it.
 func (d taskCompiler) delta(ctx context.Context, t *localStage, f *inFlight) (err error) {
 	if f.delta.Bytes > 0 {
 		return nil

@@ -117,8 +117,8 @@ func (e *Executor) watchdog() *watchdog {
 	return &watchdog{drivers: e.own(), writing: &e.reports.writing, patience: e.opt.Patience}
 }
 
-// await waits until all that issue have ended. With patience it ends with a *StuckError when nothing happens for that long: then
-// drivers may still wait for their streams, and nothing of the executor may be used any more.
+// await waits until all that issue have ended. With patience it ends with a *StuckError when nothing happens for that long.
+// Drivers may then still wait for their streams, and nothing of the executor may be used any more.
 func (w *watchdog) await(all *sync.WaitGroup, stop context.CancelCauseFunc) error {
 	patience := w.patience
 	if patience <= 0 {

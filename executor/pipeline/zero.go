@@ -146,8 +146,8 @@ func (lay *layout) newScatters(s int, places []runtime.Span) {
 	}
 }
 
-// own adds up the gradients of a part that this device owns, in the order of the line: the sum of those before it grows in the block of
-// the first of them.
+// own adds up the gradients of a part that this device owns, in the order of the line. The sum of the devices before it grows in the
+// block of the first of them.
 func (d sumCompiler) own(ctx context.Context, t *localStage, v order.Instance, slot int) error {
 	x, i, q := t.sums, slot*len(t.sums.Buckets)+v.Bucket, d.adding
 	mine := t.gradientsOf(slot, v.Bucket)

@@ -61,8 +61,8 @@ func (k ChainCache) Kept(j *Job, m Measure) (c *chain.Chain, err error) {
 	return c, err
 }
 
-// paths returns where a measurement can be kept: of the model as a whole, and, where that has no room, in windows, which is
-// where one that is made now goes.
+// paths returns where a measurement can be kept: of the model as a whole, or in windows where that has no room. The last
+// one is where a new measurement goes.
 func (k ChainCache) paths(j *Job, m Measure) (paths []string, err error) {
 	limit := j.Device.Memory
 	if m.Limit > 0 {

@@ -12,7 +12,7 @@ import (
 	"plimsoll/models/data"
 )
 
-// feed hands a loader's batches to the two ends of a pipeline, which ask for the images and the labels of a batch at
+// feed hands a loader's batches to the two ends of a pipeline. These ask for the images and the labels of a batch at
 // different times, and in another order when several devices share a stage.
 //
 // Invariant: the batches from the loader that have been asked for once, for images or for labels, are held; those of which

@@ -282,7 +282,7 @@ func (f *fitter) at(s size) *Job {
 const largestOf = 1 << 24
 
 // largestWithin returns the largest n that needs at most limit bytes, 0 if there is none. Needs grow nearly in proportion to a power of
-// n: each guess is on the line through two sizes, but between one that fits and one that does not every third halves what is left.
+// n. Each guess is on the line through two sizes, but between one that fits and one that does not every third halves what is left.
 func largestWithin(ctx context.Context, limit int64, start int, power float64, need func(n int) (int64, error)) (int, error) {
 	low, high := bracket{}, bracket{n: start}
 	for tried := 0; high.bytes == 0 || high.n-low.n > 1; tried++ {

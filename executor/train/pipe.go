@@ -146,7 +146,7 @@ func noPlan(err error) bool {
 	return errors.Is(err, pipeline.ErrInfeasible) || errors.Is(err, pipeline.ErrPlatform) || errors.Is(err, periodic.ErrStages) || errors.Is(err, pipe.ErrPlan)
 }
 
-// best returns the faster of the plans with and without the links to host memory, if there are any: which of them fits may depend
+// best returns the faster of the plans with and without the links to host memory, if there are any. Which of them fits may depend
 // on bytes that only the layout knows. Plans that move weights and state need the link.
 func (p *pipePlanner) best(ctx context.Context, free *JobPlan, limit int64) (*JobPlan, error) {
 	found, err := p.within(ctx, free, limit)
@@ -192,8 +192,8 @@ func (p *pipePlanner) plan(ctx context.Context, memory int64) (*JobPlan, error) 
 	return p.straight(ctx, platform, out)
 }
 
-// replans bounds how often a strategy is asked for less memory before it is asked for the smallest, refinements how often for what is
-// between a memory whose plan does not fit and one whose plan does, or for which there is none.
+// replans bounds how often a strategy is asked for less memory before it is asked for the smallest. Then refinements bounds the
+// requests between a memory with a plan that does not fit and one with a plan that fits, or with none.
 const (
 	replans     = 40
 	refinements = 6
@@ -284,8 +284,8 @@ func (p *pipePlanner) leastWithin(ctx context.Context, limit int64, failure erro
 	return nil, &executor.TooSmallError{Strategy: p.q.Strategy.Name, Limit: limit, Smallest: most, Found: true, Device: device, Devices: p.q.Platform.Devices}
 }
 
-// least returns the first of the strategy's plans with the least memory, laid out, that is within a limit of host memory, 0 for none; nil
-// where none of them is.
+// least returns the first of the strategy's plans with the least memory, laid out, that is within a limit of host memory, 0 for none. It
+// returns nil if no plan is.
 func (p *pipePlanner) least(ctx context.Context, host int64) (*JobPlan, error) {
 	for _, solve := range p.q.Strategy.Least {
 		plan, err := solve(ctx, pipeline.Request{Chain: p.chain, Platform: p.q.Platform, Options: p.q.Options})

@@ -188,7 +188,7 @@ func (c *pipelineEngine) options(r *Run) pipe.Options {
 	return o
 }
 
-// rateOf returns the learning rate of the update that a step is part of, which is that of the first of its steps: updates begin
+// rateOf returns the learning rate of the update that a step is part of: the rate of the first of its steps. Updates begin
 // where the run has gone on from, whatever plan it had before.
 func (r *Run) rateOf(step int) float32 { return r.Rate.At(step - (step-r.begun())%r.Plan.unit()) }
 
@@ -242,8 +242,8 @@ func (c *pipelineEngine) time() error {
 	return err
 }
 
-// measure fills in when tasks ran: those of the step in the middle, whose time is then the measured one, or without a flush
-// those of the end of the run.
+// measure fills in when tasks ran. With a flush these are the tasks of the step in the middle, and its time is the measured
+// one. Without a flush they are those of the end of the run.
 func (c *pipelineEngine) measure() (err error) {
 	switch {
 	case c.along != nil:

@@ -87,7 +87,8 @@ func (p *JobPlan) Holds() ([][]pipe.Hold, error) {
 const timedSteps = 15
 
 // timedPeriods returns how many periods are timed of a plan without a flush: those that fill and drain the pipeline and some
-// between; 0, all, of a step; of a cyclic plan as many steps as of one with a flush, and the one behind them.
+// between. For a step it returns 0, all. For a cyclic plan it returns as many steps as for one with a flush, and the one
+// after them.
 func (p *JobPlan) timedPeriods() int {
 	switch {
 	case p.stepwise():

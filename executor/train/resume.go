@@ -202,9 +202,9 @@ func (r *Run) seen(steps int) checkpoint.Batches {
 	return checkpoint.Batches{Before: r.batches, Since: int64((steps - r.begun()) * each)}
 }
 
-// updates returns how often each layer's weights were updated before the run; nil: never, or on several devices as often as the run
-// itself would have updated them in the steps before. A checkpoint that does not say how often is read that way, on one device as
-// if every step had updated them.
+// updates returns how often each layer's weights were updated before the run. The result nil means never, or on several devices as
+// often as the run itself would have updated them in the steps before. A checkpoint that does not say how often is read that way,
+// on one device as if every step had updated them.
 func (r *Run) updates() []int64 {
 	switch {
 	case r.From == nil:

@@ -25,8 +25,8 @@ type SlowTask struct {
 // slow is the factor from which a task is worth a word: times of one kind differ by less between devices that are alike.
 const slow = 1.5
 
-// slowest returns the task that costs most time beyond what it would if it were as slow, against the plan, as the one in the middle; nil
-// when none is slow. Communications are none: they end when their receiver is ready.
+// slowest returns the task that costs most time beyond the middle task's slowdown against the plan; nil when none is slow.
+// Communications are none: they end when their receiver is ready.
 func slowest(p *JobPlan, ran []pipe.Timing) *SlowTask {
 	planned, measured := p.taskCosts(), map[taskOf][]float64{}
 	for _, t := range ran {

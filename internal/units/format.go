@@ -103,8 +103,8 @@ func Rate(perSecond float64, unit string) string {
 	return three(perSecond) + " " + unit + "/s"
 }
 
-// scaled prints x with three digits and the first of the prefixes, each a factor of step from the one before,
-// that leaves a number below 1000 (prefixes go up) or from 1 on (prefixes go down).
+// scaled prints x with three digits and a prefix. Each prefix is a factor of step from the one before. The first
+// is taken that leaves a number below 1000 (prefixes go up) or from 1 on (prefixes go down).
 func scaled(x float64, unit, prefixes string, step float64) string {
 	name := ""
 	for _, p := range prefixes {

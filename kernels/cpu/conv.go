@@ -43,8 +43,8 @@ func (a axis) forwardTaps() C.struct_taps {
 	}
 }
 
-// backwardTaps: input position i = g*stride + rest receives from output position o through tap t where
-// i + pad = o*stride + t*dilation: the taps with rest + pad = t*dilation modulo the stride, a step of
+// backwardTaps: input position i = g*stride + rest receives from output position o through tap t where i + pad =
+// o*stride + t*dilation. These are the taps with rest + pad = t*dilation modulo the stride, a step of
 // stride/gcd(stride, dilation) apart. The last comes first, so that positions in the image ascend. ok is false when
 // there is none.
 func (a axis) backwardTaps(rest int64) (t C.struct_taps, ok bool) {
@@ -159,9 +159,9 @@ func (m *multiplication) inputProduct(h, w, merged int64, th, tw C.struct_taps) 
 const mergedFloats = 8
 
 // mergedTaps returns the taps of w that reach any of the stride input positions from g*stride on. Output position g+o reaches
-// position r of these through tap r + pad - o*stride, so weights of tap pad - o*stride and those behind it are the columns, and
-// zeros where there is no such tap: a gradient that is not finite makes NaNs of the positions beside those that it reaches, too.
-// ok is false where that does not pay or cannot be. Paths agree on it, for it decides the order of sums.
+// position r of these through tap r + pad - o*stride. So weights of tap pad - o*stride and later ones are the columns, and zeros
+// where there is no such tap. A gradient that is not finite makes NaNs of the positions beside those that it reaches, too. The
+// result ok is false where that does not pay or cannot be. Paths agree on it, for it decides the order of sums.
 func (c convolution) mergedTaps() (t C.struct_taps, ok bool) {
 	w := c.w
 	fits := c.groups == 1 && w.stride > 1 && w.stride*c.channels <= mergedFloats && w.in%w.stride == 0
@@ -204,8 +204,8 @@ func (p product) pixels() int64 { return int64(p.grid.n * p.grid.h * p.grid.w) }
 // packedFloats bounds the panels that are packed at a time (2 MiB), so that workspace stays small and panels near.
 const packedFloats = 1 << 19
 
-// packedColumns bounds how wide they are: a part of c columns and d values each makes the result pass through memory twice for
-// every d values, and the windows once for every c columns. 2/d + 1/c is least for about these.
+// packedColumns bounds the width of a part. A part of c columns and d values each makes the result pass through memory twice
+// for every d values, and the windows once for every c columns. The sum 2/d + 1/c is least for about these.
 const packedColumns = 512
 
 // products runs several products of one convolution in shared workspace: packs a block of columns, multiplies, and so on.
@@ -234,7 +234,7 @@ func (m *multiplication) products(all []product) {
 	}
 }
 
-// part is what is packed at a time: columns from first on, depth values of each from k0 on.
+// part is a piece that is packed at a time: columns from first on, depth values of each from k0 on.
 type part struct{ first, columns, k0, depth int64 }
 
 // block returns how many columns, and how much of their depth, are packed at a time. Wide parts come first: the windows
@@ -311,8 +311,8 @@ const (
 	fewTasks       = 16      // for a thread: with more, one too many does not count
 )
 
-// columnBlocks cuts the columns of a weight gradient, each of which is so many tasks, into blocks of about the same width, so many that
-// few tasks are as many for each thread. No sum depends on it.
+// columnBlocks cuts the columns of a weight gradient into blocks of about the same width; each block is a number of tasks. There are
+// enough blocks that each thread has about as many tasks. No sum depends on it.
 func (m *multiplication) columnBlocks(columns, tasks int64) int64 {
 	blocks, threads := ceil(columns, C.GRAD_COLS), int64(m.lib.pool.threads)
 	for blocks > 1 && blocks*tasks < fewTasks*threads && blocks*tasks%threads != 0 {

@@ -45,11 +45,11 @@ func medianTime(l *launch) time.Duration {
 	return times[len(times)/2]
 }
 
-// triadBytes is what STREAM counts of an element of its triad: two reads and a write.
+// triadBytes is STREAM's count of bytes for an element of its triad: two reads and a write.
 const triadBytes = 12
 
-// triad returns STREAM's triad a = b + s*c over a memory, of which a, b and c are a third each, on so many workers, and how many elements
-// it has.
+// triad returns STREAM's triad a = b + s*c over a memory, on a number of workers, and its number of elements. Each of a, b and c is a
+// third of the memory.
 func (l *Library) triad(memory []byte) (triad *launch, elements int64) {
 	elements = int64(len(memory)) / triadBytes / kernels.Alignment * kernels.Alignment
 	at := C.uint64_t(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))

@@ -32,7 +32,7 @@ type builder struct {
 	err     error // the first one
 }
 
-// addresses are those of a call's operands on the device.
+// addresses are the addresses of a call's operands on the device.
 type addresses map[kernels.Operand]C.u64
 
 // at returns the address of an operand, 0 when the call does not use it.

@@ -57,7 +57,7 @@ type Choice struct {
 // notable reports whether there was anything to choose.
 func (c Choice) notable() bool { return len(c.Microseconds)+len(c.Failed)+len(c.Refused) > 0 }
 
-// key is what a choice depends on.
+// key identifies the inputs of a choice.
 func (c Choice) key() string {
 	return fmt.Sprintf("%q %q %q %q %q %v", c.GPU, c.Library, c.Op, c.Pass, c.Shapes, c.Add)
 }
@@ -65,7 +65,7 @@ func (c Choice) key() string {
 // ChoicesVariable is the environment variable with the file that keeps choices, so that another process repeats them.
 const ChoicesVariable = "PLIMSOLL_CUDA_CHOICES"
 
-// choices are those made so far. One at a time is made: two measurements would disturb each other.
+// choices are the choices made so far. One at a time is made: two measurements would disturb each other.
 type choices struct {
 	mu   sync.Mutex
 	file string // "": none
@@ -76,8 +76,8 @@ type choices struct {
 // remembered are the choices of all libraries of this process, so that profile, plan and run agree.
 var remembered = &choices{file: os.Getenv(ChoicesVariable)}
 
-// get returns the choice with the key of c: that of this process, that of the file where holds says that it holds here, or
-// else what decide makes of c. An agreed choice that does not hold here is an error.
+// get returns the choice with the key of c. It is this process's choice, the file's if holds says that it holds here, or
+// else the result of decide for c. An agreed choice that does not hold here is an error.
 func (m *choices) get(c Choice, holds func(Choice) (bool, error), decide func(Choice) Choice) (Choice, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -48,7 +48,7 @@ var (
 	}
 )
 
-// What cut takes a GPU to be, whatever GPU there is, so that any gives the same bits.
+// The GPU that cut assumes, whatever GPU there is, so that any gives the same bits.
 const (
 	multiprocessors = 132
 	loadRate        = 32   // bytes that a multiprocessor loads in a clock
@@ -59,9 +59,9 @@ const (
 	maxSplits       = 256
 )
 
-// cut chooses, together, the tile of a product and into how many parts its inner dimension is cut, by what the shape lets one
-// expect of each pair: few large tiles load least for each product, and leave multiprocessors idle unless they are
-// cut; small ones and many parts are the reverse. Splits take a workspace of maxPartial bytes at most, and are 1 unless divisible.
+// cut chooses, together, the tile of a product and the number of parts of its inner dimension, by the expected time of each pair
+// for the shape. Few large tiles load least for each product, and leave multiprocessors idle unless they are cut. Small tiles and
+// many parts are the reverse. Splits take a workspace of maxPartial bytes at most, and are 1 unless divisible.
 func (e engine) cut(rows, columns, inner, panels int64, divisible bool) (best tile, splits int64) {
 	most := int64(1)
 	if divisible {
@@ -93,7 +93,7 @@ func (e engine) clocks(t tile, room, n, rows, columns, inner, panels int64) floa
 	return total
 }
 
-// name is that of the kernel: "window_f32_128x64_v4".
+// name is the name of the kernel: "window_f32_128x64_v4".
 func (e engine) name(product string, t tile) string {
 	return fmt.Sprintf("%s%s%s_%dx%d_v%d", e.prefix, product, suffix(e.dtype), t.m, t.n, e.vector)
 }

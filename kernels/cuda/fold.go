@@ -8,10 +8,10 @@ import "C"
 // leastReuse is how often a kernel looks at a pixel, on the average, where a folded copy of the image is worth writing.
 const leastReuse = 2
 
-// folded returns the convolution that computes the same over a folded image: a pixel of it holds all pixels of a stride along w, with
-// so many channels of zeros behind each that a pixel is whole vectors of 16 bytes. One of 3 channels with 7 taps and stride 2
-// becomes one of 8 channels with 4 taps and stride 1. pixel is the channels of an unfolded pixel, those of zeros included; 0: nothing is
-// gained. A dilated kernel along w keeps its taps and its stride.
+// folded returns the convolution that computes the same over a folded image. A pixel of it holds all pixels of a stride along w, each
+// with zero channels after it that make a pixel whole vectors of 16 bytes. A convolution of 3 channels with 7 taps and stride 2 becomes
+// one of 8 channels with 4 taps and stride 1. The result pixel is the number of channels of an unfolded pixel, with the zero channels;
+// 0: nothing is gained. A dilated kernel along w keeps its taps and its stride.
 func (c convolution) folded() (f convolution, pixel int64) {
 	vector := wide(c.dtype.Stored())
 	if c.groups > 1 || c.channels%vector == 0 {

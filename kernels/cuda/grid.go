@@ -9,7 +9,7 @@ import "plimsoll/kernels"
 
 type dim [3]int64
 
-// maxGrid is what CUDA allows along x, y and z.
+// maxGrid is the largest grid that CUDA allows along x, y and z.
 var maxGrid = dim{1<<31 - 1, 1<<16 - 1, 1<<16 - 1}
 
 func ceil(a, b int64) int64 { return (a + b - 1) / b }

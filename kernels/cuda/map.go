@@ -178,7 +178,7 @@ func newLanes(d kernels.DType, width, others, most int64) lanes {
 
 func (l lanes) block() dim { return dim{l.lanes, l.rows, 1} }
 
-// suffix is that of the kernel's name: "_f32_v4".
+// suffix is the suffix of the kernel's name: "_f32_v4".
 func (l lanes) suffix(d kernels.DType) string {
 	return suffix(d) + "_v" + string('0'+byte(l.vector))
 }

@@ -55,8 +55,8 @@ func (m *multiplication) whole(o matrices) (p nvidia.Product, left, right C.u64)
 	return p, left, right
 }
 
-// What cuBLAS gets as workspace, by shape alone, and so the same bits everywhere: room for the result in float32 from each part that its
-// inner dimension may be cut into, but no more than NVIDIA recommends. It chooses among the kernels that this is enough for.
+// The workspace of cuBLAS, by shape alone, so that bits are the same everywhere. It has room for the result in float32 from each part
+// that its inner dimension may be cut into, but no more than NVIDIA recommends. It chooses among the kernels that this is enough for.
 const (
 	leastProductSpace = 64 << 10
 	productPart       = 256 // inner indices that are worth a part
@@ -82,7 +82,7 @@ func (m *multiplication) gemm(p nvidia.Product, left, right, out C.u64, add bool
 // rowsOf returns how many rows of a result with so many columns are computed at a time.
 func rowsOf(bytes, columns int64) int64 { return max(bytes/(4*columns)/rowsAtOnce, 1) * rowsAtOnce }
 
-// parts computes a product in bfloat16 whose result has more to come, a bias or what is there: some rows at a time in float32, which
+// parts computes a product in bfloat16 with a bias or the present result to add. It computes some rows at a time in float32, which
 // are then added up and rounded once.
 func (m *multiplication) parts(p nvidia.Product, left C.u64, o matrices) {
 	total, rows := p.M, min(rowsOf(m.lib.vendors.part, p.N), p.M)
@@ -97,7 +97,7 @@ func (m *multiplication) parts(p nvidia.Product, left C.u64, o matrices) {
 	}
 }
 
-// widened computes Y with its bias as one product, rounded once: the bias is added by a few more inner indices, at which X holds ones and
+// widened computes Y with its bias as one product, rounded once. The bias is added by a few more inner indices, at which X holds ones and
 // the weights the bias. Copies of X are made by slices.
 func (m *multiplication) widened(p nvidia.Product, left C.u64, o matrices) {
 	total, channels := p.M, p.K

@@ -41,10 +41,10 @@ func (m *multiplication) reserveAligned(bytes int64) cu.DevicePtr {
 	return cu.DevicePtr((at + vendorAlignment - 1) / vendorAlignment * vendorAlignment)
 }
 
-// vendorAlignment is that of a vendor's workspace in bytes.
+// vendorAlignment is the alignment of a vendor's workspace in bytes.
 const vendorAlignment = 256
 
-// sumThreads are those of a block that adds up splits: few, as results in splits are small.
+// sumThreads is the number of threads of a block that adds up splits: few, as results in splits are small.
 const sumThreads = 64
 
 // sumParts appends the kernel that adds up splits of a product of type d.

@@ -27,7 +27,7 @@ func (c convolution) result(p kernels.Pass) (o kernels.Operand, n, terms int64) 
 	return kernels.Operand{Role: kernels.DParam}, c.weights(), c.outputPixels()
 }
 
-// definitionArgs are those of the naive kernels of src/proof.cu.
+// definitionArgs are the arguments of the naive kernels of src/proof.cu.
 func (b *builder) definitionArgs() (args C.struct_proof_args, out kernels.Operand) {
 	c := definition(b.call)
 	out, n, terms := c.result(b.call.Pass)
@@ -46,7 +46,7 @@ func (b *builder) definitionArgs() (args C.struct_proof_args, out kernels.Operan
 	return args, out
 }
 
-// typeOf is that of an operand's elements.
+// typeOf is the type of an operand's elements.
 func typeOf(call kernels.Call, o kernels.Operand) kernels.DType {
 	switch o.Role {
 	case kernels.X, kernels.Y, kernels.DX, kernels.DY:

@@ -31,10 +31,10 @@ const (
 	proofSlice         = 1 << 12
 )
 
-// proof compares what an algorithm computes from random data with the naive sums: of all outputs, or, where that
-// would take more than the library's terms, of a sample from all over the result, its first and its last element included, and of edges.
-// Operands that the algorithm only reads, and what lies between operands, must be what they were. Errors: ErrWrong with
-// what differs; others say why the algorithm could not be tried.
+// proof compares what an algorithm computes from random data with the naive sums. It compares all outputs. If that would take more than
+// the library's terms, it compares a sample from all over the result, with its first and its last element, and the edges. Operands that
+// the algorithm only reads, and what lies between operands, must be what they were. Errors: ErrWrong with what differs; others say why
+// the algorithm could not be tried.
 func (l *Library) proof(call kernels.Call, a algorithm) error {
 	return l.try(call, a, func(t *trial) error {
 		e, err := t.expect()
@@ -67,8 +67,8 @@ func sampled(n, terms, most int64) []int64 {
 // edgeSamples is how many rows of Y, or channels of the weights' gradient, a proof looks at the edges of: eight rows of each alignment.
 const edgeSamples = 8 * C.EDGE_ALIGNMENT
 
-// edges are outputs that products of their own compute in alignedRows, and that are few among many: the first and the last columns of rows
-// of Y, or rows of the weights' gradient. Each element of DX has both products in it.
+// edges are outputs that products of their own compute in alignedRows, and that are few among many. They are the first and the last
+// columns of rows of Y, or rows of the weights' gradient. Each element of DX has both products in it.
 func (c convolution) edges(p kernels.Pass) (at []int64) {
 	rows, rowStride, columnStride := c.outputPixels(), c.out, int64(1)
 	switch p {
@@ -86,7 +86,7 @@ func (c convolution) edges(p kernels.Pass) (at []int64) {
 	return at
 }
 
-// expectation is what outputs should be.
+// expectation holds the right values of outputs.
 type expectation struct {
 	at        []int64
 	positions deviceAddress // at, on the device
@@ -145,11 +145,11 @@ func (t *trial) expect() (*expectation, error) {
 	return e, nil
 }
 
-// allowed is how far a result of type out may be from the exact sum of so many terms, which are products of type in and have
-// the norm given. Terms of random signs add up to about their norm, and so do partial sums; float32 rounds each of
-// them to 2^-24 of itself, whatever the order, and the errors have random signs, too. Tensor cores cut off rather than round, at every
-// 8th term at least. A result in bfloat16 is rounded once more. Factors cut to the 11 bits of TF32, where they should be float32
-// or rounded, are outside for sums of up to some 100,000 terms.
+// allowed is how far a result of type out may be from the exact sum of so many terms, which are products of type in and have the norm
+// given. Terms of random signs add up to about their norm, and so do partial sums. Float32 rounds each of them to 2^-24 of itself,
+// whatever the order, and the errors have random signs, too. Tensor cores cut off rather than round, at every 8th term at least. A
+// result in bfloat16 is rounded once more. Factors cut to the 11 bits of TF32, where they should be float32 or rounded, are outside
+// for sums of up to some 100,000 terms.
 func allowed(sum, norm, terms float64, in, out kernels.DType) float64 {
 	roundings := 16 * math.Sqrt(terms)
 	if in != kernels.Float32 {
@@ -162,12 +162,12 @@ func allowed(sum, norm, terms float64, in, out kernels.DType) float64 {
 	return far
 }
 
-// vague is how much further off a vendor's product in TF32 may be: how its libraries round factors is not documented, and where
-// they find no such kernel they multiply in float32. Each of both factors is off by less than 2^-10 of itself, all of them
-// perhaps in one direction.
+// vague is how much further off a vendor's product in TF32 may be. The rounding of factors in its libraries is not documented,
+// and where they find no such kernel they multiply in float32. Each of both factors is off by less than 2^-10 of itself, all of
+// them perhaps in one direction.
 func vague(sum, norm float64) float64 { return 0x1p-9 * (math.Abs(sum) + norm) }
 
-// values returns what the looked-at outputs hold.
+// values returns the values of the looked-at outputs.
 func (t *trial) values(e *expectation) ([]float64, error) {
 	_, out := t.bound.definitionArgs()
 	args := C.struct_sample_args{in: t.bound.address[out], at: e.positions, out: e.values, n: C.i64(len(e.at))}
@@ -381,5 +381,5 @@ func download[T any](to []T, from deviceAddress) error {
 	return cu.MemcpyDtoH(unsafe.Pointer(unsafe.SliceData(to)), cu.DevicePtr(from), int64(len(to))*int64(unsafe.Sizeof(to[0])))
 }
 
-// deviceAddress is what kernels take as an address.
+// deviceAddress is the type of kernels' addresses.
 type deviceAddress = C.u64

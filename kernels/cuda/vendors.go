@@ -32,7 +32,7 @@ type described struct {
 	err error
 }
 
-// What NVIDIA recommends as cuBLAS's workspace, in bytes: for GPUs from Hopper (9.0) on, and before.
+// NVIDIA's recommended workspace of cuBLAS, in bytes: for GPUs from Hopper (9.0) on, and before.
 const (
 	largeProductWorkspace = 32 << 20
 	smallProductWorkspace = 4 << 20

@@ -92,9 +92,11 @@ func epsilon(op kernels.BatchNorm) float64 {
 	return float64(op.Epsilon)
 }
 
-// batchNormBackward: with g = dy where the output is positive and h = (x-mean)/std,
-// db = Σ g, dw = Σ g h, d residual = g, and dx = w/std (g - db/n - h dw/n); in evaluation, where mean and std do not
-// depend on x, dx = w/std g.
+// batchNormBackward computes, with g = dy where the output is positive, and h = (x-mean)/std:
+//
+//	db = Σ g, dw = Σ g h, d residual = g, dx = w/std (g - db/n - h dw/n)
+//
+// In evaluation mean and std do not depend on x, and dx = w/std g.
 func batchNormBackward(op kernels.BatchNorm, t *tensors) {
 	c := len(t.params[0])
 	n := float64(len(t.dy) / c)

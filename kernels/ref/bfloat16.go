@@ -38,8 +38,8 @@ func (t *tensors) dtype(o kernels.Operand) kernels.DType {
 	return kernels.Float32 // or int32 that is saved: as long
 }
 
-// rounding returns how products round an operand in float32 as they read it: a weight that meets bfloat16 activations, or
-// any factor in TF32 of an op that splits; nil: not at all.
+// rounding returns how products round an operand in float32 as they read it. That is a weight that meets bfloat16
+// activations, or any factor in TF32 of an op that splits. With nil products do not round.
 func (t *tensors) rounding(o kernels.Operand) func(float32) float32 {
 	weight := o == kernels.Operand{Role: kernels.ParamRole}
 	switch {

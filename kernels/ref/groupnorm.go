@@ -69,8 +69,11 @@ func (g *grouped) forward() {
 	}
 }
 
-// backward: with h = (x-mean)/std and u = w dy, dw = Σ dy h, db = Σ dy, and dx = (u - Σ u/n - h Σ u h/n)/std. The two sums of dx are
-// over a group.
+// backward computes, with h = (x-mean)/std and u = w dy:
+//
+//	dw = Σ dy h, db = Σ dy, dx = (u - Σ u/n - h Σ u h/n)/std
+//
+// The two sums of dx are over a group.
 func (g *grouped) backward() {
 	dw, db := make([]float64, g.channels), make([]float64, g.channels)
 	us, hs := make([]float64, len(g.mean)), make([]float64, len(g.mean))

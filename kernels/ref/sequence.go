@@ -315,8 +315,11 @@ func attentionForward(t *tensors, h heads, n, head, at, row int) {
 	}
 }
 
-// attentionBackward adds what one row of scores contributes: with p = exp(s - log sum), dv = p dy, ds = p (dy v - dy y),
-// dq = ds k/sqrt(d), dk = ds q/sqrt(d); a term of the score has the gradient ds.
+// attentionBackward adds the contribution of one row of scores, with p = exp(s - log sum):
+//
+//	dv = p dy, ds = p (dy v - dy y), dq = ds k/sqrt(d), dk = ds q/sqrt(d)
+//
+// A term of the score has the gradient ds.
 func attentionBackward(t *tensors, h heads, n, head, at, row int, sums []float64) {
 	y, x := ((n*h.length+at)*h.queries+head)*h.dim, t.x[0]
 	product := func(a []float32, i int) (sum float64) {

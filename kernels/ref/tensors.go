@@ -6,8 +6,8 @@ import (
 	"plimsoll/kernels"
 )
 
-// stage is an operand that the call works on as a float32 copy: a tensor in bfloat16, whose every element is rounded
-// once, when the call has ended; or a factor of products that round.
+// stage is an operand that the call works on as a float32 copy. It is a tensor in bfloat16, with each element
+// rounded once, when the call has ended, or a factor of products that round.
 type stage struct {
 	at          *[]float32
 	brain       []uint16

@@ -13,9 +13,9 @@ const (
 	cropTries  = 10
 )
 
-// randomCrop draws the part of a picture that a training sample shows: 8 to 100 % of its area with an aspect ratio
-// between 3:4 and 4:3, anywhere (Szegedy et al.: Going deeper with convolutions, 2015, section 6). A picture so long that
-// ten draws do not fit is cropped in its middle.
+// randomCrop draws the part of a picture that a training sample shows. It has 8 to 100 % of the area, an aspect ratio
+// between 3:4 and 4:3, and lies anywhere (Szegedy et al.: Going deeper with convolutions, 2015, section 6). A picture so
+// long that ten draws do not fit is cropped in its middle.
 func randomCrop(r *rand.PCG, b image.Rectangle) image.Rectangle {
 	area := float64(b.Dx()) * float64(b.Dy())
 	for range cropTries {

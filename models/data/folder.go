@@ -67,8 +67,8 @@ func (f *folder) FillBytes(split Split, index int64, dst []uint8) (int, error) {
 	return fillFolder(f, f.raw, split, index, dst)
 }
 
-// fillFolder is Fill with a palette. Where bad pictures are skipped, the next good one of the split takes the place of a bad one,
-// with its own label and the bad one's augmentation; in a test split it then counts twice.
+// fillFolder is Fill with a palette. Where bad pictures are skipped, the next good one of the split takes the place of a bad one.
+// It has its own label and the bad one's augmentation; in a test split it then counts twice.
 func fillFolder[T Element](f *folder, with *palette[T], split Split, index int64, dst []T) (int, error) {
 	all := f.splits[split]
 	n := int64(len(all))

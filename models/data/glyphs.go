@@ -40,8 +40,8 @@ var faces = [][]byte{
 }
 
 // glyph is one character of one face, rendered once, and the position of the bordered picture that poses turn
-// and scale about: the middle of the character across, the middle of the writing line (from the foot of a p to
-// the top of a d) down.
+// and scale about. That is the middle of the character across, and the middle of the writing line (from the foot
+// of a p to the top of a d) down.
 type glyph struct {
 	mask
 	cu, cv float64
@@ -50,9 +50,9 @@ type glyph struct {
 // glyphs is the data set of that name.
 //
 // Ten pairs of letters (c C, o O, s S, ...) differ in little but their size, a ratio of about 0.73 in these
-// fonts. Two choices keep every pair apart: the size changes by at most 8 % either way (the smallest C is still
-// 1.16 times as high as the largest c), and all characters of a size stand on one writing line that moves
-// little, so that an o also sits lower than an O.
+// fonts. Two choices keep every pair apart. The size changes by at most 8 % either way: the smallest C is still
+// 1.16 times as high as the largest c. All characters of a size stand on one writing line that moves little, so
+// that an o also sits lower than an O.
 type glyphs struct {
 	options Options
 	zoom    float64 // mask pixels an image pixel

@@ -49,9 +49,9 @@ func uniform(r *rand.PCG, lo, hi float64) float64 {
 // below returns a whole number in [0, n), for n below 2^32.
 func below(r *rand.PCG, n int) int { return int(r.Uint64() >> 32 * uint64(n) >> 32) }
 
-// permutation is a keyed bijection of 0..n-1 that needs no memory: a balanced Feistel network over the smallest
-// even number of bits that holds n, walked until it lands below n (Black, Rogaway: Ciphers with arbitrary finite
-// domains, 2002). The walk takes less than 4 rounds of the network on average.
+// permutation is a keyed bijection of 0..n-1 that needs no memory (Black, Rogaway: Ciphers with arbitrary finite
+// domains, 2002). It is a balanced Feistel network over the smallest even number of bits that holds n, walked
+// until it lands below n. The walk takes less than 4 rounds of the network on average.
 type permutation struct {
 	n    uint64
 	key  uint64

@@ -64,8 +64,8 @@ func (j jitter) draw(r *rand.PCG) pose {
 	}
 }
 
-// place returns the map that shows a picture in a square image: position (cu, cv) of the picture appears at the
-// image's center, moved by the pose's shift (in image sides), and one image pixel spans zoom picture pixels,
+// place returns the map that shows a picture in a square image. Position (cu, cv) of the picture appears at the
+// image's center, moved by the pose's shift (in image sides). One image pixel spans zoom picture pixels,
 // distorted by the pose.
 func place(image int, zoom, cu, cv float64, p pose) affine {
 	s := float64(zoom / p.scale)

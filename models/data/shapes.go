@@ -31,8 +31,8 @@ const (
 	shapesDeviation = 0.262
 )
 
-// shapes is the data set of that name. Class 1 + kind + 3*band is that of the shapes of a kind in one of the bands that the tones of
-// shapes are divided into, without what lies between bands: with up to four classes there is one band.
+// shapes is the data set of that name. The tones of shapes are divided into bands, with unused tones between them. Class 1 + kind +
+// 3*band is the class of the shapes of a kind in a band. With up to four classes there is one band.
 type shapes struct {
 	options Options
 	classes int

@@ -66,7 +66,7 @@ const (
 // text is a data set of tokens.
 //
 // Every token of a split but its first is a label once an epoch. The labels are cut into pieces of the length of a sample, one for
-// each sample: the first piece of a training epoch is shorter by a random number, and the last ones are as short as they must be.
+// each sample. The first piece of a training epoch is shorter by a random number, and the last ones are as short as they must be.
 // The sample of a piece is a whole window of tokens; labels of the window that are not of the piece are Ignored.
 type text struct {
 	name       string

@@ -62,8 +62,8 @@ func clamped(v int32) uint8 { return uint8(max(0, min(v, 255))) }
 
 // row writes the chroma of len(dst) pixels of row y of the picture, from x on.
 //
-// Between two pixels of chroma those of the picture have 3/4 of the nearer one and 1/4 of the other, in each direction that has half
-// of the pixels; sums round up and down by turns, so that they do not drift. Other subsampling repeats, and so do planes of at most
+// In each direction with half of the pixels, pixels of the picture between two pixels of chroma have 3/4 of the nearer one and 1/4
+// of the other. Sums round up and down by turns, so that they do not drift. Other subsampling repeats, and so do planes of at most
 // two pixels across.
 func (p *plane) row(dst []uint8, x, y int) {
 	near := p.line(y / p.sy)

@@ -54,8 +54,8 @@ func readGPT2(r *reader, _ string) *config {
 	return c
 }
 
-// decoder reads the fields that all families like Llama have. kvHeads are the heads of keys and values where no field says them; 0: those of
-// queries. tied says whether the last layer has the embedding's weight where no field does.
+// decoder reads the fields that all families like Llama have. If no field gives the heads of keys and values, they are kvHeads; 0: as many
+// as of queries. If no field says whether the last layer has the embedding's weight, tied does.
 func (r *reader) decoder(kvHeads int, tied bool) *config {
 	l := models.Language{
 		Vocabulary: r.size("vocab_size"), Width: r.size("hidden_size"), Heads: r.size("num_attention_heads"), Blocks: r.blocks("num_hidden_layers"),

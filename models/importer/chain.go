@@ -148,8 +148,9 @@ func (c *chain) alive() [][]*step {
 	return all
 }
 
-// divide ends layers within a section of many products: behind steps at which several images are alive, that the layer has made at
-// least as much itself as is alive then. They are packed as one activation, and what a layer does not read passes it.
+// divide ends layers within a section of many products. A layer may end after a step at which several images are alive, if it has
+// made at least as many bytes itself as are alive then. They are packed as one activation, and what a layer does not read passes
+// it.
 func (c *chain) divide(s section, alive [][]*step) []section {
 	if products(c.steps[s.first-1:s.last]) <= mostProducts {
 		return []section{s}

@@ -198,8 +198,8 @@ func gated(c *call, i, j int) (v *value, is bool, err error) {
 	return v, true, err
 }
 
-// trailing is an op of a tensor, input j, and an initializer of its last axes here, input i; false: they are something else. op makes it of
-// how many axes these are.
+// trailing is an op of a tensor, input j, and an initializer of its last axes here, input i; false: they are something else. Function op
+// makes it from the number of these axes.
 func trailing(c *call, i, j int, op func(axes int) kernels.Op) (v *value, is bool, err error) {
 	p, x := c.at(i), c.at(j)
 	if p == nil || x == nil || p.tensor == nil || p.tensor.DType != Float32 || x.shape == nil || x.scores != nil || len(p.tensor.Dims) == 0 {

@@ -238,8 +238,8 @@ func sameChannels(q, k view) (view, view) {
 	return q, k
 }
 
-// rotaryBase returns the base of the angles whose cosines and sines two tables of positions and channels have: position t turns pair i by
-// t*base^(-2i/channels), the pairs are i and i + channels/2.
+// rotaryBase returns the base of the angles whose cosines and sines two tables of positions and channels have. Position t turns pair i by
+// t*base^(-2i/channels), and a pair is channels i and i + channels/2.
 func rotaryBase(cosines, sines []float64, channels int) (float64, error) {
 	pairs, base := channels/2, 10000.0
 	if pairs > 1 && len(sines) > channels {

@@ -98,8 +98,8 @@ func prepended(c *call, axis int) (*value, error) {
 	return x, nil
 }
 
-// join is Concat. Where it begins with all that an earlier one joins, as each layer of a DenseNet does, it begins with that one: what
-// was joined is joined once, and no other layer keeps the parts.
+// join is Concat. If it begins with all parts of an earlier join, as each layer of a DenseNet does, it begins with that join. So
+// parts are joined once, and no other layer keeps them.
 func (c *call) join(in []*value) (*value, error) {
 	if len(in) == 1 {
 		return in[0], nil

@@ -15,7 +15,7 @@ import (
 // The messages of onnx.proto (ONNX 1.19, Apache-2.0, https://github.com/onnx/onnx/blob/main/onnx/onnx.proto), as far as a
 // graph to train has them. A message keeps parts of the file's bytes: the elements of tensors are not copied.
 
-// What a file may have: a graph with more is none that somebody has trained, and takes more memory than its file.
+// The limits of a file: a graph with more is none that somebody has trained, and takes more memory than its file.
 const (
 	mostBytes      = importer.MostBytes // a message of protobuf
 	mostNames      = 1 << 18            // inputs and outputs of all nodes

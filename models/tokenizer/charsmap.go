@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// charsmap replaces characters as SentencePiece's models say. It is a double array trie (Aoe 1989, An Efficient Digital Search Algorithm by Using
-// a Double-Array Structure) of texts, and the texts that they become, each with a 0 behind it.
+// charsmap replaces characters as SentencePiece's models say. It is a double array trie of texts (Aoe 1989, An Efficient Digital Search
+// Algorithm by Using a Double-Array Structure). The replacements of the texts follow, each with a 0 after it.
 type charsmap struct {
 	units []uint32
 	texts string
@@ -56,7 +56,7 @@ const (
 
 func offsetOf(unit uint32) uint32 { return unit >> 10 << (unit & (1 << 9) >> 6) }
 
-// replacement returns what the shortest text of the map that a text begins with becomes.
+// replacement returns the replacement of the shortest text of the map that a text begins with.
 func (m *charsmap) replacement(text string) (string, bool) {
 	at := offsetOf(m.unit(0))
 	for i := 0; i < len(text) && text[i] != 0; i++ {

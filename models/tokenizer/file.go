@@ -75,8 +75,9 @@ func (t Tokens) Part(from, to int64) Tokens {
 	return Tokens{t.data[from*int64(t.width) : to*int64(t.width)], t.width}
 }
 
-// format is one of llm.c's two files of tokens (karpathy/llm.c, dev/data/data_common.py): a header of 256 numbers of 4 bytes, which are a
-// magic number, a version, how many tokens there are, and zeros; the tokens. Plimsoll writes the size of the vocabulary behind the count.
+// format is one of llm.c's two files of tokens (karpathy/llm.c, dev/data/data_common.py). It has a header of 256 numbers of 4 bytes: a
+// magic number, a version, the number of tokens, and zeros. The tokens follow. Plimsoll writes the size of the vocabulary behind the
+// count.
 type format struct {
 	magic, version uint32
 	width          int

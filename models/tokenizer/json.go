@@ -156,7 +156,7 @@ func (a *Added) readPairsModel(o, model *fields.Object) (numbers map[string]int3
 	return numbers, nil
 }
 
-// inPieces returns what reads a model whose words are made in steps.
+// inPieces returns the reader of a model that makes words in steps.
 func inPieces(read func(o *fields.Object, p *pieces) (map[string]int32, error)) func(o, model *fields.Object) (map[string]int32, error) {
 	return func(o, model *fields.Object) (map[string]int32, error) {
 		p, err := readPieces(o)

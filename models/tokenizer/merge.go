@@ -26,7 +26,7 @@ type GPT2 struct {
 
 type pair [2]int32
 
-// merging is what a pair becomes, of which that of the lowest rank is first.
+// merging is the result of merging a pair; the pair of the lowest rank is merged first.
 type merging struct{ rank, token int32 }
 
 // Encode implements Tokenizer. The name of the end token inside a text is encoded as text.
@@ -147,7 +147,7 @@ func (m *merger) consider(at int32) {
 	}
 }
 
-// merging returns what the pair at a place becomes.
+// merging returns the result of merging the pair at a place.
 func (m *merger) merging(at int32) (x merging, ok bool) {
 	if at < 0 || m.tokens[at] < 0 || m.next[at] < 0 {
 		return merging{}, false

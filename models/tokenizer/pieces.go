@@ -122,7 +122,7 @@ func readBERT(o *fields.Object) func(string) string {
 	}
 }
 
-// cleaned returns what a character becomes; -1: it goes.
+// cleaned returns the replacement of a character; -1: it goes.
 func cleaned(r rune) rune {
 	switch {
 	case r == '\t' || r == '\n' || r == '\r':
@@ -152,7 +152,7 @@ func spacedChinese(text string) string {
 	return b.String()
 }
 
-// without returns what removes characters of a kind.
+// without returns the function that removes characters of a kind.
 func without(kind func(rune) bool) func(string) string {
 	return func(text string) string {
 		return strings.Map(func(r rune) rune {

@@ -9,8 +9,8 @@ import (
 	"plimsoll/internal/fields"
 )
 
-// wordPiece finds the longest token that a word begins with, and goes on behind it with tokens that continue words (Schuster, Nakajima 2012,
-// Japanese and Korean Voice Search; Devlin et al. 2019, BERT).
+// wordPiece finds the longest token that a word begins with, and goes on after it with tokens that continue words. Sources: Schuster,
+// Nakajima 2012, Japanese and Korean Voice Search; Devlin et al. 2019, BERT.
 type wordPiece struct {
 	begin, next map[string]int32 // tokens that begin words, and the others without what is written ahead of them
 	longest     int              // bytes of a token

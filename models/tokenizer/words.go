@@ -9,7 +9,7 @@ import (
 // contractions are words of their own, behind what they are joined to.
 var contractions = [][]byte{[]byte("'s"), []byte("'t"), []byte("'re"), []byte("'ve"), []byte("'m"), []byte("'ll"), []byte("'d")}
 
-// class is what a character is, for the ends of words.
+// class is the class of a character, for the ends of words.
 type class uint8
 
 const (

@@ -90,7 +90,7 @@ func (c *call) sizes(name string) []int64 {
 	return nil
 }
 
-// extents returns those of a value.
+// extents returns the extents of a value.
 func (c *call) extents(value string) ([]int64, error) {
 	m, err := c.meta(value)
 	if err != nil {

@@ -136,7 +136,7 @@ func einsum(c *call) string {
 	return c.emit("MatMul", nil, first, second)
 }
 
-// without returns what two letters have besides one; false: it is not among them.
+// without returns the other one of two letters; false: the given one is not among them.
 func without(letters, one string) (string, bool) {
 	rest := strings.Replace(letters, one, "", 1)
 	return rest, len(rest) == 1

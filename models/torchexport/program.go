@@ -10,7 +10,7 @@ import (
 	"plimsoll/models/importer"
 )
 
-// What is read of archives.
+// The parts of archives that are read.
 const (
 	archiveVersion = "0"
 	schemaMajor    = 8

@@ -163,7 +163,7 @@ func layerNorm(c *call) string {
 	return c.emit("LayerNormalization", a, in...)
 }
 
-// epsilonOfFloat32 is what a norm adds where it is given nothing: the distance from 1 to the next float32.
+// epsilonOfFloat32 is the default epsilon of a norm: the distance from 1 to the next float32.
 const epsilonOfFloat32 = 1.0 / (1 << 23)
 
 func rmsNorm(c *call) string {
@@ -565,7 +565,7 @@ func filled(v float64) func(c *call) string {
 	}
 }
 
-// triangle is what is above the diagonal, or what is not.
+// triangle is the part above the diagonal, or the other one.
 func triangle(upper int64) func(c *call) string {
 	return func(c *call) string {
 		return c.emit("Trilu", attributes{"upper": number(upper)}, c.tensor("self"), c.constant(float64(c.int("diagonal", 0))))

@@ -84,8 +84,8 @@ func (a *archive) tensors(folder, description string) (*tensors, error) {
 	return &config.Config, nil
 }
 
-// refuseOverlaps refuses, to whoever reads it, a tensor that has bytes of its file in common with another one, where one of the two trains:
-// here they would be two parameters.
+// refuseOverlaps refuses every use of a tensor that shares bytes of its file with another one, if one of the two trains. Here they would be
+// two parameters.
 func (t *tensors) refuseOverlaps() {
 	files := map[string][]*stored{}
 	for _, s := range t.all {

@@ -19,7 +19,7 @@ func init() {
 	}
 }
 
-// epsilon is that of a norm.
+// epsilon is the epsilon of a norm.
 func (c *call) epsilon() attributes { return attributes{"epsilon": decimal(c.float("eps", 1e-5))} }
 
 func groupNorm(c *call) string {

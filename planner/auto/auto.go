@@ -70,8 +70,8 @@ type Options struct {
 	Steps int
 }
 
-// reach is how long a chain may be for a member, with the loss. It has the longest chain that the member plans as it is, in about ten
-// seconds of one core if the chain is a hard one, and the most groups of layers of a longer chain.
+// reach is how long a chain may be for a member, with the loss. It has the longest chain that the member plans as it is, and the most
+// groups of layers of a longer chain. Such a chain takes about ten seconds of one core if it is a hard one.
 type reach struct{ whole, groups int }
 
 var reaches = map[string]reach{

@@ -123,8 +123,8 @@ func (b *bounder) backward(k int) instant {
 	}
 }
 
-// removable returns the bytes that go when ā_l is not on the device at the start of an op of layer k, whose input
-// stays in any case, as a plain activation at least.
+// removable returns the bytes that go when ā_l is not on the device at the start of an op of layer k. The op's
+// input stays in any case, as a plain activation at least.
 func (b *bounder) removable(l, k int) float64 {
 	bytes := float64(b.c.Saved(l))
 	if l == k-1 {

@@ -10,7 +10,7 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// costs is a chain in the numbers of the thesis, section 3.1.1, indexed as there: nothing is recomputed, so that
+// costs is a chain in the numbers of the thesis, section 3.1.1, indexed as there. Nothing is recomputed, so that
 // every forward is F^all and every activation is a saved set.
 //
 // Bytes are float64, which holds the sums of all sizes that chains may have. Transfers and times meet in the unit

@@ -38,9 +38,9 @@ type early struct {
 // latest places every prefetch as late as possible, and returns those that must start before B_n, in increasing
 // order; for now they stand directly before it.
 //
-// It follows the backward phase in reversed time, in which a prefetch is an offload: it starts when the link is free
+// It follows the backward phase in reversed time, in which a prefetch is an offload. It starts when the link is free
 // and the backward that reads the activation has ended, and it frees memory when it has ended itself. A prefetch
-// stands before the op during which it then starts: in the simulation it starts no later than here, and fits,
+// stands before the op during which it then starts. In the simulation it starts no later than here, and fits,
 // because an op and the transfers beside it fit together here.
 func (s *search) latest(away []bool) []early {
 	now, free, kept, queued := 0.0, 0.0, 0.0, 0.0

@@ -82,8 +82,8 @@ func (k *check) fits(d int, r *Report, task int) {
 	})
 }
 
-// copies returns the copies of the weights of a stage on a device where so many minibatches are live, and so many in the first
-// stage: with vertical_sync all stages keep the versions that those see.
+// copies returns the copies of the weights of a stage on a device, by the number of live minibatches there and in the first
+// stage. With vertical_sync all stages keep the versions that those see.
 func (c account) copies(s, live, first int) float64 {
 	said := c.plan.WeightCopies
 	switch len(said) {
@@ -128,9 +128,10 @@ func (c account) buffers(costs *Costs, s, d int) (bytes int64) {
 	return bytes
 }
 
-// stays returns the stays in the memory of every device: live minibatches, from the start of F to the end of the last
-// backward task, and the tensors that wait between two stages on one device (thesis 6.3.1). Ends are moved to the
-// tolerance before, so that a minibatch that leaves when another one enters does not count, whatever was rounded.
+// stays returns the stays in the memory of every device. These are live minibatches, from the start of F to the end
+// of the last backward task, and the tensors that wait between two stages on one device (thesis 6.3.1). Ends are
+// moved to the tolerance before, so that a minibatch that leaves when another one enters does not count, whatever was
+// rounded.
 func (k *check) stays(costs *Costs) [][]stay {
 	all := make([][]stay, k.platform.Devices)
 	for s, st := range k.plan.Stages {

@@ -2,9 +2,9 @@ package pipeline
 
 import "math/big"
 
-// before calls do for every pair of jobs of which the second needs the first, minibatch by minibatch: F_s -> CF_s ->
-// F_{s+1}; F_last -> B_last; B_{s+1} -> CB_s -> B_s; F_s -> B_s; B_s -> W_s; and through a portal from s to u F_s -> CF ->
-// F_u, B_u -> CB -> B_s. Then follow the pairs of the sums of replicas.
+// before calls do for every pair of jobs of which the second needs the first, minibatch by minibatch. Pairs are F_s ->
+// CF_s -> F_{s+1}; F_last -> B_last; B_{s+1} -> CB_s -> B_s; F_s -> B_s; B_s -> W_s. Through a portal from s to u they are
+// F_s -> CF -> F_u and B_u -> CB -> B_s. Then follow the pairs of the sums of replicas.
 func (l *layout) before(do func(x, y *job)) {
 	for r := range l.repeats {
 		for s := range l.plan.Stages {

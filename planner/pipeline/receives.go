@@ -11,8 +11,8 @@ type arrivals struct {
 
 // receives returns the bytes of the blocks of device d in which gradients of a stage arrive from its other replicas. From each that
 // sends some there are two blocks, so that one is added up while the next one comes, or one where a round has one message alone. Parts
-// are added up in the order of the devices: there are as many blocks as parts are there at one time, from the start of a message
-// until all others of the part have come and the owner has made its own. A block has the bytes of the largest message.
+// are added up in the order of the devices. There are as many blocks as parts are there at one time. A part is there from the start of
+// a message until all others of the part have come and the owner has made its own. A block has the bytes of the largest message.
 func (c account) receives(s, d int) (bytes int64) {
 	if c.platform.NoBuffers {
 		return 0

@@ -26,8 +26,8 @@ func (k *check) missed() [][2]int {
 	return all
 }
 
-// unmade returns the first round of a stage, counted from the one of minibatch 0, whose update is not made at an instant; it knows when
-// those of a period are.
+// unmade returns the first round of a stage, counted from the one of minibatch 0, whose update is not made at an instant. Argument made
+// has the times of a period's updates.
 func (l *layout) unmade(made []ticks, at ticks) int {
 	first := math.MaxInt
 	for i, end := range made {

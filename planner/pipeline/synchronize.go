@@ -58,8 +58,8 @@ func synchronizeAndCheck(c *chain.Chain, p *Platform, plan *Plan) (best *Plan, r
 // none is a number of buckets that there is nothing behind.
 const none = 0
 
-// fewer returns the fewest buckets of a stage with which blocks are smaller than with those of the plan, which was to have so many: twice
-// as many, at last exactly one bucket, which has one block.
+// fewer returns the fewest buckets of a stage with which blocks are smaller than the plan's. That is twice as many as the plan was to
+// have, at last exactly one bucket, which has one block.
 func (p *Plan) fewer(fewest int) int {
 	switch n := p.mostBuckets(); {
 	case fewest == single || n == 0:

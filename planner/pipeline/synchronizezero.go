@@ -28,7 +28,7 @@ func (y *synchronizer) factor() int {
 	return most
 }
 
-// smallestPart is the least mean size of parts of several buckets: a run divides tensors only behind whole partial sums of the norm, 64
+// smallestPart is the least mean size of parts of several buckets. A run divides tensors only after whole partial sums of the norm, 64
 // KiB, so that smaller parts would not be as equal as planned.
 const smallestPart = 1 << 20 // bytes
 

@@ -6,9 +6,9 @@ import (
 	"plimsoll/planner/internal/reruns"
 )
 
-// rest bounds what a plan must compute again after the loss: when B_n starts, every ā_l is on the device, on the
-// host, or its F^all_l runs later and has one forward more than it must. See package bound, whose proof holds here, too, where
-// memory goes piece by piece.
+// rest bounds what a plan must compute again after the loss. When B_n starts, every ā_l is on the device, on the host, or its
+// F^all_l runs later and has one forward more than it must. See package bound, whose proof holds here, too, where memory goes
+// piece by piece.
 type rest struct {
 	set  *reruns.Set
 	over float64 // bytes that are not on the device
@@ -52,7 +52,8 @@ func (r rest) least(stored, late float64) (time float64) {
 }
 
 // ceilings returns, at place(s, t), by how much B_t..B_s, run on their own after F_s..F_t ran without saving, may exceed must
-// within a plan that takes excess longer than must: that is without these forwards and what other layers run again. O(n^2 log n).
+// within a plan that takes excess longer than must. These forwards and the recomputation of other layers are subtracted. O(n^2
+// log n).
 func (g *segments) ceilings() []float64 {
 	ceilings := make([]float64, g.n*(g.n+1)/2)
 	whole := g.rests(g.limit)[1]

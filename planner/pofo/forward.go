@@ -7,15 +7,16 @@ import (
 	"slices"
 )
 
-// forward explores OC_x(s, A, Δ_F, Δ_B) of section 4.2.1 from the input of the chain to the loss: what the beginning of
-// the forward phase and the end of the backward phase cost together, by the state that they leave to the layers between.
+// forward explores OC_x(s, A, Δ_F, Δ_B) of section 4.2.1 from the input of the chain to the loss. It is the joint cost
+// of the beginning of the forward phase and the end of the backward phase, by the state that they leave to the layers
+// between.
 //
-// The states are exact: nothing is rounded up, so that a limit is feasible here if it is at all. Only where a layer has
-// more states than the program can follow are those that share a cell thinned: the fastest one stays, the one with the lowest bound,
-// and the one with the smallest A, without which small limits would be lost.
+// The states are exact: nothing is rounded up, so that a limit is feasible here if it is at all. If a layer has more states than the
+// program can follow, states that share a cell are thinned. The fastest one stays, the one with the lowest bound, and the one with
+// the smallest A, without which small limits would be lost.
 //
-// A state beats another when it has no larger A and is faster even after waiting until its Δ_F and Δ_B are as small:
-// one can always wait, and waiting moves as many bytes as it takes time.
+// A state beats another when it has no larger A and is faster even after waiting until its Δ_F and Δ_B are as small.
+// One can always wait, and waiting moves as many bytes as it takes time.
 type forward struct {
 	*costs
 	segments *segments

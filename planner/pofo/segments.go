@@ -10,13 +10,14 @@ import (
 	"plimsoll/internal/parallel"
 )
 
-// segments answers C_Δ(s, t, A, Δ) of section 4.2.3: the shortest way to run B_t..B_s from the input of s and δ_t alone,
-// while Δ bytes are prefetched that must be there at the end.
+// segments answers C_Δ(s, t, A, Δ) of section 4.2.3. It is the shortest time of B_t..B_s from the input of s and δ_t
+// alone, while Δ bytes are prefetched that must be there at the end.
 //
-// The thesis tabulates it over cells of A and Δ. Here it is exact: by Lemma 8 the time of a fixed sequence of ops, with
-// room = M - A, is max(u, w - (room - Δ)) if peak <= room, where u is its time without waiting, peak the most memory that
-// an op needs, and w = u + the most that an op needs less what the link moves after it. So a sequence is three
-// numbers, and an entry of the table is the set of those that no other beats in all three. (Times are bytes; see costs.)
+// The thesis tabulates it over cells of A and Δ. Here it is exact. By Lemma 8 the time of a fixed sequence of ops, with
+// room = M - A, is max(u, w - (room - Δ)) if peak <= room. Its time without waiting is u, and the most memory that an op
+// needs is peak. The third number, w, is u + the most that an op needs less the link's bytes after it. So a sequence is
+// three numbers, and an entry of the table is the set of those that no other beats in all three. (Times are bytes; see
+// costs.)
 type segments struct {
 	*costs
 	limit   float64   // M
@@ -91,9 +92,9 @@ func (g *segments) startAll(f *front, s, t int) {
 	}
 }
 
-// split adds those that begin with F_s..F_x, need most bytes there, and keep a_x. need is what they need less what the
-// link moves until the last of them has ended. Of the parts that do not raise the peak of one that they join only those matter
-// that no other of them beats in u and w.
+// split adds the parts that begin with F_s..F_x, need most bytes there, and keep a_x. The bytes that they need, less the
+// link's bytes until the last of them has ended, are need. Of the parts that do not raise the peak of one that they join only
+// those matter that no other of them beats in u and w.
 func (g *segments) split(f *front, s, x, t int, most, need float64) {
 	begin := g.again[x] - g.again[s-1]
 	left, right := g.at(s, x), g.at(x+1, t)

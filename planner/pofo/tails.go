@@ -2,12 +2,12 @@ package pofo
 
 import "math"
 
-// tails bounds what layers s..n must take beyond must, from what is in memory when F_s starts: as long as a plan for s..n that
-// offloads nothing, and has as much more memory as the link can move until the loss.
+// tails bounds the time of layers s..n beyond must, by the bytes in memory when F_s starts. The bound is the time of a plan
+// for s..n that offloads nothing, with extra memory for the bytes that the link can move until the loss.
 //
-// Whatever a plan for s..n offloads, D bytes at most until B_n starts, can stay in D bytes more, and then its ops are those of
-// Theorem 6: keep ā_s, or run F_s..F_t without saving and a segment after the loss. Sizes are rounded to cells so that
-// nothing is bounded by more than it takes.
+// A plan for s..n offloads at most D bytes until B_n starts. These can stay in D bytes more, and then its ops are those of
+// Theorem 6: keep ā_s, or run F_s..F_t without saving and a segment after the loss. Sizes are rounded to cells so that nothing
+// is bounded by more than it takes.
 type tails struct {
 	*costs
 	limit float64
@@ -94,7 +94,7 @@ func (t *tails) wait(stay []float64) []float64 {
 	return out
 }
 
-// least returns by how much the layers from s on exceed must, at least, when so many bytes, the input of s included, are in
+// least returns by how much the layers from s on exceed must, at least, when stored bytes, with the input of s, are in
 // memory or on their way out.
 func (t *tails) least(s int, stored float64) float64 {
 	return t.times[s][t.up(t.limit-stored+t.restAll[s])]

@@ -71,7 +71,7 @@ func (g *Graph) operators() (nodes []Node, input int64) {
 	return renumberedPart(g.Nodes, late(g.Nodes, order)), input
 }
 
-// late moves sources, nodes that need none of the order, to where they are needed first: a second input, such as the target
+// late moves sources, nodes that need none of the order, to where they are needed first. A second input, such as the target
 // sentence of a translator, is fed to the layer that reads it.
 func late(nodes []Node, order []int) []int {
 	inside := make([]bool, len(nodes))

@@ -28,7 +28,7 @@ func (k *costs) over(limit int64) (best *reruns.Set, bytes float64) {
 
 // ceilings returns, at place(s, t), the excess of C(s, t) from which on it is of no use to a sequence of at most cut within limit
 // bytes beside a_0. A sequence that runs B_t..B_s on their own, after F_s..F_t have run for B_n..B_{t+1} without saving, has the
-// excess of that part, F_s..F_t, and what the layers outside s..t must run again. O(n^2 log n).
+// excess of that part, F_s..F_t, and the recomputation of layers outside s..t. O(n^2 log n).
 func (k *costs) ceilings(limit, cut int64) []int64 {
 	ceilings := make([]int64, k.n*(k.n+1)/2)
 	whole, over := k.over(limit)

@@ -201,8 +201,8 @@ func (m *checkmate) memory(t int) {
 	}
 }
 
-// release says when the value of i may be dropped behind forward i+1: it is there, forward i+1 ran, nothing later in the
-// stage reads it, the next stage does not keep it.
+// release says when the value of i may be dropped after forward i+1. It must be there, forward i+1 must have run,
+// nothing later in the stage may read it, and the next stage must not keep it.
 func (m *checkmate) release(t, i int) {
 	p, free := &m.program, milp.Term{Var: m.free[t][i], Coef: 1}
 	if i == m.last(t) || m.readLater(t, i) {

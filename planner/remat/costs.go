@@ -9,11 +9,11 @@ import (
 )
 
 // costs is a chain in the numbers that the dynamic programs add: integers, indexed as in the thesis. Sums of
-// integers do not depend on the order of the terms, so that equal makespans are equal, ties are seen as ties, and
+// integers do not depend on the order of the terms. So equal makespans are equal, ties are seen as ties, and
 // every program and every number of goroutines finds the same plan.
 //
-// A makespan is counted as the excess over the sum of all forwards and backwards, which no sequence avoids: 0 is
-// store-all's makespan, and the excess of a split is at least the forwards that it repeats.
+// A makespan is counted as the excess over the sum of all forwards and backwards, which no sequence avoids.
+// Store-all's makespan is 0, and the excess of a split is at least the forwards that it repeats.
 type costs struct {
 	n           int
 	nanoseconds bool // a tick is a nanosecond; else 2^exponent seconds
@@ -68,9 +68,9 @@ func (k *costs) addSizes(i int, c *chain.Chain, layer *chain.Layer) {
 // largest bounds every excess in ticks, so that sums of three stay inside int64.
 const largest = 1 << 58
 
-// clock sets the unit and returns the conversion to it: whole nanoseconds when all times are (clocks count in them,
-// and profiles are written in them), else a power of two of seconds so small that rounding changes no makespan by
-// more than a part in 2^40.
+// clock sets the unit and returns the conversion to it. The unit is a nanosecond when all times are whole ones
+// (clocks count in them, and profiles are written in them). Else it is a power of two of a second, so small that
+// rounding changes no makespan by more than a part in 2^40.
 func (k *costs) clock(c *chain.Chain) func(seconds float64) int64 {
 	longest, whole := 0.0, true
 	for i := range c.Layers {

@@ -8,14 +8,15 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// floating is the table of Theorem 5, repaired, to the byte: for each s <= l <= t the least excess of B_t..B_l, starting
-// with a_{s-1} and δ_t stored, as a curve over the memory beside a_{s-1}, δ_t included. Afterwards only δ_{l-1} is left.
+// floating is the table of Theorem 5, repaired, to the byte. It has, for each s <= l <= t, the least excess of B_t..B_l,
+// starting with a_{s-1} and δ_t stored, as a curve over the memory beside a_{s-1}, δ_t included. Afterwards only δ_{l-1}
+// is left.
 //
 //	all   s = l:  C(s+1, t, s+1, m-ā_s)                                       m >= m_all
 //	keep  l < t:  F_s..F_x + C(x+1, t, t', m-a_x) + C(s, t'-1, l, m)          s <= x < t', l < t' <= t, m >= the forwards s..x
 //	move  s < l:  F_s + C(s+1, t, l, m + a_{s-1} - a_s)                       m >= δ_t + a_s + o_F
 //
-// The printed theorem differs: its equation 2.6 has no move that stands alone, checks the forwards of a move as if
+// The printed theorem differs. Its equation 2.6 has no move that stands alone, checks the forwards of a move as if
 // a_{s-1} were still there, and Algorithm 2 passes the wrong memory on.
 type floating struct {
 	*costs

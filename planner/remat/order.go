@@ -64,8 +64,8 @@ func (w *writer) write(i int, op compute) {
 	}
 }
 
-// uses are the positions of the ops that follow a computation of layer l: the next forward and backward of l,
-// the next forward of l-1, its source, and the next computation that reads a_{l-1}.
+// uses are the positions of the ops that follow a computation of layer l. These are the next forward and
+// backward of l, the next forward of l-1, its source, and the next computation that reads a_{l-1}.
 type uses struct{ forward, backward, source, reader int }
 
 func nextUses(order []compute, layers int) []uses {

@@ -14,7 +14,7 @@ import (
 //	all    C(s+1, t, m-ā_s)                                  m >= m_all
 //	split  F_s..F_x + C(x+1, t, m-a_x) + C(s, x, m)          s <= x < t, m >= the forwards s..x
 //
-// The maximum m_∅ of the thesis goes over s..t; the forwards behind x are implied by the second term, and stopping
+// The maximum m_∅ of the thesis goes over s..t. The forwards after x are implied by the second term, and stopping
 // at x stays right when forwards that save nothing have an overhead of their own.
 type persistent struct {
 	*costs

@@ -75,8 +75,9 @@ func solveSlotted(ctx context.Context, k *costs, slots int, cut int64) (*slotted
 	return table, table.solve(ctx)
 }
 
-// rotorInfeasible finds the smallest limit by bisection, between that of rotor-exact and the first larger one that is found to work: with
-// a larger limit no size takes more slots, so what fits stays feasible. In long chains the bisection ends before the last byte.
+// rotorInfeasible finds the smallest limit by bisection, between that of rotor-exact and the first larger one that is found to work. With
+// a larger limit no size takes more slots, so a feasible limit's plan stays feasible. In long chains the bisection ends before the last
+// byte.
 //
 // Errors: *pipeline.InfeasibleError; ErrOptions when no limit helps.
 func rotorInfeasible(ctx context.Context, k *costs, p strategy.Problem, slots int) error {
@@ -132,8 +133,8 @@ func (k *costs) leastSlots(ctx context.Context, memory int64, slots int) int64 {
 	return r.a[0] + r.least(ctx, false)
 }
 
-// least returns the least memory beside a_0 in which a persistent sequence fits, a plain one or any: Theorem 6 without times;
-// nothing that means anything when the context has ended. O(n^3).
+// least returns the least memory beside a_0 in which a persistent sequence fits, a plain one or any, by Theorem 6 without
+// times. The result means nothing when the context has ended. O(n^3).
 func (k *costs) least(ctx context.Context, plain bool) int64 {
 	// By last and by first layer: what a split reads lies side by side.
 	from, to := make([][]int64, k.n+1), make([][]int64, k.n+2)

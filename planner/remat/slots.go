@@ -85,7 +85,7 @@ func (p *slotted) row(s, t int) []int64 {
 	return p.table[i : i+p.width : i+p.width]
 }
 
-// The table is filled in square tiles of edge² rows, depth splits of every row at a time: the 2·edge·depth rows that
+// The table is filled in square tiles of edge² rows, depth splits of every row at a time. The 2·edge·depth rows that
 // these are made from stay in the cache of a processor meanwhile.
 const (
 	edge  = 16
@@ -107,7 +107,7 @@ func (p *slotted) solve(ctx context.Context) error {
 }
 
 // tile fills C(s, t) for s0 <= s <= s1, t0 <= t <= t1. First come the splits into parts that both lie in finished
-// tiles, depth values of x at a time, then the others, in the order in which their parts are finished.
+// tiles, depth values of x at a time. Then come the others, in the order in which their parts are finished.
 func (p *slotted) tile(s0, s1, t0, t1 int) {
 	for s := s0; s <= s1; s++ {
 		for t := max(s, t0); t <= t1; t++ {

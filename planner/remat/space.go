@@ -7,12 +7,12 @@ import (
 )
 
 // space is a problem of unrestricted search: from one state of memory to another, by the ops of some neighbouring layers, within a
-// limit. What other layers hold stays as it is. The whole chain is the space of all layers from a_0 to nothing.
+// limit. The memory of other layers stays as it is. The whole chain is the space of all layers from a_0 to nothing.
 //
-// The excess of a sequence is the time of its forwards that save nothing: ā_l leaves memory by B_l alone, so of all forward_all of a
-// layer one is of use, and no sequence avoids that one. Left out are ops that no fastest sequence needs: forwards of what is stored
-// already, but for a forward_discard that drops its input from below ā_l (the drop costs a forward; after a forward_checkpoint it
-// would have been free), and forwards whose result only a layer above the gradient could read.
+// The excess of a sequence is the time of its forwards that save nothing. Only B_l removes ā_l from memory, so one forward_all of a
+// layer is of use, and no sequence avoids it. Ops that no fastest sequence needs are left out. These are forwards of stored
+// activations, and forwards with a result that only a layer above the gradient could read. A forward_discard that drops its input
+// from below ā_l stays: the drop costs a forward, and after a forward_checkpoint it would have been free.
 type space struct {
 	*costs
 	below int   // the layer below the first; index 0 of a state
@@ -126,9 +126,9 @@ func (p *space) saves(l, i int) bool { return l > p.top-p.to.backs() || p.to.hol
 // rest bounds the excess to come from below; false when the end cannot be reached.
 //
 // Take a backward B_k to come, and the layers between a_{k-1} and the next activation below it that is held. All of them run before
-// B_k starts. Each either is saved until then, beside every ā_l below k that is saved now, or has run once without saving: what does
-// not fit costs at least the time of the cheapest forwards, fractions allowed. Layers between other activations that are held are
-// other layers: these costs add up. The same holds for the start of F^all_k.
+// B_k starts. Each either is saved until then, beside every ā_l below k that is saved now, or has run once without saving. The
+// excess bytes cost at least the time of the cheapest forwards, fractions allowed. Layers between other activations that are held
+// are other layers: these costs add up. The same holds for the start of F^all_k.
 func (p *space) rest(s holding) (ticks int64, ok bool) {
 	gap := p.gap[:0]
 	kept, most, least := int64(0), int64(0), int64(math.MaxInt64)
@@ -197,7 +197,7 @@ func (r rerun) cheaper(o rerun) bool {
 }
 
 // least returns the least time of forwards again that make room, given what an op needs above its room when no layer of the gap is
-// saved; false when that is too much.
+// saved. It returns false when that is too much.
 func (x gap) least(over int64) (ticks int64, ok bool) {
 	if over > 0 || len(x) == 0 {
 		return 0, over <= 0

@@ -249,8 +249,8 @@ func (l *layout) aim(needs []need, ready map[*gap]float64) {
 	}
 }
 
-// aimInTime finds the latest turn at which each fetch can begin in time when all copies to the device run one behind the other, lead times
-// as long as they take; one link has the copies to the host between them.
+// aimInTime finds the latest turn at which each fetch can begin in time. All copies to the device run one after the other, lead times as
+// long as predicted. One link has the copies to the host between them.
 func (l *layout) aimInTime(needs []need, lead float64) {
 	if !l.p.link.Duplex {
 		lead *= 2

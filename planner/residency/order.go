@@ -248,8 +248,8 @@ func (p *problem) equalSegments(group int) (patterns []pattern) {
 	return patterns
 }
 
-// levels returns patterns of groups of microbatches with more and more layers that are computed again from their inputs: first those that
-// free the most bytes for each second of their forwards.
+// levels returns patterns of groups of microbatches with more and more layers that are computed again from their inputs. The layers that
+// free the most bytes for each second of their forwards come first.
 func (p *problem) levels(group int) (patterns []pattern) {
 	ranked := p.byFreed()
 	steps := min(len(ranked), 8)

@@ -198,7 +198,7 @@ func (e *emitter) sequence() cycle.Sequence {
 	return seq
 }
 
-// prime writes the primes of a sequence: an op of a gradient belongs to the step before where it stands before the first backward of
+// prime writes the primes of a sequence. An op of a gradient belongs to the step before where it stands before the first backward of
 // its layer, or, of an update, of all layers with its weights.
 func (p *problem) prime(seq cycle.Sequence) {
 	begun := make([]bool, p.n+1)

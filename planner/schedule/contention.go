@@ -6,9 +6,9 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// contend sets how fast everything that runs goes on from now: an op takes Beside times as long while copies run, a copy CopiesBeside times
-// as long while an op does, and less where the link is slower than the one that was measured. Between two instants at which something
-// starts or ends, rates are constant. An op or a copy with an unchanged rate keeps its end, to the bit.
+// contend sets how fast everything that runs goes on from now. An op takes Beside times as long while copies run, a copy CopiesBeside times
+// as long while an op does. Both are less if the link is slower than the measured one. Between two instants at which something starts or
+// ends, rates are constant. An op or a copy with an unchanged rate keeps its end, to the bit.
 func (s *Simulator) contend() {
 	if s.beside == nil || math.IsInf(s.now, 0) {
 		return

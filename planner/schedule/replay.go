@@ -55,7 +55,7 @@ type step struct {
 
 // replay is the state of memory between two ops. Its buffers are used again by the next run.
 //
-// Branches that meet (thesis, section 1.1.4, definition 3) keep the rules of a chain, carried over: a layer needs all activations
+// Branches that meet (thesis, section 1.1.4, definition 3) keep the rules of a chain, carried over. A layer needs all activations
 // that it reads, its backward leaves a gradient for each of them and consumes those that are plain. The branches go back in any
 // order. The gradient of a branch's input goes as soon as it is there: training has no use for it (Multi-∅). Nothing is
 // transferred.
@@ -303,8 +303,8 @@ func (r *replay) free(st *step, i int) {
 	s.device = Nothing
 }
 
-// cost sets the time of a compute op and the memory of its output and overhead; a backward's outputs come with handBack.
-// forward_checkpoint and forward_discard save nothing for backward; both cost what the chain says for that (discard_forward_s,
+// cost sets the time of a compute op and the memory of its output and overhead; a backward's outputs come with handBack. Ops
+// forward_checkpoint and forward_discard save nothing for backward; both have the chain's costs for that (discard_forward_s,
 // discard_overhead_bytes).
 func (r *replay) cost(st *step, kind Kind, l int) {
 	layer := r.c.Layer(l)

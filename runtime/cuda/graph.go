@@ -14,7 +14,7 @@ import (
 	"plimsoll/runtime/cuda/driver"
 )
 
-// capture is a graph in the making. A stream joins it with its first call: it waits for fork, an event at the start of
+// capture is a graph in the making. A stream joins it with its first call. It waits for fork, an event at the start of
 // the origin, which is how the driver takes a stream into a capture. At the end the origin waits for all of them.
 type capture struct {
 	origin *Stream
@@ -132,8 +132,8 @@ func (c *capture) join(s *Stream) error {
 	return nil
 }
 
-// record puts two things into the graph: a node that records the event at every launch, for those who look at it from
-// outside, and the event's place within, for waits in the same capture.
+// record puts two things into the graph. A node records the event at every launch, for observers outside. The event's
+// place within is for waits in the same capture.
 func (c *capture) record(s *Stream, e *Event) error {
 	inner, err := e.markWithin(c)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // primaries are the primary contexts of this process. One is retained when its GPU is first opened, and stays for as long as
-// the program runs, whatever is closed: what libraries keep in it stays valid, and opening the GPU again costs nothing.
+// the program runs, whatever is closed. So libraries' objects in it stay valid, and opening the GPU again costs nothing.
 // Only a context that is lost is given up, by the last device that closes, so that the next one gets another.
 type primaries struct {
 	mu  sync.Mutex

@@ -16,7 +16,7 @@ import (
 )
 
 // staging is page-locked memory for one message of a way, with a goroutine that hands it to the program or has the program fill it. A
-// stream tells the goroutine how far it is by a function on the host, which does not wait; the stream waits for the goroutine by the
+// stream tells the goroutine how far it is by a function on the host, which does not wait. The stream waits for the goroutine by the
 // driver's wait for a value. So nothing that the driver runs waits for a message, and no thread does.
 type staging struct {
 	device *Device

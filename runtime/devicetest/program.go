@@ -13,8 +13,8 @@ import (
 
 // A program is a random list of launches, copies, writes by the caller, records and waits, over several streams. The
 // generator puts a record and a wait wherever two steps touch the same bytes, one of them writing, and nothing orders
-// them yet; so every execution that keeps the order of streams and events gives what running the steps one after the
-// other gives. Events are few and are recorded again and again while waits for them are pending.
+// them yet. So every execution that keeps the order of streams and events has the result of running the steps one
+// after the other. Events are few and are recorded again and again while waits for them are pending.
 //
 // Order is tracked with vector clocks (Mattern 1989). Threads are the streams and, last, the caller.
 type program struct {

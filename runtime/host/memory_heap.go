@@ -4,8 +4,9 @@ package host
 
 import "unsafe"
 
-// mapBytes returns zeroed memory on a page boundary, from the Go heap: where there is no mmap, and in builds with
-// -race, because the race detector sees accesses to the heap only. So it finds events that a program lacks.
+// mapBytes returns zeroed memory on a page boundary, from the Go heap. It is used where there is no mmap, and in
+// builds with -race, because the race detector sees accesses to the heap only. So it finds events that a program
+// lacks.
 func mapBytes(n int64) ([]byte, error) {
 	const page = 4096
 	b := make([]byte, n+page)

@@ -203,7 +203,7 @@ func (s *Stream) slot(n uint64) *command { return &s.ring[n%uint64(len(s.ring))]
 
 // run is the stream's goroutine. Only it writes done, failedAt and err.
 //
-// Where a device has the process to itself, the stream that computes keeps its thread: copies wake others up at every op, and a goroutine
+// Where a device has the process to itself, the stream that computes keeps its thread. Copies wake others up at every op, and a goroutine
 // that goes on on the next free thread is soon on the core of its own helpers. Ops took 0.2 ms longer beside copies of 0.05 ms without.
 // It then needs a processor of Go's beside those that copies in both directions hold.
 func (s *Stream) run() {
@@ -284,9 +284,10 @@ func (s *Stream) execute(begin time.Duration, c *command) (due time.Duration, er
 	return due, nil
 }
 
-// finish ends a command, and reports whether somebody who waits for it should go on first: on the thread that is here already, and
-// with what this thread has just written. A thread that is woken for it waits for its turn where all cores compute: four devices of one
-// process on two cores are 12 % slower without (bench/results/processes.md). For one device alone a core is soon free.
+// finish ends a command, and reports whether somebody who waits for it should go on first. It goes on with the thread that is here
+// already, and with the data that this thread has just written. A thread that is woken for it waits for its turn where all cores
+// compute: four devices of one process on two cores are 12 % slower without (bench/results/processes.md). For one device alone a core
+// is soon free.
 func (s *Stream) finish(c *command, due time.Duration, err error) (handsOver bool) {
 	recorded := c.kind == recording
 	if recorded {

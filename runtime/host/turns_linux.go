@@ -54,8 +54,8 @@ func batch(id int, slice time.Duration) bool {
 var quieted atomic.Bool
 
 // quietMonitor lets the thread of Go's runtime that watches the others wait for a core where all compute. While a goroutine computes
-// outside of Go for longer than 10 ms it wakes up thousands of times a second, 20 us after it went to sleep, and each time took a core from
-// an op in the middle: steps took 6 % longer, on two cores (bench/results/monitor.md). Threads that it begins from then on wait for their
+// outside of Go for longer than 10 ms it wakes up thousands of times a second, 20 us after it went to sleep. Each time it took a core from
+// an op in the middle. Steps took 6 % longer, on two cores (bench/results/monitor.md). Threads that it begins from then on wait for their
 // turns, too; those of a GPU in the same process may be among them.
 func quietMonitor() {
 	if id, ok := monitor(); ok && batch(id, 0) {
@@ -63,9 +63,9 @@ func quietMonitor() {
 	}
 }
 
-// monitor returns the thread that Go's runtime begins before any other: the one with the number behind the process's own. Where a library
-// has begun one before, or numbers began anew, it is another, which then waits for its turn. ok is false where /proc has the numbers of
-// another namespace.
+// monitor returns the thread that Go's runtime begins before any other: the one with the number behind the process's own. If a library
+// has begun one before, or numbers began anew, it is another, which then waits for its turn. If /proc has the numbers of another
+// namespace, ok is false.
 func monitor() (id int, ok bool) {
 	own, self := false, os.Getpid()
 	threads, _ := os.ReadDir("/proc/self/task")

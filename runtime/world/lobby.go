@@ -102,8 +102,8 @@ func (l *Lobby) remove(g *Guest) {
 	l.guests = slices.DeleteFunc(l.guests, func(other *Guest) bool { return other == g })
 }
 
-// source returns the part of an address that shares one allowance: an IPv4 address, or the network of an IPv6 address, from which one
-// machine can have any number of addresses.
+// source returns the part of an address that shares one allowance. It is an IPv4 address, or the network of an IPv6 address, from
+// which one machine can have any number of addresses.
 func source(a net.Addr) string {
 	at, err := netip.ParseAddrPort(a.String())
 	if err != nil { // a socket of this machine

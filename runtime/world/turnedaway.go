@@ -8,7 +8,7 @@ import (
 // mostTurnedAway bounds the list of who was turned away.
 const mostTurnedAway = 8
 
-// turnedAway remembers who was turned away, and why. A process of another secret, program or world is listed by itself; connections
+// turnedAway remembers who was turned away, and why. A process of another secret, program or world is listed by itself. Connections
 // that say nothing of this protocol are counted, so that a scan of ports does not hide a process.
 type turnedAway struct {
 	processes []turned

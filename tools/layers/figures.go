@@ -13,8 +13,9 @@ import (
 	"strings"
 )
 
-// figures are numbers that should be small. Subjects are a package ("planner/pofo": circle, back), a type of one ("planner/pofo.table":
-// methods, fields), all functions ("functions": p50, p90, max, in lines), or a folder with all below it ("planner/...": lines).
+// figures are numbers that should be small. Subjects are a package ("planner/pofo": circle, back) or a type of one
+// ("planner/pofo.table": methods, fields). Others are all functions ("functions": p50, p90, max, in lines), and a folder with all below
+// it ("planner/...": lines).
 type figures map[string]map[string]int
 
 // most has the figures that types may have without a line in the baseline.
@@ -35,7 +36,8 @@ func (all figures) allowed(subject, name string) int {
 	return most[name]
 }
 
-// figuresOf returns the figures of packages, and the lines of Go of each folder. What is allowed anyway is left out.
+// figuresOf returns the figures of packages, and the lines of Go of each folder. Figures that are always allowed are
+// left out.
 func figuresOf(folders []*folder, lines map[string]int) figures {
 	all := figures{}
 	var functions []int

@@ -97,7 +97,7 @@ func fieldsOf(s *ast.StructType) (n int) {
 }
 
 // draw finds the arrows. An identifier that stands for a type, function, method, variable, constant or field of the package points at
-// the file that declares it; so a method points at the file of its receiver's type.
+// the file that declares it. So a method points at the file of its receiver's type.
 func (f *folder) draw(set *token.FileSet, p *types.Package, info *types.Info) {
 	index := map[string]int{}
 	for i, name := range f.files {

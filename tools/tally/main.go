@@ -150,7 +150,7 @@ func (r *report) endTest(e event, name string) {
 	}
 }
 
-// reason returns what a skipped test said.
+// reason returns the message of a skipped test.
 func reason(output *strings.Builder) string {
 	if output != nil {
 		for line := range strings.Lines(output.String()) {

@@ -130,7 +130,7 @@ func (s typedStep) compareTypes(o options, threads int) (err error) {
 }
 
 // timeSteps returns a function that gives the seconds of a training step that recomputes nothing, on a random batch with a learning rate of
-// 0: weights, and so what a step has to do, stay as they are. The first step, which does not count, has been taken.
+// 0. So the weights, and the work of a step, stay as they are. The first step, which does not count, has been taken.
 func timeSteps(m *models.Model, update kernels.Update, threads int) (next stopwatch, closed func() error, err error) {
 	e, closed, err := storeall.Open(m, storeall.Options{Update: update, Threads: threads})
 	if err != nil {

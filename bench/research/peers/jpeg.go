@@ -24,7 +24,7 @@ const (
 )
 
 // compareJPEG times a sample of a JPEG of ImageNet's usual size, read, decoded, cropped and scaled to 224x224, beside Pillow's, on one
-// core, and the decoders alone: ours is that of package image, without colors.
+// core. It also times the decoders alone; ours is the decoder of package image, without colors.
 func compareJPEG(o options) error {
 	folder, err := os.MkdirTemp("", "peers-jpeg-")
 	if err != nil {

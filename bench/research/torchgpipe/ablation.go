@@ -126,8 +126,8 @@ func carried(l *models.Layer) int64 {
 	return l.Desc(l.Output()).Bytes() - l.Desc(last.In[0]).Bytes()
 }
 
-// straight returns the bytes of the message over each boundary when only what the next stage reads is sent to it, and the bytes
-// of all messages of a microbatch, one way, those of the skips among them: each once.
+// straight returns the bytes of the message over each boundary when only the next stage's inputs are sent to it. It also
+// returns the bytes of all messages of a microbatch in one direction, with each skip once.
 func straight(c *chain.Chain, stages []pipeline.Stage, all []skip) (boundaries []int64, total int64) {
 	stage := func(layer int) int {
 		return slices.IndexFunc(stages, func(st pipeline.Stage) bool { return layer <= st.Last })

@@ -45,8 +45,8 @@ func compiled(x wanted) (*pipe.Workload, error) {
 // modelName returns the zoo's name of a family's model.
 func modelName(family string, s size) string { return fmt.Sprintf("%s-%d-%d", family, s[0], s[1]) }
 
-// counted returns a model's chain with a time for every layer that follows its multiplications: seconds of a device that does
-// 10^12 a second, and a microsecond more; each half of the backward takes as long. It serves where only the order of events matters.
+// counted returns a model's chain with a time for every layer that follows its multiplications. It is the time of a device that does
+// 10^12 a second, and a microsecond more. Each half of the backward takes as long. It serves where only the order of events matters.
 func counted(w *pipe.Workload) *chain.Chain {
 	c := w.Chain()
 	for i, layer := range w.Model.Layers {
@@ -74,7 +74,7 @@ func multiplications(l *models.Layer) (sum int64) {
 }
 
 // timed returns a model's chain, whose sizes are exact for its batch, with the times of a chain that was measured for
-// another one: times grow with the images, and factor is the speed of the measured device over that of the wanted one.
+// another one. Times grow with the images, and factor is the speed of the measured device over that of the wanted one.
 func timed(w *pipe.Workload, measured *chain.Chain, factor float64) (*chain.Chain, error) {
 	c := w.Chain()
 	if c.Len() != measured.Len() || measured.Batch < 1 {

@@ -76,8 +76,9 @@ type speeds struct {
 	image  int
 	chain  string // file with our times
 	source string
-	// The times are scaled so that images/s are those of the paper's own baseline, over which the table's speed-ups are: one
-	// device that keeps everything or, with always, gpipe-checkpoint in the first race. A single microbatch is recomputed then.
+	// The times are scaled so that images/s are those of the paper's own baseline, over which the table's speed-ups are. The
+	// baseline is one device that keeps everything or, with always, gpipe-checkpoint in the first race. A single microbatch is
+	// recomputed then.
 	baseline float64
 	always   bool
 	races    []race

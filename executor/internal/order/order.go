@@ -130,8 +130,8 @@ func (o *Order) findReaders() {
 	}
 }
 
-// findRounds finds for how many minibatches the end of one speaks: the last of a step for all, and that of a round where the plan says
-// when its gradients are added up.
+// findRounds finds how many minibatches have ended when one has: all of a step when its last has ended. If the plan says when
+// gradients of a round are added up, it is all of the round.
 func (o *Order) findRounds() {
 	o.Sums, o.speaks = synchronizations(o), make([]int, len(o.On))
 	for s := range o.speaks {

@@ -79,7 +79,7 @@ func (o *Order) Here(s, device int) []bool {
 }
 
 // depth returns how far, at most, a minibatch that enters a stage is ahead of the oldest one that has not ended there, on all its
-// devices, both counted: as many as are in flight where none overtakes another.
+// devices, both counted. It is the number in flight if none overtakes another.
 func (o *Order) depth() (most int) {
 	for s := range o.On {
 		oldest, early := 0, map[int]bool{}

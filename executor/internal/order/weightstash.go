@@ -17,8 +17,8 @@ type Rule struct {
 	entered func(m int) int
 }
 
-// version returns the version that minibatch m, counted from the start of a run, sees in a stage whose latest one is latest;
-// base is the version that the run began with.
+// version returns the version that minibatch m, counted from the start of a run, sees in a stage. The stage's latest version
+// is latest; base is the version that the run began with.
 //
 //	latest, flush, stash   the latest one (PipeDream, section 3.3; stash: also in its backward)
 //	vertical_sync          the one that was the first stage's latest when the minibatch entered (PipeDream, section 3.3)

@@ -11,9 +11,9 @@ import (
 // folder makes a row of a table of what a recording has of an instruction, period by period.
 //
 // Commands of two periods that differ only in what they work in have one template, and periods with the same templates in the same order
-// have one shape. The operands of a command are the source and the target of a copy, or the input, the output, the version of the weights
-// and the sum of gradients of an op. Each operand goes round by itself: a slab after as many periods as there are slabs, a version of the
-// weights after some updates. So a recording shows a table when it shows each operand's cycle, however long all of them together are.
+// have one shape. The operands of a copy are its source and its target. The operands of an op are its input, its output, the version of
+// the weights and the sum of gradients. Each operand goes round by itself: a slab after as many periods as there are slabs, a version of
+// the weights after some updates. So a recording shows a table when it shows each operand's cycle, however long all of them together are.
 type folder struct {
 	*Recording
 	plays   []int32   // by period: the number of a list among those that are here
@@ -35,7 +35,7 @@ type movingOperand struct {
 }
 
 const (
-	// longestJoined is how many periods may pass until operands that are looked up together all come back: a longer table of them would
+	// longestJoined is how many periods may pass until operands that are looked up together all come back. A longer table of them would
 	// save no time, and lists what more tables would list together.
 	longestJoined = 1 << 10
 	// mostCommands is how many different commands a device may have: what they launch would take a gigabyte.

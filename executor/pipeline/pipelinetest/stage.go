@@ -116,8 +116,8 @@ func (r *trainer) enter(l *layer) error {
 	return nil
 }
 
-// backward runs the backward of the layers with a version of the weights, on what their forward has saved, and adds the
-// gradients to those that the replica has summed up since the last update.
+// backward runs the backward of the layers with a version of the weights, on the saved sets of their forward. It adds
+// the gradients to the sums of the replica since the last update.
 func (s *stage) backward(version, replica int) error {
 	if err := s.install(version); err != nil {
 		return err

@@ -39,8 +39,9 @@ func NewSearch(path string) Search {
 	return s
 }
 
-// sitePackages lists the folders where the Python installations of this process's environment keep packages: the virtual
-// environment, conda's, the user's own, those of every python3 in PATH and what it is a link to, the system's.
+// sitePackages lists the folders where the Python installations of this process's environment keep packages. These are
+// the virtual environment's, conda's, the user's own, those of every python3 in PATH and of its link's target, and the
+// system's.
 func sitePackages(getenv func(string) string) []string {
 	var roots []string
 	for _, name := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {

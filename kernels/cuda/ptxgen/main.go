@@ -54,8 +54,8 @@ func generate(library, source, out string) error {
 	return os.WriteFile(filepath.Join(out, sources.HashFile), []byte(all.Hash()+"\n"), 0o644)
 }
 
-// relabel makes PTX 8.0 of it, which drivers of CUDA 12.0 take: all that newer compilers put into it is a pragma that says
-// which bytes of a load are used. ptxas of CUDA 12.0 takes it, and would refuse an instruction that 8.0 lacks.
+// relabel makes PTX 8.0 of it, which drivers of CUDA 12.0 take. Newer compilers only add a pragma that says which bytes of
+// a load are used. The ptxas of CUDA 12.0 takes it, and would refuse an instruction that 8.0 lacks.
 func relabel(ptx []byte) []byte {
 	ptx = regexp.MustCompile(`(?m)^\s*\.pragma "used_bytes_mask \d+";\n`).ReplaceAll(ptx, nil)
 	return regexp.MustCompile(`(?m)^\.version \d+\.\d+$`).ReplaceAll(ptx, []byte(".version "+sources.PTXVersion))

@@ -12,8 +12,8 @@ import (
 //
 // AMPNet: every device works on what has arrived and updates its weights at once; forward and backward of a minibatch see
 // different weights. Here as a pattern: period T, each task as early as its data and its device or link, once every T,
-// allow. T is the load of the busiest resource or, where Options.Active bounds the minibatches in flight (AMPNet's
-// max_active_keys), the least that bisection finds at which a minibatch leaves within Active periods.
+// allow. T is the load of the busiest resource. If Options.Active bounds the minibatches in flight (AMPNet's
+// max_active_keys), T is the least time, by bisection, at which a minibatch leaves within Active periods.
 type asynchronous struct {
 	name, summary, paper, section string
 	copies                        []float64 // of the weights, where they are not those of the versions
@@ -27,7 +27,7 @@ func ampnet() asynchronous {
 }
 
 // pipemare is ampnet with PipeMare's correction of the discrepancy between the weights of forward and backward, which
-// keeps a moving average of the weights' changes: one more copy of the weights. Its time is ampnet's.
+// keeps a moving average of the weights' changes. That is one more copy of the weights. Its time is ampnet's.
 func pipemare() asynchronous {
 	a := ampnet()
 	a.name, a.summary = "pipemare", "ampnet whose weights are corrected for their delay: one more copy of them"

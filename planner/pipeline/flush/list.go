@@ -11,9 +11,9 @@ import (
 // list is the list scheduler below all schedules: from the order of every device it finds when every op starts, each as
 // early as it can, with communications in between. A link carries messages in the order in which they are ready.
 //
-// Where most is above 0 a device that would idle may run a later op of its order instead: the first that is ready and
-// does not make its live activations exceed most, now or before the place where the op stood. So an order that respects
-// the cap still does, and can still end.
+// Where most is above 0 a device that would idle may run a later op of its order instead. That is the first that is
+// ready and does not make its live activations exceed most, now or before the place where the op stood. So an order
+// that respects the cap still does, and can still end.
 type list struct {
 	costs
 	most   int // live activations of a device; 0: run the order as it is

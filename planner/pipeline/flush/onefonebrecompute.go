@@ -14,15 +14,15 @@ import (
 
 // recomputing1F1B: 1f1b-flush whose stages recompute just as much as their memory asks, and whose stages are chosen for that.
 //
-// Stage s of q holds at most g = min(m, q-s) microbatches, whatever takes how long: so each range of layers has a fastest sequence
-// for each place in the pipeline (recompute.Sequences), as in AdaPipe (Sun et al. 2024), whose stages choose the layers that they keep;
-// here they may run any of rotor's sequences. Of times t(s) of a microbatch in the stages, and of the messages behind them, a step takes about
+// Stage s of q holds at most g = min(m, q-s) microbatches, whatever takes how long. So each range of layers has a fastest sequence for each
+// place in the pipeline (recompute.Sequences), as in AdaPipe (Sun et al. 2024). There stages choose the layers that they keep; here they
+// may run any of rotor's sequences. Of times t(s) of a microbatch in the stages, and of the messages behind them, a step takes about
 //
 //	Σ t(s) + (m-1)·T,  T = max over s of max(t(s), (t(s) + ... + t(q-1)) / g(s))
 //
 // since a stage with g microbatches in flight waits for the first of them to come back. For a bound on T a dynamic program over (stage,
-// first layer) finds the stages with the smallest sum. The bound falls until there are none; what it finds, and the stages of
-// equal time, are scheduled, and the fastest is the plan: it is never slower than 1f1b-flush with the same stages on all devices.
+// first layer) finds the stages with the smallest sum. The bound falls until there are none. The stages that it finds, and the stages
+// of equal time, are scheduled, and the fastest is the plan. It is never slower than 1f1b-flush with the same stages on all devices.
 //
 // O(q·L²) for each bound, beside the sequences.
 type recomputing1F1B struct {

@@ -22,7 +22,7 @@ type recipe struct {
 	// nil: it knows all.
 	accepts func(devices, micros int) error
 	// most is the published number of activations, each of one stage, that a device may hold; idle devices then run ahead
-	// within it (see list). nil: the order is run as it is.
+	// within it (see list). With nil the order is run as it is.
 	most func(devices int) int
 	// order is for stages*ranks of one size.
 	order func(n counts) order

@@ -4,9 +4,9 @@ import "plimsoll/planner/pipeline"
 
 // zbV: stages in a V, two on each device, weight halves in the gaps.
 //
-// For F = B = W of one stage and m >= P there are at most 2P activations, each of one stage (half a device), held until
-// their W ends. That is the memory of 1F1B's first device, on every device. The paper gives no makespan; ours is
-// 2m(F+B+W) + (P-1)F, the least possible, as the last device cannot start before (P-1)F.
+// For F = B = W of one stage and m >= P at most 2P activations are held until their W ends, each of one stage (half a
+// device). That is the memory of 1F1B's first device, on every device. The paper gives no makespan; ours is 2m(F+B+W) +
+// (P-1)F, the least possible, as the last device cannot start before (P-1)F.
 func zbV() recipe {
 	return recipe{
 		name: "zb-v", summary: "stages in a V, split backward: almost no bubble, in the memory of 1f1b",
@@ -22,9 +22,9 @@ func zbV() recipe {
 	}
 }
 
-// block is when a device does F of its upper stage, F of its lower one, B of the lower and B of the upper one for
-// microbatch 0, at F = B = W = 1; each further microbatch is 6 later. A device's four instants differ modulo 6, and two of
-// six are left for the weight halves.
+// block has the times of a device's F of its upper stage, F of its lower one, B of the lower and B of the upper one. They
+// are for microbatch 0, at F = B = W = 1; each further microbatch is 6 later. A device's four instants differ modulo 6,
+// and two of six are left for the weight halves.
 type block [4]int
 
 // building returns the order that repeats a block, weight halves as late as the cap allows.

@@ -14,14 +14,14 @@ import (
 // bound returns a time that no plan takes less than for a minibatch in which each device has one stage and replicas take minibatches in turn,
 // whatever its schedule.
 //
-// In a time T for each minibatch, r devices that share a stage of layers i..j have r·T for each of theirs, which is at least what they
-// compute for it, and what their gradients take on a link (summing); so is, for each minibatch on a link between them and r' others, lcm(r, r')·T. A
-// minibatch that enters stays until layers i..n have run, forward and backward, so U(i,n)/(r·T) of them are in the memory of one of the
-// devices at one instant. Whichever sequence they run, the saved sets that it does not keep for all of them between F and B it makes again:
-// those that save most seconds for their bytes are kept (a fractional knapsack). All that is asked of a stage
-// depends on itself and on r': a dynamic program finds how many devices layers i..n need at least, when the first of their stages has r.
-// If all layers need more than there are, T is too short. Every device is given the most memory of all, every link the bandwidth of the
-// fastest; where stages may offload, memory is counted for weights and buffers alone.
+// In a time T for each minibatch, r devices that share a stage of layers i..j have r·T for each of theirs. That is at least their time to
+// compute it, and their gradients' time on a link (summing). A link between them and r' others has lcm(r, r')·T for each minibatch, at
+// least the time of its messages. A minibatch that enters stays until layers i..n have run, forward and backward, so U(i,n)/(r·T) of them
+// are in the memory of one of the devices at one instant. Any sequence makes the saved sets again that it does not keep for all of them
+// between F and B. The sets that save most seconds for their bytes are kept (a fractional knapsack). All conditions on a stage depend on
+// itself and on r'. A dynamic program finds how many devices layers i..n need at least, when the first of their stages has r. If all
+// layers need more than there are, T is too short. Every device is given the most memory of all, every link the bandwidth of the fastest;
+// where stages may offload, memory is counted for weights and buffers alone.
 //
 // Time: O(n²P + nP²) for each T, beside the sequences. It is 0 when the context ends.
 func (c *cutter) bound(ctx context.Context) float64 {

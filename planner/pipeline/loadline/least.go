@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// hopeful reports whether there are stages that may fit when they offload: each as it is, or with no more than its weights, its
-// buffers, and what the backward of one layer needs.
+// hopeful reports whether there are stages that may fit when they offload. Each is taken as it is, or with no more than its
+// weights, its buffers, and what the backward of one layer needs.
 func (c *cutter) hopeful() bool {
 	work := make([]int64, c.costs.Len()+1)
 	for l := 1; l < len(work); l++ {

@@ -103,7 +103,7 @@ func (c *whole) most(p *pipeline.Platform, r pipeline.Rhythm, bytes int64) int {
 }
 
 // offloading returns the ops of a stage, without transfers, with offloads of the first n activations that it keeps between F and
-// B and their prefetches, in the order in which B reads them.
+// B. Their prefetches come in the order in which B reads them.
 func offloading(st pipeline.Stage, n int) schedule.Sequence {
 	turn := slices.IndexFunc(st.Ops, func(op schedule.Op) bool { return op.Layer == st.Last }) + 1
 	var seq schedule.Sequence

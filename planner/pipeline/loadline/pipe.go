@@ -19,7 +19,7 @@ type pipe struct {
 }
 
 // delays returns for every virtual stage the time from the start of its forward to the end of its backward, when a minibatch
-// enters each period (thesis, Algorithm 6); false: there is no such schedule.
+// enters each period (thesis, Algorithm 6). The result is false if there is no such schedule.
 func (q *pipe) delays(period float64) ([]float64, bool) {
 	all, delay := make([]float64, len(q.v)), 0.0
 	for x := len(q.v) - 1; x >= 0; x-- {
@@ -91,8 +91,8 @@ func (q *pipe) moves(stage int) int {
 	return q.costs[stage].Moves()
 }
 
-// smallest returns the smallest period, at most known, at which the stages fit: one of the sums of consecutive virtual stages,
-// as the numbers of live minibatches change at no others.
+// smallest returns the smallest period, at most known, at which the stages fit. It is one of the sums of consecutive virtual
+// stages, as the numbers of live minibatches change at no others.
 func (q *pipe) smallest(known float64) float64 {
 	all := []float64{known}
 	for y := range q.v {

@@ -7,8 +7,8 @@ import (
 	"plimsoll/planner/pipeline/recompute"
 )
 
-// offloaded returns the best stages, some of which offload, and their period: those given when there are no better ones. best is
-// nil, and high infinite, when nothing fits without transfers.
+// offloaded returns the best stages, some of which offload, and their period; if there are no better ones, it returns the given
+// ones. If nothing fits without transfers, best is nil, and high infinite.
 func (c *cutter) offloaded(ctx context.Context, best *pipe, high float64) (*pipe, float64, error) {
 	if best == nil && !c.hopeful() {
 		return nil, 0, nil

@@ -376,8 +376,8 @@ func (a *allocator) load(stages []pipeline.Stage) float64 {
 }
 
 // frugal returns the allocation that needs the least of the special device while the others keep the limit, with one live
-// minibatch everywhere; nil when the limit is too small for any. Whenever a plan of this kind exists, so does this one: a
-// minibatch that reaches the loss is live in all stages.
+// minibatch everywhere. It returns nil when the limit is too small for any. Whenever a plan of this kind exists, so does
+// this one: a minibatch that reaches the loss is live in all stages.
 func (a *allocator) frugal() *label {
 	n, normal := a.costs.Len(), a.Platform.Devices-1
 	best := make([][]*label, n+2)

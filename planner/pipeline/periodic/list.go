@@ -262,8 +262,8 @@ type arc struct {
 	used bool
 }
 
-// join adds a task to the arc of a resource, at one of its ends: at the start nearest to the one wanted, not after it
-// (side -1) or not before it (side 1).
+// join adds a task to the arc of a resource, at one of its ends. The task starts as near as possible to the wanted
+// time, not after it (side -1) or not before it (side 1).
 func (b *board) join(a *arc, wanted, side, length float64) (start float64) {
 	if !a.used {
 		*a = arc{span{wanted, length}, true}

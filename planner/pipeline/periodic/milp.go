@@ -218,7 +218,7 @@ func (m *program) device(d int) {
 	}
 }
 
-// live adds a multiple of the minibatches of step x that are live at the start of the forward f to a row: as many as have
+// live adds, to a row, a multiple of the minibatches of step x that are live at the start of the forward f. Those have
 // started and not ended.
 func (m *program) live(row []milp.Term, x, f int, times float64) ([]milp.Term, float64) {
 	if times == 0 {

@@ -141,9 +141,9 @@ func lag(x, y int) int { return y - gcd(x, y) }
 // passages returns how minibatches pass every virtual stage when one enters each period, with the shortest delays, and so the fewest
 // live minibatches. false: there is no such schedule.
 //
-// It is Algorithm 6 of the thesis, and the ⊕ of its section 7.1.2: from the last virtual stage on, one joins the group of
-// its successor if its forward and backward fit, around what comes after it, into the same number of periods of its
-// resource; else it waits and begins a new group. A stage that must have so many live minibatches at least starts a forward
+// It is Algorithm 6 of the thesis, and the ⊕ of its section 7.1.2. From the last virtual stage on, a stage joins its
+// successor's group if its forward and backward, around later stages, fit into as many periods of its resource.
+// Otherwise it waits and begins a new group. A stage that must have so many live minibatches at least starts a forward
 // that much ahead.
 //
 // Replicas work one behind the other, a period apart, as minibatches come to them. Where rounds would then last too long for those
@@ -229,10 +229,10 @@ func (q *pipe) live(all []passage, period float64) []int {
 	return live
 }
 
-// periods returns all periods at which delays can change, in ascending order: sums of consecutive virtual stages, divided
-// by whole numbers where there are replicas (a comparison of delays is one of m·T + such a sum with n·T). Between two of
-// them the numbers of live minibatches stay the same. The first is the largest load, the last serves with one live
-// minibatch everywhere. This is the exact form of the bisection of Algorithm 7.
+// periods returns all periods at which delays can change, in ascending order. They are sums of consecutive virtual
+// stages, divided by whole numbers where there are replicas. (A comparison of delays is one of m·T + such a sum with
+// n·T.) Between two of them the numbers of live minibatches stay the same. The first is the largest load, the last serves
+// with one live minibatch everywhere. This is the exact form of the bisection of Algorithm 7.
 func (q *pipe) periods() []float64 {
 	load, total := q.shortest, 0.0
 	for _, v := range q.v {

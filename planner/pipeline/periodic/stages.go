@@ -191,8 +191,8 @@ func (p *problem) fits(live []int) bool {
 	return true
 }
 
-// infeasible returns the error for a memory that is too small even for these numbers of live minibatches, the fewest that
-// the strategy can do with; best is a plan that has them.
+// infeasible returns the error for a memory that is too small even for these numbers of live minibatches, the fewest of
+// the strategy. Argument best is a plan that has them.
 func (p *problem) infeasible(live []int, best *pipeline.Plan) error {
 	e := &pipeline.InfeasibleError{Strategy: p.strategy, Best: best}
 	for s, g := range live {

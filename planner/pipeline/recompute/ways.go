@@ -39,8 +39,8 @@ const (
 //	F^all_s, s+1..t, B_s          peak max(needAll, ā_s + rest)
 //	F_s..F_x, x+1..t, s..x        peak max(δ_t + forwards, a_x + rest, redo); Again: forwards s..x
 //
-// A stage s..j whose F and B are apart has the same, with two differences: the rest of the pipeline stands between, so that x
-// may be j, with nothing behind it; and what stands between F and B of the rest is kept.
+// A stage s..j whose F and B are apart has the same, with two differences. The rest of the pipeline comes between, so that x
+// may be j, with nothing after it. Memory that is held between F and B of the rest is kept.
 //
 //	F^all_s                       kept ā_s + kept of the rest
 //	F_s..F_x                      kept a_x + kept of the rest; nothing for x = j
@@ -186,8 +186,8 @@ func (w *ways) whole(f *front, s, j int, need int64) {
 	}
 }
 
-// fastest returns the way of a stage s..j that takes the least time with g minibatches in flight in so many bytes beside the
-// inputs; ok is false when none fits.
+// fastest returns the fastest way of a stage s..j with g minibatches in flight, in the given bytes beside the inputs; ok is
+// false when none fits.
 func (w *ways) fastest(s, j, g int, bytes int64) (best int, ok bool) {
 	all := w.of(s, j, g)
 	best = -1
@@ -259,8 +259,8 @@ func (l Way) beats(y Way) bool {
 	return l.Kept <= y.Kept && l.Peak <= y.Peak && l.Again <= y.Again
 }
 
-// beaten returns the position behind all ways of no more worth, and the seconds of a way that is as good as y in everything:
-// +Inf when none is, -Inf above the limit.
+// beaten returns the position after all ways of no more worth, and the seconds of a way that is as good as y in everything.
+// The seconds are +Inf when none is, and -Inf above the limit.
 func (f *front) beaten(y Way, worth int64) (at int, again float64) {
 	if worth > f.limit {
 		return 0, math.Inf(-1)

@@ -200,8 +200,9 @@ func (o *opening) limited(conn net.Conn) (release func()) {
 	}
 }
 
-// ask proves to the listener that this process belongs to the world, and asks for the same. On the wire: 32 random bytes of the
-// listener; 32 of the dialer, the way's number (8 bytes, big-endian) and a proof; a proof of the listener; the ring, on one machine.
+// ask proves to the listener that this process belongs to the world, and asks for the same. On the wire the listener sends 32 random
+// bytes. The dialer sends 32 random bytes, the channel's number (8 bytes, big-endian) and a proof. The listener sends a proof and,
+// on one machine, the ring.
 func (o *opening) ask(conn net.Conn, way int) error {
 	defer o.limited(conn)()
 	var theirs [nonceBytes]byte

@@ -19,8 +19,8 @@ const (
 // system, which takes three times as long. The way's connection says which slots are full, a byte for each, and backwards which are
 // free again: so whoever waits still learns when the other process dies.
 //
-// Where the system lets a receiver read the sender's memory (cross-memory attach), what is longer than a slot is copied once: the
-// sender says where it is, and waits until it has been read.
+// Where the system lets a receiver read the sender's memory (cross-memory attach), a message longer than a slot is copied once.
+// The sender says where it is, and waits until it has been read.
 type ring struct {
 	memory []byte // slots of slotBytes
 	slot   int    // the next one

@@ -23,9 +23,9 @@ const (
 	ringAndMemory      // and the offering process's own memory can be read
 )
 
-// offerRing hands memory for a ring to the process that a way ends at, and returns nil where that or the other process has none: then
-// messages go through the socket. On the wire: a probe with the memory, or without; a byte of the other process. A probe is where 32
-// random bytes are, and what they are (see takeRing).
+// offerRing hands memory for a ring to the process that a way ends at, and returns nil where that or the other process has none.
+// Messages then go through the socket. On the wire: a probe with the memory, or without; a byte of the other process. A probe is
+// where 32 random bytes are, and what they are (see takeRing).
 func offerRing(conn net.Conn) (*ring, error) {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -53,8 +53,8 @@ func offerRing(conn net.Conn) (*ring, error) {
 	return r, nil
 }
 
-// takeRing takes what offerRing hands over. The other process's own memory can be read where the system tells who it is, lets this one
-// do so (ptrace(2), access mode checks), and what is read is what it says.
+// takeRing takes what offerRing hands over. The other process's own memory can be read if the system tells who it is and lets this one
+// do so (ptrace(2), access mode checks). The data read must be those that it names.
 func takeRing(conn net.Conn) (*ring, error) {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
