@@ -1,5 +1,5 @@
-// Package bench measures what plans promise: it trains the same job along many plans, beside store-all, and puts
-// the predicted and the measured time and memory of each next to each other.
+// Package bench measures the promises of plans. It trains the same job along many plans, beside store-all, and
+// puts the predicted and the measured time and memory of each next to each other.
 //
 // Nothing is simulated or assumed: a peak is measured by a step that checks every byte of the arena, a time is the
 // median of whole steps, and "identical" means that the loss was compared with store-all's after every step, and every

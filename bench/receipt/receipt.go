@@ -1,5 +1,5 @@
-// Package receipt says where the time of a step went that the prediction did not have: it attributes the gap between the
-// predicted and the measured time of one training step to named causes, which add up to the gap to the nanosecond.
+// Package receipt explains the time of a step beyond the prediction. It attributes the gap between the predicted and the
+// measured time of one training step to named causes, which add up to the gap to the nanosecond.
 //
 // It knows times, ops and the rules of packages schedule and cycle, and no device.
 package receipt

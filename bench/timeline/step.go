@@ -1,6 +1,6 @@
-// Package timeline puts what happens along a plan on an axis of time, as planned and as it ran: the ops and the memory of a step on
-// one device (Step), the tasks of a pipeline and the memory of its devices (Pipeline). It returns curves, pictures and traces; it
-// measures nothing and knows no job.
+// Package timeline puts the events of a plan on an axis of time, as planned and as it ran. These are the ops and the memory of a
+// step on one device (Step), the tasks of a pipeline and the memory of its devices (Pipeline). It returns curves, pictures and
+// traces; it measures nothing and knows no job.
 package timeline
 
 import (

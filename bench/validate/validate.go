@@ -1,9 +1,9 @@
-// Package validate measures what pipeline plans promise: it runs the plans of many strategies on several devices, and puts
-// the period, the peak and the idle time of each beside what was planned.
+// Package validate measures the promises of pipeline plans. It runs the plans of many strategies on several devices, and
+// puts the period, the peak and the idle time of each beside what was planned.
 //
-// A fleet runs in one of two ways. With real kernels bytes and bits are exact: the memory that a run touches, and the weights of
-// a step with a flush beside those of the same schedule on one device. In simulated time (Fleet.Simulated) every task takes
-// just the time that the chain says, while streams, events, links and drivers are real: that shows how closely the drivers
+// A fleet runs in one of two ways. With real kernels bytes and bits are exact. These are the memory that a run touches, and the
+// weights of a step with a flush beside those of the same schedule on one device. In simulated time (Fleet.Simulated) every task
+// takes just the time that the chain says, while streams, events, links and drivers are real. That shows how closely the drivers
 // keep to the plan, also where the devices share the cores of one processor and real kernels would slow each other down.
 package validate
 

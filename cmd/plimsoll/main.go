@@ -1,4 +1,4 @@
-// Command plimsoll trains neural networks under a memory limit that they do not fit in: it measures a chain of
+// Command plimsoll trains neural networks under a memory limit that they do not fit in. It measures a chain of
 // layers, plans the fastest schedule for the limit, runs exactly that schedule, and reports prediction beside
 // measurement.
 package main

@@ -1,9 +1,10 @@
 // Package checkpoint keeps the state of a training run in safetensors files, and exchanges weights with PyTorch.
 //
-// A checkpoint is one file: weights and buffers under the names and in the layout of torchvision's state_dict, optimizer
-// states beside them, in the header everything else that the next step depends on, and a checksum at the end. What
-// a run is a function of (seed, step, samples drawn) is counted, not saved: there is no generator whose state could be
-// lost. Nothing in a file depends on the plan, the limit or the layout of the arena, so a run goes on under another one.
+// A checkpoint is one file. It has weights and buffers under the names and in the layout of torchvision's state_dict,
+// and optimizer states beside them. The header has everything else that the next step depends on; a checksum is at the
+// end. The inputs of a run (seed, step, samples drawn) are counted, not saved: there is no generator whose state could
+// be lost. Nothing in a file depends on the plan, the limit or the layout of the arena, so a run goes on under another
+// one.
 //
 // Or it is a folder of such files, shards, one for each stage of a pipeline, that are saved without waiting for each other
 // (PipeDream, section 4). Where tensors belong is told by their names: shards of any plan are what one file is. Of several

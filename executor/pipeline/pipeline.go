@@ -1,5 +1,5 @@
-// Package pipeline runs pipeline plans: every stage on its device, each device with a driver of its own that issues the
-// device's tasks in the plan's order, on one stream for compute and one for every device that it sends to.
+// Package pipeline runs pipeline plans. Every stage is on its device, and each device has a driver of its own that
+// issues the device's tasks in the plan's order, on one stream for compute and one for every device that it sends to.
 //
 // Drivers share nothing but messages and events: a receiver grants a block of its arena, the sender copies into it and says
 // which minibatch has arrived. Streams wait for events alone. Nobody keeps time, and nobody polls.

@@ -1,4 +1,4 @@
-// Package fields reads and writes the JSON objects of Plimsoll's files field by field: every refusal names the
+// Package fields reads and writes the JSON objects of Plimsoll's files field by field. Every refusal names the
 // field and its value, duplicate fields are refused, and fields that the reader does not know are kept.
 package fields
 

@@ -1,8 +1,8 @@
-// Package importer makes models of the graphs that files have, whatever the format: a package for each format decodes its files into a
+// Package importer makes models of the graphs that files have, whatever the format. A package for each format decodes its files into a
 // Graph, and all that follows is here, once. Constants are folded, patterns such as attention and written-out activations are found, layers
 // are cut, and the tensors of the file become the weights that training begins with.
 //
-// It knows no format, no device, and runs nothing. What a graph has beyond the ops of kernels is refused, each node by its label.
+// It knows no format, no device, and runs nothing. Nodes of a graph beyond the ops of kernels are refused, each by its label.
 package importer
 
 import "errors"

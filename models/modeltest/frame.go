@@ -1,4 +1,4 @@
-// Package modeltest runs compiled programs without a device, for tests: every block lies alone between guard
+// Package modeltest runs compiled programs without a device, for tests. Every block lies alone between guard
 // bytes, and memory that nothing has written yet is NaN, so that a wrong reference shows.
 package modeltest
 

@@ -1,5 +1,5 @@
-// Package schedule is the one language in which single-device plans are written, and the one truth about
-// them: Verify replays a sequence against the rules, Simulate gives its time and memory.
+// Package schedule is the one language in which single-device plans are written, and the one truth about them.
+// Verify replays a sequence against the rules, Simulate gives its time and memory.
 //
 // Source: thesis, tables 2.1 and 2.2, assumptions 1, lemma 8.
 package schedule

@@ -1,6 +1,6 @@
-// Package host is the CPU as a device: its arena is ordinary memory, its streams run on threads of their own, its
-// copies are copies in memory that can be slowed down to a stated bandwidth, so that whatever a real accelerator
-// would make a plan pay for, this device makes it pay for too.
+// Package host is the CPU as a device. Its arena is ordinary memory, its streams run on threads of their own, and
+// its copies in memory can be slowed down to a stated bandwidth. So a plan pays here for everything that it pays
+// for on a real accelerator.
 //
 // The package runs launches and does not know what they compute (that is kernels/cpu).
 package host

@@ -1,6 +1,6 @@
-// Package world is the processes that train one model together: who they are, how they meet, what they tell each other beside the
-// tensors, what moves tensors between their devices, and how all of them end when one does. Membership is static: a launcher starts all
-// processes, and starts them again. It knows nothing of plans.
+// Package world is the processes that train one model together. It says who they are, how they meet, and how all of them end when one
+// does. It carries their messages beside the tensors, and has the interface of transports that move tensors between their devices.
+// Membership is static: a launcher starts all processes, and starts them again. It knows nothing of plans.
 //
 // Rank 0 holds the hub, at which the members of all ranks meet, its own as well: a star. A member sends its messages to the hub, which
 // gives them one order for all.

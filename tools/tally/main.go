@@ -1,6 +1,6 @@
 // Command tally reads the events of `go test -json` and prints a line a package, the output of failed tests and a count.
 //
-// It fails when a test fails, and when fewer tests pass than counts.txt has for the tier: so no filter and no missing
+// It fails when a test fails, and when fewer tests pass than counts.txt has for the tier. So no filter and no missing
 // tool can leave tests out without a word.
 package main
 

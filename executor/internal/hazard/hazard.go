@@ -1,4 +1,4 @@
-// Package hazard proves that streams reuse memory only behind its last user: every two actions on the same bytes of a device, of
+// Package hazard proves that streams reuse memory only after its last user. Every two actions on the same bytes of a device, of
 // which one writes, are ordered by streams and events, whatever the devices' speeds. One device or many make no difference.
 package hazard
 

@@ -1,5 +1,5 @@
-// Package order says what every device of a plan does in which order: its instructions with their minibatches, the versions of weights that
-// they meet, and how the gradients of replicas are added up.
+// Package order gives the work of every device of a plan, in order. It has its instructions with their minibatches, the versions of weights
+// that they meet, and how the gradients of replicas are added up.
 package order
 
 import (

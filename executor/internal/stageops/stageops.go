@@ -1,5 +1,5 @@
-// Package stageops turns the layers of a stage into ops: the programs of its layers in the order of its sequence, with the moments in which
-// every block of memory is needed.
+// Package stageops turns the layers of a stage into ops. They are the programs of its layers in the order of its sequence, with the moments
+// in which every block of memory is needed.
 package stageops
 
 import (

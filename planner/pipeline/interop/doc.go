@@ -4,6 +4,6 @@
 //     costs or on those of a chain (Schedule);
 //   - the actions of checkpoint_schedules become a sequence (Actions).
 //
-// Readers only read: whether a schedule is legal and ends is the answer of a run, not an error. What cannot be read is a
-// fields.FileError with file, line, field and value.
+// Readers only read: whether a schedule is legal and ends is the answer of a run, not an error. A file that cannot be
+// read is a fields.FileError with file, line, field and value.
 package interop

@@ -2,8 +2,8 @@
 // may call, as a jump to the real one, which Load finds in libcuda.so.1 at run time. Without a driver the program runs
 // all the same: there are 0 devices, and Load says why.
 //
-// The jumps also serve gorgonia.org/cu, the binding that Plimsoll uses. What that binding lacks (page-locked memory,
-// stream capture, launching graphs) is here, with its types.
+// The jumps also serve gorgonia.org/cu, the binding that Plimsoll uses. Calls that the binding lacks (page-locked
+// memory, stream capture, launching graphs) are here, with its types.
 //
 // Everything but this comment needs the build tag cuda, Linux on x86-64, and
 //

@@ -1,5 +1,5 @@
 // Package mpi moves messages between the processes of a world through MPI's standard ABI (MPI 5.0), which is looked for when the program
-// runs, and never linked. What processes tell each other beside the messages stays with package world.
+// runs, and never linked. Other communication of processes stays with package world.
 package mpi
 
 import "errors"

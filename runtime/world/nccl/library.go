@@ -1,7 +1,7 @@
 // Package nccl moves messages between GPUs of several processes through NCCL, which is looked for when the program runs, and never
-// linked. What processes tell each other beside the messages stays with package world.
+// linked. Other communication of processes stays with package world.
 //
-// Each directed way has a communicator of two ranks of its own, the sender's 0 and the receiver's 1, so ways never wait for each other:
+// Each directed way has a communicator of two ranks of its own, the sender's 0 and the receiver's 1. So ways never wait for each other:
 // NCCL orders all messages of one communicator. They are made with blocking=0, without which NCCL cannot abort them (NCCL's user guide,
 // "Fault tolerance"), and with one or two blocks (CTAs), which the kernels of training hardly miss.
 //

@@ -1,6 +1,6 @@
-// Package tcp moves messages between the processes of a world over TCP: a connection for each way, so that none waits behind another's
-// messages, and the sockets' own flow control bounds what is under way. Processes of one machine take sockets of the machine and memory
-// that they share.
+// Package tcp moves messages between the processes of a world over TCP. It has a connection for each way, so that none waits behind
+// another's messages, and the sockets' own flow control bounds what is under way. Processes of one machine take sockets of the machine
+// and memory that they share.
 package tcp
 
 import (

@@ -1,6 +1,6 @@
-// Command batches writes what train reads of the built-in text, for others to train on: two files of tokens, of the steps' samples in
-// their order and of the held-out ones, each sample as its tokens and then their labels. A label that does not count is the size of
-// the vocabulary.
+// Command batches writes what train reads of the built-in text, for others to train on. It makes two files of tokens, of the steps'
+// samples in their order and of the held-out ones. Each sample is its tokens and then their labels. A label that does not count is
+// the size of the vocabulary.
 package main
 
 import (

@@ -1,7 +1,7 @@
 //go:build cgo
 
-// Command exported compares models that are read from .pt2 archives and ONNX files with the PyTorch models that were exported: the same
-// weights, images and labels; the losses of three steps of gradient descent.
+// Command exported compares models that are read from .pt2 archives and ONNX files with the PyTorch models that were exported. Both
+// have the same weights, images and labels; the losses of three steps of gradient descent are compared.
 //
 //	exported FOLDER...
 //	exported -step RATE -weights FILE FOLDER

@@ -1,11 +1,11 @@
 //go:build cgo
 
-// Command language compares our language models with PyTorch's: the same weights, in files with Hugging Face's names, and tokens; the
-// losses of ten steps of gradient descent, and the gradients of all tensors.
+// Command language compares our language models with PyTorch's. Both have the same weights, in files with Hugging Face's names, and
+// tokens. The losses of ten steps of gradient descent, and the gradients of all tensors, are compared.
 //
 //	language FOLDER...
 //
-// Folders are those that bench/research/peers/src/torch_language.py writes. It prints one row of a table for each, and ends with 1 if a loss
+// Folders are those that bench/research/peers/src/torch_language.py writes. It prints one row of a table for each. It ends with 1 if a loss
 // differs by more than 1e-4 of it, or a gradient by more than 1e-3 of its tensor's largest.
 package main
 
