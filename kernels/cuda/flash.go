@@ -48,9 +48,10 @@ func (f flash) name(of string) string {
 // rowBytes are those of a row in shared memory, rows_of::WIDTH.
 func (f flash) rowBytes() int64 { return f.head*f.factors.Size() + 16 }
 
-// positions are those of a block: QUERIES of tiles, FIXED of panels.
-func (f flash) positions() int64 {
-	if f.head <= 64 {
+// positions are those of a block in a pass: QUERIES of tiles forward, FIXED of panels backward. A warp has one or two times 16: two blocks
+// of registers are slower for bfloat16 forward (160 against 196 us on an H200, heads of 64).
+func (f flash) positions(pass kernels.Pass) int64 {
+	if f.head <= 64 && (pass != kernels.Forward || f.factors == kernels.TF32) {
 		return flashWarps * 2 * 16
 	}
 	return flashWarps * 16
@@ -59,16 +60,16 @@ func (f flash) positions() int64 {
 // forwardShared returns the bytes of shared memory of src/flashforward.cu: two stages of keys and values, and queries that registers do not
 // hold.
 func (f flash) forwardShared() int64 {
-	keys, most := int64(32), int64(128)
-	if f.head > 64 {
-		most = 256
+	keys, most, positions := int64(32), int64(256), f.positions(kernels.Forward)
+	if positions > flashWarps*16 {
+		most = 128
 	}
 	if f.head*f.factors.Size() <= most {
 		keys = 64
 	}
 	rows := 2 * 2 * keys
 	if f.head > 128 {
-		rows += f.positions()
+		rows += positions
 	}
 	return rows * f.rowBytes()
 }
@@ -82,5 +83,5 @@ func (f flash) backwardShared() int64 {
 	case bytes <= 384:
 		rows = 32
 	}
-	return 2*f.positions()*bytes + 2*2*rows*f.rowBytes()
+	return 2*f.positions(kernels.Backward)*bytes + 2*2*rows*f.rowBytes()
 }

@@ -13,8 +13,9 @@ const (
 	groupRows  = 4   // of a thread, at least
 	mergeLanes = 32  // MERGE_LANES in src/norm.cu
 	mergeRows  = 32  // MERGE_ROWS
-	// applyBlocks is how many blocks a kernel has that goes through all elements, about: their threads read coefficients first.
-	applyBlocks = 2112
+	// applyBlocks is how many blocks a kernel has that goes through all elements, about: four times as many as fit. Their threads read
+	// coefficients first.
+	applyBlocks = 1584
 )
 
 // chunked cuts rows into chunks of one size, so that the blocks of all chunks are about as many as wanted.
@@ -80,7 +81,7 @@ func (b *builder) normBackward(args C.struct_norm_args, d kernels.DType) {
 	args.dweight, args.dbias = b.at(kernels.DParam, 0), b.at(kernels.DParam, 1)
 	args.add_dx, args.add_dresidual = flag(b.call.Adds(0)), flag(b.call.Adds(1))
 	args.add_params = flag(b.call.AddParams)
-	args.coef = b.reserve(4 * int64(args.channels) * 4)
+	args.coef = b.reserve(3 * int64(args.channels) * 4)
 	b.normSums("norm_backward_sums", &args, d)
 	addStep(b, "norm", "norm_backward_params", mergeGrid(int64(args.channels)), mergeBlock, 0, args)
 	if !b.call.Skips(0) || len(b.call.In) > 1 && !b.call.Skips(1) {

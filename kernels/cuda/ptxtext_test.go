@@ -228,7 +228,7 @@ func takersOf(source string) (all []taker) {
 			all = append(all, taker{regexp.MustCompile("^" + pattern + "$"), m[2], loose})
 		}
 		const vectors = "(f32_v1|f32_v4|bf16_v1|bf16_v8)"
-		for macro, suffix := range map[string]string{"INSTANCES": "(f32|bf16)", "CHANNEL_INSTANCES": vectors, "SUM_INSTANCES": vectors} {
+		for macro, suffix := range map[string]string{"INSTANCES": "(f32|bf16)", "CHANNEL_INSTANCES": vectors, "SUM_INSTANCES": vectors, "APPLY_INSTANCES": vectors} {
 			for _, m := range regexp.MustCompile(`^`+macro+`\((\w+), (\w+)\)`).FindAllStringSubmatch(line, -1) {
 				all = append(all, taker{regexp.MustCompile("^" + m[1] + "_" + suffix + "$"), m[2], false})
 			}

@@ -208,7 +208,7 @@ func (b *builder) attention(op kernels.Attention) {
 	tiles, parts := ceil(length, attentionTile), ceil(width, attentionTile)
 	if b.call.Pass == kernels.Forward {
 		if flash.head > 0 {
-			grid := dim{ceil(length, flash.positions()) * samples * heads, 1, 1}
+			grid := dim{ceil(length, flash.positions(kernels.Forward)) * samples * heads, 1, 1}
 			addStep(b, "flashforward", flash.name("forward"), grid, flashBlock, flash.forwardShared(), args)
 			return
 		}
@@ -221,7 +221,7 @@ func (b *builder) attention(op kernels.Attention) {
 	args.means = b.reserve(samples * heads * length * 4)
 	addStep(b, "attention", "attention_means"+suffix(x.DType), dim{ceil(samples*heads*length, meanRows), 1, 1}, rowBlock, 0, args)
 	if flash.head > 0 {
-		blocks, shared := ceil(length, flash.positions())*samples, flash.backwardShared()
+		blocks, shared := ceil(length, flash.positions(kernels.Backward))*samples, flash.backwardShared()
 		addStep(b, "flashbackward", flash.name("queries"), dim{blocks * heads, 1, 1}, flashBlock, shared, args)
 		addStep(b, "flashbackward", flash.name("keys"), dim{blocks * kv, 1, 1}, flashBlock, shared, args)
 		return

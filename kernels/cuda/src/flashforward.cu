@@ -10,7 +10,7 @@ template <typename E, int DIM> struct tiles {
 	enum {
 		WIDTH = rows_of<E, DIM>::WIDTH,
 		INNER = rows_of<E, DIM>::INNER,
-		BLOCKS = DIM <= 64 ? 2 : 1,
+		BLOCKS = sizeof(E) > 2 && DIM <= 64 ? 2 : 1,
 		ROWS = BLOCKS * 16,
 		QUERIES = FLASH_WARPS * ROWS,
 		HELD = DIM <= 128,
@@ -280,8 +280,8 @@ template <typename E, int DIM> INLINE void flash_forward(const attention_args &a
 #define FLASH(E, DIM, blocks) \
 	KERNEL_BOUNDS(flash_forward_##E##_d##DIM, struct attention_args, FLASH_THREADS, blocks) { flash_forward<E, DIM>(a); }
 
-FLASH(bf16, 32, 2)
-FLASH(bf16, 64, 2)
+FLASH(bf16, 32, 4)
+FLASH(bf16, 64, 3)
 FLASH(bf16, 96, 2)
 FLASH(bf16, 128, 2)
 FLASH(bf16, 256, 2)

@@ -124,12 +124,9 @@ INLINE words philox(u64 low, u64 high, u64 key) {
 
 INLINE u64 joined(unsigned low, unsigned high) { return (u64)low | (u64)high << 32; }
 
-// dropout: the first thread derives the stream of the call, while all load; every vector starts at a multiple of four elements.
+// dropout: the first thread derives the stream of the call; every vector starts at a multiple of four elements.
 template <typename T> INLINE void dropout(const dropout_args &a) {
-	const int V = wide<T>::elements;
 	__shared__ u64 derived[2];
-	values<V> held[STREAM_VECTORS];
-	each_vector<V>(blockIdx.x, a.n, [&](int which, i64 i, i64 left) { load_some(held[which], GLOBAL(const T, a.in) + i, left); });
 	if (threadIdx.x == 0) {
 		const scalars *s = GLOBAL(const scalars, a.scalars);
 		words w = philox(s->step, s->microbatch, s->seed);
@@ -139,8 +136,10 @@ template <typename T> INLINE void dropout(const dropout_args &a) {
 	}
 	__syncthreads();
 	u64 key = derived[0], high = derived[1];
-	each_vector<V>(blockIdx.x, a.n, [&](int which, i64 i, i64 left) {
-		values<V> &x = held[which];
+	const int V = wide<T>::elements;
+	stream<V>(a.n, [&](i64 i, i64 left) {
+		values<V> x;
+		load_some(x, GLOBAL(const T, a.in) + i, left);
 #pragma unroll
 		for (int k = 0; k < V; k += 4) {
 			words w = philox((u64)(i + k) / 4, high, key);

@@ -6,11 +6,6 @@
 // y under ReLU) twice.
 #include "plimsoll.cuh"
 
-// rows_at_once is how many rows a thread loads before it stores, as a store may lie on what is loaded next.
-template <int V> struct rows_at_once {
-	enum { count = V > 4 ? 2 : 4 };
-};
-
 // part is a block's share: channels from c on, rows from r0 to r1.
 struct part {
 	int c;
@@ -31,6 +26,40 @@ template <int V> INLINE part part_of(int channels, i64 rows, i64 chunk_rows) {
 INLINE i64 rows_of_thread(const part &p, int y) {
 	i64 rows = p.r1 - p.r0;
 	return rows > y ? (rows - y + blockDim.y - 1) / blockDim.y : 0;
+}
+
+// fetched are the vectors of a row that a kernel reads, two at most beside x.
+template <int V> struct fetched {
+	values<V> x, more, y;
+};
+
+// each_row calls fetch and then use for the rows of a thread: for two rows together, so that the loads of both are in flight. A store may lie
+// on what is loaded next, so the compiler would not move loads ahead of it; fetch has no branches for that reason.
+template <int V, typename F, typename U> INLINE void each_row(const part &p, i64 channels, F fetch, U use) {
+	i64 step = (i64)blockDim.y * channels, at = (p.r0 + threadIdx.y) * channels + p.c;
+	int left = p.inside ? (int)rows_of_thread(p, threadIdx.y) : 0;
+	for (; left >= 2; left -= 2, at += 2 * step) {
+		fetched<V> first, second;
+		fetch(first, at);
+		fetch(second, at + step);
+		use(first, at);
+		use(second, at + step);
+	}
+	if (left == 0) return;
+	fetched<V> last;
+	fetch(last, at);
+	use(last, at);
+}
+
+// known is a flag that a kernel has two loops for.
+template <bool VALUE> struct known {
+	enum { value = VALUE };
+};
+template <typename F> INLINE void branch(bool flag, F loop) {
+	if (flag)
+		loop(known<true>());
+	else
+		loop(known<false>());
 }
 
 // moments of n values: their mean and the sum of squared deviations from it.
@@ -164,28 +193,17 @@ KERNEL(norm_move, struct move_args) {
 	*var = (float)((1 - a.momentum) * *var + a.momentum * (m.squares / (m.n - 1)));
 }
 
+// Kernels that go through all elements: a multiprocessor has room for three blocks, as applyBlocks in norm.go takes it.
+#define APPLY_INSTANCES(name, args) \
+	KERNEL_BOUNDS(name##_f32_v1, struct args, NORM_THREADS, 3) { name<float, 1>(a); } \
+	KERNEL_BOUNDS(name##_f32_v4, struct args, NORM_THREADS, 3) { name<float, 4>(a); } \
+	KERNEL_BOUNDS(name##_bf16_v1, struct args, NORM_THREADS, 3) { name<bf16, 1>(a); } \
+	KERNEL_BOUNDS(name##_bf16_v8, struct args, NORM_THREADS, 3) { name<bf16, 8>(a); }
+
 template <int V> INLINE values<V> coefficient(u64 base, i64 at) {
 	values<V> x;
 	load_floats(x, GLOBAL(const float, base) + at);
 	return x;
-}
-
-// each_rows calls fetch and then use for the rows of a thread: for some rows together, so that their loads are in flight at once.
-template <int V, typename F, typename U> INLINE void each_rows(const part &p, i64 channels, F fetch, U use) {
-	const int N = rows_at_once<V>::count;
-	for (i64 first = p.r0 + threadIdx.y; first < p.r1; first += N * blockDim.y) {
-		values<V> x[N], y[N];
-#pragma unroll
-		for (int j = 0; j < N; j++) {
-			i64 r = first + j * (int)blockDim.y;
-			if (r < p.r1) fetch(x[j], y[j], r * channels + p.c);
-		}
-#pragma unroll
-		for (int j = 0; j < N; j++) {
-			i64 r = first + j * (int)blockDim.y;
-			if (r < p.r1) use(x[j], y[j], r * channels + p.c);
-		}
-	}
 }
 
 // norm_apply: y = relu((x - mean)*scale + bias + residual). A block takes chunk_rows rows.
@@ -193,20 +211,22 @@ template <typename T, int V> INLINE void norm_apply(const norm_args &a) {
 	part p = part_of<V>(a.channels, a.rows, a.chunk_rows);
 	if (!p.inside) return;
 	values<V> mean = coefficient<V>(a.coef, p.c), scale = coefficient<V>(a.coef, a.channels + p.c), bias = coefficient<V>(a.bias, p.c);
-	each_rows<V>(p, a.channels, [&](values<V> &x, values<V> &more, i64 at) {
-		load(x, GLOBAL(const T, a.x) + at);
-		if (a.residual) load(more, GLOBAL(const T, a.residual) + at);
-	}, [&](values<V> &x, values<V> &more, i64 at) {
+	branch(a.residual != 0, [&](auto residual) {
+		each_row<V>(p, a.channels, [&](fetched<V> &row, i64 at) {
+			load(row.x, GLOBAL(const T, a.x) + at);
+			if (residual.value) load(row.more, GLOBAL(const T, a.residual) + at);
+		}, [&](fetched<V> &row, i64 at) {
 #pragma unroll
-		for (int k = 0; k < V; k++) {
-			float v = (x.v[k] - mean.v[k]) * scale.v[k] + bias.v[k];
-			if (a.residual) v += more.v[k];
-			x.v[k] = a.relu && v < 0 ? 0 : v;
-		}
-		store(GLOBAL(T, a.y) + at, x);
+			for (int k = 0; k < V; k++) {
+				float v = (row.x.v[k] - mean.v[k]) * scale.v[k] + bias.v[k];
+				if (residual.value) v += row.more.v[k];
+				row.x.v[k] = a.relu && v < 0 ? 0 : v;
+			}
+			store(GLOBAL(T, a.y) + at, row.x);
+		});
 	});
 }
-CHANNEL_INSTANCES(norm_apply, norm_args)
+APPLY_INSTANCES(norm_apply, norm_args)
 
 INLINE float norm_mean(const norm_args &a, int c) { return GLOBAL(const float, a.train ? a.mean : a.running_mean)[c]; }
 INLINE float norm_invstd(const norm_args &a, int c) {
@@ -214,14 +234,17 @@ INLINE float norm_invstd(const norm_args &a, int c) {
 	return (float)(1 / sqrt((double)GLOBAL(const float, a.running_var)[c] + a.epsilon));
 }
 
-// masked loads what of dy passes the ReLU.
-template <typename T, int V> INLINE void load_masked(values<V> &g, const norm_args &a, i64 at) {
-	values<V> y;
-	load(g, GLOBAL(const T, a.dy) + at);
-	if (!a.relu) return;
-	load(y, GLOBAL(const T, a.y) + at);
+// mask leaves of a row's gradient what passes the ReLU.
+template <int V> INLINE void mask(fetched<V> &row) {
 #pragma unroll
-	for (int k = 0; k < V; k++) g.v[k] = passed(g.v[k], y.v[k]);
+	for (int k = 0; k < V; k++) row.more.v[k] = passed(row.more.v[k], row.y.v[k]);
+}
+
+// fetch_gradient loads x and dy of a row, and y where there is a ReLU.
+template <typename T, int V, typename R> INLINE void fetch_gradient(fetched<V> &row, const norm_args &a, i64 at, R) {
+	load(row.x, GLOBAL(const T, a.x) + at);
+	load(row.more, GLOBAL(const T, a.dy) + at);
+	if (R::value) load(row.y, GLOBAL(const T, a.y) + at);
 }
 
 // sum_threads adds what the threads of each channel hold, in order, and writes it as part[chunk][which].
@@ -242,21 +265,19 @@ template <int V> INLINE void sum_threads(const float *mine, float *shared, u64 t
 template <typename T, int V> INLINE void norm_backward_sums(const norm_args &a) {
 	__shared__ float shared[NORM_THREADS * V];
 	part p = part_of<V>(a.channels, a.rows, a.chunk_rows);
-	float sum[V] = {0}, product[V] = {0}, mean[V] = {0}, invstd[V] = {0};
-	for (int k = 0; k < V && p.inside; k++) mean[k] = norm_mean(a, p.c + k), invstd[k] = norm_invstd(a, p.c + k);
-#pragma unroll 4
-	for (i64 r = p.r0 + threadIdx.y; r < p.r1; r += blockDim.y) {
-		if (!p.inside) break;
-		i64 at = r * a.channels + p.c;
-		values<V> x, g;
-		load_masked<T>(g, a, at);
-		load(x, GLOBAL(const T, a.x) + at);
+	float sum[V] = {0}, product[V] = {0}, mean[V] = {0};
+	for (int k = 0; k < V && p.inside; k++) mean[k] = norm_mean(a, p.c + k);
+	branch(a.relu != 0, [&](auto relu) {
+		each_row<V>(p, a.channels, [&](fetched<V> &row, i64 at) { fetch_gradient<T>(row, a, at, relu); }, [&](fetched<V> &row, i64) {
+			if (relu.value) mask(row);
 #pragma unroll
-		for (int k = 0; k < V; k++) {
-			sum[k] += g.v[k];
-			product[k] += g.v[k] * ((x.v[k] - mean[k]) * invstd[k]);
-		}
-	}
+			for (int k = 0; k < V; k++) {
+				sum[k] += row.more.v[k];
+				product[k] += row.more.v[k] * (row.x.v[k] - mean[k]);
+			}
+		});
+	});
+	for (int k = 0; k < V && p.inside; k++) product[k] *= norm_invstd(a, p.c + k);
 	sum_threads<V>(sum, shared, a.part, a.channels, 0, 2);
 	sum_threads<V>(product, shared, a.part, a.channels, 1, 2);
 }
@@ -273,17 +294,18 @@ INLINE void deposit_one(u64 base, int c, double v, int add) {
 }
 
 // norm_backward_params writes dweight and dbias, and the coefficients of the input's gradient,
-// dx = scale*(g - off - (x - mean)*slope).
+// dx = scale*(g - off - (x - mean)*slope), as factors of g and x and what is added.
 KERNEL(norm_backward_params, struct norm_args) {
 	int c = blockIdx.x * MERGE_LANES + threadIdx.x;
 	double sum = sum_chunks(a.part, c, a.channels, a.chunks, 0, 2);
 	double product = sum_chunks(a.part, c, a.channels, a.chunks, 1, 2);
 	if (threadIdx.y > 0 || c >= a.channels) return;
-	float invstd = norm_invstd(a, c), *coef = GLOBAL(float, a.coef) + c;
-	coef[0] = norm_mean(a, c);
-	coef[a.channels] = invstd * GLOBAL(const float, a.weight)[c];
-	coef[2 * (i64)a.channels] = a.train ? (float)(sum / (double)a.rows) : 0;
-	coef[3 * (i64)a.channels] = a.train ? (float)(product / (double)a.rows * invstd) : 0;
+	float *coef = GLOBAL(float, a.coef) + c;
+	double invstd = norm_invstd(a, c), scale = invstd * GLOBAL(const float, a.weight)[c];
+	double off = a.train ? sum / (double)a.rows : 0, slope = a.train ? product / (double)a.rows * invstd : 0;
+	coef[0] = (float)scale;
+	coef[a.channels] = (float)(-scale * slope);
+	coef[2 * (i64)a.channels] = (float)(scale * (norm_mean(a, c) * slope - off));
 	deposit_one(a.dbias, c, sum, a.add_params);
 	deposit_one(a.dweight, c, product, a.add_params);
 }
@@ -293,20 +315,19 @@ template <typename T, int V> INLINE void norm_backward_apply(const norm_args &a)
 	part p = part_of<V>(a.channels, a.rows, a.chunk_rows);
 	if (!p.inside) return;
 	i64 c = a.channels;
-	values<V> mean = coefficient<V>(a.coef, p.c), scale = coefficient<V>(a.coef, c + p.c);
-	values<V> off = coefficient<V>(a.coef, 2 * c + p.c), slope = coefficient<V>(a.coef, 3 * c + p.c);
-	each_rows<V>(p, c, [&](values<V> &x, values<V> &g, i64 at) {
-		load_masked<T>(g, a, at);
-		if (a.dx) load(x, GLOBAL(const T, a.x) + at);
-	}, [&](values<V> &x, values<V> &g, i64 at) {
-		if (a.dresidual) deposit(GLOBAL(T, a.dresidual) + at, g, V, a.add_dresidual);
-		if (!a.dx) return;
+	values<V> scale = coefficient<V>(a.coef, p.c), slope = coefficient<V>(a.coef, c + p.c), rest = coefficient<V>(a.coef, 2 * c + p.c);
+	branch(a.relu != 0, [&](auto relu) {
+		each_row<V>(p, c, [&](fetched<V> &row, i64 at) { fetch_gradient<T>(row, a, at, relu); }, [&](fetched<V> &row, i64 at) {
+			if (relu.value) mask(row);
+			if (a.dresidual) deposit(GLOBAL(T, a.dresidual) + at, row.more, V, a.add_dresidual);
+			if (!a.dx) return;
 #pragma unroll
-		for (int k = 0; k < V; k++) x.v[k] = scale.v[k] * ((g.v[k] - off.v[k]) - (x.v[k] - mean.v[k]) * slope.v[k]);
-		deposit(GLOBAL(T, a.dx) + at, x, V, a.add_dx);
+			for (int k = 0; k < V; k++) row.x.v[k] = scale.v[k] * row.more.v[k] + (slope.v[k] * row.x.v[k] + rest.v[k]);
+			deposit(GLOBAL(T, a.dx) + at, row.x, V, a.add_dx);
+		});
 	});
 }
-CHANNEL_INSTANCES(norm_backward_apply, norm_args)
+APPLY_INSTANCES(norm_backward_apply, norm_args)
 
 // Group normalization (Wu, He 2018): the sums are those of one sample's channels; a block merges those of one group.
 
@@ -383,16 +404,13 @@ template <typename T, int V> INLINE void group_apply(const norm_args &a) {
 	i64 c = a.channels;
 	values<V> mean = coefficient<V>(a.coef, p.c), scale = coefficient<V>(a.coef, c + p.c);
 	values<V> off = coefficient<V>(a.coef, 2 * c + p.c), slope = coefficient<V>(a.coef, 3 * c + p.c);
-	each_rows<V>(p, c, [&](values<V> &x, values<V> &g, i64 at) {
-		load(g, GLOBAL(const T, a.dy) + at);
-		load(x, GLOBAL(const T, a.x) + at);
-	}, [&](values<V> &x, values<V> &g, i64 at) {
+	each_row<V>(p, c, [&](fetched<V> &row, i64 at) { fetch_gradient<T>(row, a, at, known<false>()); }, [&](fetched<V> &row, i64 at) {
 #pragma unroll
-		for (int k = 0; k < V; k++) x.v[k] = scale.v[k] * g.v[k] - off.v[k] - (x.v[k] - mean.v[k]) * slope.v[k];
-		deposit(GLOBAL(T, a.dx) + at, x, V, a.add_dx);
+		for (int k = 0; k < V; k++) row.x.v[k] = scale.v[k] * row.more.v[k] - off.v[k] - (row.x.v[k] - mean.v[k]) * slope.v[k];
+		deposit(GLOBAL(T, a.dx) + at, row.x, V, a.add_dx);
 	});
 }
-CHANNEL_INSTANCES(group_apply, norm_args)
+APPLY_INSTANCES(group_apply, norm_args)
 
 // columns: part[chunk] = the sum of the chunk's rows.
 template <typename T, int V> INLINE void columns(const columns_args &a) {

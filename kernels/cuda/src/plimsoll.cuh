@@ -182,19 +182,14 @@ template <typename T> struct wide {
 // Kernels that stream through memory: STREAM_THREADS threads take STREAM_VECTORS times 16 bytes each.
 enum { STREAM_THREADS = 256, STREAM_VECTORS = 4 };
 
-// each_vector calls f for the vectors of a block, with their numbers among the thread's, of those that work on n elements.
-template <int V, typename F> INLINE void each_vector(i64 block, i64 n, F f) {
+// stream calls f for the vectors of a block, of those that work on n elements.
+template <int V, typename F> INLINE void stream(i64 block, i64 n, F f) {
 	i64 first = (block * STREAM_VECTORS * STREAM_THREADS + threadIdx.x) * V;
 #pragma unroll
 	for (int k = 0; k < STREAM_VECTORS; k++) {
 		i64 i = first + (i64)k * STREAM_THREADS * V;
-		if (i < n) f(k, i, n - i);
+		if (i < n) f(i, n - i);
 	}
-}
-
-// stream calls f for the vectors of a block.
-template <int V, typename F> INLINE void stream(i64 block, i64 n, F f) {
-	each_vector<V>(block, n, [&](int, i64 i, i64 left) { f(i, left); });
 }
 template <int V, typename F> INLINE void stream(i64 n, F f) { stream<V>(blockIdx.x, n, f); }
 
