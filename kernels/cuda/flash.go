@@ -40,16 +40,16 @@ func (l *Library) flash(op kernels.Attention, x kernels.Desc, pass kernels.Pass)
 	return flash{}
 }
 
-// name is that of a kernel.
+// name is the name of a kernel.
 func (f flash) name(of string) string {
 	return fmt.Sprintf("flash_%s%s_d%d", of, suffix(f.factors), f.head)
 }
 
-// rowBytes are those of a row in shared memory, rows_of::WIDTH.
+// rowBytes is the size of a row in shared memory, rows_of::WIDTH.
 func (f flash) rowBytes() int64 { return f.head*f.factors.Size() + 16 }
 
-// positions are those of a block in a pass: QUERIES of tiles forward, FIXED of panels backward. A warp has one or two times 16: two blocks
-// of registers are slower for bfloat16 forward (160 against 196 us on an H200, heads of 64).
+// positions is the number of positions of a block in a pass: QUERIES of tiles forward, FIXED of panels backward. A warp has one or two times
+// 16: two blocks of registers are slower for bfloat16 forward (160 against 196 us on an H200, heads of 64).
 func (f flash) positions(pass kernels.Pass) int64 {
 	if f.head <= 64 && (pass != kernels.Forward || f.factors == kernels.TF32) {
 		return flashWarps * 2 * 16

@@ -1,5 +1,5 @@
-// Command prose lists sentences that break the rule for sentences, in error messages, help texts, comments of exported names and documents,
-// and fails if there are any.
+// Command prose lists sentences that break the rule for sentences, in error messages, help texts, comments and documents, and fails if
+// there are any.
 package main
 
 import (

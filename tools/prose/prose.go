@@ -55,19 +55,17 @@ func (c *checker) add(at token.Pos, k kind, sentence string) {
 	c.found = append(c.found, breach{c.set.Position(at).String(), k, sentence})
 }
 
-// node checks the texts of a node: comments of exported names, messages and help texts.
+// node checks the texts of a node: comments, messages and help texts.
 func (c *checker) node(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.FuncDecl:
-		c.comment(n.Name, n.Doc)
+		c.comment(n.Doc)
 	case *ast.GenDecl:
 		for _, s := range n.Specs {
 			c.spec(n, s)
 		}
 	case *ast.Field:
-		for _, name := range n.Names {
-			c.comment(name, n.Doc)
-		}
+		c.comment(n.Doc)
 	case *ast.CallExpr:
 		if textCalls.MatchString(called(n)) {
 			for _, arg := range n.Args {
@@ -98,9 +96,9 @@ func called(n *ast.CallExpr) string {
 func (c *checker) spec(d *ast.GenDecl, s ast.Spec) {
 	switch s := s.(type) {
 	case *ast.TypeSpec:
-		c.comment(s.Name, cmp.Or(s.Doc, d.Doc))
+		c.comment(cmp.Or(s.Doc, d.Doc))
 	case *ast.ValueSpec:
-		c.comment(s.Names[0], cmp.Or(s.Doc, d.Doc))
+		c.comment(cmp.Or(s.Doc, d.Doc))
 		if d.Tok == token.CONST && strings.HasPrefix(c.folder, "cmd/") {
 			for _, v := range s.Values {
 				c.literals(v)
@@ -111,9 +109,9 @@ func (c *checker) spec(d *ast.GenDecl, s ast.Spec) {
 
 var predicates = regexp.MustCompile(`^\w+ (is|are|returns) (what|those|that of)\b`)
 
-// comment checks the comment of an exported name.
-func (c *checker) comment(name *ast.Ident, doc *ast.CommentGroup) {
-	if doc == nil || !name.IsExported() {
+// comment checks the comment of a declaration.
+func (c *checker) comment(doc *ast.CommentGroup) {
+	if doc == nil {
 		return
 	}
 	text := doc.Text()
