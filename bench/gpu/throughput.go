@@ -69,22 +69,23 @@ func measureThroughput(ctx context.Context, p *part) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			r.peers(ctx, eagerJobs(j, short(d), i < checkpointed))
+			r.peers(ctx, peerJobs(j, short(d), i, d != kernels.Float32))
 			if err := r.ours(ctx, j, d); err != nil {
 				return fmt.Errorf("%s in %v: %w", describeRun(j.model, j.image, j.batch), d, err)
-			}
-			if i == 0 && d != kernels.Float32 { // once: compilation takes long
-				r.peers(ctx, []string{j.peer(short(d), "compile")})
 			}
 		}
 	}
 	return p.save(r.rows)
 }
 
-// eagerJobs are the peers' of a job in a precision that are quick to start. The checkpointed one gives our rotor its limit.
-func eagerJobs(j job, precision string, checkpoint bool) []string {
+// peerJobs are the peers' of the job at a position, in a precision. torch.compile runs the first one alone, as compilation takes long, and
+// not without tensor cores. The checkpointed peer gives our rotor its limit.
+func peerJobs(j job, precision string, at int, compiled bool) []string {
 	all := []string{j.peer(precision, "eager")}
-	if checkpoint {
+	if at == 0 && compiled {
+		all = append(all, j.peer(precision, "compile"))
+	}
+	if at < checkpointed {
 		all = append(all, j.peer(precision, "checkpoint"))
 	}
 	return all
