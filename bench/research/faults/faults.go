@@ -73,10 +73,13 @@ var faults = []fault{
 		}
 	}
 	i64 base = (i64)v.group`}}},
-	{"no barrier before the moments of a chunk are merged", watchedCalls, "RandomCalls", []edit{{"kernels/cuda/src/norm.cu", `		squares[threadIdx.y * width + threadIdx.x * V + k] = square[k];
+	{"no barrier before the moments of a chunk are merged", watchedCalls, "RandomCalls", []edit{{"kernels/cuda/src/norm.cu", `= rest < 0 ? 0 : rest; // a NaN stays one
 	}
-	__syncthreads();`, `		squares[threadIdx.y * width + threadIdx.x * V + k] = square[k];
+	__syncthreads();`, `= rest < 0 ? 0 : rest; // a NaN stays one
 	}`}}},
+	{"moments are sums of values, not of what they are above the first", calls, "MomentsFar", []edit{{"kernels/cuda/src/norm.cu", "if (mine > 0) load(first, GLOBAL(const T, a.x) + from);", ""}, {"kernels/cuda/src/norm.cu", "for (i64 i = 1; i < mine; i++) {", "for (i64 i = 0; i < mine; i++) {"}}},
+	{"a row of an odd number is left out of BatchNorm", calls, "RandomCalls", []edit{{"kernels/cuda/src/norm.cu", "if (left == 0) return;", "return;"}}},
+	{"the gradient of BatchNorm leaves its mean out", calls, "RandomCalls", []edit{{"kernels/cuda/src/norm.cu", "(norm_mean(a, c) * slope - off)", "(norm_mean(a, c) * slope)"}}},
 	{"no barrier in the halving of a sum of squares", watchedCalls, "Guard", []edit{{"kernels/cuda/src/update.cu", `sums[threadIdx.x + half];
 		__syncthreads();`, "sums[threadIdx.x + half];"}}},
 	{"columns are stored together where they are not aligned", watchedCalls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", "group * columns + c, columns % 4 == 0)", "group * columns + c, true)"}}},
@@ -217,15 +220,8 @@ var faults = []fault{
 		stretch`}}},
 	{"32 bits for the offset of a row: attention", calls, "AttentionBeyond32", []edit{{"kernels/cuda/src/attention.cu", "return (n * a.length + t) * a.channels + (i64)column", "return (int)((n * a.length + t) * a.channels) + (i64)column"}}},
 	{"32 bits for the offset of a row: result of attention", calls, "AttentionBeyond32", []edit{{"kernels/cuda/src/attention.cu", "return ((n * a.length + t) * a.heads + query) * a.dim;", "return (int)(((n * a.length + t) * a.heads + query) * a.dim);"}}},
-	{"32 bits for the offset of a row: moments of BatchNorm", calls, "NormBeyond32", []edit{{"kernels/cuda/src/norm.cu", "const T *x = GLOBAL(const T, a.x) + (p.r0 + threadIdx.y) * a.channels + p.c;", "const T *x = GLOBAL(const T, a.x) + (int)((p.r0 + threadIdx.y) * a.channels + p.c);"}}},
-	{"32 bits for the offset of a row: BatchNorm", calls, "NormBeyond32", []edit{{"kernels/cuda/src/norm.cu", `i64 at = r * a.channels + p.c;
-		values<V> x, more;`, `i64 at = (int)(r * a.channels + p.c);
-		values<V> x, more;`}}},
-	{"32 bits for the offset of a row: gradient of BatchNorm", calls, "NormBeyond32", []edit{{"kernels/cuda/src/norm.cu", `#pragma unroll 2
-	for (i64 r = p.r0 + threadIdx.y; r < p.r1; r += blockDim.y) {
-		i64 at = r * c + p.c;`, `#pragma unroll 2
-	for (i64 r = p.r0 + threadIdx.y; r < p.r1; r += blockDim.y) {
-		i64 at = (int)(r * c + p.c);`}}},
+	{"32 bits for the offset of a row: moments of BatchNorm", calls, "NormBeyond32", []edit{{"kernels/cuda/src/norm.cu", "i64 from = (p.r0 + threadIdx.y) * a.channels + p.c;", "i64 from = (int)((p.r0 + threadIdx.y) * a.channels + p.c);"}}},
+	{"32 bits for the offset of a row: BatchNorm", calls, "NormBeyond32", []edit{{"kernels/cuda/src/norm.cu", "at = (p.r0 + threadIdx.y) * channels + p.c;", "at = (int)((p.r0 + threadIdx.y) * channels + p.c);"}}},
 	{"a negative token has an embedding", calls, "UnknownTokens", []edit{{"kernels/cuda/src/sequence.cu", "bool known = token >= 0 && token < a.vocabulary;", "bool known = token < a.vocabulary;"}}},
 	{"a negative token has a gradient", calls, "UnknownTokens", []edit{{"kernels/cuda/src/sequence.cu", "return token >= 0 && token < a.vocabulary ? token : a.vocabulary;", "return token < a.vocabulary ? token < 0 ? 0 : token : a.vocabulary;"}}},
 	{"the sort of tokens knows no second digit", calls, "GradientsOfTokens", []edit{{"kernels/cuda/sequence.go", "shift := 0; vocabulary>>shift > 0; shift += sortBits", "shift := 0; shift == 0; shift += sortBits"}}},
@@ -237,8 +233,8 @@ var faults = []fault{
 	{"no barrier between a row's logits and those of other warps", watchedCalls, "UnusualLogits", []edit{{"kernels/cuda/src/loss.cu", `sums[at + threadIdx.x / 32] = p.sum;
 	__syncthreads();`, `sums[at + threadIdx.x / 32] = p.sum;`}}},
 	{"rows of the loss do not take turns", watchedCalls, "RowsBeyond", []edit{{"kernels/cuda/src/loss.cu", "row += gridDim.x, turn ^= 1)", "row += gridDim.x)"}}},
-	{"attention on tensor cores does not wait for a tile", calls, "FlashForward", []edit{{"kernels/cuda/src/flashforward.cu", `tile < count; tile++) {
-		wait_groups<0>();`, `tile < count; tile++) {`}}},
+	{"attention on tensor cores does not wait for a tile", calls, "FlashForward", []edit{{"kernels/cuda/src/flashforward.cu", `		wait_groups<0>();
+		round_rows<DIM, T::KEYS>(stage);`, `		round_rows<DIM, T::KEYS>(stage);`}}},
 	{"attention on tensor cores shows a query the key behind it", calls, "FlashForward", []edit{{"kernels/cuda/src/flashforward.cu", "> first + m * 16 + lane / 4 + k / 2 * 8)", "> first + m * 16 + lane / 4 + k / 2 * 8 + 1)"}}},
 	{"gradients of attention do not wait for a stage", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", `		wait_groups<0>();
 		round_rows`, `		round_rows`}}},
