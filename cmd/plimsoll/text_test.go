@@ -124,7 +124,7 @@ func TestTextsOfOnesOwn(t *testing.T) {
 		{"-m llama-2-16-tied --length 8 --devices cpu*2", "lm_head.weight of layer head is model.embed_tokens.weight of layer embed: train it on one device, or -m llama-2-16-untied"},
 		{"-m gpt2-2-16 --length 0", "--length is 0"},
 		{"-m gpt2-2-16 --classes 10", "data set opticks has 256"},
-		{"-m gpt2-2-16 --data text:" + file + " --length 200", "give more text, or shorter samples"},
+		{"-m gpt2-2-16 --data text:" + file + " --length 200", "give more text, or a smaller --length"},
 	} {
 		if r := plimsoll(t, append([]string{"train"}, strings.Fields(c.args)...)...); r.code != exitUsage || !strings.Contains(r.err, c.want) {
 			t.Errorf("train %s: exit code %d, %q, want %q", c.args, r.code, r.err, c.want)
