@@ -68,7 +68,7 @@ gradients and optimizer state, as train takes it (default: what the device has).
 		}
 		if c.pipe.wanted() && !cmd.Flags().Changed("strategy") {
 			if c.strategy = defaultPipeline; asksStale(c.pipe.versions) {
-				c.strategy = defaultStale
+				c.strategy = stales(c.pipe.versions)[0]
 			}
 		}
 		return c.run(cmd.Context())

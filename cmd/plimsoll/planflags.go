@@ -190,6 +190,14 @@ func asksStale(versions string) bool {
 	return versions != "" && pipeline.Versions(versions) != pipeline.Flush
 }
 
+// stales returns the strategies for --versions of stale weights when --strategy does not say: vertical_sync has no replicas, which joint's plans have.
+func stales(versions string) []string {
+	if pipeline.Versions(versions) == pipeline.VerticalSync {
+		return defaultStales[1:]
+	}
+	return defaultStales
+}
+
 const zeroUsage = "1: replicas of a stage divide optimizer state (ZeRO-1)"
 
 // checkZero refuses a --zero that is none, or not all of some strategies know.

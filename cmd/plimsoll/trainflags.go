@@ -268,7 +268,7 @@ func (f *trainPipeFlags) name(strategy string) error {
 	case strategy != "":
 		names = []string{strategy}
 	case asksStale(f.versions) || f.PipeMare > 0:
-		names = defaultStales
+		names = stales(f.versions)
 	}
 	for _, name := range names {
 		s, err := planner.LookupPipeline(name)

@@ -222,6 +222,9 @@ var faults = []fault{
 	{"32 bits for the offset of a row: result of attention", calls, "AttentionBeyond32", []edit{{"kernels/cuda/src/attention.cu", "return ((n * a.length + t) * a.heads + query) * a.dim;", "return (int)(((n * a.length + t) * a.heads + query) * a.dim);"}}},
 	{"32 bits for the offset of a row: moments of BatchNorm", calls, "NormBeyond32", []edit{{"kernels/cuda/src/norm.cu", "i64 from = (p.r0 + threadIdx.y) * a.channels + p.c;", "i64 from = (int)((p.r0 + threadIdx.y) * a.channels + p.c);"}}},
 	{"32 bits for the offset of a row: BatchNorm", calls, "NormBeyond32", []edit{{"kernels/cuda/src/norm.cu", "at = (p.r0 + threadIdx.y) * channels + p.c;", "at = (int)((p.r0 + threadIdx.y) * channels + p.c);"}}},
+	{"32 bits for the offset of a row: gradient of BatchNorm", calls, "NormBeyond32", []edit{{"kernels/cuda/src/norm.cu", `(slope.v[k] * row.x.v[k] + rest.v[k]);
+			deposit(GLOBAL(T, a.dx) + at,`, `(slope.v[k] * row.x.v[k] + rest.v[k]);
+			deposit(GLOBAL(T, a.dx) + (int)at,`}}},
 	{"a negative token has an embedding", calls, "UnknownTokens", []edit{{"kernels/cuda/src/sequence.cu", "bool known = token >= 0 && token < a.vocabulary;", "bool known = token < a.vocabulary;"}}},
 	{"a negative token has a gradient", calls, "UnknownTokens", []edit{{"kernels/cuda/src/sequence.cu", "return token >= 0 && token < a.vocabulary ? token : a.vocabulary;", "return token < a.vocabulary ? token < 0 ? 0 : token : a.vocabulary;"}}},
 	{"the sort of tokens knows no second digit", calls, "GradientsOfTokens", []edit{{"kernels/cuda/sequence.go", "shift := 0; vocabulary>>shift > 0; shift += sortBits", "shift := 0; shift == 0; shift += sortBits"}}},

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Schema checks one kind of custom resource.
+// Schema is the schema of one kind of custom resource.
 type Schema struct {
 	structural *schema.Structural
 	basic      validation.SchemaValidator

@@ -130,7 +130,8 @@ func (p Program) Emptied(begins ...int) Program {
 
 // RoundRobin is weight stashing with replicas of stages that take turns (1F1B-RR, Narayanan et al. 2019, section 3.2). A round is one
 // minibatch for each of the r_s replicas of stage s, and makes one update from the mean of its gradients. The update is synchronized
-// "across replicas prior to being applied" (section 4), so that no replica begins a round before all replicas have the previous update.
+// "across replicas prior to being applied" (section 4), so that no replica begins a round before all
+// replicas have the update that the round sees.
 // With n_s minibatches in flight on each replica, counted as NOAM is, a stage is a stage of Stashing whose minibatches are rounds:
 //
 //	minibatch m sees W(max(0, floor(m/r_s) - (n_s-1)))

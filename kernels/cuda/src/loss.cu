@@ -66,7 +66,7 @@ template <int N, int V> INLINE void raise(exponentials &p, const values<V> (&x)[
 			if (x[i].v[k] == most) p.top.at = c + i * step + k;
 }
 
-// exponential_of is as exact as logits: within some 2^-18 of 8 values of bfloat16, and rounded to nearest of float32.
+// exponential_of is far more exact than logits. Of 8 values of bfloat16 it is the hardware's, within 2^-16 for |x| below 88.
 template <int V> INLINE float exponential_of(float x) { return V == 8 ? __expf(x) : expf(x); }
 
 // add_exponentials adds those of a vector: of bfloat16, their sum in float32.

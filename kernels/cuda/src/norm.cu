@@ -101,7 +101,7 @@ template <typename T, int V> INLINE void norm_moments(const norm_args &a) {
 	int width = blockDim.x * V;
 #pragma unroll
 	for (int k = 0; k < V; k++) {
-		float rest = square[k] - sum[k] * sum[k] * inverse;
+		float rest = square[k] - sum[k] * (sum[k] * inverse);
 		means[threadIdx.y * width + threadIdx.x * V + k] = first.v[k] + sum[k] * inverse;
 		squares[threadIdx.y * width + threadIdx.x * V + k] = rest < 0 ? 0 : rest; // a NaN stays one
 	}
@@ -118,6 +118,9 @@ template <typename T, int V> INLINE void norm_moments(const norm_args &a) {
 SUM_INSTANCES(norm_moments, norm_args)
 
 enum { MERGE_LANES = 32, MERGE_ROWS = 32 };
+
+// Kernels that merge chunks: a block has as many threads as a multiprocessor must have registers for.
+#define MERGE_KERNEL(name, args) KERNEL_BOUNDS(name, args, MERGE_LANES * MERGE_ROWS, 1)
 
 INLINE bool is_finite(double x) { return x - x == 0; }
 
@@ -152,7 +155,7 @@ template <typename F> INLINE double sum_of(int chunks, F value) {
 
 // norm_statistics merges the chunks (in training), moves the running statistics, saves mean and 1/std, and writes the
 // coefficients mean and weight/std. Blocks of MERGE_LANES channels.
-KERNEL(norm_statistics, struct norm_args) {
+MERGE_KERNEL(norm_statistics, struct norm_args) {
 	int c = blockIdx.x * MERGE_LANES + threadIdx.x, chunks = a.train && c < a.channels ? a.chunks : 0;
 	const double *parts = GLOBAL(const double, a.part) + c;
 	i64 step = 2 * (i64)a.channels;
@@ -295,7 +298,7 @@ INLINE void deposit_one(u64 base, int c, double v, int add) {
 
 // norm_backward_params writes dweight and dbias, and the coefficients of the input's gradient,
 // dx = scale*(g - off - (x - mean)*slope), as factors of g and x and what is added.
-KERNEL(norm_backward_params, struct norm_args) {
+MERGE_KERNEL(norm_backward_params, struct norm_args) {
 	int c = blockIdx.x * MERGE_LANES + threadIdx.x;
 	double sum = sum_chunks(a.part, c, a.channels, a.chunks, 0, 2);
 	double product = sum_chunks(a.part, c, a.channels, a.chunks, 1, 2);
@@ -335,7 +338,7 @@ INLINE float group_weight(const norm_args &a, int c) { return a.weight ? GLOBAL(
 
 // group_statistics merges the chunks and channels of a group in a fixed order, saves mean and 1/std for each channel, and writes the
 // coefficients mean, scale and bias.
-KERNEL(group_statistics, struct norm_args) {
+MERGE_KERNEL(group_statistics, struct norm_args) {
 	__shared__ moments merged[MERGE_ROWS * MERGE_LANES];
 	int width = a.channels / a.groups, first = blockIdx.x * width, me = threadIdx.y * MERGE_LANES + threadIdx.x;
 	moments m = {0, 0, 0};
@@ -367,7 +370,7 @@ KERNEL(group_statistics, struct norm_args) {
 
 // group_params writes dweight and dbias of a group's channels, and the coefficients of the input's gradient,
 // dx = scale*g - off - (x - mean)*slope.
-KERNEL(group_params, struct norm_args) {
+MERGE_KERNEL(group_params, struct norm_args) {
 	__shared__ double sums[MERGE_ROWS * MERGE_LANES], products[MERGE_ROWS * MERGE_LANES];
 	int width = a.channels / a.groups, first = blockIdx.x * width, me = threadIdx.y * MERGE_LANES + threadIdx.x;
 	double all = 0, weighted = 0;
@@ -430,7 +433,7 @@ template <typename T, int V> INLINE void columns(const columns_args &a) {
 SUM_INSTANCES(columns, columns_args)
 
 // columns_total: out (+)= the sum of the chunks.
-KERNEL(columns_total, struct columns_args) {
+MERGE_KERNEL(columns_total, struct columns_args) {
 	int c = blockIdx.x * MERGE_LANES + threadIdx.x;
 	double sum = sum_chunks(a.part, c, a.channels, a.chunks, 0, 1);
 	if (threadIdx.y == 0 && c < a.channels) deposit_one(a.out, c, sum, a.add);

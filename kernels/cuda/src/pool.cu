@@ -170,7 +170,8 @@ template <typename T> INLINE void globalpool_forward(const pool_args &a) {
 		__syncthreads();
 	}
 }
-INSTANCES(globalpool_forward, pool_args)
+KERNEL_BOUNDS(globalpool_forward_f32, struct pool_args, GLOBAL_LANES * GLOBAL_ROWS, 1) { globalpool_forward<float>(a); }
+KERNEL_BOUNDS(globalpool_forward_bf16, struct pool_args, GLOBAL_LANES * GLOBAL_ROWS, 1) { globalpool_forward<bf16>(a); }
 
 template <typename T, int V> INLINE void globalpool_backward(const pool_args &a) {
 	place p = place_of<V>(a.w, a.c);

@@ -449,7 +449,7 @@ template <typename T, int V> INLINE void rownorm_sums(const rownorm_args &a) {
 SUM_INSTANCES(rownorm_sums, rownorm_args)
 
 // rownorm_params: dweight (+)= and dbias (+)= the sums of all chunks. SUM_ROWS threads share the chunks of a channel.
-KERNEL(rownorm_params, struct rownorm_args) {
+KERNEL_BOUNDS(rownorm_params, struct rownorm_args, SUM_LANES * SUM_ROWS, 1) {
 	__shared__ double sums[SUM_ROWS][SUM_LANES];
 	int c = blockIdx.x * SUM_LANES + threadIdx.x;
 	u64 out = blockIdx.y ? a.dbias : a.dweight;

@@ -227,10 +227,13 @@ static inline unsigned long long atomicCAS(unsigned long long *p, unsigned long 
 #define __fsub_rn(x, y) ((x) - (y))
 #define __fmul_rn(x, y) ((x) * (y))
 #define __fdiv_rn(x, y) ((x) / (y))
-#define __fdividef(x, y) ((x) / (y))
+#define __fdividef(x, y) plimsollDivide(x, y)
 #define __frcp_rn(x) (1.0f / (x))
 #define __fsqrt_rn(x) sqrtf(x)
 #define rsqrtf(x) (1.0f / sqrtf(x))
+
+// plimsollDivide is 0 for divisors from 2^126 on, as the hardware's fast division is.
+static inline float plimsollDivide(float x, float y) { return fabsf(y) > 8.507059e37f && !isinf(x) ? copysignf(0, x) * copysignf(1, y) : x / y; }
 
 template <class T> static inline T __ldg(const T *p) { return *p; }
 static inline float __int_as_float(int x) { return plimsollBits<float>(&x); }
