@@ -190,12 +190,14 @@ func asksStale(versions string) bool {
 	return versions != "" && pipeline.Versions(versions) != pipeline.Flush
 }
 
-// stales returns the strategies for --versions of stale weights when --strategy does not say: vertical_sync has no replicas, which joint's plans have.
+// stales returns the strategies for --versions of stale weights when --strategy does not say: the first whose plan can be run. Plans with
+// vertical_sync have no replicas, which those of joint have.
 func stales(versions string) []string {
+	all := []string{defaultStale, "loadline", "madpipe", "contiguous"}
 	if pipeline.Versions(versions) == pipeline.VerticalSync {
-		return defaultStales[1:]
+		return all[1:]
 	}
-	return defaultStales
+	return all
 }
 
 const zeroUsage = "1: replicas of a stage divide optimizer state (ZeRO-1)"

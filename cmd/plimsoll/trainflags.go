@@ -251,11 +251,8 @@ func onlyPipeline(name string) bool {
 	return err == nil && single != nil
 }
 
-// defaultPipes and defaultStales are the strategies when --strategy does not say: the first whose plan can be run.
-var (
-	defaultPipes  = []string{defaultPipeline, "joint-flush", "1f1b-recompute", "1f1b-flush"}
-	defaultStales = []string{defaultStale, "loadline", "madpipe", "contiguous"}
-)
+// defaultPipes are the strategies when --strategy does not say: the first whose plan can be run. Of stale weights they are stales.
+var defaultPipes = []string{defaultPipeline, "joint-flush", "1f1b-recompute", "1f1b-flush"}
 
 // name finds the strategies: a plan that is given is one.
 func (f *trainPipeFlags) name(strategy string) error {
