@@ -1,4 +1,4 @@
-// Package pipeline runs pipeline plans. Every stage is on its device, and each device has a driver of its own that
+// Package pipeline runs pipeline plans. Every stage is on its device, and each device has a driver of its own. It
 // issues the device's tasks in the plan's order, on one stream for compute and one for every device that it sends to.
 //
 // Drivers share nothing but messages and events: a receiver grants a block of its arena, the sender copies into it and says

@@ -87,8 +87,8 @@ func TestFlashForward(t *testing.T) {
 	}
 }
 
-// TestAttentionRounds: in TF32, inputs have the bits in results that they have once they are rounded, and weights are rounded without a
-// bias: cut off, they would make a mean of ones smaller by 2^-12.
+// TestAttentionRounds: in TF32, results of inputs have the bits of results of rounded inputs. Weights are rounded without a bias: where they
+// are cut off, a mean of ones is smaller by 2^-12.
 func TestAttentionRounds(t *testing.T) {
 	b := newBench(t)
 	l := libraries(t, b)[0]

@@ -47,8 +47,8 @@ func TestFolded(t *testing.T) {
 	}
 }
 
-// foldedCalls are edges of what is folded: kernels of one row or column, a kernel wider than the image, a stride beyond the kernel,
-// patches that lie as they are, patches that leave columns over, a width of output channels that is no whole vector, groups.
+// foldedCalls are edge cases of folding. Kernels have one row or column, or are wider than the image; a stride reaches beyond the kernel.
+// Patches lie as they are, or leave columns over. Output channels are no whole vectors, or are in groups.
 var foldedCalls = []struct {
 	op    kernels.Conv2D
 	shape []int

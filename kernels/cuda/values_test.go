@@ -207,7 +207,7 @@ func TestNaNsLeaveRunningStatistics(t *testing.T) {
 }
 
 // TestMomentsFarFromZero: means and deviations keep their digits where values lie far from zero, where the first row lies far from all
-// others, and where a channel is constant; a channel with an infinity has no finite mean.
+// others, and where a channel is constant. A channel with an infinity has no finite deviation.
 func TestMomentsFarFromZero(t *testing.T) {
 	b := newBench(t)
 	l := libraries(t, b)[0]

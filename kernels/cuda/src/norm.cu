@@ -1,7 +1,7 @@
 // Batch normalization (Ioffe, Szegedy 2015), fused with a residual and ReLU; group normalization; and sums over rows.
 //
-// A tensor is rows x channels. Sums: a block takes its channels of one chunk of rows; every thread sums its rows, threads are merged in
-// order (Chan, Golub, LeVeque 1979), chunks are merged in order by a second kernel, in float64.
+// A tensor is rows x channels. Sums: a block takes its channels of one chunk of rows, and every thread sums its rows. Threads are merged in
+// order (Chan, Golub, LeVeque 1979). A second kernel merges the chunks in order, in float64.
 // All of it depends on the shape alone. Forward in training reads x twice and writes y once; backward reads x and dy (and
 // y under ReLU) twice.
 #include "plimsoll.cuh"
@@ -195,13 +195,6 @@ KERNEL(norm_move, struct move_args) {
 	*mean = (float)((1 - a.momentum) * *mean + a.momentum * m.mean);
 	*var = (float)((1 - a.momentum) * *var + a.momentum * (m.squares / (m.n - 1)));
 }
-
-// Kernels that go through all elements: a multiprocessor has room for three blocks, as applyBlocks in norm.go takes it.
-#define APPLY_INSTANCES(name, args) \
-	KERNEL_BOUNDS(name##_f32_v1, struct args, NORM_THREADS, 3) { name<float, 1>(a); } \
-	KERNEL_BOUNDS(name##_f32_v4, struct args, NORM_THREADS, 3) { name<float, 4>(a); } \
-	KERNEL_BOUNDS(name##_bf16_v1, struct args, NORM_THREADS, 3) { name<bf16, 1>(a); } \
-	KERNEL_BOUNDS(name##_bf16_v8, struct args, NORM_THREADS, 3) { name<bf16, 8>(a); }
 
 template <int V> INLINE values<V> coefficient(u64 base, i64 at) {
 	values<V> x;

@@ -205,18 +205,14 @@ struct scalars {
 	KERNEL(name##_f32, struct args) { name<float>(a); } \
 	KERNEL(name##_bf16, struct args) { name<bf16>(a); }
 
-// Kernels of rows x channels: blocks of threadIdx.x channels (V each) and threadIdx.y rows.
-#define CHANNEL_INSTANCES(name, args) \
-	KERNEL_BOUNDS(name##_f32_v1, struct args, 256, 2) { name<float, 1>(a); } \
-	KERNEL_BOUNDS(name##_f32_v4, struct args, 256, 2) { name<float, 4>(a); } \
-	KERNEL_BOUNDS(name##_bf16_v1, struct args, 256, 2) { name<bf16, 1>(a); } \
-	KERNEL_BOUNDS(name##_bf16_v8, struct args, 256, 2) { name<bf16, 8>(a); }
-
-// Kernels that sum rows: a multiprocessor has room for four blocks, as sumBlocks in norm.go takes it.
-#define SUM_INSTANCES(name, args) \
-	KERNEL_BOUNDS(name##_f32_v1, struct args, 256, 4) { name<float, 1>(a); } \
-	KERNEL_BOUNDS(name##_f32_v4, struct args, 256, 4) { name<float, 4>(a); } \
-	KERNEL_BOUNDS(name##_bf16_v1, struct args, 256, 4) { name<bf16, 1>(a); } \
-	KERNEL_BOUNDS(name##_bf16_v8, struct args, 256, 4) { name<bf16, 8>(a); }
+// Kernels of rows x channels: blocks of threadIdx.x channels (V each) and threadIdx.y rows. A multiprocessor has room for so many blocks.
+#define VECTOR_INSTANCES(name, args, blocks) \
+	KERNEL_BOUNDS(name##_f32_v1, struct args, 256, blocks) { name<float, 1>(a); } \
+	KERNEL_BOUNDS(name##_f32_v4, struct args, 256, blocks) { name<float, 4>(a); } \
+	KERNEL_BOUNDS(name##_bf16_v1, struct args, 256, blocks) { name<bf16, 1>(a); } \
+	KERNEL_BOUNDS(name##_bf16_v8, struct args, 256, blocks) { name<bf16, 8>(a); }
+#define CHANNEL_INSTANCES(name, args) VECTOR_INSTANCES(name, args, 2)
+#define APPLY_INSTANCES(name, args) VECTOR_INSTANCES(name, args, 3) // that go through all elements: see applyBlocks in norm.go
+#define SUM_INSTANCES(name, args) VECTOR_INSTANCES(name, args, 4)   // that sum rows: see sumBlocks
 
 #endif
