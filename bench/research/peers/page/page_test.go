@@ -22,8 +22,8 @@ var (
 	loss   = regexp.MustCompile(`loss ([0-9.]+)`)
 )
 
-// TestPageOfPyTorch: files of the page are written, its commands run in order and print lines of the shown form, and each loss that PyTorch
-// prints is that of the command before.
+// TestPageOfPyTorch runs the commands of the page in order, in a copy of examples/pytorch. They print lines of the shown form, and each loss
+// that PyTorch prints is that of the command before. Python on the page is that of the folder.
 func TestPageOfPyTorch(t *testing.T) {
 	python, program := os.Getenv("PLIMSOLL_TORCH"), os.Getenv("PLIMSOLL_PROGRAM")
 	if python == "" || program == "" {
@@ -34,6 +34,9 @@ func TestPageOfPyTorch(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := walk{t: t, dir: t.TempDir(), programs: map[string]string{"python": python, "plimsoll": program}}
+	if err := os.CopyFS(w.dir, os.DirFS("../../../../examples/pytorch")); err != nil {
+		t.Fatal(err)
+	}
 	for _, m := range block.FindAllStringSubmatch(string(page), -1) {
 		if m[1] == "" {
 			w.console(m[2])
@@ -43,8 +46,12 @@ func TestPageOfPyTorch(t *testing.T) {
 		if name == nil {
 			t.Fatalf("a block of Python has no file: %.60q", m[2])
 		}
-		if err := os.WriteFile(filepath.Join(w.dir, name[1]), []byte(m[2]), 0o600); err != nil {
+		file, err := os.ReadFile(filepath.Join(w.dir, name[1]))
+		if err != nil {
 			t.Fatal(err)
+		}
+		if name[0]+string(file) != m[2] {
+			t.Errorf("the page shows another %s than examples/pytorch has", name[1])
 		}
 	}
 	if w.commands < 10 || w.compared != 3 {
