@@ -107,7 +107,7 @@ func jsonObjects(t *testing.T) []jsonObject {
 // Only this test finds a printed field that docs/json.md lacks, and a documented field that no command prints.
 func TestDocumentedJSON(t *testing.T) {
 	t.Parallel()
-	documented := documentedFields(t)
+	doc, headings := readJSONDoc(t), map[string]bool{}
 	commands := map[string]bool{}
 	for _, o := range jsonObjects(t) {
 		fields := map[string]bool{}
@@ -128,20 +128,28 @@ func TestDocumentedJSON(t *testing.T) {
 				fields[f] = true
 			}
 		}
+		documented := map[string]bool{}
+		doc.collect(o.heading, "", documented, headings)
 		for f := range fields {
-			if _, ok := documented[o.heading][f]; !ok {
+			if !documented[f] {
 				t.Errorf("docs/json.md, %s: `%s` is missing", o.heading, f)
 			}
 		}
-		for f := range documented[o.heading] {
+		for f := range documented {
 			if _, ok := fields[f]; !ok {
 				t.Errorf("docs/json.md, %s: there is no `%s`", o.heading, f)
 			}
 		}
-		delete(documented, o.heading)
 	}
-	if len(documented) > 0 {
-		t.Errorf("docs/json.md: nothing prints %v", slices.Sorted(maps.Keys(documented)))
+	for heading := range doc {
+		if !headings[heading] {
+			t.Errorf("docs/json.md: nothing prints %s", heading)
+		}
+	}
+	for heading := range headings {
+		if doc[heading] == nil {
+			t.Errorf("docs/json.md lists no fields under %q", heading)
+		}
 	}
 	everyCommand(t, commands)
 }
@@ -162,31 +170,61 @@ func everyCommand(t *testing.T, ran map[string]bool) {
 	visit((&app{}).root())
 }
 
-// documentedFields returns the fields in the tables under each heading of docs/json.md.
-func documentedFields(t *testing.T) map[string]map[string]bool {
+// jsonField is a field that docs/json.md lists.
+type jsonField struct {
+	object string // the heading that lists the fields of its object, "" when it is none
+	list   bool   // of such objects
+}
+
+// jsonDoc has the fields that docs/json.md lists, by heading and name.
+type jsonDoc map[string]map[string]jsonField
+
+// fieldsItem is an item of a list: fields and their meaning.
+var fieldsItem = regexp.MustCompile("^- (`[^:]*`): (.+)$")
+
+// readJSONDoc reads docs/json.md.
+func readJSONDoc(t *testing.T) jsonDoc {
 	t.Helper()
-	all, heading := map[string]map[string]bool{}, ""
-	row := regexp.MustCompile("^\\| (`[^|]*`) \\| [^|]+ \\| [^|]+ \\|$")
-	name := regexp.MustCompile("`([^`]*)`")
-	for line := range strings.SplitSeq(read(t, "../../docs/json.md"), "\n") {
-		if after, ok := strings.CutPrefix(line, "## "); ok {
-			heading = after
+	doc, heading := jsonDoc{}, ""
+	name, link := regexp.MustCompile("`([^`]*)`"), regexp.MustCompile(`(list of )?\[([^\]]*)\]\(#`)
+	for line := range strings.SplitSeq(strings.ReplaceAll(read(t, "../../docs/json.md"), "\n  ", " "), "\n") {
+		if title := strings.TrimLeft(line, "#"); title != line {
+			heading = strings.TrimSpace(title)
 		}
-		m := row.FindStringSubmatch(line)
-		if m == nil {
+		item := fieldsItem.FindStringSubmatch(line)
+		if item == nil {
 			continue
 		}
-		if all[heading] == nil {
-			all[heading] = map[string]bool{}
+		var f jsonField
+		if l := link.FindStringSubmatch(item[2]); l != nil {
+			f = jsonField{object: l[2], list: l[1] != ""}
 		}
-		for _, f := range name.FindAllStringSubmatch(m[1], -1) {
-			if all[heading][f[1]] {
-				t.Errorf("docs/json.md, %s: `%s` is there twice", heading, f[1])
+		if doc[heading] == nil {
+			doc[heading] = map[string]jsonField{}
+		}
+		for _, m := range name.FindAllStringSubmatch(item[1], -1) {
+			if _, ok := doc[heading][m[1]]; ok {
+				t.Errorf("docs/json.md, %s: `%s` is there twice", heading, m[1])
 			}
-			all[heading][f[1]] = true
+			doc[heading][m[1]] = f
 		}
 	}
-	return all
+	return doc
+}
+
+// collect collects the fields under a heading and in the objects that it links, and the headings that it reads.
+func (d jsonDoc) collect(heading, path string, fields, headings map[string]bool) {
+	headings[heading] = true
+	for name, f := range d[heading] {
+		at := path + name
+		fields[at] = true
+		if f.list {
+			at += "[]"
+		}
+		if f.object != "" {
+			d.collect(f.object, at+".", fields, headings)
+		}
+	}
 }
 
 var marshaler = reflect.TypeFor[json.Marshaler]()
