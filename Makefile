@@ -102,7 +102,7 @@ test-cuda-strict: ## run the device and the kernels on the emulated driver that 
 test-cuda-faults: ## plant faults in the CUDA backend, each must be found, into bench/research/results/cuda-faults.md (slow)
 	cd $(RESEARCH) && go run ./faults -out results/cuda-faults.md
 
-test-ptxas: ## assemble the PTX for sm_75 to sm_100 with NVIDIA's ptxas, where PyPI can be reached
+test-ptxas: ## assemble the PTX for sm_75 to sm_100 with NVIDIA's ptxas, and compare registers with a table, where PyPI can be reached
 	@[ -x $(PTXAS) ] || { $(PYTHON) -m pip download -q --no-deps --disable-pip-version-check -d out/ptxas nvidia-cuda-nvcc-cu12==12.9.86 && \
 		$(PYTHON) -m zipfile -e out/ptxas/*.whl out/ptxas && chmod +x $(PTXAS); } || echo "no ptxas from PyPI: the PTX is not assembled"
 	PLIMSOLL_PTXAS=$$([ -x $(PTXAS) ] && echo $(PTXAS)) go test -count=1 -v -run PTXAssembles ./kernels/cuda

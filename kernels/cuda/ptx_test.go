@@ -5,10 +5,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
+	"plimsoll/kernels/cuda/resources"
 	"plimsoll/kernels/cuda/sources"
 )
 
@@ -71,11 +71,8 @@ func TestUpdatesAreNotContracted(t *testing.T) {
 	}
 }
 
-// architectures are those that the PTX is assembled for: one of each generation since Turing.
-var architectures = []string{"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100"}
-
-// TestPTXAssembles: NVIDIA's assembler takes every kernel for every GPU since the oldest, and none spills registers or
-// has more shared memory than a block may declare. `make test-ptxas` fetches the assembler.
+// TestPTXAssembles: NVIDIA's assembler takes every kernel for every GPU since the oldest. No kernel spills registers, has a local array, or
+// takes more registers or fewer resident threads than resources.txt says. `make test-ptxas` fetches the assembler; -update writes the table.
 func TestPTXAssembles(t *testing.T) {
 	ptxas := os.Getenv("PLIMSOLL_PTXAS")
 	if ptxas == "" {
@@ -84,51 +81,74 @@ func TestPTXAssembles(t *testing.T) {
 	if _, err := exec.LookPath(ptxas); err != nil {
 		t.Skipf("needs NVIDIA's ptxas (in PATH, or named by PLIMSOLL_PTXAS): %v", err)
 	}
+	version, err := exec.Command(ptxas, "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed, err := resources.Committed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &assembly{T: t, ptxas: ptxas, allowed: allowed, has: &resources.Table{Version: resources.Version(string(version)), Rows: map[string]resources.Row{}}}
 	all, err := sources.Read(os.DirFS("src"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	assembled := 0
 	for _, module := range all.Modules() {
-		for _, arch := range architectures {
-			if arch == "sm_75" && sources.Architecture(module) != "compute_75" {
-				continue
+		for _, g := range resources.GPUs {
+			if g.Name != "sm_75" || sources.Architecture(module) == "compute_75" {
+				a.assemble(module, g)
 			}
-			report, err := exec.Command(ptxas, "-v", "-arch", arch, "-o", os.DevNull, filepath.Join("ptx", module+".ptx")).CombinedOutput()
-			if err != nil {
-				t.Errorf("%s for %s: %v: %s", module, arch, err, report)
-			}
-			assembled += checkAssembly(t, module+" for "+arch, string(report))
 		}
 	}
-	t.Logf("%d kernels assembled", assembled)
-	if least := 80 * len(architectures); assembled < least {
-		t.Errorf("%d kernels assembled, want at least %d", assembled, least)
+	t.Logf("%d kernels assembled", a.assembled)
+	if least := 80 * len(resources.GPUs); a.assembled < least {
+		t.Errorf("%d kernels assembled, want at least %d", a.assembled, least)
+	}
+	if *rewrite {
+		if err := os.WriteFile(filepath.Join("resources", "resources.txt"), []byte(a.has.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if a.has.Version == allowed.Version && len(a.has.Rows) != len(allowed.Rows) {
+		t.Errorf("the table of resources has %d kernels, the PTX has %d: run with -update", len(allowed.Rows), len(a.has.Rows))
 	}
 }
 
-// mostStatic is the shared memory that a block may declare, in bytes.
-const mostStatic = 48 << 10
+// assembly compares what an assembler reports with the table.
+type assembly struct {
+	*testing.T
+	ptxas        string
+	allowed, has *resources.Table
+	assembled    int
+}
 
-// slowPaths are kernels whose frame is not a spill: the double cosine reduces large angles in a local array.
-var slowPaths = map[string]bool{"rotary_table": true}
-
-// checkAssembly reads what ptxas says of each kernel, and returns how many there are.
-func checkAssembly(t *testing.T, what, report string) int {
-	t.Helper()
-	kernels := regexp.MustCompile(`Function properties for (\w+)\n\s*(.*)\n.*Used \d+ registers(.*)`).FindAllStringSubmatch(report, -1)
-	for _, k := range kernels {
-		frame := !strings.HasPrefix(k[2], "0 bytes stack frame") && !slowPaths[k[1]]
-		if frame || !strings.HasSuffix(k[2], "0 bytes spill stores, 0 bytes spill loads") {
-			t.Errorf("%s: %s has %s", what, k[1], k[2])
+func (a *assembly) assemble(module string, g resources.GPU) {
+	path := filepath.Join("ptx", module+".ptx")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		a.Fatal(err)
+	}
+	threads, err := resources.Threads(string(text))
+	if err != nil {
+		a.Fatalf("%s: %v", path, err)
+	}
+	report, err := exec.Command(a.ptxas, "-v", "-arch", g.Name, "-o", os.DevNull, path).CombinedOutput()
+	if err != nil {
+		a.Errorf("%s for %s: %v: %s", module, g.Name, err, report)
+	}
+	all := resources.Parse(string(report))
+	if len(all) != len(threads) {
+		a.Errorf("%s for %s: the report has %d kernels, the PTX has %d", module, g.Name, len(all), len(threads))
+	}
+	a.assembled += len(all)
+	for _, k := range all {
+		a.has.Add(module, g, k, threads[k.Name])
+		allowed := a.allowed
+		if *rewrite {
+			allowed = a.has
 		}
-		smem := regexp.MustCompile(`(\d+) bytes smem`).FindStringSubmatch(k[3])
-		if smem == nil {
-			continue
-		}
-		if bytes, err := strconv.Atoi(smem[1]); err != nil || bytes > mostStatic {
-			t.Errorf("%s: %s has %s bytes of shared memory, a block may declare %d", what, k[1], smem[1], mostStatic)
+		for _, wrong := range allowed.Judge(module, a.has.Version, g, k, threads[k.Name]) {
+			a.Error(wrong)
 		}
 	}
-	return len(kernels)
 }
