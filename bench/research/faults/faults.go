@@ -264,4 +264,29 @@ var faults = []fault{
 	sums[t] = v;`}}},
 	{"PTX is handed over without its zero byte", watchedDevice, "PTXEnds", []edit{{"runtime/cuda/driver/calls.go", "C.CBytes(append(image[:len(image):len(image)], 0))", "C.CBytes(image)"}}},
 	{"nobody waits for a fill", watchedDevice, "Inspector", []edit{{"runtime/cuda/inspect.go", `return d.wrap("fill", callError("cuStreamSynchronize", cu.Stream{}.Synchronize()))`, "return nil"}}},
+	{"the maxima of a pool by vectors lie in another channel", calls, "RandomCalls", []edit{{"kernels/cuda/src/pool.cu", "p.at[k] = i.x, p.at[k + 1] = i.y,", "p.at[k] = i.y, p.at[k + 1] = i.x,"}}},
+	{"the gradient of a pool leaves its first window out", calls, "RandomCalls", []edit{{"kernels/cuda/src/pool.cu", "(reach - kernel) / stride + 1;", "(reach - kernel) / stride + 2;"}}},
+	{"a mean over a window counts what is outside the image", calls, "RandomCalls", []edit{{"kernels/cuda/src/pool.cu", "return inside ? least(past, size) - most(from, 0) : past - from;", "return past - from;"}}},
+	{"a thread of a pool begins at a channel inside another one's vector", calls, "RandomCalls", []edit{{"kernels/cuda/src/pool.cu", "return place{i / vectors, i % vectors * V, i < width * vectors};", "return place{i / vectors, i % vectors, i < width * vectors};"}}},
+	{"a folded image has neighbouring pixels in its padding", calls, "FoldedCalls", []edit{{"kernels/cuda/src/pack.cu", "if (x >= 0 && x < a.w && c < a.c)", "if (c < a.c)"}}},
+	{"a vector of a folded image stays in its first pixel", calls, "FoldedCalls", []edit{{"kernels/cuda/src/pack.cu", "if (++c == a.pixel) c = 0, x++;", "if (++c == a.pixel) c = 0;"}}},
+	{"gradients of folded weights are read without the padding of pixels", calls, "FoldedCalls", []edit{{"kernels/cuda/src/pack.cu", "at / a.fold.channels * a.fold.pixel + at % a.fold.channels;", "at;"}}},
+	{"the padding of a folded kernel has weights of the next tap", calls, "FoldedCalls", []edit{{"kernels/cuda/src/conv.cuh", "return tap < f.taps && channel < f.channels ? tap * f.channels + channel : -1;", "return tap < f.taps ? tap * f.channels + channel : -1;"}}},
+	{"the second of two rows of BatchNorm is the first one again", calls, "RandomCalls", []edit{{"kernels/cuda/src/norm.cu", "fetch(second, at + step);", "fetch(second, at);"}}},
+	{"threads of BatchNorm with fewer rows count as much as others", calls, "RandomCalls", []edit{{"kernels/cuda/src/norm.cu", "merge(m, (double)rows_of_thread(p, y),", "merge(m, (double)rows_of_thread(p, 0),"}}},
+	{"sums of the gradient of BatchNorm pass what the ReLU stops", calls, "RandomCalls", []edit{{"kernels/cuda/src/norm.cu", `if (relu.value) mask(row);
+#pragma unroll`, "#pragma unroll"}}},
+	{"no barrier before sums of BatchNorm's threads are read", watchedCalls, "RandomCalls", []edit{{"kernels/cuda/src/norm.cu", `threadIdx.x * V + k] = mine[k];
+	__syncthreads();`, "threadIdx.x * V + k] = mine[k];"}}},
+	{"logits behind a row's last vector are left out of the loss", calls, "RandomCalls", []edit{{"kernels/cuda/src/loss.cu", `	if (t < a.classes - s.tail) take_one<T>(p, logits, s.tail + t);
+`, ""}}},
+	{"logits before a row's first vector have no gradient", calls, "RandomCalls", []edit{{"kernels/cuda/src/loss.cu", `		if (t < s.head) gradient_of_one<T>(a, g, base, t);
+`, ""}}},
+	{"the sum of exponentials keeps an earlier, smaller top", calls, "RandomCalls", []edit{{"kernels/cuda/src/loss.cu", `	p.sum = rescaled(p.sum, p.top.v, most);
+`, ""}}},
+	{"sums of lanes are added as if they had one top", calls, "RandomCalls", []edit{{"kernels/cuda/src/loss.cu", "double sum = rescaled(p.sum, p.top.v, top.v);", "double sum = p.sum;"}}},
+	{"attention on tensor cores scales half of its earlier results", calls, "FlashForward", []edit{{"kernels/cuda/src/flashforward.cu", "r.o[n][2 * i] *= factor, r.o[n][2 * i + 1] *= factor;", "r.o[n][2 * i] *= factor;"}}},
+	{"attention on tensor cores keeps the sum of an earlier top", calls, "FlashForward|FlashLarge", []edit{{"kernels/cuda/src/flashforward.cu", "r.sum[i] = r.sum[i] * factor + sum;", "r.sum[i] = r.sum[i] + sum;"}}},
+	{"a value that is not finite reaches queries ahead of it", calls, "FlashNonFinite", []edit{{"kernels/cuda/src/flashforward.cu", "if (!apart) return add_values", "if (true) return add_values"}}},
+	{"a key has no gradient from its own query", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", "if (KEYS ? still <= moving && moving < a.length : moving <= still) continue;", "if (KEYS ? still < moving && moving < a.length : moving <= still) continue;"}}},
 }
