@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/dustin/go-humanize v1.1.0
 	github.com/klauspost/cpuid/v2 v2.4.2
-	plimsoll v0.1.0
+	plimsoll v0.2.0
 )
 
 require (

@@ -2,7 +2,7 @@ module example.com/own-model
 
 go 1.26.0
 
-require plimsoll v0.1.0
+require plimsoll v0.2.0
 
 require (
 	github.com/andybalholm/brotli v1.1.1 // indirect

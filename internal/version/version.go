@@ -5,7 +5,7 @@ import "runtime/debug"
 
 // Release is the version by semantic versioning (semver.org): the newest heading of CHANGELOG.md. While it begins with 0, what files,
 // flags and packages look like may change with the middle number.
-const Release = "0.1.0"
+const Release = "0.2.0"
 
 // Commit returns the commit that the program was built from, with a + if files were changed since. It returns "" if the commit is not
 // known, as in programs of go run and go test.
@@ -29,7 +29,7 @@ func Commit() string {
 	return commit + changed
 }
 
-// String is both, for people: "0.1.0 (0697380072c9)".
+// String is both, for people: "0.2.0 (0697380072c9)".
 func String() string {
 	if c := Commit(); c != "" {
 		return Release + " (" + c + ")"
