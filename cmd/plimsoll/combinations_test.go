@@ -60,6 +60,11 @@ func (c combination) everywhere() bool {
 	return !slices.ContainsFunc(c.answers[:], func(a answer) bool { return a.text != "yes" })
 }
 
+// nowhere reports whether the feature combines with no kind of plan.
+func (c combination) nowhere() bool {
+	return !slices.ContainsFunc(c.answers[:], func(a answer) bool { return a.text == "yes" })
+}
+
 // mostNoes is how many cells of combinations are a no. It may only fall.
 const mostNoes = 51
 
@@ -234,22 +239,31 @@ func TestCombinations(t *testing.T) {
 	documentCombinations(t, rows)
 }
 
-// documentCombinations checks the table of the documents; -update rewrites it.
+// documentCombinations checks the table of the documents and the two sentences below it; -update rewrites them.
 func documentCombinations(t *testing.T, rows []combination) {
 	t.Helper()
 	const path = "../../docs/pipelines.md"
 	head := "| feature | " + strings.Join(planKindNames[:], " | ") + " |\n"
 	want := head + "|---|---|---|---|---|\n"
+	always, never := "All kinds of plans combine with: ", "No kind of plan combines with: "
 	for _, row := range rows {
-		want += "| " + row.feature
-		for _, a := range row.answers {
-			want += " | " + a.text
+		switch {
+		case row.everywhere():
+			always += row.feature + ", "
+		case row.nowhere():
+			never += row.feature + ", "
+		default:
+			want += "| " + row.feature
+			for _, a := range row.answers {
+				want += " | " + a.text
+			}
+			want += " |\n"
 		}
-		want += " |\n"
 	}
+	want += "\n" + strings.TrimSuffix(always, ", ") + ".\n" + strings.TrimSuffix(never, ", ") + ".\n"
 	text := read(t, path)
 	before, rest, found := strings.Cut(text, head)
-	if _, after, ended := strings.Cut(rest, "\n\n"); !found || !ended {
+	if _, after, ended := strings.Cut(rest, ".\n\n"); !found || !ended {
 		t.Fatalf("%s has no table that begins with %s", path, head)
 	} else if got := before + want + "\n" + after; got != text && *update {
 		write(t, path, got)
