@@ -113,6 +113,10 @@ test-gpu: ## run the same tests on this machine's GPUs
 gpu-suite: ## fill out/gpu-suite, which checks and measures any machine with a GPU (see bench/gpu/README.md)
 	bench/gpu/suite.sh out/gpu-suite $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
+kernels-estimated: emulator ## estimate calls of training steps on an H100 from registers, blocks and bytes, into bench/results/kernels-estimated.md
+	LD_LIBRARY_PATH=$(EMULATOR) go run -tags cuda ./bench/gpu floors >out/kernels-estimated.md
+	mv out/kernels-estimated.md bench/results/kernels-estimated.md
+
 gpu-rehearsal: emulator gpu-suite ## type the commands of bench/gpu/README.md in a tree of the tracked files, on the emulated driver (many minutes)
 	bench/gpu/rehearsal.sh $(EMULATOR) out/gpu-suite
 

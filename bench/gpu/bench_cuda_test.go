@@ -4,6 +4,8 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -26,6 +28,27 @@ func TestPartsOnAGPU(t *testing.T) {
 		if e.Simulated != emulated || emulated != strings.Contains(e.Device, "emulated") || e.CUDA == "" || e.Units == 0 {
 			t.Errorf("%s: %+v", name, e)
 		}
+	}
+}
+
+// TestKernelsEstimated: the page of estimates says what the kernels, their launches and the assembler's table say.
+func TestKernelsEstimated(t *testing.T) {
+	if s := driver.Load(); s.Err != nil {
+		t.Skipf("needs a GPU, or the emulated driver: %v", s.Err)
+	}
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"floors"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join("..", "results", "kernels-estimated.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != string(page) {
+		t.Error("bench/results/kernels-estimated.md is of other kernels: run make kernels-estimated")
+	}
+	if n := strings.Count(out.String(), "\n| "); n < 250 {
+		t.Errorf("%d rows", n)
 	}
 }
 

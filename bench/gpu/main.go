@@ -7,6 +7,7 @@
 //	gpu [-limits LIMIT] parts [CALL|PART...]           list parts, their limits, and whether they judge, for run.sh
 //	gpu -out DIR merge DIR...                          join the results of several calls
 //	gpu -out DIR summary                               print the results as a short table
+//	gpu floors                                         estimate the calls of ops on an H100 from the assembler's reports
 //	gpu compress|decompress <FILE >FILE                pack, or unpack, the suite's programs
 //
 // It runs on every device that there are kernels for. With -tiny, shapes are so small that the CPU and the emulated driver
@@ -57,6 +58,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return merge(o.out, f.Args()[1:], out)
 	case "summary":
 		return summarize(o.out, out)
+	case "floors":
+		return printFloors(&part{options: o}, out)
 	case "compress":
 		return compress(os.Stdin, out)
 	case "decompress":
@@ -64,7 +67,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	measure, known := parts[name]
 	if !known {
-		return fmt.Errorf("unknown part %q: known are smoke, steps, copies, ops, vendors, throughput, rotor, offload, beyond, world, language, residency, run, parts, merge, summary, compress, decompress", name)
+		return fmt.Errorf("unknown part %q: known are smoke, steps, copies, ops, vendors, throughput, rotor, offload, beyond, world, language, residency, run, parts, merge, summary, floors, compress, decompress", name)
 	}
 	if f.NArg() > 1 {
 		return fmt.Errorf("unexpected %s: flags stand before the part", strings.Join(f.Args()[1:], " "))

@@ -215,16 +215,21 @@ func (r *rig) timeOps(ctx context.Context, p *part, s opSizes, d kernels.DType, 
 }
 
 func (r *rig) timeOp(c *call, s opSizes, d kernels.DType, top *ceilings) (row opRow, err error) {
-	row = opRow{DType: d.String(), Op: c.Op.Kind(), Pass: c.Pass.String(), Shape: shape(c), Count: c.count, Bound: "memory"}
+	row = opRow{DType: d.String(), Op: c.Op.Kind(), Pass: c.Pass.String(), Shape: shape(c), Count: c.count}
 	if row.Bytes, row.Operations, err = c.Cost(); err != nil {
 		return row, err
 	}
-	row.Floor = float64(row.Bytes) / top.Bandwidth
-	if rate := top.Rate[d.String()]; rate > 0 && float64(row.Operations)/rate > row.Floor {
-		row.Floor, row.Bound = float64(row.Operations)/rate, "arithmetic"
-	}
+	row.floor(top.Bandwidth, top.Rate[d.String()])
 	row.Seconds, err = r.timeCall(c, s)
 	return row, err
+}
+
+// floor sets the floor of a row by a bandwidth and a rate of operations; rate 0: none is known.
+func (o *opRow) floor(bandwidth, rate float64) {
+	o.Floor, o.Bound = float64(o.Bytes)/bandwidth, "memory"
+	if rate > 0 && float64(o.Operations)/rate > o.Floor {
+		o.Floor, o.Bound = float64(o.Operations)/rate, "arithmetic"
+	}
 }
 
 // timeCall times a call alone, with cold caches.

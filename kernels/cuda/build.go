@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"plimsoll/kernels"
+	"plimsoll/kernels/cuda/resources"
 	"plimsoll/runtime/cuda"
 )
 
@@ -70,6 +71,21 @@ func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder,
 		}
 	}
 	return b, b.err
+}
+
+// Launches lists the kernels of a call in their order. No vendor's library takes part, and nothing runs.
+func (l *Library) Launches(c kernels.Call) (all []resources.Launch, err error) {
+	b, err := l.buildAs(c, nil, ours)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range b.steps {
+		all = append(all, resources.Launch{
+			Module: s.module, Kernel: s.function, Shared: int(s.shared), Threads: int(s.block[0] * s.block[1] * s.block[2]),
+			Blocks: int64(s.grid[0]) * int64(s.grid[1]) * int64(s.grid[2]),
+		})
+	}
+	return all, nil
 }
 
 // launch loads the kernels of what was built.
