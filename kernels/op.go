@@ -11,7 +11,7 @@ import (
 	"plimsoll/runtime"
 )
 
-// Op is one operation with its attributes. The set is closed: see ops.go.
+// Op is one operation with its attributes. Every op is a type of this package; docs/adding.md says where its kernels go.
 type Op interface {
 	// Kind names the operation: "conv2d", ...
 	Kind() string
