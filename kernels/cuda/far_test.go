@@ -5,6 +5,7 @@ package cuda
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -29,7 +30,7 @@ func newFar(t *testing.T, c kernels.Call, alias map[kernels.Operand]kernels.Oper
 	if cudatest.Checked() {
 		t.Skip("the checked driver remembers every byte")
 	}
-	workspace, err := libraries(t, newBench(t))[0].Workspace(c)
+	workspace, err := unproven(t, newBench(t)).Workspace(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,10 +47,17 @@ func newFar(t *testing.T, c kernels.Call, alias map[kernels.Operand]kernels.Oper
 	operands := spansOf(c, func(o kernels.Operand, _ kernels.Desc) runtime.Span { return f.spans[o] })
 	operands.Workspace = runtime.Span{Bytes: workspace}
 	f.bench = openVast(t, end, 1<<20)
-	if f.launch, err = libraries(t, f.bench)[0].Prepare(c, operands); err != nil {
+	if f.launch, err = unproven(t, f.bench).Prepare(c, operands); err != nil {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// unproven returns a library that takes our kernels without a proof, which would compute a whole call.
+func unproven(t *testing.T, b *bench) *Library {
+	l := libraries(t, b)[0]
+	l.choose = func(kernels.Call, convolution) (algorithm, error) { return ours, nil }
+	return l
 }
 
 // put writes the ends of operands that the call reads.
@@ -234,26 +242,38 @@ func TestAttentionOfManyHeads(t *testing.T) {
 	}
 }
 
-// TestFlashBeyond32Bits: on tensor cores, the last sample's rows of its last head, which the last two blocks compute, are those of that sample alone.
+// TestFlashBeyond32Bits: on tensor cores, the last sample's rows of its last head, which the last two blocks compute, are those of that
+// sample alone.
 func TestFlashBeyond32Bits(t *testing.T) {
-	few := attentionShape{samples: 1, length: 66, heads: 8, kv: 1, dim: 64}
-	many := few
-	many.samples = 64_000
-	in := randomInputs(rand.New(rand.NewPCG(44, 1)), few.forward(kernels.BFloat16))
-	runFarBlocks(t, many.forward(kernels.BFloat16), in, nil, 2, func(t *testing.T, f *far) {
-		for o, channels := range map[kernels.Operand]int{operand(kernels.Y, 0): few.dim, operand(kernels.Save, 0): 1} {
-			types := newRig(f.call, 0, nil).types
-			want := values(types[o], reference(t, few.forward(kernels.BFloat16), in)[o])
-			got := f.tail(t, o, int64(len(want)))
-			for row := range few.length {
-				at := (row*few.heads + few.heads - 1) * channels // Y; rows of a head follow one another in what is saved
-				if channels == 1 {
-					at = (few.heads-1)*few.length + row
-				}
-				closeTo(t, o.String(), got[at:at+channels], want[at:at+channels])
-			}
+	for _, c := range []struct {
+		d       kernels.DType
+		few     attentionShape
+		samples int
+	}{
+		{kernels.BFloat16, attentionShape{samples: 1, length: 66, heads: 8, kv: 1, dim: 64}, 64_000},
+		{kernels.TF32, attentionShape{samples: 1, length: 129, heads: 1, kv: 1, dim: 64}, 87_000},
+	} {
+		few, many := c.few, c.few
+		many.samples = c.samples
+		if many.forward(c.d).In[0].Elements() <= math.MaxInt32 {
+			t.Fatal("the input is too small")
 		}
-	})
+		in := randomInputs(rand.New(rand.NewPCG(44, 1)), few.forward(c.d))
+		runFarBlocks(t, many.forward(c.d), in, nil, 2, func(t *testing.T, f *far) {
+			for o, channels := range map[kernels.Operand]int{operand(kernels.Y, 0): few.dim, operand(kernels.Save, 0): 1} {
+				types := newRig(f.call, 0, nil).types
+				want := values(types[o], reference(t, few.forward(c.d), in)[o])
+				got := f.tail(t, o, int64(len(want)))
+				for row := range few.length {
+					at := (row*few.heads + few.heads - 1) * channels // Y; rows of a head follow one another in what is saved
+					if channels == 1 {
+						at = (few.heads-1)*few.length + row
+					}
+					closeTo(t, o.String(), got[at:at+channels], want[at:at+channels])
+				}
+			}
+		})
+	}
 }
 
 // TestNormBeyond32Bits: the last rows are normalized, and their gradient formed, by statistics of all rows, of which all others are
@@ -314,4 +334,81 @@ func normalized(in data, rows float64) (n norms) {
 		}
 	}
 	return n
+}
+
+// TestRowNormBeyond32Bits: the last rows of 768 channels, more rows than a grid has blocks, are normalized, and have gradients, as alone.
+func TestRowNormBeyond32Bits(t *testing.T) {
+	const channels, some, rows = 768, 2 * rowWarps, 22 * maxRowBlocks * rowWarps // the last blocks have the last rows
+	for _, op := range []kernels.Op{kernels.LayerNorm{}, kernels.RMSNorm{}} {
+		call := func(rows int, p kernels.Pass) kernels.Call {
+			return kernels.Call{Op: op, Pass: p, In: []kernels.Desc{typed(kernels.BFloat16, rows, channels)}, Train: true}
+		}
+		if call(rows, kernels.Forward).In[0].Elements() <= math.MaxInt32 {
+			t.Fatal("the input is too small")
+		}
+		in := randomInputs(rand.New(rand.NewPCG(48, 1)), call(some, kernels.Forward))
+		y, dx := operand(kernels.Y, 0), operand(kernels.DX, 0)
+		want := reference(t, call(some, kernels.Forward), in)
+		runFarBlocks(t, call(rows, kernels.Forward), in, nil, 2, func(t *testing.T, f *far) {
+			closeTo(t, op.Kind(), f.tail(t, y, some*channels), values(kernels.BFloat16, want[y]))
+		})
+		maps.Copy(in, want)
+		runFarBlocks(t, call(rows, kernels.Backward), in, map[kernels.Operand]kernels.Operand{dx: operand(kernels.X, 0)}, 2, func(t *testing.T, f *far) {
+			closeTo(t, "the gradient of "+op.Kind(), f.tail(t, dx, some*channels), values(kernels.BFloat16, reference(t, call(some, kernels.Backward), in)[dx]))
+		})
+	}
+}
+
+// TestPoolsBeyond32Bits: the last image of more than a grid has blocks, in vectors of channels, is pooled as alone.
+func TestPoolsBeyond32Bits(t *testing.T) {
+	const size, channels, images = 8, 64, 9 * maxImages // the last block of images has the last one
+	for _, op := range []kernels.Op{
+		kernels.MaxPool{KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1},
+		kernels.AvgPool{KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1, Inside: true},
+	} {
+		call := func(images int, p kernels.Pass) kernels.Call {
+			return kernels.Call{Op: op, Pass: p, In: []kernels.Desc{typed(kernels.BFloat16, images, size, size, channels)}, Train: true}
+		}
+		if call(images, kernels.Forward).In[0].Elements() <= math.MaxInt32 {
+			t.Fatal("the input is too small")
+		}
+		in := randomInputs(rand.New(rand.NewPCG(49, 1)), call(1, kernels.Forward))
+		b := newBench(t)
+		y, dx := operand(kernels.Y, 0), operand(kernels.DX, 0)
+		want := reference(t, call(1, kernels.Forward), in)
+		runFarBlocks(t, call(images, kernels.Forward), in, nil, size/2, func(t *testing.T, f *far) {
+			closeTo(t, op.Kind(), f.tail(t, y, size*size/4*channels), values(kernels.BFloat16, want[y]))
+		})
+		backward := maps.Clone(in)
+		maps.Copy(in, compute(t, b, libraries(t, b)[0], call(1, kernels.Forward), in, nil)) // each library has its own indices
+		maps.Copy(backward, want)
+		runFarBlocks(t, call(images, kernels.Backward), in, nil, size, func(t *testing.T, f *far) {
+			wanted := values(kernels.BFloat16, reference(t, call(1, kernels.Backward), backward)[dx])
+			closeTo(t, "the gradient of "+op.Kind(), f.tail(t, dx, int64(len(wanted))), wanted)
+		})
+	}
+}
+
+// TestFoldedBeyond32Bits: the last image of a first convolution is folded and multiplied as alone, where folded images have more elements than
+// 31 and 32 bits count.
+func TestFoldedBeyond32Bits(t *testing.T) {
+	const size, out, rows = 32, 2, 2 // of the last image, the rows that are judged
+	op := kernels.Conv2D{Out: out, KernelH: 3, KernelW: 3, PadH: 1, PadW: 1}
+	call := func(images int) kernels.Call {
+		return kernels.Call{Op: op, In: []kernels.Desc{typed(kernels.BFloat16, images, size, size, 3)}, Train: true}
+	}
+	folded, _ := newConvolution(op.Defaults(), call(1).In[0]).folded()
+	each := folded.h.in * folded.w.in * folded.channels
+	in := randomInputs(rand.New(rand.NewPCG(50, 1)), call(1))
+	y := operand(kernels.Y, 0)
+	want := values(kernels.BFloat16, reference(t, call(1), in)[y])
+	for _, elements := range []int64{math.MaxInt32, math.MaxUint32} {
+		runFarBlocks(t, call(int(elements/each)+2), in, nil, 64, func(t *testing.T, f *far) {
+			if imagesFolded(t, unproven(t, f.bench), f.call) != 1 {
+				t.Error("no image is folded")
+			}
+			last := int64(rows * size * out)
+			closeTo(t, "the last rows", f.tail(t, y, last), want[int64(len(want))-last:])
+		})
+	}
 }

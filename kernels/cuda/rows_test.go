@@ -43,6 +43,10 @@ var talls = []tall{
 	{kernels.MaxPool{KernelH: 1, KernelW: 1}, []int{1, imagesBeyond, 1, 1}, maxImages, nil, nil, false},
 	{kernels.AvgPool{KernelH: 1, KernelW: 1}, []int{imagesBeyond, 1, 1, 1}, maxImages, nil, nil, false},
 	{kernels.AvgPool{KernelH: 1, KernelW: 1}, []int{1, imagesBeyond, 1, 1}, maxImages, nil, nil, false},
+	{kernels.MaxPool{KernelH: 1, KernelW: 1}, []int{imagesBeyond, 1, 1, 4}, maxImages, nil, nil, false},
+	{kernels.MaxPool{KernelH: 1, KernelW: 1}, []int{1, imagesBeyond, 1, 8}, maxImages, nil, nil, false},
+	{kernels.AvgPool{KernelH: 1, KernelW: 1}, []int{1, imagesBeyond, 1, 4}, maxImages, nil, nil, false},
+	{kernels.AvgPool{KernelH: 1, KernelW: 1}, []int{imagesBeyond, 1, 1, 8}, maxImages, nil, nil, false},
 	{kernels.GlobalAvgPool{}, []int{imagesBeyond, 1, 16, 1}, maxImages, nil, nil, true},
 	{kernels.GlobalAvgPool{}, []int{1, imagesBeyond, 1, 1}, maxImages, []kernels.Role{kernels.Y}, nil, false},
 	{kernels.AdaptiveAvgPool{OutH: 1, OutW: 1}, []int{imagesBeyond, 1, 1, 1}, maxImages, nil, nil, false},
@@ -87,7 +91,7 @@ func (c tall) given(in data) data {
 	in = maps.Clone(in)
 	in[saved] = slices.Clone(in[saved])
 	for i := range floats(in[saved]) {
-		floats(in[saved])[i] = math.Float32frombits(uint32(i % c.shape[1]))
+		floats(in[saved])[i] = math.Float32frombits(uint32(i / c.shape[3] % c.shape[1]))
 	}
 	return in
 }

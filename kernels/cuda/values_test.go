@@ -28,28 +28,76 @@ func TestLargeValues(t *testing.T) {
 	}{
 		{kernels.Attention{Heads: 2}, []int{1, 80, 6 * 64}, 12},
 		{kernels.SoftmaxCrossEntropy{}, []int{50, 7}, 300},
+		{kernels.SoftmaxCrossEntropy{}, []int{9, 1003}, 300},
 		{kernels.GELU{}, []int{1000}, 200},
 		{kernels.GELU{Tanh: true}, []int{1000}, 200},
 		{kernels.SiLU{}, []int{1000}, 200},
 	} {
-		x := []kernels.Desc{typed(kernels.Float32, c.shape...)}
-		if c.op.Kind() == "softmax_cross_entropy" {
-			x = append(x, kernels.Desc{Shape: c.shape[:1], DType: kernels.Int32})
+		for _, d := range types {
+			x := []kernels.Desc{typed(d, c.shape...)}
+			if c.op.Kind() == "softmax_cross_entropy" {
+				x = append(x, kernels.Desc{Shape: c.shape[:1], DType: kernels.Int32})
+			}
+			forward := kernels.Call{Op: c.op, In: x, Train: true}
+			backward := forward
+			backward.Pass = kernels.Backward
+			in := randomInputs(rand.New(rand.NewPCG(33, uint64(i))), forward)
+			larger := values(d, in[operand(kernels.X, 0)])
+			scaled := make([]float32, len(larger))
+			for j, v := range larger {
+				scaled[j] = float32(v) * c.factor
+			}
+			in[operand(kernels.X, 0)] = encode(d, scaled)
+			given, _ := check(t, b, l, forward, []kernels.Call{backward}, in)
+			most := slices.Max(larger) * float64(c.factor)
+			if saved := given[operand(kernels.Save, 0)]; c.op.Kind() == "attention" {
+				most = slices.Max(values(kernels.Float32, saved)) // log(sum(exp)) of the scores
+			}
+			if most < overflows {
+				t.Errorf("%s in %v: the largest value is %v, want more than %v", c.op.Kind(), d, most, overflows)
+			}
 		}
-		forward := kernels.Call{Op: c.op, In: x, Train: true}
-		backward := forward
-		backward.Pass = kernels.Backward
-		in := randomInputs(rand.New(rand.NewPCG(33, uint64(i))), forward)
-		for j := range floats(in[operand(kernels.X, 0)]) {
-			floats(in[operand(kernels.X, 0)])[j] *= c.factor
-		}
-		given, _ := check(t, b, l, forward, []kernels.Call{backward}, in)
-		largest := floats(given[operand(kernels.X, 0)])
-		if saved := given[operand(kernels.Save, 0)]; c.op.Kind() == "attention" {
-			largest = floats(saved) // log(sum(exp)) of the scores
-		}
-		if most := slices.Max(largest); most < overflows {
-			t.Errorf("%s: the largest value is %v, want more than %v", c.op.Kind(), most, overflows)
+	}
+}
+
+// TestMaximaOfUnusualValues: a window of a max pool gives its first maximum, also where all its values are -infinity, equal or NaN, for
+// one channel at a time and for vectors of them.
+func TestMaximaOfUnusualValues(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	kinds := []func(at int) float32{
+		func(int) float32 { return -inf },
+		func(int) float32 { return 0.5 },
+		func(at int) float32 { return []float32{nan, 1, -inf}[at%3] },
+		func(at int) float32 { return []float32{-inf, inf, inf}[at%3] },
+		func(at int) float32 { return -float32(at) },
+	}
+	for i, channels := range []int{5, 16} {
+		for j, d := range types {
+			op := kernels.MaxPool{KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2, PadH: 1, PadW: 1}
+			forward := kernels.Call{Op: op, In: []kernels.Desc{typed(d, 2, 9, 11, channels)}, Train: true}
+			backward := forward
+			backward.Pass = kernels.Backward
+			in := randomInputs(rand.New(rand.NewPCG(47, uint64(2*i+j))), forward)
+			x := make([]float32, forward.In[0].Elements())
+			for k := range x {
+				x[k] = kinds[k%channels%len(kinds)](k / channels)
+			}
+			in[operand(kernels.X, 0)] = encode(d, x)
+			got := compute(t, b, l, forward, in, nil)
+			want := reference(t, forward, in)
+			y := operand(kernels.Y, 0)
+			w := values(d, want[y])
+			for k, v := range values(d, got[y]) {
+				if v != w[k] && !(math.IsNaN(v) && math.IsNaN(w[k])) {
+					t.Fatalf("%d channels in %v: maximum %d is %v, want %v", channels, d, k, v, w[k])
+				}
+			}
+			saved, dx := operand(kernels.Save, 0), operand(kernels.DX, 0)
+			own, other := maps.Clone(in), maps.Clone(in) // each library has its own indices
+			own[saved], other[saved] = got[saved], want[saved]
+			compare(t, backward, d, newRig(backward, 0, nil).types, data{dx: compute(t, b, l, backward, own, nil)[dx]}, data{dx: reference(t, backward, other)[dx]})
 		}
 	}
 }
