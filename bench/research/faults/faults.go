@@ -289,4 +289,12 @@ var faults = []fault{
 	{"attention on tensor cores keeps the sum of an earlier top", calls, "FlashForward|FlashLarge", []edit{{"kernels/cuda/src/flashforward.cu", "r.sum[i] = r.sum[i] * factor + sum;", "r.sum[i] = r.sum[i] + sum;"}}},
 	{"a value that is not finite reaches queries ahead of it", calls, "FlashNonFinite", []edit{{"kernels/cuda/src/flashforward.cu", "if (!apart) return add_values", "if (true) return add_values"}}},
 	{"a key has no gradient from its own query", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", "if (KEYS ? still <= moving && moving < a.length : moving <= still) continue;", "if (KEYS ? still < moving && moving < a.length : moving <= still) continue;"}}},
+	{"32 bits for the offset of a row: layer norm of a warp", calls, "RowNormBeyond32", []edit{{"kernels/cuda/src/sequence.cu", "if (c < a.channels) load(x[j], GLOBAL(const T, a.x) + r * a.channels + c);", "if (c < a.channels) load(x[j], GLOBAL(const T, a.x) + (int)(r * a.channels + c));"}}},
+	{"32 bits for the offset of a row: gradient of the layer norm of a warp", calls, "RowNormBeyond32", []edit{{"kernels/cuda/src/sequence.cu", "load(dy[j], GLOBAL(const T, a.dy) + r * a.channels + c);", "load(dy[j], GLOBAL(const T, a.dy) + (int)(r * a.channels + c));"}}},
+	{"rows beyond the grid are left out: layer norm of a warp", calls, "RowsBeyond", []edit{{"kernels/cuda/src/sequence.cu", `r += (i64)gridDim.x * ROW_WARPS) {
+		values<V> x[N];`, `r += a.rows) {
+		values<V> x[N];`}}},
+	{"32 bits for the offset of a pixel of a pool", calls, "PoolsBeyond32", []edit{{"kernels/cuda/src/pool.cu", "return (((i64)n * h + y) * w + x) * channels + c; }", "return (int)((((i64)n * h + y) * w + x) * channels + c); }"}}},
+	{"32 bits for the row of a folded image", calls, "FoldedBeyond32", []edit{{"kernels/cuda/src/pack.cu", "a.n <= 0xffffffffll ? (unsigned)i / (unsigned)a.width : i / a.width;", "(unsigned)i / (unsigned)a.width;"}}},
+	{"a max pool passes NaNs over", calls, "MaximaOf", []edit{{"kernels/cuda/src/pool.cu", "|| v.v[k] > best.v[k] || v.v[k] != v.v[k])", "|| v.v[k] > best.v[k])"}}},
 }
