@@ -290,7 +290,9 @@ var faults = []fault{
 	{"a value that is not finite reaches queries ahead of it", calls, "FlashNonFinite", []edit{{"kernels/cuda/src/flashforward.cu", "if (!apart) return add_values", "if (true) return add_values"}}},
 	{"a key has no gradient from its own query", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", "if (KEYS ? still <= moving && moving < a.length : moving <= still) continue;", "if (KEYS ? still < moving && moving < a.length : moving <= still) continue;"}}},
 	{"32 bits for the offset of a row: layer norm of a warp", calls, "RowNormBeyond32", []edit{{"kernels/cuda/src/sequence.cu", "if (c < a.channels) load(x[j], GLOBAL(const T, a.x) + r * a.channels + c);", "if (c < a.channels) load(x[j], GLOBAL(const T, a.x) + (int)(r * a.channels + c));"}}},
-	{"32 bits for the offset of a row: gradient of the layer norm of a warp", calls, "RowNormBeyond32", []edit{{"kernels/cuda/src/sequence.cu", "load(dy[j], GLOBAL(const T, a.dy) + r * a.channels + c);", "load(dy[j], GLOBAL(const T, a.dy) + (int)(r * a.channels + c));"}}},
+	{"32 bits for the offset of a row: gradient of the layer norm of a warp", calls, "RowNormBeyond32", []edit{{"kernels/cuda/src/sequence.cu", `if (c >= a.channels) continue;
+			load(x[j], GLOBAL(const T, a.x) + r * a.channels + c);`, `if (c >= a.channels) continue;
+			load(x[j], GLOBAL(const T, a.x) + (int)(r * a.channels + c));`}}},
 	{"rows beyond the grid are left out: layer norm of a warp", calls, "RowsBeyond", []edit{{"kernels/cuda/src/sequence.cu", `r += (i64)gridDim.x * ROW_WARPS) {
 		values<V> x[N];`, `r += a.rows) {
 		values<V> x[N];`}}},
