@@ -21,11 +21,12 @@ func period(instants []float64) (seconds float64, samples int) {
 	return stats.Median(slopes), len(slopes)
 }
 
-// makespan returns when the tasks of a step ran. Its updates follow.
-func makespan(tasks []pipe.Timing) (from, to float64) {
+// makespan returns when the tasks of a step ran. Its updates follow, which no plan counts. In simulated time they take as long as the messages
+// of weights that stages share, which plans count.
+func makespan(tasks []pipe.Timing, simulated bool) (from, to float64) {
 	from = math.Inf(1)
 	for _, t := range tasks {
-		if t.Kind != pipeline.Update {
+		if t.Kind != pipeline.Update || simulated {
 			from, to = min(from, t.Start), max(to, t.End)
 		}
 	}
@@ -45,7 +46,7 @@ func (r *Row) steady(tasks []pipe.Timing, periods int) {
 func (r *Row) steps(all [][]pipe.Timing) {
 	var done []timeline.Stretch
 	for _, tasks := range all {
-		from, to := makespan(tasks)
+		from, to := makespan(tasks, r.line.Simulated)
 		done = append(done, timeline.Stretch{Tasks: tasks, From: from, To: to})
 	}
 	r.line.Ran = done[stats.Middle(done, timeline.Stretch.Seconds)]

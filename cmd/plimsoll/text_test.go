@@ -121,7 +121,7 @@ func TestTextsOfOnesOwn(t *testing.T) {
 		{"-m gpt2-2-18", "18 channels, want a multiple of 4"},
 		{"-m llama-2-20", "20 channels, want a multiple of 8"},
 		{"-m llama-2-16-3", "width is 16, which 3 heads do not divide"},
-		{"-m llama-2-16-tied --length 8 --devices cpu*2", "lm_head.weight of layer head is model.embed_tokens.weight of layer embed: train it on one device, or -m llama-2-16-untied"},
+		{"-m llama-2-16-tied --length 8 --devices cpu*2 --strategy 1f1b*", "give one with a flush, or -m llama-2-16-untied"},
 		{"-m gpt2-2-16 --length 0", "--length is 0"},
 		{"-m gpt2-2-16 --classes 10", "data set opticks has 256"},
 		{"-m gpt2-2-16 --data text:" + file + " --length 200", "give more text, or a smaller --length"},

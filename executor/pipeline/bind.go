@@ -39,7 +39,6 @@ type binder struct {
 	updates   map[updateKey]table.Prepared
 	guards    map[updateKey][2]table.Prepared
 	sums      map[sumKey]table.Prepared
-	ties      map[updateKey][]table.Prepared
 	folds     map[fold]int  // of the places of portals
 	number    int           // of the latest launch
 	uses      map[int]opUse // by number of a launch of an op, as long as tables are made
@@ -65,7 +64,7 @@ type updateKey struct {
 }
 
 func newBinder(device int, lib kernels.Library, optimizer kernels.Update) *binder {
-	return &binder{device: device, lib: lib, optimizer: optimizer, ops: map[key][]table.Prepared{}, updates: map[updateKey]table.Prepared{}, guards: map[updateKey][2]table.Prepared{}, sums: map[sumKey]table.Prepared{}, ties: map[updateKey][]table.Prepared{}, folds: map[fold]int{}, uses: map[int]opUse{}}
+	return &binder{device: device, lib: lib, optimizer: optimizer, ops: map[key][]table.Prepared{}, updates: map[updateKey]table.Prepared{}, guards: map[updateKey][2]table.Prepared{}, sums: map[sumKey]table.Prepared{}, folds: map[fold]int{}, uses: map[int]opUse{}}
 }
 
 // ready numbers a launch that is prepared.
@@ -216,32 +215,6 @@ func (s *localStage) resolve(o *stageops.Op, f *frame, ref models.Ref) runtime.S
 	return of.Part(ref.Offset, ref.Bytes)
 }
 
-// sumTied returns the launches that add, to the gradients of parameters, those of layers that have them from another one, in the order of
-// the layers.
-func (b *binder) sumTied(s *localStage, sum int) (all []table.Prepared, err error) {
-	k := updateKey{stage: s, sum: sum}
-	if all, ok := b.ties[k]; ok {
-		return all, nil
-	}
-	for i := range s.layers {
-		l := &s.layers[i]
-		for _, q := range l.ties {
-			if !q.Trained {
-				continue
-			}
-			whole := s.gradient(&s.layers[q.Of.Layer-s.spec.First], sum, q.Of.Grad)
-			o := kernels.Operands{X: []runtime.Span{whole, s.gradient(l, sum, q.Grad)}, Y: whole, Scalars: s.scalars[sum]}
-			launch, err := b.call(kernels.Call{Op: kernels.Add{}, In: []kernels.Desc{q.Desc, q.Desc}, Train: true}, o)
-			if err != nil {
-				return nil, fmt.Errorf("sum of the gradients of %s: %w", q.Of.Name, err)
-			}
-			all = append(all, launch)
-		}
-	}
-	b.ties[k] = all
-	return all, nil
-}
-
 // update returns the launch that updates the weights in a slot by the gradients in one of theirs; nothing where nothing is trained.
 func (b *binder) update(s *localStage, slot, sum int) (table.Prepared, error) {
 	k := updateKey{s, slot, sum}
@@ -255,11 +228,11 @@ func (b *binder) update(s *localStage, slot, sum int) (table.Prepared, error) {
 			if !q.Trained {
 				continue
 			}
-			at := l.at + q.Grad.Offset
-			for _, p := range s.shard.pieces(at, q.Desc.Bytes()) {
+			at, sumAt := l.at+q.Grad.Offset, l.sumAt+q.Grad.Offset
+			for _, p := range s.shard.pieces(sumAt, q.Desc.Bytes()) {
 				o := kernels.UpdateOperands{
 					Elements: p.bytes / kernels.Float32.Size(), Scalars: s.scalars[sum], Workspace: s.workspace, Earlier: l.earlier,
-					Param: s.weights[slot].Part(at+p.behind, p.bytes), Grad: s.grads[sum].Part(at+p.behind, p.bytes),
+					Param: s.weights[slot].Part(at+p.behind, p.bytes), Grad: s.grads[sum].Part(sumAt+p.behind, p.bytes),
 				}
 				for k := range kernels.StatesOf(b.optimizer, q.Matrix) {
 					o.States = append(o.States, s.state(k, l, q, p))

@@ -19,7 +19,7 @@ func (lay *layout) layCyclic(d *driver, t *localStage, costs Costs, plan *pipeli
 		return err
 	}
 	t.cyclic, t.slabs = c, make([]slab, plan.Microbatches)
-	_, buffers, _, _ := t.layLayers(lay.Model, lay.Layers)
+	_, _, buffers, _ := t.layLayers(lay.Model, lay.Layers)
 	t.buffers, t.workspace = g.alloc(buffers), g.alloc(slices.Max(lay.UpdateWorkspaces))
 	c.device.positions, c.host.positions = len(c.ops), len(c.ops)
 	c.beside = besides(costs, plan)

@@ -206,12 +206,12 @@ type guard struct {
 	page []runtime.Span // host alone
 	host runtime.Span   // there: the norm
 
-	arrivals []arriving // the partial sums of others
-	stages   int        // that are here
-	measured []measured // of them, in this step
-	steps    int        // of this run
-	awaited  int        // the minibatch that ends the step whose norm is on its way to the host; none: none is
-	skipped  int        // updates that did nothing, of all runs
+	arrivals []arriving  // the partial sums of others
+	stages   int         // that are here
+	due      []dueUpdate // of them, in this step
+	steps    int         // of this run
+	awaited  int         // the minibatch that ends the step whose norm is on its way to the host; none: none is
+	skipped  int         // updates that did nothing, of all runs
 }
 
 // saver lets the state of a device's stages be saved while training goes on.
@@ -405,8 +405,8 @@ type arriving struct {
 	places []runtime.Span // among those of all layers; nil: they come there
 }
 
-// measured is a stage whose gradients are measured, and the update that follows the verdict.
-type measured struct {
+// dueUpdate is a stage whose gradients of a step are made, and the update that follows the verdict.
+type dueUpdate struct {
 	t    *localStage
 	move order.Move
 }

@@ -15,8 +15,8 @@ const none = -1
 var (
 	// ErrPlan says that a plan cannot be run here; the message names what.
 	ErrPlan = order.ErrPlan
-	// ErrTied: a layer has parameters of a layer of another stage, or of its own stage on several devices.
-	ErrTied = errors.New("stages of a pipeline share no weights")
+	// ErrTied: a layer has parameters of another layer, and the plan cannot add up their gradients.
+	ErrTied = errors.New("this plan cannot share weights between layers")
 	// ErrStopped is returned by every call after one that failed.
 	ErrStopped = errors.New("the pipeline has stopped after an error")
 	// ErrNotInspectable is returned when an audit is asked for on a device that is no runtime.Inspector.

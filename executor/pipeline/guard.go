@@ -74,7 +74,7 @@ func (lay *layout) partials(s int, at int64) map[int][]runtime.Span {
 				if !q.Trained {
 					continue
 				}
-				for _, p := range h.pieces(t.layers[i].at+q.Grad.Offset, q.Desc.Bytes()) {
+				for _, p := range h.pieces(t.layers[i].sumAt+q.Grad.Offset, q.Desc.Bytes()) {
 					parts[d] = joined(parts[d], runtime.Span{Offset: at + 8*(p.behind/guardBytes), Bytes: 8 * kernels.GuardPartials(p.bytes/kernels.Float32.Size())})
 				}
 				at += 8 * kernels.GuardPartials(q.Desc.Elements())
@@ -170,7 +170,7 @@ func (g *guard) open(dev runtime.Device) (err error) {
 // begin opens the books before a run.
 func (g *guard) begin() {
 	if g != nil {
-		g.measured, g.steps, g.awaited = g.measured[:0], 0, none
+		g.due, g.steps, g.awaited = g.due[:0], 0, none
 	}
 }
 
@@ -184,7 +184,6 @@ func (g *guard) forget() {
 // measure measures the gradients of a stage whose update is due, and tells the devices that do not have it.
 func (d *compiler) measure(ctx context.Context, t *localStage, m order.Move) error {
 	g, x := d.guard, &d.lay.squares[t.stage]
-	g.measured = append(g.measured, measured{t, m})
 	if t.squares.Bytes == 0 {
 		return nil
 	}
@@ -298,8 +297,8 @@ func (s *localStage) gradients(sum int) (all []runtime.Span) {
 			if !q.Trained {
 				continue
 			}
-			for _, p := range s.shard.pieces(l.at+q.Grad.Offset, q.Desc.Bytes()) {
-				all = append(all, s.grads[sum].Part(l.at+q.Grad.Offset+p.behind, p.bytes))
+			for _, p := range s.shard.pieces(l.sumAt+q.Grad.Offset, q.Desc.Bytes()) {
+				all = append(all, s.grads[sum].Part(l.sumAt+q.Grad.Offset+p.behind, p.bytes))
 			}
 		}
 	}

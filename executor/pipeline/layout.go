@@ -10,7 +10,6 @@ import (
 	"plimsoll/executor/internal/stageops"
 	"plimsoll/executor/internal/table"
 	"plimsoll/kernels"
-	"plimsoll/models"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
@@ -29,6 +28,9 @@ func (lay *layout) layOut(costs Costs, plan *pipeline.Plan, devices int) (err er
 	lay.newReducers()
 	if err := lay.newSquares(); err != nil {
 		return err
+	}
+	for _, x := range lay.ties {
+		lay.channels = append(lay.channels, x.channels()...)
 	}
 	lay.halfDuplex = newHalfDuplex(lay.order, costs.Platform)
 	lay.memory, lay.holds = make([]Memory, devices), make([][]Hold, devices)
@@ -66,32 +68,14 @@ func findOrder(lay *layout, costs Costs, plan *pipeline.Plan, devices int) (err 
 		return err
 	}
 	portals := func() error { return matches(lay.Model, plan) }
-	tied := func() error { return checkTied(lay.order, lay.Model) }
 	staged := func() error { return checkStaged(lay.Workload, plan) }
-	for _, part := range []func() error{portals, tied, staged, newRules, lay.checkPipeMare, lay.newDiscrepancies, lay.checkDeferral, lay.checkShards} {
+	ties := func() error { return newTies(lay) }
+	for _, part := range []func() error{portals, staged, newRules, lay.checkPipeMare, lay.newDiscrepancies, lay.checkDeferral, lay.checkShards, ties} {
 		if err := part(); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// checkTied refuses, with ErrTied, weights that layers of two stages, or devices of one, would share.
-func checkTied(o *order.Order, m *models.Model) error {
-	for _, q := range m.Tied() {
-		for s, st := range o.Plan.Stages {
-			here, there := st.First <= q.Layer && q.Layer <= st.Last, st.First <= q.Of.Layer && q.Of.Layer <= st.Last
-			if here != there || here && len(o.Hosts(s)) > 1 {
-				return Tied(m, q)
-			}
-		}
-	}
-	return nil
-}
-
-// Tied returns the error, ErrTied, that a parameter of a model is that of another layer.
-func Tied(m *models.Model, q models.Parameter) error {
-	return fmt.Errorf("%w: %s of layer %s is %s of layer %s", ErrTied, q.Name, m.Layers[q.Layer-1].Name, q.Of.Name, m.Layers[q.Of.Layer-1].Name)
 }
 
 // newReducers makes the reducers of stages on several devices.
@@ -136,6 +120,7 @@ func (lay *layout) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 		}
 		stages = append(stages, t)
 	}
+	layTied(d, g, m)
 	lay.layGuard(d, stages, g)
 	m.Static = g.end
 	for _, t := range stages {
@@ -144,6 +129,7 @@ func (lay *layout) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 		lay.laySums(t, costs.Chain, g)
 		lay.reducers[t.stage].layOut(t, g)
 	}
+	layTies(d, g)
 	m.Messages = g.end - m.Static
 	fixed := g.end
 	switch {

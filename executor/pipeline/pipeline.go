@@ -43,6 +43,7 @@ type layout struct {
 	reducers      []*reducer             // by stage; nil for those on one device
 	collectives   []*collective          // by stage; nil for those whose gradients no library adds up
 	squares       []squares              // by stage
+	ties          []*tie                 // of weights that stages share
 	group         int                    // minibatches of an update
 	halfDuplex    map[[2]int]*halfDuplex // of the links, by their ends
 	channels      []*channel

@@ -45,7 +45,6 @@ type stageParameters struct {
 	buffers   runtime.Span   // BatchNorm's statistics, of which there is one copy
 	frozen    runtime.Span   // weights that stay as they are, likewise; a cyclic plan has them with the others
 	grads     []runtime.Span // by slot: a sum of gradients, and what else replicas add up
-	ties      []runtime.Span // likewise, of parameters that are another layer's, by the layers that read them
 	scalars   []runtime.Span // of the update, likewise
 	squares   runtime.Span   // partial sums of those of the gradients
 	states    []runtime.Span // the optimizer's, each by executor.StateLayout, or like the shard
@@ -79,19 +78,44 @@ type stageMessages struct {
 // stageLayer says where the parameters of a layer lie. Trained ones have an offset of a copy of the weights, of the
 // gradients and of each state. Buffers and frozen weights have an offset of theirs.
 type stageLayer struct {
-	at      int64
-	own     int64                      // bytes of the gradients of its own parameters, which come first
-	tiedAt  int64                      // offset, in a copy of the gradients, of those of parameters that are another layer's
-	ties    []models.Parameter         // those parameters
-	tied    map[int64]models.Parameter // likewise, by the offset in the Params block
-	buffers map[int64]int64            // by offset in the Params block
-	frozen  map[int64]int64            // likewise
-	trained map[int64]int64            // likewise, the offset in the Grads block
-	params  []models.Parameter         // with their places
-	stateAt []map[int64]int64          // of each of the optimizer's states, where it has a parameter, by the offset in the Grads block
-	number  int                        // of the layer, from 1
-	earlier uint64                     // updates before this run
+	at      int64                    // offset in a copy of the weights
+	sumAt   int64                    // likewise in a sum of gradients
+	own     int64                    // bytes of the gradients of its own parameters, which come first
+	ties    []models.Parameter       // parameters that are another layer's
+	tied    map[int64]*tiedParameter // likewise, by the offset in the Params block
+	buffers map[int64]int64          // by offset in the Params block
+	frozen  map[int64]int64          // likewise
+	trained map[int64]int64          // likewise, the offset in the Grads block
+	params  []models.Parameter       // with their places
+	stateAt []map[int64]int64        // of each of the optimizer's states, where it has a parameter, by the offset in the Grads block
+	number  int                      // of the layer, from 1
+	earlier uint64                   // updates before this run
 }
+
+// tiedParameter is a parameter of a layer that is another layer's.
+type tiedParameter struct {
+	models.Parameter
+	owner *localStage  // the stage of that layer, if the device has it
+	copy  runtime.Span // else: of the weights
+}
+
+// value returns where a device has the parameter, in a slot of its owner's weights.
+func (q *tiedParameter) value(slot int) runtime.Span {
+	if q.owner == nil {
+		return q.copy
+	}
+	return q.owner.value(&q.owner.layers[q.Of.Layer-q.owner.spec.First], slot, q.Of.Value)
+}
+
+// tie is a trained parameter that two stages share.
+type tie struct {
+	param         models.Parameter // of the reader
+	owner, reader int
+	sums          []*channel // of the reader's gradients, to devices of the owner that do not have them
+	renewals      []*channel // of new weights, to devices of the reader that have a copy
+}
+
+func (x *tie) channels() []*channel { return slices.Concat(x.sums, x.renewals) }
 
 // inFlight is a minibatch in a stage, from its forward to the end of its last task.
 type inFlight struct {
@@ -120,17 +144,14 @@ func (s *localStage) value(l *stageLayer, slot int, ref models.Ref) runtime.Span
 		return s.frozen.Part(at, ref.Bytes)
 	}
 	if q, ok := l.tied[ref.Offset]; ok {
-		return s.value(&s.layers[q.Of.Layer-s.spec.First], slot, q.Of.Value)
+		return q.value(slot)
 	}
 	return s.weights[slot].Part(l.at+l.trained[ref.Offset], ref.Bytes)
 }
 
 // gradient returns where a layer's op leaves, in a slot of the gradients, that of a parameter.
 func (s *localStage) gradient(l *stageLayer, slot int, ref models.Ref) runtime.Span {
-	if ref.Offset < l.own {
-		return s.grads[slot].Part(l.at+ref.Offset, ref.Bytes)
-	}
-	return s.ties[slot].Part(l.tiedAt+ref.Offset-l.own, ref.Bytes)
+	return s.grads[slot].Part(l.sumAt+ref.Offset, ref.Bytes)
 }
 
 // Memory is the memory that a plan needs on one device, in bytes.

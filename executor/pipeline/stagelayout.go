@@ -11,17 +11,17 @@ import (
 	"slices"
 )
 
-// layLayers lays out the parameters of a stage's layers. It returns bytes: of a copy of the weights, of the buffers, of frozen weights, and of
-// the gradients of parameters that are another layer's.
-func (s *localStage) layLayers(m *models.Model, programs []*models.Programs) (weights, buffers, frozen, ties int64) {
+// layLayers lays out the parameters of a stage's layers. It returns bytes: of a copy of the weights, of a sum of gradients, of the buffers,
+// and of frozen weights. Behind the gradients of a layer's own parameters a sum has those of parameters that are another layer's.
+func (s *localStage) layLayers(m *models.Model, programs []*models.Programs) (weights, sums, buffers, frozen int64) {
 	for l := s.spec.First; l <= s.spec.Last; l++ {
 		_, tied := m.Layers[l-1].TiedBytes()
 		layer := stageLayer{
-			at: weights, own: programs[l-1].GradBytes - tied, tiedAt: ties, ties: m.Layers[l-1].Tied(), tied: map[int64]models.Parameter{}, number: l,
+			at: weights, sumAt: sums, own: programs[l-1].GradBytes - tied, ties: m.Layers[l-1].Tied(), tied: map[int64]*tiedParameter{}, number: l,
 			buffers: map[int64]int64{}, frozen: map[int64]int64{}, trained: map[int64]int64{}, params: m.Layers[l-1].Params(),
 		}
 		for _, q := range layer.ties {
-			layer.tied[q.Value.Offset] = q
+			layer.tied[q.Value.Offset] = &tiedParameter{Parameter: q}
 		}
 		for _, q := range layer.params {
 			switch {
@@ -35,31 +35,30 @@ func (s *localStage) layLayers(m *models.Model, programs []*models.Programs) (we
 				buffers += kernels.Align(q.Desc.Bytes())
 			}
 		}
-		weights, ties = weights+kernels.Align(layer.own), ties+kernels.Align(tied)
+		weights, sums = weights+kernels.Align(layer.own), sums+kernels.Align(programs[l-1].GradBytes)
 		s.layers = append(s.layers, layer)
 	}
-	return weights, buffers, frozen, ties
+	return weights, sums, buffers, frozen
 }
 
 // layStatic places what lives throughout, with so many copies of the weights and so many sums of gradients. With a flush the scalars of an
 // update are those of a minibatch.
 func (s *localStage) layStatic(w *Workload, copies, sums int, flush bool, g *allocator, m *Memory) {
 	start := g.end
-	weights, buffers, frozen, ties := s.layLayers(w.Model, w.Layers)
+	weights, gradients, buffers, frozen := s.layLayers(w.Model, w.Layers)
 	for range copies + s.discrepancy.copies() {
 		s.weights = append(s.weights, g.alloc(weights))
 	}
 	m.Weights += g.end - start
 	s.buffers, s.frozen = g.alloc(buffers), g.alloc(frozen)
 	for range sums {
-		s.grads = append(s.grads, g.alloc(weights+s.deferred.bytes(buffers)))
-		s.ties = append(s.ties, g.alloc(ties))
+		s.grads = append(s.grads, g.alloc(gradients+s.deferred.bytes(buffers)))
 		if !flush {
 			s.scalars = append(s.scalars, g.alloc(kernels.ScalarsBytes))
 		}
 	}
 	s.discrepancy.layOut(g)
-	s.deferred.rows = s.grads[0].Part(weights, s.deferred.bytes(buffers))
+	s.deferred.rows = s.grads[0].Part(gradients, s.deferred.bytes(buffers))
 	s.layStates(w, g)
 	m.Static += g.end - start
 }

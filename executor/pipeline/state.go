@@ -51,6 +51,11 @@ func newTensorTable(lay *layout) (t tensorTable) {
 			}
 		}
 	}
+	for _, d := range lay.drivers {
+		for _, stage := range d.stages {
+			listCopies(stage, d, t.add)
+		}
+	}
 	return t
 }
 
@@ -99,7 +104,7 @@ func (s *localStage) list(d *driver, add func(placed)) {
 			put("weight", place{d, s.value(l, 0, q.Value), 0})
 			for k := range kernels.StatesOf(d.lay.Optimizer, q.Matrix) {
 				var at []place
-				for _, p := range s.shard.pieces(l.at+q.Grad.Offset, q.Desc.Bytes()) {
+				for _, p := range s.shard.pieces(l.sumAt+q.Grad.Offset, q.Desc.Bytes()) {
 					at = append(at, place{d, s.state(k, l, q, p), p.behind})
 				}
 				put(fmt.Sprintf("state%d", k), at...)

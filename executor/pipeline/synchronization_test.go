@@ -48,7 +48,7 @@ func summing(t testing.TB, c Costs, plan *pipeline.Plan, buckets int) *pipeline.
 func bucketsOf(c Costs, st pipeline.Stage, n int) (all []order.Bucket) {
 	var layers []int
 	for l := st.First; l <= st.Last; l++ {
-		if c.Chain.Layer(l).WeightBytes > 0 {
+		if c.Chain.SummedWeights(l) > 0 {
 			layers = append(layers, l)
 		}
 	}
@@ -71,7 +71,7 @@ func sumsOf(o *order.Order, c Costs, k *clock, s, first, last int, line []int, b
 		}
 		var bytes int64
 		for l := b.First; l <= b.Last; l++ {
-			bytes += c.Chain.Layer(l).WeightBytes
+			bytes += c.Chain.SummedWeights(l)
 		}
 		send := func(kind pipeline.SynchronizationKind, from, to int) {
 			m := pipeline.Synchronization{Kind: kind, Stage: s, First: b.First, Last: b.Last, From: from, To: to, Start: now, Shift: last}

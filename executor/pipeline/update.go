@@ -24,16 +24,11 @@ func (d *compiler) updates(ctx context.Context, t *localStage, minibatch int) er
 }
 
 // update makes the next version of the weights, by the gradients of all replicas. Where there is a guard it waits for those of the
-// device's other stages: all are made behind the last one's.
+// device's other stages. Behind the last one's, gradients of weights that stages share come together, and all are judged.
 func (d *compiler) update(ctx context.Context, t *localStage) error {
 	last := t.stash.DueLast()
 	m := t.stash.Update()
 	d.Recording.Slots[t.stage] = append(d.Recording.Slots[t.stage], int32(m.To))
-	ties, err := d.binder.sumTied(t, m.Sum)
-	if err != nil {
-		return err
-	}
-	d.launch(ties)
 	if err := d.sums().reduce(ctx, t, last, m.Sum); err != nil {
 		return err
 	}
@@ -43,9 +38,13 @@ func (d *compiler) update(ctx context.Context, t *localStage) error {
 		}
 	}
 	if d.guard == nil {
+		if err := tiesOf(d).addTied(ctx, t, m.Sum); err != nil {
+			return err
+		}
 		return d.apply(t, m)
 	}
-	if err := d.measure(ctx, t, m); err != nil || len(d.guard.measured) < d.guard.stages {
+	d.guard.due = append(d.guard.due, dueUpdate{t, m})
+	if err := tiesOf(d).sendTied(ctx, t, m.Sum); err != nil || len(d.guard.due) < d.guard.stages {
 		return err
 	}
 	return d.judge(ctx)
@@ -99,6 +98,14 @@ func (d *compiler) apply(t *localStage, m order.Move) error {
 // follow.
 func (d *compiler) judge(ctx context.Context) error {
 	g := d.guard
+	for _, x := range g.due {
+		if err := tiesOf(d).addTied(ctx, x.t, x.move.Sum); err != nil {
+			return err
+		}
+		if err := d.measure(ctx, x.t, x.move); err != nil {
+			return err
+		}
+	}
 	for _, l := range g.arrivals {
 		_, span, err := d.received(ctx, l.channel, g.steps)
 		if err != nil {
@@ -106,7 +113,7 @@ func (d *compiler) judge(ctx context.Context) error {
 		}
 		d.putTogether(l.places, span)
 	}
-	for _, x := range g.measured {
+	for _, x := range g.due {
 		launches, err := d.binder.guard(g, x.t, x.move.Sum, d.lay.opt.MaxNorm)
 		if err != nil {
 			return err
@@ -117,12 +124,15 @@ func (d *compiler) judge(ctx context.Context) error {
 		d.release(l.channel, 0)
 	}
 	d.returnNorm()
-	for _, x := range g.measured {
+	for _, x := range g.due {
 		if err := d.apply(x.t, x.move); err != nil {
 			return err
 		}
 	}
-	g.measured = g.measured[:0]
+	if err := tiesOf(d).renewCopies(ctx); err != nil {
+		return err
+	}
+	g.due = g.due[:0]
 	g.steps++
 	return nil
 }

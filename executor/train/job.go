@@ -233,9 +233,6 @@ func (j *Job) compile() error {
 		}
 		return err
 	})
-	if tied := m.Tied(); err == nil && len(tied) > 0 && j.Microbatches > 0 && !j.alone() {
-		err = fmt.Errorf("%w: --devices %s: %w: train it on one device%s", ErrSpec, j.Devices, pipe.Tied(m, tied[0]), untied(j.Model))
-	}
 	if errors.Is(err, kernels.ErrType) {
 		err = j.typeError(err)
 	}

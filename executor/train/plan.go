@@ -248,7 +248,11 @@ func pipelineOf(j *Job, costs pipe.Costs, plan *pipeline.Plan, also Corrections)
 	if p.Work, err = j.straight(plan); err != nil {
 		return nil, err
 	}
-	if p.Needs, err = pipe.Needs(p.Work, costs, plan, also.options()); err != nil {
+	p.Needs, err = pipe.Needs(p.Work, costs, plan, also.options())
+	switch {
+	case errors.Is(err, pipe.ErrTied):
+		return nil, fmt.Errorf("%w: %w%s", ErrSpec, err, untied(j.Model))
+	case err != nil:
 		return nil, err
 	}
 	if plan.IsCycle() {

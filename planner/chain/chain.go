@@ -162,6 +162,20 @@ func (l *Layer) WeightGradient() int64 {
 	return l.WeightBytes
 }
 
+// SummedWeights returns the bytes of gradients that replicas of layer l add up. A layer whose weights are another one's has a gradient of
+// its own.
+func (c *Chain) SummedWeights(l int) int64 {
+	if c.Shares(l) {
+		return c.Layer(c.Owner(l)).SummedWeights()
+	}
+	return c.Layer(l).SummedWeights()
+}
+
+// Shares reports whether layer l of a chain without branches has no weights but those of another layer.
+func (c *Chain) Shares(l int) bool {
+	return c.Layer(l).Update.WeightsOf > 0 && c.Layer(l).WeightBytes == 0 && len(c.Branches) == 0
+}
+
 // SummedWeights returns the bytes of gradients that replicas of the layer add up: of weights without rounding, frozen ones left out.
 func (l *Layer) SummedWeights() int64 {
 	if l.Update.GradientBytes != nil {

@@ -9,6 +9,7 @@ type Costs struct {
 	// prefix sums over layers; [0] is 0
 	forward, backward, backwardInput, backwardWeight []float64
 	weights, summed, inputs, saved                   []int64
+	shared                                           []int // layers with weights of other layers
 }
 
 // NewCosts prepares the sums of a chain.
@@ -19,9 +20,14 @@ func NewCosts(c *chain.Chain) *Costs {
 	k.backwardInput = prefix(c, func(l int) float64 { return value(c.Layer(l).BackwardInputS) })
 	k.backwardWeight = prefix(c, func(l int) float64 { return value(c.Layer(l).BackwardWeightS) })
 	k.weights = prefix(c, func(l int) int64 { return c.Layer(l).WideWeights() })
-	k.summed = prefix(c, func(l int) int64 { return c.Layer(l).SummedWeights() })
+	k.summed = prefix(c, func(l int) int64 { return c.SummedWeights(l) })
 	k.inputs = prefix(c, func(l int) int64 { return c.Activation(l - 1) })
 	k.saved = prefix(c, func(l int) int64 { return c.Layer(l).SavedBytes })
+	for l := range c.Len() {
+		if c.Shares(l + 1) {
+			k.shared = append(k.shared, l+1)
+		}
+	}
 	return k
 }
 
@@ -68,8 +74,19 @@ func (k *Costs) CanSplit() (lacking int) {
 	return 0
 }
 
-// Weights returns the weights of layers i..j, once.
-func (k *Costs) Weights(i, j int) int64 { return k.weights[j] - k.weights[i-1] }
+// OwnWeights returns the weights of layers i..j, once.
+func (k *Costs) OwnWeights(i, j int) int64 { return k.weights[j] - k.weights[i-1] }
+
+// Weights returns the weights of layers i..j, once, with those that they share with other layers.
+func (k *Costs) Weights(i, j int) int64 {
+	bytes := k.OwnWeights(i, j)
+	for _, l := range k.shared {
+		if o := k.Chain.Owner(l); i <= l && l <= j && (o < i || o > j) {
+			bytes += k.Chain.Layer(o).WideWeights()
+		}
+	}
+	return bytes
+}
 
 // Summed returns the bytes of the gradients that replicas of a stage of layers i..j add up: of weights that are not frozen.
 func (k *Costs) Summed(i, j int) int64 { return k.summed[j] - k.summed[i-1] }

@@ -50,6 +50,7 @@ type layout struct {
 	gates     map[gate]*job     // communications through portals
 	sums      []*sum            // of replicas, in the order of stages, rounds and layers; nil: they take no time
 	divided   []replicatedStage // whose optimizer's state is divided
+	ties      []tie             // weights that stages of a plan with a flush share
 	jobs      []*job            // in the order of the plan's tasks, behind them the messages between replicas
 	ops       []*stageCosts     // by stage; nil for one without ops
 	unfit     error             // of ops that no stage can run
@@ -182,6 +183,9 @@ func (a *arranger) linked() (all [][2]int) {
 				}
 			}
 		}
+	}
+	for _, x := range a.ties {
+		all = append(all, x.messages()...)
 	}
 	for _, m := range a.plan.Synchronization {
 		if n := a.platform.Devices; m.From != m.To && min(m.From, m.To) >= 0 && max(m.From, m.To) < n {
@@ -452,6 +456,19 @@ func (p *Plan) Line(stage int) (line []int) {
 	}
 	return line
 }
+
+// tie is weights of a layer of one stage, the owner, that a layer of another stage, the reader, has as its own (chain.Update.WeightsOf).
+//
+// In a plan with a flush the reader's gradients go to the devices of the owner when their sum is there, and the device has done its other
+// work. When all is done, the updates follow, and the new weights go to the devices of the reader. The plan lists none of these messages.
+// Its makespan counts them. They start behind all tasks of their device, so no task waits for them.
+type tie struct {
+	owner, reader  int // stages
+	bytes          int64
+	sums, renewals [][2]int // messages, from one device to another
+}
+
+func (x *tie) messages() [][2]int { return slices.Concat(x.sums, x.renewals) }
 
 // entry is a job in an order, and how many periods it starts after the one in which its minibatch's number is its residue.
 type entry struct {

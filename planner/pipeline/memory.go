@@ -46,19 +46,19 @@ func (c account) nca(peaks []*peak) []int {
 	return nca
 }
 
-// static returns the bytes that stay on a device: weights of its stages, the optimizer's state, the buffers, and blocks for gradients
-// of other replicas. The number of copies of the weights may depend on how many minibatches are live in a stage or in the first
+// static returns the bytes that stay on a device: weights of its stages, the optimizer's state, and the buffers. Blocks are for gradients of
+// other replicas, and for those of weights that stages share. The number of copies of the weights may depend on how many minibatches are live in a stage or in the first
 // stage.
 func (c account) static(costs *Costs, d int, live []int, first int) (weights *big.Rat, buffers int64) {
 	weights = new(big.Rat)
 	for s, st := range c.plan.Stages {
 		if slices.Contains(st.Devices, d) {
-			bytes := costs.Weights(st.First, st.Last)
-			weights.Add(weights, times(c.copies(s, live[s], first), bytes))
-			weights.Add(weights, times(c.plan.OptimizerCopies, c.owned(s, d, bytes)))
+			weights.Add(weights, times(c.copies(s, live[s], first), costs.Weights(st.First, st.Last)))
+			weights.Add(weights, times(c.plan.OptimizerCopies, c.owned(s, d, costs.OwnWeights(st.First, st.Last))))
 			buffers += c.buffers(costs, s, d) + c.receives(s, d)
 		}
 	}
+	buffers += c.receivesTied(d)
 	return weights, buffers
 }
 

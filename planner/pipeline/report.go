@@ -57,7 +57,7 @@ func (l *layout) span() ticks {
 			span = end
 		}
 	}
-	return span
+	return withTies(l, span)
 }
 
 // Replicated is when the gradients of the replicas of a stage are added up.

@@ -336,6 +336,7 @@ func (s *simulation) outcome() *Outcome {
 		o.Spans = append(o.Spans, Span{r.job.task, s.minibatch(r), r.start, r.end, r.early})
 	}
 	slices.SortStableFunc(o.Spans, byTime)
+	o.Makespan = s.withSimulatedTies(o.Makespan)
 	from, to := 0.0, o.Makespan
 	o.PerMinibatch = o.Makespan / float64(s.repeats)
 	if s.period != nil {
@@ -347,6 +348,14 @@ func (s *simulation) outcome() *Outcome {
 	o.Bubble = s.bubble(from, to)
 	o.PerDevicePeak = s.peaks()
 	return o
+}
+
+// withSimulatedTies returns the makespan of a simulation with the messages of weights that stages share; span is that without.
+func (s *simulation) withSimulatedTies(span float64) float64 {
+	return exchangeTied(s.layout, span, tieTimes[float64]{
+		end: func(j *job) float64 { return s.by[j.task][0].end }, length: s.platform.Seconds,
+		add: func(x, y float64) float64 { return x + y }, less: func(x, y float64) bool { return x < y },
+	})
 }
 
 // steady returns a time in the steady state and how many periods end in it. The last minibatches are left out: they meet

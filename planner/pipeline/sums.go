@@ -136,7 +136,7 @@ func stageOf(all []replicatedStage, s int) *replicatedStage {
 
 func weights(c *chain.Chain, first, last int) (bytes int64) {
 	for i := first; i <= last; i++ {
-		bytes += c.Layer(i).SummedWeights()
+		bytes += c.SummedWeights(i)
 	}
 	return bytes
 }
@@ -236,7 +236,7 @@ func (a *arranger) unsummed(task int, format string, args ...any) {
 // covered refuses weights between buckets.
 func (a *arranger) covered(x *replicatedStage, r, first, last int) bool {
 	for i := first; i <= last; i++ {
-		if a.chain.Layer(i).SummedWeights() > 0 {
+		if a.chain.SummedWeights(i) > 0 {
 			a.unsummed(None, "stage %d for %s %d: layer %d (%s) is in no bucket", x.stage, a.word(), r, i, a.chain.Layer(i).Name)
 			return false
 		}

@@ -459,7 +459,7 @@ func (y *synchronizer) buckets(x *replicatedStage, n int) (all [][2]int) {
 	done, bytes := int64(0), int64(0) // of all buckets, and of all layers so far
 	var b [2]int
 	for i := st.Last; i >= st.First; i-- {
-		w := y.chain.Layer(i).SummedWeights()
+		w := y.chain.SummedWeights(i)
 		if w == 0 {
 			continue
 		}

@@ -40,7 +40,7 @@ func (g *guard) bind(b *binder) error {
 // clip returns the scale of clipped gradients, in place of the one without clipping, and keeps their norm.
 func (g *guard) clip(r *trainer, stages []*stage, scale float32, out *Outcome) (float32, error) {
 	for _, s := range stages {
-		if err := s.setGradients(s.allReduce()); err != nil {
+		if err := s.setGradients(s.total); err != nil {
 			return 0, err
 		}
 	}

@@ -106,6 +106,11 @@ func (r *Reference) train(p Program, m, done int, out *Outcome) error {
 			return err
 		}
 	}
+	for i, st := range r.stages { // an owner comes before its readers
+		if done%p.group(i) == 0 {
+			st.allReduce(r.stages)
+		}
+	}
 	var clipped float32
 	if r.MaxNorm > 0 && done%p.Group == 0 {
 		var err error

@@ -21,6 +21,7 @@ type stage struct {
 	drift    drift           // for corrected backwards
 	estimate tensors         // their weights; nil until the first update
 	sums     map[int]tensors // of the gradients since the last update, by replica
+	total    tensors         // of these, for the next update, with those of layers that share the parameters
 }
 
 // tensors are the values of all trained parameters of a stage, in the order of stage.trained.
@@ -177,35 +178,31 @@ func (s *stage) gradients() (all tensors, err error) {
 	return all, nil
 }
 
-// allReduce sums the gradients of the replicas, in the order of their numbers, and then those of parameters that layers share, in the order
-// of the layers, once.
-func (s *stage) allReduce() tensors {
+// allReduce sums the gradients of the replicas, in the order of their numbers. Then it adds those of parameters that are another layer's to the
+// sums of their owners, which are among stages before this one or in it.
+func (s *stage) allReduce(stages []*stage) {
 	order := slices.Sorted(maps.Keys(s.sums))
 	total := s.sums[order[0]]
 	for _, r := range order[1:] {
 		for i, g := range s.sums[r] {
-			for k, x := range g {
-				total[i][k] += x
+			add(total[i], g)
+		}
+	}
+	s.sums, s.total = nil, total[:len(s.trained)]
+	for i, g := range total[len(s.trained):] {
+		for _, of := range stages {
+			if k := slices.Index(of.trained, s.tied[i].of); k >= 0 {
+				add(of.total[k], g)
 			}
 		}
 	}
-	if len(total) == len(s.trained)+len(s.tied) {
-		total = s.sumTied(total)
-	}
-	s.sums = map[int]tensors{order[0]: total}
-	return total
 }
 
-// sumTied adds to the gradients of parameters those of layers that share them, and returns the former.
-func (s *stage) sumTied(all tensors) tensors {
-	own := all[:len(s.trained)]
-	for i, g := range all[len(own):] {
-		sum := own[slices.Index(s.trained, s.tied[i].of)]
-		for k, x := range g {
-			sum[k] += x
-		}
+// add adds numbers to others.
+func add(to, from []float32) {
+	for k, x := range from {
+		to[k] += x
 	}
-	return own
 }
 
 // update makes the next version of the weights from the latest one and the gradients of a group of minibatches, scaled.
@@ -213,7 +210,7 @@ func (s *stage) update(scale float32) error {
 	if err := s.install(s.updates); err != nil {
 		return err
 	}
-	if err := s.setGradients(s.allReduce()); err != nil {
+	if err := s.setGradients(s.total); err != nil {
 		return err
 	}
 	err := s.scalars(kernels.Scalars{

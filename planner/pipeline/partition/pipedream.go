@@ -83,7 +83,7 @@ func newHierarchy(costs *pipeline.Costs, p *pipeline.Platform, memory float64) *
 		activations += out
 		h.compute = append(h.compute, costs.U(1, l))
 		h.activations = append(h.activations, activations)
-		h.parameters = append(h.parameters, float64(costs.Weights(1, l)))
+		h.parameters = append(h.parameters, float64(costs.OwnWeights(1, l)))
 		h.output = append(h.output, out)
 	}
 	h.levels = levels(p)

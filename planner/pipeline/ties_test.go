@@ -1,0 +1,182 @@
+package pipeline_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
+)
+
+// tiedChain has weights of 1000 bytes that its first and its last layer read.
+func tiedChain() *chain.Chain {
+	c := &chain.Chain{Name: "tied", InputBytes: 10, Bandwidth: 1e9}
+	for _, name := range []string{"embed", "block", "head"} {
+		c.Layers = append(c.Layers, chain.Layer{Name: name, ForwardS: 1, BackwardS: 2, OutputBytes: 10, SavedBytes: 10, GradientBytes: 10, WeightBytes: 500})
+	}
+	c.Layers[0].WeightBytes, c.Layers[2].WeightBytes, c.Layers[2].Update.WeightsOf = 1000, 0, 1
+	return c
+}
+
+// straight is one microbatch through stages of a layer each, on devices of their own, over links of 100 bytes/s.
+func straight() (*pipeline.Platform, *pipeline.Plan) {
+	p := pipeline.NewPlatform(3, 1<<20, 100)
+	plan := &pipeline.Plan{Chain: "tied", Strategy: "test", Platform: p, Versions: pipeline.Flush, Microbatches: 1}
+	plan.WeightCopies, plan.OptimizerCopies = []float64{2}, 2
+	for s := range 3 {
+		plan.Stages = append(plan.Stages, pipeline.Stage{First: s + 1, Last: s + 1, Devices: []int{s}})
+	}
+	at := 0.0
+	for s := range 3 {
+		plan.Tasks = append(plan.Tasks, pipeline.Task{Kind: pipeline.F, Stage: s, Device: s, Start: at})
+		if at++; s < 2 {
+			plan.Tasks = append(plan.Tasks, pipeline.Task{Kind: pipeline.CF, Stage: s, Device: pipeline.NoDevice, Start: at})
+			at += 0.1
+		}
+	}
+	for s := 2; s >= 0; s-- {
+		plan.Tasks = append(plan.Tasks, pipeline.Task{Kind: pipeline.B, Stage: s, Device: s, Start: at})
+		if at += 2; s > 0 {
+			plan.Tasks = append(plan.Tasks, pipeline.Task{Kind: pipeline.CB, Stage: s - 1, Device: pipeline.NoDevice, Start: at})
+			at += 0.1
+		}
+	}
+	return p, plan
+}
+
+// The head's backward ends at 5.2 s, the step's last one at 9.4. The gradient of the head takes 10 s from there, or from the head's end, and
+// then the new weights take 10 s.
+func TestSharedWeightsTakeTime(t *testing.T) {
+	t.Parallel()
+	c := tiedChain()
+	p, plan := straight()
+	report, err := pipeline.Check(c, p, plan)
+	if err != nil || !near(report.Makespan, 5.2+10+10) {
+		t.Errorf("makespan %v, want 25.2: %v", report.Makespan, err)
+	}
+	if simulated, err := pipeline.Simulate(c, p, plan, pipeline.Noise{}); err != nil || !near(simulated.Makespan, 25.2) || !equal(simulated.PerDevicePeak, report.PerDevicePeak) {
+		t.Errorf("simulated %+v, want 25.2 s and %v: %v", simulated, report.PerDevicePeak, err)
+	}
+	p.Bandwidth = 1000 // the gradient is there before the last backward ends
+	if report, err := pipeline.Check(c, p, plan); err != nil || !near(report.Makespan, 9.4+1) {
+		t.Errorf("makespan %v, want 10.4: %v", report.Makespan, err)
+	}
+	alone := tiedChain()
+	alone.Layers[2].Update.WeightsOf = 0
+	apart, err := pipeline.Check(alone, p, plan)
+	if err != nil || !near(apart.Makespan, 9.4) {
+		t.Fatalf("makespan %v, want 9.4: %v", apart.Makespan, err)
+	}
+	// Device 0 has a block for the gradient, device 2 weights and their gradient.
+	for d, more := range []int64{1000, 0, 2000} {
+		if got := report.PerDevicePeak[d] - apart.PerDevicePeak[d]; got != more {
+			t.Errorf("device %d: %d bytes more, want %d", d, got, more)
+		}
+	}
+	c.Layers[0].Update.GradientBytes = new(int64)
+	if report, err := pipeline.Check(c, p, plan); err != nil || !near(report.Makespan, 9.4) {
+		t.Errorf("frozen: makespan %v, want 9.4: %v", report.Makespan, err)
+	}
+}
+
+// Shared weights need a link between their stages.
+func TestSharedWeightsNeedALink(t *testing.T) {
+	t.Parallel()
+	p, plan := straight()
+	p.Bandwidth, p.Pairs = 0, map[[2]int]float64{{0, 1}: 100, {1, 2}: 100}
+	_, err := pipeline.Check(tiedChain(), p, plan)
+	var invalid *pipeline.InvalidError
+	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "stages 0 and 2 share weights of layer 1 (embed), and no link joins their devices 0 and 2") {
+		t.Error(err)
+	}
+}
+
+// The makespan of a random plan with replicas counts the messages of shared weights as a list of events does.
+func TestRandomSharedWeights(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(8, 9))
+	compared, longer := 0, 0
+	for compared < many(300, 100) {
+		k := random(rnd)
+		n := k.Chain.Len()
+		if !k.Plan.IsFlush() || n < 2 {
+			continue
+		}
+		owner, reader := 1+rnd.IntN(n), 1+rnd.IntN(n)
+		if owner == reader || k.Chain.Layer(owner).WeightBytes == 0 {
+			continue
+		}
+		before, err := pipeline.Simulate(k.Chain, k.Platform, k.Plan, pipeline.Noise{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes := k.Chain.Layer(owner).WeightBytes
+		k.Chain.Layer(reader).WeightBytes, k.Chain.Layer(reader).Update.WeightsOf = 0, owner
+		k.Plan.Synchronization = nil
+		without, err := pipeline.Simulate(k.Chain, k.Platform, k.Plan, pipeline.Noise{})
+		if err != nil {
+			var invalid *pipeline.InvalidError
+			if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "share weights") {
+				t.Fatal(err)
+			}
+			continue
+		}
+		compared++
+		want := exchanged(k.Platform, k.Plan, without.Spans, owner, reader, bytes)
+		report, err := pipeline.Check(k.Chain, k.Platform, k.Plan)
+		if report == nil {
+			t.Fatal(err)
+		}
+		if !near(without.Makespan, want) {
+			t.Errorf("simulated %v, want %v: %+v", without.Makespan, want, k.Plan)
+		}
+		timed, err := pipeline.Timed(k.Chain, k.Platform, k.Plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if report, _ := pipeline.Check(k.Chain, k.Platform, timed); !near(report.Makespan, want) {
+			t.Errorf("the makespan is %v, want %v: %+v", report.Makespan, want, timed)
+		}
+		if want > before.Makespan {
+			longer++
+		}
+	}
+	if longer < compared/4 {
+		t.Errorf("%d of %d plans take longer", longer, compared)
+	}
+}
+
+// exchanged returns when all is done, of tasks with their times.
+func exchanged(p *pipeline.Platform, plan *pipeline.Plan, spans []pipeline.Span, owner, reader int, bytes int64) (end float64) {
+	stage := func(layer int) int {
+		return slices.IndexFunc(plan.Stages, func(st pipeline.Stage) bool { return st.First <= layer && layer <= st.Last })
+	}
+	owners, readers := plan.Line(stage(owner)), plan.Line(stage(reader))
+	idle := map[int]float64{}
+	for _, s := range spans {
+		end = max(end, s.End)
+		if x := plan.Tasks[s.Task]; !x.Kind.Communication() {
+			idle[x.Device] = max(idle[x.Device], s.End)
+		}
+	}
+	if stage(owner) == stage(reader) {
+		return end
+	}
+	judged := end
+	for i, to := range owners {
+		if !slices.Contains(readers, to) {
+			from := readers[i%len(readers)]
+			judged = max(judged, idle[from]+p.Seconds(bytes, from, to))
+		}
+	}
+	end = judged
+	for i, to := range readers {
+		if !slices.Contains(owners, to) {
+			end = max(end, judged+p.Seconds(bytes, owners[i%len(owners)], to))
+		}
+	}
+	return end
+}
