@@ -4,6 +4,7 @@ import (
 	"go/format"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -121,7 +122,8 @@ func TestRecipesFitTheSources(t *testing.T) {
 				} else if !os.IsNotExist(err) {
 					t.Fatal(err)
 				}
-				if !strings.Contains(text, "`"+f+"`") {
+				folder, name := path.Split(f)
+				if !strings.Contains(text, "`"+f+"`") && !(strings.Contains(text, "`"+path.Clean(folder)+"`") && strings.Contains(text, "`"+name+"`")) {
 					t.Errorf("the section does not name %s", f)
 				}
 			}
@@ -266,20 +268,20 @@ var code = regexp.MustCompile("(?s)```(?:go|c)\n(.*?)```")
 
 var patched = regexp.MustCompile(`(?m)^diff --git a/(\S+) b/`)
 
-// path returns where the patch is.
-func (r *recipe) path(t *testing.T) string {
+// file returns where the patch is.
+func (r *recipe) file(t *testing.T) string {
 	t.Helper()
-	path, err := filepath.Abs("../examples/adding/" + r.patch + ".patch")
+	file, err := filepath.Abs("../examples/adding/" + r.patch + ".patch")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return path
+	return file
 }
 
 // files returns the files of the patch.
 func (r *recipe) files(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile(r.path(t))
+	text, err := os.ReadFile(r.file(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +301,7 @@ func (r *recipe) apply(t *testing.T, tree string) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("no git")
 	}
-	x := exec.Command("git", "apply", r.path(t))
+	x := exec.Command("git", "apply", r.file(t))
 	x.Dir = tree
 	x.Env = append(os.Environ(), "GIT_DIR=/dev/null")
 	if out, err := x.CombinedOutput(); err != nil {
