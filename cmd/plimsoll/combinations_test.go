@@ -130,7 +130,7 @@ func combinations(t *testing.T, p map[string][]string) []combination {
 			refuses("--option pipemare.updates", needsMore), no("--option pipemare.updates and pipemare.decay are for weight versions latest: with 1f1b-flush no weights are stale; give a schedule without a flush"), yes(p["latest"]...), yes(p["latest, offloading"]...)}},
 		{feature: "several processes", processes: true, answers: [planKinds]answer{no("store-all plans for one device"), yes("--strategy", "1f1b-flush", "--microbatches", "2"), yes(p["without a flush"][2:]...), yes(p["offloading"][2:]...)}},
 		{feature: "`--zero 1` over processes with checkpoints", processes: true, args: []string{"--zero", "1", "--checkpoint-every", "2", "--force"}, answers: [planKinds]answer{
-			unasked, no("lies on devices [0 1] of different processes, and one process saves a stage: leave checkpoints or \\\"zero\\\" out", "--strategy", "chimera", "--microbatches", "2"), unasked, unasked}},
+			unasked, no("lies on devices [0 1] of different processes, and one process saves a stage: leave --out or \\\"zero\\\" out", "--strategy", "chimera", "--microbatches", "2"), unasked, unasked}},
 		{feature: "`--option world.allreduce=nccl` in one process", args: []string{"--option", "world.allreduce=nccl"}, answers: all(no(worlds))},
 		{feature: "checkpoints, evaluations", args: []string{"--checkpoint-every", "2", "--eval-every", "2", "--force"}, answers: all(yes())},
 		{feature: "Muon", args: []string{"--optimizer", "muon"}, answers: all(yes())},

@@ -477,3 +477,24 @@ func TestMicrobatchesDivideTheBatch(t *testing.T) {
 		}
 	}
 }
+
+// Default strategies divide no updates where a run could not save them: in several processes that save checkpoints.
+func TestUpdatesThatAreNotDivided(t *testing.T) {
+	t.Parallel()
+	c := &trainCommand{}
+	for _, step := range []struct {
+		name   string
+		change func()
+		want   bool
+	}{
+		{"one process", func() {}, false},
+		{"one process with --out", func() { c.keep.out.path = "run" }, false},
+		{"several processes with --out", func() { c.processes = &train.World{} }, true},
+		{"several processes without --out", func() { c.keep.out.path = "" }, false},
+		{"Muon", func() { c.job.optimizer = "muon" }, true},
+	} {
+		if step.change(); c.wholeUpdates() != step.want {
+			t.Errorf("%s: want whole updates %t", step.name, step.want)
+		}
+	}
+}

@@ -363,7 +363,7 @@ func (c *trainCommand) newPipe(ctx context.Context, r *train.Run, platform *pipe
 	}
 	for i, s := range c.pipe.strategies {
 		o := pipeline.Options{Versions: pipeline.Versions(c.pipe.versions), Accounting: pipeline.Saved, Zero: pipeline.Zero(c.pipe.zero)}
-		o.UpdatesLast, o.WholeUpdates = c.updatesLast(), c.job.optimizer == "muon" || c.pipe.allreduce == "nccl"
+		o.UpdatesLast, o.WholeUpdates = c.updatesLast(), c.wholeUpdates()
 		if s.Divides() {
 			o.Microbatches = c.pipe.stepParts()
 		}
@@ -376,6 +376,12 @@ func (c *trainCommand) newPipe(ctx context.Context, r *train.Run, platform *pipe
 		c.note("%v: trying %s", err, c.pipe.strategies[i+1].Name)
 	}
 	return p, err
+}
+
+// wholeUpdates reports whether no strategy may divide updates among replicas. Muon updates matrices, NCCL adds up whole gradients, and a
+// process that saves a stage needs all of its state.
+func (c *trainCommand) wholeUpdates() bool {
+	return c.job.optimizer == "muon" || c.pipe.allreduce == "nccl" || c.processes != nil && c.keep.out.path != ""
 }
 
 func closeFrom(r *train.Run) error {

@@ -105,7 +105,7 @@ func (lay *layout) checkShards() error {
 		case muon:
 			return fmt.Errorf("%w: muon updates a matrix as a whole, and with \"zero\" of %d replicas of stage %d have parts of it: leave \"zero\" out, or take adamw", order.ErrPlan, lay.order.Plan.Zero, s)
 		case apart && lay.opt.Save != nil:
-			return fmt.Errorf("%w: with \"zero\" of %d the optimizer's state of stage %d lies on devices %v of different processes, and one process saves a stage: leave checkpoints or \"zero\" out", order.ErrPlan, lay.order.Plan.Zero, s, x.Line)
+			return fmt.Errorf("%w: with \"zero\" of %d the optimizer's state of stage %d lies on devices %v of different processes, and one process saves a stage: leave --out or \"zero\" out", order.ErrPlan, lay.order.Plan.Zero, s, x.Line)
 		}
 	}
 	return nil
