@@ -3,6 +3,7 @@ package models
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -108,6 +109,11 @@ func isOfFile(name string) bool {
 func isPath(name string) bool {
 	_, err := os.Stat(name)
 	return err == nil || strings.ContainsAny(name, `/\`)
+}
+
+// holdsWeights reports whether a name is one of a file in which PyTorch and Hugging Face keep weights alone.
+func holdsWeights(name string) bool {
+	return slices.Contains([]string{".pt", ".pth", ".bin", ".ckpt", ".safetensors"}, strings.ToLower(filepath.Ext(name)))
 }
 
 func isFile(path string) bool {

@@ -211,11 +211,20 @@ func lookup(name string) (func(name string, c Config) (*Model, error), error) {
 	switch {
 	case build != nil:
 		return build, nil
+	case holdsWeights(name):
+		return nil, fmt.Errorf("%w: %s may have weights, but no graph of a model: write NAME.pt2 with torch.export.save, as docs/pytorch.md says",
+			ErrUnknown, name)
 	case isPath(name):
 		return nil, fmt.Errorf("%w: %s is no file of a model: %swant a file of PyTorch's export, NAME%s, a folder of Hugging Face, or a model that plimsoll models lists",
 			ErrUnknown, name, names.Hint(names.Closest(name, Names()), ""), strings.Join(slices.Sorted(maps.Keys(formats)), " or "))
 	}
 	return nil, names.Unknown(ErrUnknown, name, Names())
+}
+
+// Check returns the error of New for a name that no model has, or for a file that cannot be read.
+func Check(name string) error {
+	_, err := lookup(name)
+	return err
 }
 
 // Names lists what New knows; unet-B-C, unetseg-B-C, amoebanet-L-F, gpt2-B-C and llama-B-C stand for all models of their families.

@@ -67,10 +67,11 @@ func TestArchives(t *testing.T) {
 	}{
 		{"bad.pt2: it is no zip archive, as torch.export.save writes", []string{"-m", bad}},
 		{"none.pt2: no such file", []string{"-m", "none.pt2"}},
-		{other + files, []string{"-m", other}},
+		{other + " may have weights, but no graph of a model: write NAME.pt2 with torch.export.save", []string{"-m", other}},
 		{folder + files, []string{"-m", folder}},
 		{"no/model" + files, []string{"-m", "no/model"}},
 		{"known are", []string{"-m", "nomodel"}},
+		{"known are", []string{"-m", "nofolder", "--data", "text:no.txt"}}, // the data set is not blamed for the model
 		{"aten.linear at torch_export.py:40 (self.fc.0)", []string{"-m", archive("tiny"), "--image", "24"}},
 	} {
 		if r := plimsoll(t, append([]string{"profile"}, c.args...)...); r.code != exitUsage || !strings.Contains(r.err, c.want) {
