@@ -87,7 +87,7 @@ emulator: ## build the emulated driver and a fake NCCL into out/emulator
 	runtime/cuda/emulator/build.sh $(EMULATOR) $(CUDA_KERNELS)
 	$(CC) -std=gnu11 -O1 -shared -fPIC -fvisibility=hidden -pthread -o $(EMULATOR)/libnccl.so.2 runtime/world/nccl/fake/src/nccl.c -ldl
 
-kernels: ## compile kernels/cuda/src to PTX: make kernels NVRTC=.../libnvrtc.so.12 (PyPI: nvidia-cuda-nvrtc-cu12 12.6)
+kernels: ## compile the changed kernels/cuda/src to PTX: make kernels NVRTC=.../libnvrtc.so.12 (PyPI: nvidia-cuda-nvrtc-cu12 12.6)
 	kernels/cuda/build.sh $(NVRTC)
 
 test-cuda: emulator ## run the CUDA backend on the emulated driver

@@ -1,15 +1,18 @@
 //go:build cuda && linux && amd64
 
-// Ptxgen compiles kernels/cuda/src to kernels/cuda/ptx: `make kernels`.
+// Ptxgen compiles the modules of kernels/cuda/src that have changed to kernels/cuda/ptx: `make kernels`.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"plimsoll/kernels/cuda/nvrtc"
 	"plimsoll/kernels/cuda/sources"
@@ -41,17 +44,31 @@ func generate(library, source, out string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range all.Modules() {
-		source := nvrtc.Source{Name: name + ".cu", Text: all[name+".cu"], Headers: all.Headers()}
-		ptx, err := c.PTX(source, sources.Architecture(name), all.Options(name)...)
-		if err != nil {
+	hashes := filepath.Join(out, sources.HashFile)
+	old, err := os.ReadFile(hashes)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for stale := all.Stale(string(old)); len(stale) > 0; stale = stale[1:] {
+		if err := compile(c, all, stale[0], out); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(out, name+".ptx"), relabel(tidy(ptx)), 0o644); err != nil {
+		if err := os.WriteFile(hashes, []byte(all.Hashes(stale[1:])), 0o644); err != nil {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(out, sources.HashFile), []byte(all.Hash()+"\n"), 0o644)
+	return nil
+}
+
+// compile writes the PTX of a module.
+func compile(c *nvrtc.Compiler, all sources.Set, name, out string) error {
+	source, start := nvrtc.Source{Name: name + ".cu", Text: all[name+".cu"], Headers: all.Headers()}, time.Now()
+	ptx, err := c.PTX(source, sources.Architecture(name), all.Options(name)...)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s.ptx in %.1f s\n", name, time.Since(start).Seconds())
+	return os.WriteFile(filepath.Join(out, name+".ptx"), relabel(tidy(ptx)), 0o644)
 }
 
 // relabel makes PTX 8.0 of it, which drivers of CUDA 12.0 take. Newer compilers only add a pragma that says which bytes of

@@ -15,7 +15,7 @@ import (
 // Set is the sources by file name.
 type Set map[string]string
 
-// HashFile is the file beside the PTX that has the hash of the sources that it was compiled from.
+// HashFile is the file beside the PTX that has the hash of each module that it was compiled from.
 const HashFile = "sources.sha256"
 
 // PTXVersion is the version of the PTX that modules compile to: drivers of CUDA 12.0 accept it.
@@ -61,14 +61,36 @@ func (s Set) Headers() map[string]string {
 	return h
 }
 
-// Hash identifies the sources and what they are compiled for.
-func (s Set) Hash() string {
+// Hash identifies a module: its source, the headers, and what it is compiled for.
+func (s Set) Hash(module string) string {
 	h := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(s)) {
-		fmt.Fprintf(h, "%s %s %d\n%s\n", name, Architecture(name), len(s[name]), s[name])
+	add := func(name, text string) { fmt.Fprintf(h, "%s %s %d\n%s\n", name, Architecture(name), len(text), text) }
+	add(module+".cu", s[module+".cu"])
+	headers := s.Headers()
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		add(name, headers[name])
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
+
+// Stale returns the modules whose hashes differ from those of a hash file.
+func (s Set) Stale(file string) []string {
+	lines := strings.Split(file, "\n")
+	return slices.DeleteFunc(s.Modules(), func(name string) bool { return slices.Contains(lines, s.line(name)) })
+}
+
+// Hashes returns the hash file of the modules, but for those that are stale.
+func (s Set) Hashes(stale []string) string {
+	var file strings.Builder
+	for _, name := range s.Modules() {
+		if !slices.Contains(stale, name) {
+			file.WriteString(s.line(name) + "\n")
+		}
+	}
+	return file.String()
+}
+
+func (s Set) line(module string) string { return s.Hash(module) + "  " + module }
 
 // Architecture returns the architecture that a module is compiled for: the oldest with all instructions of the module.
 func Architecture(module string) string {
