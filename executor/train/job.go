@@ -36,8 +36,11 @@ type Job struct {
 
 // Open builds the model and opens the data set. Errors name the field and list what is known.
 func Open(s Spec) (*Job, error) {
+	if err := models.Check(s.Model); err != nil { // before the data set is asked for samples of such a model
+		return nil, err
+	}
 	j := &Job{Spec: s}
-	for _, part := range []func() error{j.checkModel, j.divide, j.openData, j.compile, j.checkLink} {
+	for _, part := range []func() error{j.divide, j.openData, j.compile, j.checkLink} {
 		if err := part(); err != nil {
 			return nil, err
 		}
@@ -98,9 +101,6 @@ func (j *Job) Held(loss, accuracy Number, iou *float64, samples int) string {
 	}
 	return fmt.Sprintf("%.2f%% of %d held-out samples", 100*accuracy, samples)
 }
-
-// checkModel refuses a name that no model has before the data set is asked for samples of such a model.
-func (j *Job) checkModel() error { return models.Check(j.Model) }
 
 // openData opens the data set and cuts it into batches.
 func (j *Job) openData() (err error) {
