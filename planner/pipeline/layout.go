@@ -53,7 +53,7 @@ type layout struct {
 	ties      []tie             // weights that stages of a plan with a flush share
 	jobs      []*job            // in the order of the plan's tasks, behind them the messages between replicas
 	ops       []*stageCosts     // by stage; nil for one without ops
-	unfit     error             // of ops that no stage can run
+	unfit     error             // of ops that no stage can run, or of weights that stages cannot share
 	broken    violations
 	lengths   map[place]ticks // durations by kind and stage
 	backwards []ticks         // of the first layers together, by their number; nil: not asked for yet

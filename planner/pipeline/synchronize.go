@@ -100,6 +100,9 @@ func synchronize(c *chain.Chain, p *Platform, plan *Plan, fewest int) (*Plan, er
 	if err := l.shards(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
+	if (&arranger{l}).tied(); l.unfit != nil {
+		return nil, l.unfit
+	}
 	stages := l.replicatedStages()
 	if err := l.reachable(stages); err != nil {
 		return nil, err

@@ -1,12 +1,15 @@
 package pipeline
 
 import (
+	"fmt"
 	"math/big"
 	"slices"
 )
 
-// tied finds what the stages of a plan with a flush share and train. Links join their devices.
+// tied finds what the stages of a plan with a flush share and train. It refuses replicas that would divide the gradients of shared weights, and
+// devices that no link joins.
 func (a *arranger) tied() {
+	a.ties = nil
 	for i := range a.chain.Len() {
 		bytes := a.chain.SummedWeights(i + 1)
 		if !a.plan.IsFlush() || !a.chain.Shares(i+1) || bytes == 0 {
@@ -14,6 +17,9 @@ func (a *arranger) tied() {
 		}
 		o := a.chain.Owner(i + 1)
 		x := tie{owner: stageWith(a.plan, o), reader: stageWith(a.plan, i+1), bytes: bytes}
+		if a.unfit = undividedTie(a.layout, x); a.unfit != nil {
+			return
+		}
 		if x.owner == x.reader {
 			continue
 		}
@@ -21,13 +27,23 @@ func (a *arranger) tied() {
 		x.sums, x.renewals = messagesTo(owners, readers), messagesTo(readers, owners)
 		for _, ends := range x.messages() {
 			if a.platform.Beta(ends[0], ends[1]) == 0 {
-				a.broken.add(RuleBoundary, None, None, "stages %d and %d share weights of layer %d (%s), and no link joins their devices %d and %d",
+				a.unfit = fmt.Errorf("%w: stages %d and %d share weights of layer %d (%s), and no link joins their devices %d and %d", ErrPlatform,
 					x.owner, x.reader, o, a.chain.Layer(o).Name, min(ends[0], ends[1]), max(ends[0], ends[1]))
 				return
 			}
 		}
 		a.ties = append(a.ties, x)
 	}
+}
+
+// undividedTie refuses, with ErrPlan, replicas that have parts of the gradients of shared weights.
+func undividedTie(l *layout, x tie) error {
+	for _, s := range []int{x.owner, x.reader} {
+		if n := len(l.plan.Line(s)); l.sharded() && n > 1 {
+			return fmt.Errorf("%w: field \"zero\" is %d: its %d replicas would have parts of the gradients of weights that layers share, in stage %d: leave \"zero\" out", ErrPlan, l.plan.Zero, n, s)
+		}
+	}
+	return nil
 }
 
 // stageWith returns the stage of a layer.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"plimsoll/planner"
 	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 )
@@ -88,8 +89,7 @@ func TestSharedWeightsNeedALink(t *testing.T) {
 	p, plan := straight()
 	p.Bandwidth, p.Pairs = 0, map[[2]int]float64{{0, 1}: 100, {1, 2}: 100}
 	_, err := pipeline.Check(tiedChain(), p, plan)
-	var invalid *pipeline.InvalidError
-	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "stages 0 and 2 share weights of layer 1 (embed), and no link joins their devices 0 and 2") {
+	if !errors.Is(err, pipeline.ErrPlatform) || !strings.Contains(err.Error(), "stages 0 and 2 share weights of layer 1 (embed), and no link joins their devices 0 and 2") {
 		t.Error(err)
 	}
 }
@@ -118,8 +118,7 @@ func TestRandomSharedWeights(t *testing.T) {
 		k.Plan.Synchronization = nil
 		without, err := pipeline.Simulate(k.Chain, k.Platform, k.Plan, pipeline.Noise{})
 		if err != nil {
-			var invalid *pipeline.InvalidError
-			if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "share weights") {
+			if !errors.Is(err, pipeline.ErrPlatform) || !strings.Contains(err.Error(), "share weights") {
 				t.Fatal(err)
 			}
 			continue
@@ -179,4 +178,41 @@ func exchanged(p *pipeline.Platform, plan *pipeline.Plan, spans []pipeline.Span,
 		}
 	}
 	return end
+}
+
+// Replicas that would have parts of the gradients of shared weights are refused, and a strategy that chooses divides nothing then.
+func TestSharedWeightsAreNotDivided(t *testing.T) {
+	t.Parallel()
+	c := tiedChain()
+	for i := range c.Layers {
+		c.Layers[i].WeightBytes *= 1 << 20
+	}
+	p := pipeline.NewPlatform(4, 1<<50, 1<<30)
+	r := pipeline.Request{Chain: c, Platform: p, Options: pipeline.Options{Microbatches: 8, Accounting: pipeline.Saved}}
+	s, err := planner.LookupPipeline("auto-flush")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := s.Solve(t.Context(), r)
+	if err != nil || plan.Zero != pipeline.ZeroNothing {
+		t.Errorf("%+v, %v", plan, err)
+	}
+	alone := tiedChain()
+	for i := range alone.Layers {
+		alone.Layers[i].WeightBytes *= 1 << 20
+	}
+	alone.Layers[2].Update.WeightsOf = 0
+	r.Chain = alone
+	if plan, err := s.Solve(t.Context(), r); err != nil || plan.Zero == pipeline.ZeroNothing {
+		t.Errorf("without shared weights nothing is divided: %+v, %v", plan, err)
+	}
+	r.Chain, r.Zero = c, pipeline.ZeroShards
+	s, err = planner.LookupPipeline("chimera")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Platform = pipeline.NewPlatform(2, 1<<50, 1<<30)
+	if _, err := s.Solve(t.Context(), r); !errors.Is(err, pipeline.ErrPlan) || !strings.Contains(err.Error(), "leave \"zero\" out") {
+		t.Error(err)
+	}
 }
