@@ -105,7 +105,7 @@ func (f *Fleet) planOne(ctx context.Context, c *Case, s pipeline.Strategy, limit
 	row := &Row{
 		Strategy: s.Name, Devices: c.Job.Devices, Limit: limit.String(), LimitBytes: p.Limit, Draw: c.Draw,
 		Kind: "periodic", Versions: cmp.Or(p.Versions, pipeline.DoubleBuffered), Stages: len(p.Stages),
-		Minibatches: p.Repeats(), RowTimes: RowTimes{PredictedS: p.Period}, pipe: p, from: c,
+		Minibatches: p.Repeats(), RowTimes: RowTimes{PredictedS: cmp.Or(p.Predicted.Period, p.Period)}, pipe: p, from: c,
 	}
 	if p.IsFlush() {
 		row.Kind, row.PredictedS = "flush", p.Predicted.Makespan
@@ -114,7 +114,7 @@ func (f *Fleet) planOne(ctx context.Context, c *Case, s pipeline.Strategy, limit
 		return nil, err
 	}
 	if row.line.Simulated = f.Simulated; !f.Simulated {
-		row.Shared = c.Job.SharedProcessors(1)
+		row.Shared = p.SharedProcessors(c.Job, 1)
 	}
 	if f.Simulated && !row.line.Flat.Even() {
 		return nil, fmt.Errorf("%s: %w", s.Name, ErrDurations)

@@ -89,7 +89,7 @@ func (p *anyPlan) size() (ops int, seconds float64) {
 	if p.plan.IsSequence() {
 		return len(p.plan.Sequence()), p.plan.Predicted.Makespan
 	}
-	return len(p.plan.Tasks), cmp.Or(p.plan.Period, p.plan.Predicted.Makespan)
+	return len(p.plan.Tasks), cmp.Or(p.plan.Predicted.Period, p.plan.Period, p.plan.Predicted.Makespan)
 }
 
 // ranTable is PyTorch's table of pipeline ops as it ran; it may not have come to its end.

@@ -160,12 +160,14 @@ func unknownVersions(versions, known string) error {
 type platformFlags struct {
 	file          string
 	peerBandwidth units.Bandwidth
+	opsAtOnce     float64
 }
 
 func (f *platformFlags) register(cmd *cobra.Command) {
 	s := cmd.Flags()
 	s.Var(&f.peerBandwidth, "peer-bandwidth", "bandwidth between cpu parts (default: not slowed)")
 	s.StringVar(&f.file, "platform", "", "file of plimsoll devices -o with the links (default: --plan's)")
+	optionsOf(cmd).Float64Var(&f.opsAtOnce, "platform.ops-at-once", 0, "")
 }
 
 func (f *platformFlags) check() error {
@@ -214,6 +216,7 @@ func (f *platformFlags) platform(devices int, host units.Bandwidth, duplex bool,
 		q.Host = float64(host)
 	}
 	q.Duplex = q.Duplex || duplex
+	q.OpsAtOnce = cmp.Or(f.opsAtOnce, q.OpsAtOnce)
 	return &q, nil
 }
 

@@ -52,7 +52,7 @@ func newMetrics(r *train.Run) *metrics {
 	m.checkpoints = m.counter("checkpoints_total", "Checkpoints saved.")
 	m.failed = m.counter("checkpoints_failed_total", "Checkpoints that could not be saved.")
 	if r.Plan.IsPipeline() {
-		if shares := m.gauge("shared_processors", "1: devices share processors, and steps take longer than predicted; 0: each has its own."); r.SharedProcessors() != nil {
+		if shares := m.gauge("shared_processors", "1: devices share processors; 0: each has its own."); r.SharedProcessors() != nil {
 			shares.Set(1)
 		}
 		m.devices(r.Plan)

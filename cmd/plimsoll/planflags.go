@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -58,6 +59,7 @@ type pipelineFlags struct {
 	batch        int
 	chunks       int
 	perPeriod    int
+	opsAtOnce    float64
 	versions     string
 	zero         int
 	accounting   string
@@ -77,6 +79,7 @@ func (f *pipelineFlags) register(cmd *cobra.Command) {
 	s.StringVar(&f.versions, "versions", "", "weight versions, double_buffered, stash, vertical_sync, latest or flush (default: the strategy's)")
 	s.IntVar(&f.zero, "zero", 0, zeroUsage)
 	s.Var(&oneOf{&f.accounting, []string{string(pipeline.Inputs), string(pipeline.Saved)}}, "accounting", "what a minibatch holds in a stage, inputs (thesis) or saved (default: inputs)")
+	o.Float64Var(&f.opsAtOnce, "platform.ops-at-once", 0, "")
 	o.DurationVar(&f.timeLimit, "milp.time-limit", 0, "")
 	o.Var((*portion)(&f.gap), "milp.gap", "")
 	s.StringVar(&f.svg, "svg", "", "draw the plan here: the memory over time, of a pipeline the timeline")
@@ -87,7 +90,7 @@ func (f *pipelineFlags) register(cmd *cobra.Command) {
 func (f *pipelineFlags) wanted() bool { return f.devices != 0 || f.platform != "" }
 
 // ofStages are flags of pipelines alone.
-var ofStages = []string{"devices", "microbatches", "batch", "interleaved.chunks", "k-periodic.per-period", "versions", "zero", "accounting", "milp.time-limit", "milp.gap"}
+var ofStages = []string{"devices", "microbatches", "batch", "interleaved.chunks", "k-periodic.per-period", "platform.ops-at-once", "versions", "zero", "accounting", "milp.time-limit", "milp.gap"}
 
 // check refuses flags of pipelines without devices, and contradictions.
 func (f *pipelineFlags) check(cmd *cobra.Command, cyclic bool) error {
@@ -163,7 +166,7 @@ func (f *pipelineFlags) over(plan *planFlags, c *chain.Chain) (*pipeline.Platfor
 			return nil, usage(errors.New("--bandwidth is missing: give that of the links between the devices, as in --bandwidth 12GB/s"))
 		}
 		p := pipeline.NewPlatform(f.devices, memory, bandwidth)
-		p.Duplex = plan.link.duplex
+		p.Duplex, p.OpsAtOnce = plan.link.duplex, f.opsAtOnce
 		return p, nil
 	}
 	p, err := pipeline.ReadPlatform(f.platform)
@@ -177,7 +180,7 @@ func (f *pipelineFlags) over(plan *planFlags, c *chain.Chain) (*pipeline.Platfor
 		return nil, usage(errors.New("--bandwidth and --platform both say how fast the links are: give one of them"))
 	}
 	q := *p
-	q.Duplex = q.Duplex || plan.link.duplex
+	q.Duplex, q.OpsAtOnce = q.Duplex || plan.link.duplex, cmp.Or(f.opsAtOnce, q.OpsAtOnce)
 	return &q, nil
 }
 

@@ -60,6 +60,7 @@ var optionTable = []setting{
 
 	{"pipemare", "updates", aNumber, "--strategy pipemare: a quarter of step.every or --steps; others: none", "updates over which rates by stage phase out", "pipemare"},
 	{"pipemare", "decay", aFraction, "--strategy pipemare: 0.135; others: none", "decay by which backwards estimate the weights of their forward", "pipemare-decay"},
+	{"platform", "ops-at-once", aPlenty, "train, validate: measured; others: each device has a processor", "ops that devices sharing processors run at once at full speed", ""},
 	{"batchnorm", "deferred", aSwitch, "", "running statistics move once a step, not once a microbatch", "deferred-batchnorm"},
 
 	{"sgd muon", "momentum", aFraction, "sgd 0.9, muon 0.95", "momentum", "momentum"},
@@ -114,6 +115,7 @@ var (
 	aFraction = form{"fraction", "a number from 0 to below 1", number32(func(x float64) bool { return x >= 0 && x < 1 && float32(x) < 1 })}
 	aFactor   = form{"factor", "a number above 0, at most 1", number32(func(x float64) bool { return x > 0 && x <= 1 })}
 	aPositive = form{"number", "a positive number", number32(func(x float64) bool { return float32(x) > 0 && x <= math.MaxFloat32 })}
+	aPlenty   = form{"number", "a number from 1 on", number32(func(x float64) bool { return x >= 1 && x <= math.MaxFloat32 })}
 	aShare    = form{"portion", "", nil}
 	aSize     = form{"size", "", nil}
 	aTime     = form{"duration", "a time, as in 10s or 5m", lasts(0)}

@@ -164,8 +164,8 @@ func (s *summary) together() {
 	p := s.Pipe
 	if p.Shared != nil {
 		s.line("\t%v", p.Shared)
-		if turns := p.Shared.Turns(); turns != "" {
-			s.line("\t%s", turns)
+		if own := p.Shared.OwnS; own > 0 {
+			s.line("\t%s on devices of their own", units.Seconds(own))
 		}
 	}
 	if x := p.Slowest; x != nil {

@@ -11,6 +11,7 @@ import (
 
 	"plimsoll/executor/train"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/pipeline"
 )
 
 // trainingFlags are the flags of commands that measure a model, plan its step and train it.
@@ -76,6 +77,26 @@ func (f *cacheFlags) measured(ctx context.Context, a *app, job *train.Job, m tra
 		err = nil
 	}
 	return c, err
+}
+
+// onProcessors returns a platform with how many ops the job's devices run at once where they share processors; see train.OnProcessors. Where
+// the chain is that of a file, times of other ops are not measured beside it.
+func (f *cacheFlags) onProcessors(ctx context.Context, p *pipeline.Platform, job *train.Job, c *chain.Chain, m train.Measure) (*pipeline.Platform, error) {
+	if f.file != "" {
+		return train.OnProcessors(job, p, c, nil)
+	}
+	m.Halves = false
+	return train.OnProcessors(job, p, c, func(serial *train.Job) (*chain.Chain, error) {
+		folder, err := profilesFolder()
+		if f.none || err != nil {
+			return serial.Profile(ctx, m)
+		}
+		c, _, err := train.ChainCache{Folder: folder}.Measure(ctx, serial, m)
+		if errors.Is(err, train.ErrNotKept) {
+			err = nil // measured has said it
+		}
+		return c, err
+	})
 }
 
 // profilesFolder is where measured chains are kept.

@@ -65,7 +65,7 @@ Several --devices compare pipelines: the period of a plan or the makespan of its
 time, each beside the prediction. The weights after steps with a flush are compared with one device's. A share of --memory is one of the
 largest need of a device under a plan without a limit. --plan measures one plan, ours or not, as train runs it.
 
-Where the devices share processors, steps take longer than predicted. With --simulated every task takes exactly its planned time, and
+Where the devices share processors, predictions count how many ops these run at once. With --simulated every task takes exactly its planned time, and
 periods can be compared. With --audit a step with a flush stops after every op. No other memory may have been
 written than the minibatches in flight hold then. Their largest sum is the measured peak.`
 
@@ -265,8 +265,13 @@ func (k *fleetChains) add(ctx context.Context, spec string, devices int, strateg
 		}
 	}
 	c.Chain = k.measured[key]
+	if !fleet.simulated {
+		if c.Platform, err = k.cache.onProcessors(ctx, platform, job, c.Chain, k.measure); err != nil {
+			return err
+		}
+	}
 	k.cases = append(k.cases, c)
-	return fleet.given.examine(k.app, c.Chain, platform, k.cache.file == "", k.memoryGiven)
+	return fleet.given.examine(k.app, c.Chain, c.Platform, k.cache.file == "", k.memoryGiven)
 }
 
 // slowed returns the bandwidth to which the links of the cpu are slowed down, 0 where they are not. It is the one of --peer-bandwidth

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"plimsoll/internal/cores"
 )
 
 // textLines are command lines of a language model whose output names samples.
@@ -96,8 +98,8 @@ func TestSharedProcessorsAreSaid(t *testing.T) {
 	said := " 2 devices share "
 	if text := works(t, of("train", "--out", out)...).out; !strings.Contains(text, said) {
 		t.Errorf("train does not say it:\n%s", text)
-	} else if !strings.Contains(text, " in turns on these, predicted ") {
-		t.Errorf("train does not predict turns:\n%s", text)
+	} else if !strings.Contains(text, " at once\n") || !strings.Contains(text, " on devices of their own\n") {
+		t.Errorf("train does not say how many ops run at once:\n%s", text)
 	}
 	if text := works(t, "report", out).out; !strings.Contains(text, said) {
 		t.Errorf("report does not say it:\n%s", text)
@@ -119,9 +121,13 @@ func TestSharedProcessorsAreSaid(t *testing.T) {
 		t.Errorf("train: %v", o["pipeline"])
 	}
 	shared := o["pipeline"].(map[string]any)["shared_processors"].(map[string]any)
-	least, most := shared["least_predicted_s_per_step"].(float64), shared["most_predicted_s_per_step"].(float64)
-	if own := o["predicted_s_per_step"].(float64); least < own*(1-1e-6) || most < least*(1-1e-6) || most > 2.001*own {
-		t.Errorf("train: %v s of their own, %v to %v s in turns", own, least, most)
+	own, most := shared["own_predicted_s_per_step"].(float64), shared["ops_at_once"].(float64)
+	if predicted := o["predicted_s_per_step"].(float64); most < 1 || most > float64(cores.Count()) || predicted < own*(1-1e-6) || predicted > 2*own/most*(1+1e-6) {
+		t.Errorf("train: %v s of their own, %v s with %v ops at once", own, predicted, most)
+	}
+	o = object(t, of("train", "--option", "platform.ops-at-once=1")...)
+	if shared := o["pipeline"].(map[string]any)["shared_processors"].(map[string]any); shared["ops_at_once"] != 1.0 {
+		t.Errorf("train with 1 op at once: %v", shared)
 	}
 	if o := object(t, of("validate")...); devices(o["rows"].([]any)[0]) != 2.0 {
 		t.Errorf("validate: %v", o["rows"])

@@ -6,58 +6,116 @@ import (
 
 	"plimsoll/internal/cores"
 	"plimsoll/internal/units"
+	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime/devices"
 )
 
-// SharedProcessors counts devices of a machine that compete for fewer processors. Predicted times hold for devices with processors of
-// their own, so measured times are longer.
+// SharedProcessors counts devices of a machine that compete for fewer processors.
 type SharedProcessors struct {
 	Devices    int    `json:"devices"`
 	Processors int    `json:"processors"`
 	Kind       string `json:"kind"` // of the processors: "core" or "GPU"
-	// LeastS and MostS are seconds of a step whose tasks take turns on the cores. An op takes one core, or as many as it has threads. Of GPUs and
-	// of several processes they are 0.
-	LeastS  float64 `json:"least_predicted_s_per_step,omitempty"`
-	MostS   float64 `json:"most_predicted_s_per_step,omitempty"`
+	// OpsAtOnce is how many ops the processors run at once at full speed, as the plan counts (pipeline.Platform). If it is 0, predicted times hold
+	// for devices with processors of their own, and measured times are longer.
+	OpsAtOnce float64 `json:"ops_at_once,omitempty"`
+	// OwnS is the predicted time of a step on devices with processors of their own, seconds; 0: not known.
+	OwnS    float64 `json:"own_predicted_s_per_step,omitempty"`
 	threads int     // of an op
-}
-
-// Turns returns the sentence with the predicted times of a step on the cores that are shared; "" where there are none.
-func (s *SharedProcessors) Turns() string {
-	least, most := units.Seconds(s.LeastS), units.Seconds(s.MostS)
-	switch {
-	case s.LeastS == 0:
-		return ""
-	case least == most:
-		return "in turns on these, predicted " + least
-	}
-	return fmt.Sprintf("in turns on these, predicted %s where an op takes one, %s where it takes %d", least, most, min(s.threads, s.Processors))
-}
-
-// predict fills in the times of a step of a plan, of which a step takes so many seconds on devices of their own. own simulates these. Errors:
-// those of the simulation.
-func (s *SharedProcessors) predict(p *JobPlan, step float64, own *pipeline.Outcome) error {
-	for _, x := range []struct {
-		seconds *float64
-		at      int // ops at once
-	}{{&s.LeastS, s.Processors}, {&s.MostS, max(s.Processors/s.threads, 1)}} {
-		o, err := pipeline.SimulateShared(p.Costs.Chain, p.Costs.Platform, p.Plan, x.at)
-		if err != nil {
-			return err
-		}
-		*x.seconds = step * o.PerMinibatch / own.PerMinibatch
-	}
-	return nil
 }
 
 // String returns the sentence that stands beside a predicted and a measured time.
 func (s *SharedProcessors) String() string {
-	return fmt.Sprintf("%d devices share %s: the prediction is for devices of their own", s.Devices, s.processors())
+	out := fmt.Sprintf("%d devices share %s", s.Devices, s.processors())
+	switch {
+	case s.OpsAtOnce == 0:
+		return out + ": the prediction is for devices of their own"
+	case s.Kind == "GPU":
+		return out + fmt.Sprintf(": predicted with %s at once; small ones overlap more", s.ops())
+	}
+	return out + ", which run " + s.ops() + " at once"
+}
+
+// ops returns "1 op" or "1.83 ops".
+func (s *SharedProcessors) ops() string {
+	if s.OpsAtOnce == 1 {
+		return "1 op"
+	}
+	return fmt.Sprintf("%.3g ops", s.OpsAtOnce)
 }
 
 // processors returns "2 cores".
 func (s *SharedProcessors) processors() string { return units.Count(s.Processors, s.Kind) }
+
+// SharedProcessors returns how the job's devices share processors, and how far the plan counts that; nil where each device has its own. So many
+// processes with such devices run on this machine.
+func (p *JobPlan) SharedProcessors(j *Job, processes int) *SharedProcessors {
+	s := j.Spec.SharedProcessors(processes)
+	if s != nil && p.IsPipeline() {
+		s.predict(p)
+	}
+	return s
+}
+
+// predict fills in how many ops run at once in a plan, and the time of its step on processors of their own.
+func (s *SharedProcessors) predict(p *JobPlan) {
+	n := p.Costs.Platform.OpsAtOnce
+	if n == 0 || p.IsCycle() || p.RunsSequence() {
+		return
+	}
+	own := *p.Costs.Platform
+	own.OpsAtOnce = 0
+	o, err := pipeline.Simulate(p.Costs.Chain, &own, p.Plan, pipeline.Noise{})
+	if err != nil {
+		return // it would not have run
+	}
+	s.OpsAtOnce, s.OwnS = n, o.PerMinibatch
+	if p.IsFlush() {
+		s.OwnS = o.Makespan
+	}
+}
+
+// OnProcessors fills in how many ops the devices of a job's platform run at once at full speed. It leaves a platform alone that says it, and one
+// whose devices do not all share the processors of this machine. Otherwise it counts:
+//
+//	parts of a GPU           1
+//	cores, one thread an op  as many as there are cores
+//	cores, more threads      the cores, times the time of the ops over their time with one thread
+//
+// An op with several threads does not keep all of them busy. measure measures the chain with one thread an op. If it is nil, ops count as if they
+// kept all threads busy. Errors: those of measure.
+func OnProcessors(j *Job, p *pipeline.Platform, c *chain.Chain, measure func(*Job) (*chain.Chain, error)) (*pipeline.Platform, error) {
+	shared := j.SharedProcessors(1)
+	if shared == nil || p.OpsAtOnce > 0 || j.Processes > 1 || shared.Devices != p.Devices {
+		return p, nil
+	}
+	q := *p
+	n := float64(shared.Processors)
+	switch {
+	case shared.threads > 1 && measure != nil:
+		serial := *j
+		serial.Kernels.Threads, serial.straights = 1, nil
+		err := serial.compile()
+		if err == nil {
+			var alone *chain.Chain
+			if alone, err = measure(&serial); err == nil {
+				q.OpsAtOnce = min(max(1, n*computeSeconds(c)/computeSeconds(alone)), n)
+			}
+		}
+		return &q, err
+	default:
+		q.OpsAtOnce = max(1, n/float64(max(shared.threads, 1)))
+	}
+	return &q, nil
+}
+
+// computeSeconds returns the time of all forwards and backwards of a chain.
+func computeSeconds(c *chain.Chain) (seconds float64) {
+	for i := range c.Layers {
+		seconds += c.Layers[i].ForwardS + c.Layers[i].BackwardS
+	}
+	return seconds
+}
 
 // On returns the devices with the processors that they share: "cpu*4 on 2 cores"; s may be nil.
 func (s *SharedProcessors) On(devices string) string {

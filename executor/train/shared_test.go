@@ -6,6 +6,23 @@ import (
 	"plimsoll/runtime/devices"
 )
 
+// The sentence says how many ops the prediction counts at once.
+func TestOpsAtOnceAreSaid(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		s    SharedProcessors
+		want string
+	}{
+		{SharedProcessors{Devices: 4, Processors: 2, Kind: "core", OpsAtOnce: 1.0941}, "4 devices share 2 cores, which run 1.09 ops at once"},
+		{SharedProcessors{Devices: 4, Processors: 2, Kind: "core", OpsAtOnce: 1}, "4 devices share 2 cores, which run 1 op at once"},
+		{SharedProcessors{Devices: 2, Processors: 1, Kind: "GPU", OpsAtOnce: 1}, "2 devices share 1 GPU: predicted with 1 op at once; small ones overlap more"},
+	} {
+		if got := c.s.String(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
 // Devices share processors where their threads are more than the cores, and where several are parts of one GPU.
 func TestSharedProcessors(t *testing.T) {
 	t.Parallel()

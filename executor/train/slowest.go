@@ -7,6 +7,7 @@ import (
 
 	pipe "plimsoll/executor/pipeline"
 	"plimsoll/internal/stats"
+	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 )
 
@@ -66,10 +67,10 @@ type taskOf struct {
 	kind          pipeline.Kind
 }
 
-// taskCosts returns the times of a plan's tasks by their costs, in seconds.
+// taskCosts returns the times of a plan's tasks by their costs, in seconds: of tasks that share processors the mean of their simulated times.
 func (p *JobPlan) taskCosts() map[taskOf]float64 {
-	all := map[taskOf]float64{}
-	spans, err := pipeline.Planned(p.Costs.Chain, p.Costs.Platform, p.Plan, 1)
+	all, count := map[taskOf]float64{}, map[taskOf]float64{}
+	spans, err := p.taskSpans()
 	if err != nil {
 		return nil // it would not have run
 	}
@@ -78,8 +79,27 @@ func (p *JobPlan) taskCosts() map[taskOf]float64 {
 			continue // a message between replicas
 		}
 		if t := p.Tasks[s.Task]; !t.Kind.Communication() {
-			all[taskOf{t.Device, t.Stage, t.Kind}] = s.End - s.Start
+			x := taskOf{t.Device, t.Stage, t.Kind}
+			count[x]++
+			all[x] += (s.End - s.Start - all[x]) / count[x]
 		}
 	}
 	return all
+}
+
+// taskSpans returns when tasks run: in the plan, or simulated where they share processors.
+func (p *JobPlan) taskSpans() ([]pipeline.Span, error) {
+	if p.Costs.Platform.OpsAtOnce == 0 {
+		return pipeline.Planned(p.Costs.Chain, p.Costs.Platform, p.Plan, 1)
+	}
+	o, err := p.simulate(p.Costs.Chain)
+	if err != nil {
+		return nil, err
+	}
+	return o.Spans, nil
+}
+
+// simulate plays the plan with the costs of a chain.
+func (p *JobPlan) simulate(c *chain.Chain) (*pipeline.Outcome, error) {
+	return pipeline.Simulate(c, p.Costs.Platform, p.Plan, pipeline.Noise{})
 }

@@ -101,7 +101,7 @@ type PipeSummary struct {
 	Microbatches int               `json:"microbatches"`     // of a step
 	UpdateSteps  int               `json:"steps_per_update"` // more than 1 where an update takes several minibatches
 	Devices      []DeviceSummary   `json:"devices"`
-	// Shared says that the devices compete for processors, which no prediction has; nil where each has its own.
+	// Shared says that the devices compete for processors, and how far the prediction counts that; nil where each has its own.
 	Shared *SharedProcessors `json:"shared_processors,omitempty"`
 	// Sums names the library that added up the gradients of replicas in different processes: "ncclAllReduce", with bits that may differ from
 	// run to run. It is empty where Plimsoll did.
@@ -176,5 +176,5 @@ func (r *Run) summarizeDevices(s *Summary) {
 
 // SharedProcessors returns how the run's devices on this machine share processors; nil where each has its own.
 func (r *Run) SharedProcessors() *SharedProcessors {
-	return r.Job.SharedProcessors(r.World.here())
+	return r.Plan.SharedProcessors(r.Job, r.World.here())
 }

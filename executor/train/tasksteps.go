@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"slices"
 
 	"plimsoll/executor"
@@ -20,11 +21,6 @@ func (c *pipelineEngine) measureTasks() error {
 	if err != nil {
 		return err
 	}
-	if shared := c.out.Pipe.Shared; shared != nil && shared.Kind == "core" && shared.Devices == p.Costs.Platform.Devices && c.World.here() == 1 {
-		if err := shared.predict(p, c.out.PredictedS, sim); err != nil {
-			return err
-		}
-	}
 	c.out.Idle = c.idleTasks(sim)
 	times := c.recent.Times()
 	if p.stepwise() {
@@ -41,11 +37,6 @@ func (c *pipelineEngine) measureTasks() error {
 		return c.out.PredictedS * o.PerMinibatch / sim.PerMinibatch, nil
 	})
 	return err
-}
-
-// simulate plays the plan with the costs of a chain.
-func (p *JobPlan) simulate(c *chain.Chain) (*pipeline.Outcome, error) {
-	return pipeline.Simulate(c, p.Costs.Platform, p.Plan, pipeline.Noise{})
 }
 
 // tellsTime reports whether the time of a stage's tasks is that of their ops. Within a task of a stage that recomputes or offloads, ops wait for
@@ -96,7 +87,7 @@ func (c *pipelineEngine) idleTasks(sim *pipeline.Outcome) *Idle {
 	}
 	length := p.Predicted.Makespan // of all that repeats
 	if !p.IsFlush() {
-		length = p.Period
+		length = cmp.Or(p.Predicted.Period, p.Period)
 	}
 	planned := c.out.PredictedS / c.out.MeasuredS
 	i := &Idle{Share: max(1-busy*planned/(length*float64(len(used))), 0)}

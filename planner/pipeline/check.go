@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"math/big"
 	"slices"
 
@@ -34,7 +35,10 @@ func Check(c *chain.Chain, p *Platform, plan *Plan) (*Report, error) {
 	k.durations()
 	k.dependencies()
 	k.resources()
-	report := k.report()
+	report, err := k.report()
+	if err != nil {
+		return nil, err
+	}
 	return report, k.broken.err()
 }
 
@@ -168,7 +172,7 @@ func (k *check) interruptions(r resource, long, instant []turn) {
 }
 
 // report computes the figures, and refuses devices whose memory is too small.
-func (k *check) report() *Report {
+func (k *check) report() (*Report, error) {
 	r := &Report{PerMinibatch: k.seconds(k.span) / float64(k.repeats)}
 	if k.period == nil {
 		r.Makespan = k.seconds(k.span)
@@ -178,8 +182,13 @@ func (k *check) report() *Report {
 	r.Replicated = k.replicated()
 	k.memory(r)
 	k.bubbles(r)
+	if opsAtOnce(k.layout) > 0 && k.broken.onlyMemory() {
+		if err := k.shareProcessors(r); err != nil {
+			return nil, err
+		}
+	}
 	k.predictions(r)
-	return r
+	return r, nil
 }
 
 // predictions: what the plan says of its costs is what was found. If not, that is no reason to refuse it.
@@ -187,8 +196,11 @@ func (k *check) predictions(r *Report) {
 	if said := k.plan.PerDevicePeak; said != nil && !slices.Equal(said, r.PerDevicePeak) {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the plan says that per_device_peak_bytes is %v, it is %v", said, r.PerDevicePeak))
 	}
-	if said := k.plan.Predicted.Makespan; k.period == nil && said != 0 && !k.agrees(said, k.span) {
+	if said := k.plan.Predicted.Makespan; k.period == nil && said != 0 && !k.agrees(said, k.span) && !alike(said, r.Makespan) {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the plan says that makespan_s is %g, it is %g", said, r.Makespan))
+	}
+	if said := k.plan.Predicted.Period; said != 0 && !alike(said, r.Period) {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the plan predicts a period of %g s, it is %g", said, r.Period))
 	}
 	if said := k.plan.Predicted.LowerBound; said <= r.PerMinibatch*(1+1e-9) {
 		r.LowerBound = said
@@ -196,6 +208,9 @@ func (k *check) predictions(r *Report) {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the plan says that lower_bound_s is %g, and takes %g a minibatch: its bound is wrong", said, r.PerMinibatch))
 	}
 }
+
+// alike reports whether two times differ by no more than rounding.
+func alike(a, b float64) bool { return math.Abs(a-b) <= near*max(a, b) }
 
 // bubbles fills in how long devices work, and how much of the time those that hold a stage do not.
 func (k *check) bubbles(r *Report) {
@@ -205,12 +220,7 @@ func (k *check) bubbles(r *Report) {
 			busy[j.device].Add(&busy[j.device], j.length)
 		}
 	}
-	used := map[int]bool{}
-	for _, st := range k.plan.Stages {
-		for _, d := range st.Devices {
-			used[d] = true
-		}
-	}
+	used := usedDevices(k.plan)
 	r.PerDeviceBusy, r.PerDeviceBubble = make([]float64, len(busy)), make([]float64, len(busy))
 	total := new(big.Int)
 	for d := range busy {
@@ -231,4 +241,19 @@ func (k *check) idle(busy ticks, devices int) float64 {
 	all := new(big.Int).Mul(k.span, big.NewInt(int64(devices)))
 	fraction, _ := new(big.Rat).SetFrac(sub(all, busy), all).Float64()
 	return fraction
+}
+
+// shareProcessors replaces the times of a report, which hold for devices with processors of their own, by simulated times of devices that
+// share processors.
+func (k *check) shareProcessors(r *Report) error {
+	s := &simulation{}
+	if err := s.play(k.layout); err != nil {
+		return err
+	}
+	o := s.outcome()
+	r.Makespan, r.PerMinibatch, r.Bubble, r.PerDeviceBubble = o.Makespan, o.PerMinibatch, o.Bubble, s.idlePerDevice(o.Makespan)
+	if k.period != nil {
+		r.Makespan, r.Period = 0, o.Period
+	}
+	return nil
 }

@@ -57,7 +57,7 @@ func given(name string, plan *Plan, r Request) (*Plan, error) {
 	p.Strategy, p.Platform, p.Extra = name, r.Platform, maps.Clone(plan.Extra)
 	report, err := Check(r.Chain, r.Platform, &p)
 	if report != nil {
-		p.PerDevicePeak, p.Predicted.Makespan = report.PerDevicePeak, report.Makespan
+		report.predict(&p)
 	}
 	if invalid := (*InvalidError)(nil); errors.As(err, &invalid) && invalid.OnlyMemory() && report != nil {
 		return nil, &InfeasibleError{Strategy: name, Reason: invalid.Violations[0].Reason, Smallest: slices.Max(report.PerDevicePeak), Best: &p}

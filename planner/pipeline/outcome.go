@@ -1,6 +1,9 @@
 package pipeline
 
-import "math/rand/v2"
+import (
+	"cmp"
+	"math/rand/v2"
+)
 
 // Noise perturbs durations. The zero Noise leaves them alone.
 type Noise struct {
@@ -29,6 +32,8 @@ type Span struct {
 	Start, End float64 // seconds
 	Early      float64 // of a backward that recomputes first: by how much it may start before its gradient, seconds
 }
+
+func byTime(a, b Span) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End)) }
 
 // factor draws the factor of a turn of a task, or of an op of a sequence.
 func (n Noise) factor(task, turn int) float64 {

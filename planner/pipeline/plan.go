@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -224,6 +225,8 @@ type Timing struct {
 // Predicted holds the costs that a plan states.
 type Predicted struct {
 	Makespan float64 // seconds, of a flush plan; 0 when not said
+	// Period is the time that a period takes where devices share processors and it takes longer than the plan's, seconds; 0: that of the plan.
+	Period float64
 	// LowerBound is a time of a minibatch, seconds, that no plan of the kind that was looked for goes below; 0 when not said. The file of
 	// a plan for one device does not have it.
 	LowerBound float64
@@ -255,12 +258,12 @@ func (p *Plan) Split() []bool {
 }
 
 // SecondsPerMinibatch returns the time of one pass through the chain in a long run. For a periodic plan it is the
-// period over k, for a flush plan the predicted makespan over the microbatches.
+// period over k, as predicted where devices share processors, for a flush plan the predicted makespan over the microbatches.
 func (p *Plan) SecondsPerMinibatch() float64 {
 	if p.IsFlush() {
 		return p.Predicted.Makespan / float64(p.Microbatches)
 	}
-	return p.Period / float64(p.Repeats())
+	return cmp.Or(p.Predicted.Period, p.Period) / float64(p.Repeats())
 }
 
 // IsCycle reports whether the plan is a cyclic one: its ops are in Cycle, and its period is the predicted makespan.

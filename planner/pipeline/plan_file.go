@@ -63,7 +63,9 @@ func (p *Plan) list() fields.List {
 	out = fields.Unless(out, 0, "minibatches_per_period", p.MinibatchesPerPeriod)
 	out = fields.Unless(out, 0, "microbatches", p.Microbatches)
 	out = fields.Unless(out, 0, "batch", p.Batch)
-	predicted := fields.Unless(fields.Unless(nil, 0, "makespan_s", p.Predicted.Makespan), 0, "lower_bound_s", p.Predicted.LowerBound).With(p.Predicted.Extra)
+	predicted := fields.Unless(nil, 0, "makespan_s", p.Predicted.Makespan)
+	predicted = fields.Unless(predicted, 0, "period_s", p.Predicted.Period)
+	predicted = fields.Unless(predicted, 0, "lower_bound_s", p.Predicted.LowerBound).With(p.Predicted.Extra)
 	if len(predicted) > 0 {
 		out = append(out, fields.Field{Name: "predicted", Value: predicted})
 	}
@@ -200,7 +202,11 @@ func (p *Plan) takeParts(o *fields.Object) (err error) {
 		return err
 	}
 	predicted := o.Object("predicted")
-	p.Predicted = Predicted{Makespan: predicted.NotNegative("makespan_s", 0), LowerBound: predicted.NotNegative("lower_bound_s", 0), Extra: predicted.Rest()}
+	p.Predicted = Predicted{
+		Makespan: predicted.NotNegative("makespan_s", 0), Period: predicted.NotNegative("period_s", 0),
+		LowerBound: predicted.NotNegative("lower_bound_s", 0),
+	}
+	p.Predicted.Extra = predicted.Rest()
 	if err := predicted.Err(); err != nil {
 		return fmt.Errorf("field \"predicted\": %w", err)
 	}

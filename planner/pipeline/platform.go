@@ -25,14 +25,18 @@ func Free() float64 { return math.Inf(1) }
 //   - Bandwidths are at least 0 and not NaN, and give times of messages that are numbers. The bandwidth to the host is finite.
 //   - The links of bandwidth above 0 connect all devices.
 //   - The levels multiply to the number of devices.
+//   - OpsAtOnce is 0 or a number from 1 on.
 type Platform struct {
 	Devices   int
 	Memory    []int64            // bytes of each device, weights included; NoLimit for none
 	Bandwidth float64            // bytes/s of the links that Pairs does not name; Free for no time, 0 for no link
 	Pairs     map[[2]int]float64 // bytes/s of single links, by the two devices in ascending order
 	Duplex    bool               // one link for each direction instead of one for both
-	NoBuffers bool               // communication buffers are not counted (thesis, chapter 5)
-	Host      float64            // bytes/s of the link between each device and its host; 0: not known
+	// OpsAtOnce is how many ops all devices together run at once at full speed, where they share processors; 0: each device has its own. It is the
+	// number of cores over the cores that an op keeps busy, or 1 for the parts of a GPU.
+	OpsAtOnce float64
+	NoBuffers bool    // communication buffers are not counted (thesis, chapter 5)
+	Host      float64 // bytes/s of the link between each device and its host; 0: not known
 	// HostMemory bounds what a sequence for one device copies to host memory, bytes; 0: no limit. Platform files do not have it.
 	HostMemory int64
 	Levels     []Level                    // topology, innermost first; nil: all devices are alike
@@ -126,6 +130,9 @@ func (p *Platform) validateDevices() error {
 	}
 	if len(p.Memory) != p.Devices {
 		return fmt.Errorf("field \"memory_bytes\" has %d entries for %d devices", len(p.Memory), p.Devices)
+	}
+	if n := p.OpsAtOnce; n != 0 && !(n >= 1 && n <= math.MaxFloat64) {
+		return fmt.Errorf("field \"ops_at_once\" is %g: give a number from 1 on, or leave it out where each device has a processor of its own", n)
 	}
 	for i, m := range p.Memory {
 		if m < 0 {

@@ -16,7 +16,7 @@ import (
 //
 //	{"devices":P, "memory_bytes":M | [M_0, ...] | null, "bandwidth_bytes_per_s":b | {"default":b,"0-1":b01, ...} | null,
 //	 "duplex":false, "communication_buffers":true, "levels":[{"devices":4,"bandwidth_bytes_per_s":b}, ...],
-//	 "host_bandwidth_bytes_per_s":b}
+//	 "host_bandwidth_bytes_per_s":b, "ops_at_once":n}
 //
 // A memory of null is no limit, a bandwidth of null takes no time. Levels, the innermost first, give the bandwidths of
 // the links that bandwidth_bytes_per_s does not. Errors name the file, the field and its value.
@@ -50,6 +50,7 @@ func (p *Platform) list() fields.List {
 		out = append(out, fields.Field{Name: "levels", Value: lists(p.Levels, Level.list)})
 	}
 	out = fields.Unless(out, 0, "host_bandwidth_bytes_per_s", p.Host)
+	out = fields.Unless(out, 0, "ops_at_once", p.OpsAtOnce)
 	return out.With(p.Extra)
 }
 
@@ -120,6 +121,7 @@ func parsePlatform(data []byte) (*Platform, error) {
 		Duplex:    o.Bool("duplex", false),
 		NoBuffers: !o.Bool("communication_buffers", true),
 		Host:      o.NotNegative("host_bandwidth_bytes_per_s", 0),
+		OpsAtOnce: o.NotNegative("ops_at_once", 0),
 	}
 	memory, bandwidth, levels := o.Raw("memory_bytes"), o.Raw("bandwidth_bytes_per_s"), o.Array("levels")
 	p.Extra = o.Rest()

@@ -26,8 +26,8 @@ func platform(t testing.TB, doc string) *pipeline.Platform {
 func TestPlatformIsRead(t *testing.T) {
 	t.Parallel()
 	p := platform(t, `{"devices":3,"memory_bytes":[1,null,3e3],"bandwidth_bytes_per_s":{"default":2,"0-2":null,"1-2":0},
-		"duplex":true,"communication_buffers":false,"host_bandwidth_bytes_per_s":6,"rack":7}`)
-	if !equal(p.Memory, []int64{1, pipeline.NoLimit, 3000}) || !p.Duplex || !p.NoBuffers || p.Host != 6 || string(p.Extra["rack"]) != "7" {
+		"duplex":true,"communication_buffers":false,"host_bandwidth_bytes_per_s":6,"ops_at_once":1.5,"rack":7}`)
+	if !equal(p.Memory, []int64{1, pipeline.NoLimit, 3000}) || !p.Duplex || !p.NoBuffers || p.Host != 6 || p.OpsAtOnce != 1.5 || string(p.Extra["rack"]) != "7" {
 		t.Errorf("%+v", p)
 	}
 	if p.Beta(1, 0) != 2 || !math.IsInf(p.Beta(2, 0), 1) || p.Beta(1, 2) != 0 {
@@ -64,7 +64,7 @@ func TestLevels(t *testing.T) {
 func TestPlatformRoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, doc := range []string{
-		`{"devices":3,"memory_bytes":[1,null,3000],"bandwidth_bytes_per_s":{"default":2,"0-2":null,"0-1":0},"duplex":true,"communication_buffers":false,"host_bandwidth_bytes_per_s":12500000000,"rack":{"a":[1]}}`,
+		`{"devices":3,"memory_bytes":[1,null,3000],"bandwidth_bytes_per_s":{"default":2,"0-2":null,"0-1":0},"duplex":true,"communication_buffers":false,"host_bandwidth_bytes_per_s":12500000000,"ops_at_once":2,"rack":{"a":[1]}}`,
 		`{"devices":1,"memory_bytes":null,"bandwidth_bytes_per_s":null}`,
 		`{"devices":4,"memory_bytes":7,"levels":[{"devices":2,"bandwidth_bytes_per_s":5},{"devices":2,"bandwidth_bytes_per_s":2.5}]}`,
 	} {
@@ -112,6 +112,7 @@ func TestBadPlatforms(t *testing.T) {
 		`{"devices":2,"bandwidth_bytes_per_s":{"default":1,"0-01":2}}`:           `"0-01" is neither "default" nor two devices`,
 		`{"devices":2,"bandwidth_bytes_per_s":{"0-1":"fast"}}`:                   `"0-1" is "fast"`,
 		`{"devices":2,"host_bandwidth_bytes_per_s":-1}`:                          `"host_bandwidth_bytes_per_s" is -1`,
+		`{"devices":2,"ops_at_once":0.5}`:                                        `"ops_at_once" is 0.5: give a number from 1 on`,
 		`{"devices":2,"bandwidth_bytes_per_s":5e-324}`:                           `"bandwidth_bytes_per_s" is 5e-324, which is negative, next to nothing`,
 		`{"devices":2,"bandwidth_bytes_per_s":{"0-1":1e-200}}`:                   "the link 0-1",
 		`{"devices":2,"levels":[{"devices":2,"bandwidth_bytes_per_s":1e-101}]}`:  "level 0 has the bandwidth 1e-101",

@@ -39,6 +39,14 @@ type Report struct {
 	Warnings []string // what the plan says about itself and is otherwise: peaks, makespan, bound
 }
 
+// predict gives a plan the figures of the report.
+func (r *Report) predict(p *Plan) {
+	p.PerDevicePeak, p.Predicted.Makespan, p.Predicted.Period = r.PerDevicePeak, r.Makespan, 0
+	if r.Period != p.Period {
+		p.Predicted.Period = r.Period
+	}
+}
+
 // check judges the times and the memory of a layout.
 type check struct {
 	*layout

@@ -15,6 +15,8 @@ import (
 // recomputation ends when its gradient comes. Start times matter for that order only. So a plan that Check accepts is,
 // without noise, never later than its own times. With any noise it needs no more memory.
 //
+// Devices that share processors (Platform.OpsAtOnce) share them as sharing says.
+//
 // The ops of a plan for one device run by the rules of schedule.Simulate, each with a factor of its own; its errors are those of
 // schedule.Simulate and ErrPlatform.
 //
@@ -35,7 +37,8 @@ func Simulate(c *chain.Chain, p *Platform, plan *Plan, n Noise) (*Outcome, error
 
 // Replay simulates a plan of tasks with measured times. Map took has seconds by the position of a task in the plan; messages between
 // replicas follow all tasks. A task without an entry takes its cost. The difference between Simulate and Replay is the cost of slow tasks;
-// the difference between Replay and the run is the cost of waits. Errors: those of Simulate; ErrPlan for a plan without tasks.
+// the difference between Replay and the run is the cost of waits. Measured times contain what devices lose to each other on shared
+// processors, so Replay does not share them. Errors: those of Simulate; ErrPlan for a plan without tasks.
 func Replay(c *chain.Chain, p *Platform, plan *Plan, took map[int]float64) (*Outcome, error) {
 	if plan.IsCycle() || plan.RunsSequence() {
 		return nil, fmt.Errorf("%w: %s has no tasks to replay: its ops run one by one on one device", ErrPlan, plan.Strategy)
@@ -43,67 +46,31 @@ func Replay(c *chain.Chain, p *Platform, plan *Plan, took map[int]float64) (*Out
 	return simulateTasks(c, p, plan, &simulation{took: took})
 }
 
-// SimulateShared simulates a plan of tasks on devices that share processors: so many tasks that compute run at once. A task that is ready waits
-// for a processor, and keeps it to its end; those that are ready first come first. Messages want none. Errors: those of Replay; ErrPlan for
-// less than one processor.
-func SimulateShared(c *chain.Chain, p *Platform, plan *Plan, processors int) (*Outcome, error) {
-	if plan.IsCycle() || plan.RunsSequence() || processors < 1 {
-		return nil, fmt.Errorf("%w: %s on %d processors: it wants tasks, and at least 1 processor", ErrPlan, plan.Strategy, processors)
-	}
-	return simulateTasks(c, p, plan, &simulation{free: make([]float64, processors)})
-}
-
-// simulateTasks simulates a plan of tasks, as the noise, the measured times and the processors of a simulation say.
+// simulateTasks simulates a plan of tasks, as the noise and the measured times of a simulation say.
 func simulateTasks(c *chain.Chain, p *Platform, plan *Plan, s *simulation) (*Outcome, error) {
 	l, err := arrange(c, p, plan)
 	if err != nil {
 		return nil, err
 	}
-	s.layout, s.depth, s.periods, s.by = l, 1, 1, make([][]*run, len(plan.Tasks)+len(plan.Synchronization))
-	if l.period != nil {
-		if err := s.length(); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrPlan, err)
-		}
-	}
-	s.instances()
-	if err := s.run(); err != nil {
+	if err := s.play(l); err != nil {
 		return nil, err
 	}
 	return s.outcome(), nil
 }
 
-// simulation is the runs of all tasks and what each waits for.
-type simulation struct {
-	*layout
-	noise   Noise
-	took    map[int]float64 // as in Replay
-	free    []float64       // as in SimulateShared: from when on each processor has no task; empty: each device has its own
-	depth   int             // periods from the first task of a minibatch to its last
-	periods int             // how many times the pattern's tasks run
-	runs    []*run
-	by      [][]*run // by position of the task, then by period
-	hub     *run     // that updates wait for; nil: nothing does
-}
-
-// run is one task for one minibatch.
-type run struct {
-	job        *job
-	turn       int   // which of the runs of its task
-	planned    ticks // start
-	start, end float64
-	length     float64
-	factor     float64 // of the noise
-	early      float64 // how much before its gradient it may start
-	waits      int     // runs that it needs and that have not ended
-	then       []need  // runs that need it
-	before     *run    // on its resource; nil for the first
-	done       bool
-}
-
-// need is a run that needs another one, and may start so much before that ends.
-type need struct {
-	run  *run
-	lead float64
+// play gives every run of a layout its times. Errors: *DeadlockError; ErrPlan for a plan that is too long.
+func (s *simulation) play(l *layout) error {
+	s.layout, s.depth, s.periods, s.by = l, 1, 1, make([][]*run, len(l.plan.Tasks)+len(l.plan.Synchronization))
+	if l.period != nil {
+		if err := s.length(); err != nil {
+			return fmt.Errorf("%w: %w", ErrPlan, err)
+		}
+	}
+	s.instances()
+	if most := opsAtOnce(l); most > 0 && s.took == nil {
+		return s.share(most)
+	}
+	return s.run()
 }
 
 const (
@@ -202,11 +169,6 @@ func (s *simulation) hubs() {
 	s.behindAll(of, func(x, y *job) { wait(at(x), at(y), 0) })
 }
 
-func wait(x, y *run, lead float64) {
-	x.then = append(x.then, need{y, lead})
-	y.waits++
-}
-
 // factor returns how many times its cost a run takes. Noise depends on the task, the run and the seed alone.
 func (s *simulation) factor(j *job, turn int) float64 {
 	if took, ok := s.took[j.task]; ok {
@@ -232,7 +194,6 @@ func (s *simulation) run() error {
 		if r != s.hub {
 			done++
 		}
-		s.takeProcessor(r)
 		r.end, r.done = r.start+r.length, true
 		for _, n := range r.then {
 			y := n.run
@@ -248,22 +209,7 @@ func (s *simulation) run() error {
 	return nil
 }
 
-// takeProcessor lets a run that computes wait for the processor that is free first, where devices share them.
-func (s *simulation) takeProcessor(r *run) {
-	if len(s.free) == 0 || r == s.hub || r.job.onLink() {
-		return
-	}
-	first := 0
-	for i, at := range s.free {
-		if at < s.free[first] {
-			first = i
-		}
-	}
-	r.start = max(r.start, s.free[first])
-	s.free[first] = r.start + r.length
-}
-
-// readyRuns are runs that wait for nothing but a processor, by their starts and then by the plan's.
+// readyRuns are runs that wait for nothing, by their starts and then by the plan's.
 type readyRuns []*run
 
 func (q readyRuns) Len() int      { return len(q) }
@@ -278,57 +224,6 @@ func (q *readyRuns) Pop() any {
 	return last
 }
 
-// deadlock names a cycle of runs that wait for each other, found from the earliest one that did not run.
-func (s *simulation) deadlock() error {
-	needs := map[*run][]*run{}
-	var stuck *run
-	all := s.runs
-	if s.hub != nil {
-		all = append(slices.Clip(all), s.hub)
-	}
-	for _, r := range all {
-		if r.done {
-			continue
-		}
-		if stuck == nil || less(r.planned, stuck.planned) {
-			stuck = r
-		}
-		for _, y := range r.then {
-			needs[y.run] = append(needs[y.run], r)
-		}
-	}
-	var path []*run
-	seen := map[*run]int{}
-	for {
-		at, again := seen[stuck]
-		if again {
-			path = path[at:]
-			break
-		}
-		seen[stuck] = len(path)
-		path = append(path, stuck)
-		stuck = slices.MinFunc(needs[stuck], func(a, b *run) int {
-			return cmp.Or(queued(stuck, a)-queued(stuck, b), a.planned.Cmp(b.planned))
-		})
-	}
-	path = slices.DeleteFunc(path, func(r *run) bool { return r == s.hub })
-	e := &DeadlockError{Task: path[0].job.task}
-	for _, r := range path {
-		e.Cycle = append(e.Cycle, s.plan.nameOf(r.job.task, s.minibatch(r)))
-	}
-	return e
-}
-
-// queued is 1 when a run waits for another one only because that comes first on their resource.
-func queued(r, x *run) int {
-	if r.before == x {
-		return 1
-	}
-	return 0
-}
-
-func (s *simulation) minibatch(r *run) int { return r.job.residue + r.turn*s.repeats }
-
 func (s *simulation) outcome() *Outcome {
 	o := &Outcome{}
 	for _, r := range s.runs {
@@ -337,11 +232,9 @@ func (s *simulation) outcome() *Outcome {
 	}
 	slices.SortStableFunc(o.Spans, byTime)
 	o.Makespan = s.withSimulatedTies(o.Makespan)
-	from, to := 0.0, o.Makespan
 	o.PerMinibatch = o.Makespan / float64(s.repeats)
+	from, to, periods := s.window(o.Makespan)
 	if s.period != nil {
-		var periods int
-		from, to, periods = s.steady()
 		o.Period = (to - from) / float64(periods)
 		o.PerMinibatch = o.Period / float64(s.repeats)
 	}
@@ -356,6 +249,15 @@ func (s *simulation) withSimulatedTies(span float64) float64 {
 		end: func(j *job) float64 { return s.by[j.task][0].end }, length: s.platform.Seconds,
 		add: func(x, y float64) float64 { return x + y }, less: func(x, y float64) bool { return x < y },
 	})
+}
+
+// window returns the time that figures of a run hold for, and how many periods end in it. With a flush it is the whole step, else a part of the
+// steady state.
+func (s *simulation) window(makespan float64) (from, to float64, periods int) {
+	if s.period != nil {
+		return s.steady()
+	}
+	return 0, makespan, 1
 }
 
 // steady returns a time in the steady state and how many periods end in it. The last minibatches are left out: they meet
@@ -375,23 +277,42 @@ func (s *simulation) steady() (from, to float64, periods int) {
 
 // bubble returns the idle fraction of the devices that hold a stage, within a time.
 func (s *simulation) bubble(from, to float64) float64 {
-	used := map[int]bool{}
-	for _, st := range s.plan.Stages {
-		for _, d := range st.Devices {
-			used[d] = true
-		}
-	}
-	busy := 0.0
-	for _, r := range s.runs {
-		if !r.job.onLink() {
-			busy += max(0, min(r.end, to)-max(r.start, from))
-		}
+	used, busy := usedDevices(s.plan), 0.0
+	for _, seconds := range s.busy(from, to) {
+		busy += seconds
 	}
 	if all := float64(len(used)) * (to - from); all > 0 {
 		return 1 - busy/all
 	}
 	return 0
 }
+
+// idlePerDevice returns the idle fraction of each device that holds a stage, within the time that figures hold for; 0 of others.
+func (s *simulation) idlePerDevice(makespan float64) []float64 {
+	from, to, _ := s.window(makespan)
+	busy := s.busy(from, to)
+	idle := make([]float64, len(busy))
+	for d := range usedDevices(s.plan) {
+		if to > from {
+			idle[d] = 1 - busy[d]/(to-from)
+		}
+	}
+	return idle
+}
+
+// busy returns the seconds in which each device computes, within a time.
+func (s *simulation) busy(from, to float64) []float64 {
+	busy := make([]float64, s.platform.Devices)
+	for _, r := range s.runs {
+		if !r.job.onLink() {
+			busy[r.job.device] += within(r.start, r.end, from, to) - within(r.paused[0], r.paused[1], from, to)
+		}
+	}
+	return busy
+}
+
+// within returns how much of the time from a to b lies between two others.
+func within(a, b, from, to float64) float64 { return max(0, min(b, to)-max(a, from)) }
 
 // peaks returns the most that every device holds at an instant.
 func (s *simulation) peaks() []int64 {
@@ -437,12 +358,14 @@ func (s *simulation) edges(costs *Costs) [][]edge[float64] {
 }
 
 // Timed returns a copy of a flush plan in which everything starts as soon as the order of the plan's starts allows, with
-// the times of chain and platform. Errors: those of Simulate.
+// the times of chain and platform. Each device has a processor of its own. Errors: those of Simulate.
 func Timed(c *chain.Chain, p *Platform, plan *Plan) (*Plan, error) {
 	if !plan.IsFlush() {
 		return nil, fmt.Errorf("%w: only flush plans can be timed from their order", ErrPlan)
 	}
-	o, err := Simulate(c, p, plan, Noise{})
+	alone := *p
+	alone.OpsAtOnce = 0
+	o, err := Simulate(c, &alone, plan, Noise{})
 	if err != nil {
 		return nil, err
 	}

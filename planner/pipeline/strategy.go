@@ -56,8 +56,7 @@ func Finish(strategy string, r Request, p *Plan) (*Plan, error) {
 	}
 	*p = *synchronized
 	if report != nil {
-		p.PerDevicePeak = report.PerDevicePeak
-		p.Predicted.Makespan = report.Makespan
+		report.predict(p)
 	}
 	if refused == nil {
 		return p, nil

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -77,8 +76,6 @@ func Planned(c *chain.Chain, p *Platform, plan *Plan, periods int) ([]Span, erro
 	slices.SortStableFunc(spans, byTime)
 	return spans, nil
 }
-
-func byTime(a, b Span) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End)) }
 
 // NewTimeline puts spans of a plan, planned or simulated, on the devices and links where they run. Errors: those of Check
 // up to RuleBoundary.

@@ -56,11 +56,14 @@ func (e *InvalidError) Error() string {
 func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
 // OnlyMemory reports whether the plan could run if its devices had more memory.
-func (e *InvalidError) OnlyMemory() bool {
-	return !slices.ContainsFunc(e.Violations, func(v Violation) bool { return v.Rule != RuleMemory })
-}
+func (e *InvalidError) OnlyMemory() bool { return violations(e.Violations).onlyMemory() }
 
 type violations []Violation
+
+// onlyMemory reports whether all violations, if there are any, are of the rule of memory.
+func (v violations) onlyMemory() bool {
+	return !slices.ContainsFunc(v, func(v Violation) bool { return v.Rule != RuleMemory })
+}
 
 const mostViolations = 20
 

@@ -30,10 +30,10 @@ func WithPortals(c *chain.Chain, p *Platform, plan *Plan, portals []Portal, back
 	if err != nil {
 		return nil, err
 	}
-	out.PerDevicePeak, out.Predicted.Makespan = nil, 0
+	out.PerDevicePeak, out.Predicted.Makespan, out.Predicted.Period = nil, 0, 0
 	report, err := Check(c, p, out)
 	if report != nil {
-		out.PerDevicePeak, out.Predicted.Makespan = report.PerDevicePeak, report.Makespan
+		report.predict(out)
 	}
 	return out, err
 }
