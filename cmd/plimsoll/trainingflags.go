@@ -79,19 +79,19 @@ func (f *cacheFlags) measured(ctx context.Context, a *app, job *train.Job, m tra
 	return c, err
 }
 
-// onProcessors returns a platform with how many ops the job's devices run at once where they share processors; see train.OnProcessors. Where
-// the chain is that of a file, times of other ops are not measured beside it.
+// onProcessors returns a platform with how many ops the job's devices run at once where they share processors; see train.OnProcessors. Where the
+// chain is that of a file, nothing is measured.
 func (f *cacheFlags) onProcessors(ctx context.Context, p *pipeline.Platform, job *train.Job, c *chain.Chain, m train.Measure) (*pipeline.Platform, error) {
 	if f.file != "" {
 		return train.OnProcessors(job, p, c, nil)
 	}
-	m.Halves = false
-	return train.OnProcessors(job, p, c, func(serial *train.Job) (*chain.Chain, error) {
+	return train.OnProcessors(job, p, c, func(copies int) (*chain.Chain, error) {
+		m.Halves, m.Together = false, copies
 		folder, err := profilesFolder()
 		if f.none || err != nil {
-			return serial.Profile(ctx, m)
+			return job.Profile(ctx, m)
 		}
-		c, _, err := train.ChainCache{Folder: folder}.Measure(ctx, serial, m)
+		c, _, err := train.ChainCache{Folder: folder}.Measure(ctx, job, m)
 		if errors.Is(err, train.ErrNotKept) {
 			err = nil // measured has said it
 		}

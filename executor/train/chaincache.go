@@ -103,11 +103,12 @@ func keyOf(j *Job, m Measure, inWindows bool) (string, error) {
 		Warmup, Repeats int
 		Enough          time.Duration
 		Halves, Windows bool
+		Together        int
 		OwnCore         bool
 		Program         string
 	}{
 		j.Model, graphHash(j.Work.Model), j.Config, fmt.Sprintf("%T%+v", j.Update, j.Update), j.Device.Model, j.library,
-		j.Kernels.Threads, cores.Count(), j.Open.Bandwidth, m.Warmup, m.Repeats, m.Enough, m.Halves, inWindows, j.Open.OwnCore, program,
+		j.Kernels.Threads, cores.Count(), j.Open.Bandwidth, m.Warmup, m.Repeats, m.Enough, m.Halves, inWindows, m.Together, j.Open.OwnCore, program,
 	}
 	text, err := json.Marshal(key)
 	if err != nil {

@@ -24,6 +24,7 @@ type Measure struct {
 	Enough          time.Duration         // see measure.ProfileOptions
 	Limit           int64                 // bytes of arena that it may take; 0: what the device has
 	Check           func() error          // called before anything is measured, which an error prevents; may be nil
+	Together        int                   // more than 1: only the ops, of so many copies at once (measure.Together)
 	Halves          bool                  // also of the two halves of every backward: see measure.ProfileOptions
 	Progress        func(done, total int) // may be nil
 }
@@ -46,7 +47,7 @@ func (j *Job) Profile(ctx context.Context, m Measure) (*chain.Chain, error) {
 	}
 	spec := j.Spec
 	spec.Open.Until = ctx
-	c, err := measure.Profile(ctx, j.Work, spec.Target, m.Limit, j.LoadFirst, measure.ProfileOptions{
+	options := measure.ProfileOptions{
 		Warmup: m.Warmup, Repeats: m.Repeats, Enough: m.Enough, Halves: m.Halves, Seed: j.Seed, Progress: m.Progress,
 		OpenHost: func(dev runtime.Device) (kernels.Updater, error) {
 			u, err := library.OpenHost(dev, library.Options{Reference: j.Kernels.Reference})
@@ -55,7 +56,14 @@ func (j *Job) Profile(ctx context.Context, m Measure) (*chain.Chain, error) {
 			}
 			return u, err
 		},
-	})
+	}
+	var c *chain.Chain
+	var err error
+	if m.Together > 1 {
+		c, err = measure.Together(ctx, j.Work, spec.Target, m.Limit, j.LoadFirst, options, m.Together)
+	} else {
+		c, err = measure.Profile(ctx, j.Work, spec.Target, m.Limit, j.LoadFirst, options)
+	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

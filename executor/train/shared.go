@@ -3,6 +3,7 @@ package train
 import (
 	"cmp"
 	"fmt"
+	"math"
 
 	"plimsoll/internal/cores"
 	"plimsoll/internal/units"
@@ -76,37 +77,30 @@ func (s *SharedProcessors) predict(p *JobPlan) {
 }
 
 // OnProcessors fills in how many ops the devices of a job's platform run at once at full speed. It leaves a platform alone that says it, and one
-// whose devices do not all share the processors of this machine. Otherwise it counts:
-//
-//	parts of a GPU           1
-//	cores, one thread an op  as many as there are cores
-//	cores, more threads      the cores, times the time of the ops over their time with one thread
-//
-// An op with several threads does not keep all of them busy. measure measures the chain with one thread an op. If it is nil, ops count as if they
-// kept all threads busy. Errors: those of measure.
-func OnProcessors(j *Job, p *pipeline.Platform, c *chain.Chain, measure func(*Job) (*chain.Chain, error)) (*pipeline.Platform, error) {
-	shared := j.SharedProcessors(1)
+// whose devices do not all share the processors of this machine. Parts of a GPU count as one op. On cores, n devices compute the chain n times in
+// the time that measure finds of so many copies at once, against the chain's own time: threads that wait for each other, caches and memory count.
+// If measure is nil, ops count as if they kept all their threads busy. Errors: those of measure.
+func OnProcessors(j *Job, p *pipeline.Platform, c *chain.Chain, measure func(copies int) (*chain.Chain, error)) (*pipeline.Platform, error) {
+	shared := j.Spec.SharedProcessors(1)
 	if shared == nil || p.OpsAtOnce > 0 || j.Processes > 1 || shared.Devices != p.Devices {
 		return p, nil
 	}
 	q := *p
-	n := float64(shared.Processors)
-	switch {
-	case shared.threads > 1 && measure != nil:
-		serial := *j
-		serial.Kernels.Threads, serial.straights = 1, nil
-		err := serial.compile()
-		if err == nil {
-			var alone *chain.Chain
-			if alone, err = measure(&serial); err == nil {
-				q.OpsAtOnce = min(max(1, n*computeSeconds(c)/computeSeconds(alone)), n)
-			}
-		}
-		return &q, err
-	default:
-		q.OpsAtOnce = max(1, n/float64(max(shared.threads, 1)))
+	if shared.Kind == "GPU" {
+		q.OpsAtOnce = 1
+		return &q, nil
 	}
-	return &q, nil
+	room := float64(shared.Processors) / float64(shared.threads)
+	if q.OpsAtOnce = max(1, room); measure == nil {
+		return &q, nil
+	}
+	copies := min(shared.Devices, max(2, int(math.Ceil(room)))) // keep all cores busy
+	together, err := measure(copies)
+	if err == nil {
+		n := float64(copies)
+		q.OpsAtOnce = min(max(1, n*computeSeconds(c)/computeSeconds(together)), n)
+	}
+	return &q, err
 }
 
 // computeSeconds returns the time of all forwards and backwards of a chain.
@@ -142,11 +136,11 @@ func (s *Spec) SharedProcessors(processes int) *SharedProcessors {
 }
 
 // shared returns how the devices of one item share processors; nil where they do not. Cores are shared where all devices' threads are
-// more. Parts share a GPU, and so do processes that name the same one.
+// more, or keep all of them busy in one process. Parts share a GPU, and so do processes that name the same one.
 func shared(item devices.Item, threads, processes, cores int) *SharedProcessors {
 	parts := max(item.Parts, 1)
 	switch {
-	case item.Kind == "cpu" && parts*processes > 1 && parts*processes*threads > cores:
+	case item.Kind == "cpu" && parts*processes > 1 && (parts*processes*threads > cores || parts*threads == cores && processes == 1):
 		return &SharedProcessors{Devices: parts * processes, Processors: cores, Kind: "core", threads: threads}
 	case item.Kind == "cuda" && item.Index >= 0 && parts*processes > 1:
 		return &SharedProcessors{Devices: parts * processes, Processors: 1, Kind: "GPU"}

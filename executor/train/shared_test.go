@@ -34,8 +34,9 @@ func TestSharedProcessors(t *testing.T) {
 		{"cpu*4", 2, 1, 2, "4 devices share 2 cores: the prediction is for devices of their own"},
 		{"cpu*4", 1, 1, 2, "4 devices share 2 cores: the prediction is for devices of their own"},
 		{"cpu*2", 1, 1, 1, "2 devices share 1 core: the prediction is for devices of their own"},
-		{"cpu*2", 1, 1, 2, ""},
-		{"cpu*2", 2, 1, 4, ""},
+		{"cpu*2", 1, 1, 2, "2 devices share 2 cores: the prediction is for devices of their own"},
+		{"cpu*2", 2, 1, 4, "2 devices share 4 cores: the prediction is for devices of their own"},
+		{"cpu*2", 1, 1, 4, ""},
 		{"cpu", 8, 1, 2, ""}, // the profile has as many threads
 		{"cpu", 1, 4, 2, "4 devices share 2 cores: the prediction is for devices of their own"},
 		{"cpu", 1, 2, 2, ""},
