@@ -77,9 +77,9 @@ func (s *SharedProcessors) predict(p *JobPlan) {
 }
 
 // OnProcessors fills in how many ops the devices of a job's platform run at once at full speed. It leaves a platform alone that says it, and one
-// whose devices do not all share the processors of this machine. Parts of a GPU count as one op. On cores, n devices compute the chain n times in
-// the time that measure finds of so many copies at once, against the chain's own time: threads that wait for each other, caches and memory count.
-// If measure is nil, ops count as if they kept all their threads busy. Errors: those of measure.
+// whose devices do not all share the processors of this machine. Parts of a GPU count as one op. On cores, measure measures the chain while so many
+// copies of it run at once. So threads that wait for each other, caches and memory count. If measure is nil, ops count as if they kept all their
+// threads busy. Errors: those of measure.
 func OnProcessors(j *Job, p *pipeline.Platform, c *chain.Chain, measure func(copies int) (*chain.Chain, error)) (*pipeline.Platform, error) {
 	shared := j.Spec.SharedProcessors(1)
 	if shared == nil || p.OpsAtOnce > 0 || j.Processes > 1 || shared.Devices != p.Devices {
