@@ -75,11 +75,6 @@ func checkTie(lay *layout, x *tie) error {
 	if x.owner != x.reader && !plan.IsFlush() {
 		return refuse("stages %d and %d update them at different times, as the plan has no flush: give one with a flush", x.owner, x.reader)
 	}
-	for _, s := range []int{x.owner, x.reader} {
-		if sums := lay.order.Sums[s]; sums != nil && sums.Divided() {
-			return refuse("with \"zero\" of %d the replicas of stage %d have parts of the gradients: leave \"zero\" out", plan.Zero, s)
-		}
-	}
 	sums := lay.order.Sums[x.reader]
 	in := func(b order.Bucket) bool { return b.First <= x.param.Layer && x.param.Layer <= b.Last }
 	if sums != nil && !slices.ContainsFunc(sums.Buckets, in) {

@@ -151,7 +151,6 @@ func TestSharedWeightsAreRefused(t *testing.T) {
 	must(t, err)
 	w := workload(t, m)
 	c := costs(w, 3, 1)
-	divided, _ := sharing(t, c, oneByOne(c, 6, pipeline.Stage{First: 1, Last: len(w.Layers), Devices: []int{0, 1, 2}}))
 	unbound := costs(w, 3, 1)
 	for i := range unbound.Chain.Layers {
 		unbound.Chain.Layers[i].Update.WeightsOf = 0
@@ -162,7 +161,6 @@ func TestSharedWeightsAreRefused(t *testing.T) {
 		*pipeline.Plan
 	}{
 		"stages 0 and 1 update them at different times, as the plan has no flush: give one with a flush": {c, planFor(t, "1f1b", costs(w, 2, 1), pipeline.Options{})},
-		"with \"zero\" of 1 the replicas of stage 0 have parts of the gradients: leave \"zero\" out":     {c, divided},
 		"no message of the plan adds up the gradient of layer 8 over the replicas of stage 1":            {unbound, summing(t, unbound, bare, 1)},
 	} {
 		_, err := Needs(w, x.Costs, x.Plan, Options{})

@@ -44,7 +44,7 @@ func (s Strategy) Divides() bool { return s.Type == Flushing || s.Type == Cyclic
 
 // Finish names the plan's chain, strategy and platform, gives it the messages that its replicas need (Synchronize), checks it and
 // fills in what the check found: peaks, makespan. A plan that is refused for memory alone comes back as an *InfeasibleError that
-// carries it; any other refusal is a bug of the strategy, but those of weights that stages share: ErrPlatform where no link joins the stages.
+// carries it. If no link joins stages that share weights, the error is ErrPlatform. Any other refusal is a bug of the strategy.
 func Finish(strategy string, r Request, p *Plan) (*Plan, error) {
 	p.Chain, p.Strategy, p.Platform, p.Zero = r.Chain.Name, strategy, r.Platform, cmp.Or(r.Zero, p.Zero)
 	synchronized, report, refused, err := synchronizeAndCheck(r.Chain, r.Platform, p)
