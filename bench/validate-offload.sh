@@ -45,4 +45,12 @@ one resnet101-1GBs-two-cores $resnet --bandwidth 1GB/s --steps 4
 threads=1
 one resnet101-chaos -m resnet101 --image 32 --batch 16 --memory 96%,93% --bandwidth 1GB/s --steps 1 --debug chaos=1
 one densenet121-chaos $densenet --bandwidth 500MB/s --steps 2 --debug chaos=1
+
+# The rows of all grids, of which bench/results/validate-offload.csv has those of a quiet machine.
+{
+    echo grid,strategy,share_percent,limit,predicted_peak,measured_peak,predicted_time,measured_time,error,images_per_s,identical
+    for table in "$out"/*/table.txt; do
+        awk -F '  +' -v grid="$(basename "$(dirname "$table")")" -v OFS=, '$NF ~ /^(yes|no)$/ && NF == 10 { sub(/ %$/, "", $2); $1 = $1; print grid, $0 }' "$table"
+    done
+} >"$out/rows.csv"
 exit $status

@@ -61,6 +61,9 @@ if wanted kernels; then
     one kernels --devices "$devices" --batch 32 --microbatches 8 --strategy "$flush,$asynchronous" --debug threads=1 --steps 2 --minibatches 12
 fi
 
+# tables NAME: the tables of a grid, without the note on simulated time, which stands above.
+tables() { grep -v '^Simulated time: ' "$out/$1/tables.md" | cat -s; }
+
 # section NAME HEADING: what its function prints, with the commit and the load of the machine, or what the page has of it.
 section() {
     if ! wanted "$1"; then
@@ -70,7 +73,7 @@ section() {
     cat <<END
 ## $2
 
-At commit $(git rev-parse --short HEAD); the load of the machine, of $(nproc) cores, was $(cut -d ' ' -f 1-3 /proc/loadavg) (averages of 1, 5 and 15 minutes).
+At commit $(git rev-parse --short HEAD), on $(nproc) cores with a load of $(cut -d ' ' -f 1 /proc/loadavg).
 
 END
     "$1"
@@ -78,11 +81,11 @@ END
 
 periods() {
     cat <<END
-ResNet-20 with times drawn at random (forward 1 to 8 ms a layer, backward 2 to 16 ms; a draw is a chain), stashed weights, 10 MB/s between
+ResNet-20 with times drawn at random, forward 1 to 8 ms a layer and backward 2 to 16 ms. A draw is a chain. Stashed weights, 10 MB/s between
 devices.
 
 END
-    cat "$out/simulated/tables.md"
+    tables simulated
     cat <<END
 
 ![A run in simulated time]($(basename "$picture"))
@@ -92,51 +95,53 @@ END
 
 offload() {
     cat <<END
-ResNet-20, 32 x 32 pixels, batch 16, with times drawn alike, 2 GB/s between devices. Stages recompute, and offload over links to host memory that are
-slowed down:
+ResNet-20, 32 x 32 pixels, batch 16, with times drawn alike, 2 GB/s between devices. Stages recompute, and offload over slow links to host
+memory:
 
 END
     for bandwidth in $host; do
         printf 'With `--bandwidth %s`:\n\n' "$bandwidth"
-        cat "$out/offload-$(echo "$bandwidth" | tr -d /)/tables.md"
+        tables "offload-$(echo "$bandwidth" | tr -d /)"
         echo
     done
 }
 
 replicas() {
     cat <<END
-ResNet-110 with times drawn alike, 30 MB/s between devices, steps of 8 microbatches; gradients of replicas cross the same links. With
+ResNet-110 with times drawn alike, 30 MB/s between devices, steps of 8 microbatches. Gradients of replicas cross the same links. With
 \`--zero 0\`:
 
 END
-    cat "$out/zero0/tables.md"
+    tables zero0
     cat <<END
 
-With \`--zero 1\`, where each replica has a part of the optimizer's state, updates that part and passes the weights on. Parts
-begin where a partial sum of the norm does, which covers 64 KiB of a tensor, so that the norm has the bits of undivided gradients: they
-differ by up to that from the plan's equal ones, of 845 KiB for eight devices.
+With \`--zero 1\` each replica updates a part of the weights. Parts begin at multiples of 64 KiB of a tensor, so that the norm has the
+bits of undivided gradients. They differ by up to that from the plan's equal ones, of 845 KiB for eight devices.
 
 END
-    cat "$out/zero1/tables.md"
+    tables zero1
     echo
 }
 
 kernels() {
     cat <<END
-ResNet-20, 16 x 16 pixels, batch 32, of steps with a flush in 8 microbatches. Compared are the highest byte that each device wrote with the
-predicted one, and all weights, buffers and optimizer states after steps with a flush with those of the same schedule on one device.
+ResNet-20, 16 x 16 pixels, batch 32, with a flush in 8 microbatches. Peaks are the highest bytes that devices wrote. Weights, buffers and
+optimizer states after steps with a flush are compared with one device's.
 
 END
-    cat "$out/kernels/tables.md"
+    tables kernels
 }
 
 {
     cat <<END
 # Pipelines that ran: predicted beside measured
 
+Question: do drivers keep the times of a plan, and are peaks and bits as predicted?
+
     make validate-pipelines
 
-\`cpu*4\` is four virtual devices on one processor. The pages and traces of these grids are in out/validate-pipelines.
+\`cpu*4\` is four virtual devices on one processor. In simulated time every task takes the time of the chain, and nothing is computed. Streams,
+events, messages and drivers are real.
 
 END
     section periods "Simulated time"

@@ -43,8 +43,11 @@ func describe(t executor.Target, commit string) environment {
 // simulated is put before all figures that no GPU made.
 const simulated = "**Simulated: the emulated driver ran this. Nothing here is a measurement.**"
 
-// line describes the environment in a line of markdown.
+// line describes the machine in a line of markdown; it is empty where no device was opened.
 func (e *environment) line() string {
+	if e.Device == "" {
+		return ""
+	}
 	words := []string{e.Device, "kernels " + e.Library}
 	if e.CUDA != "" {
 		words = append(words, fmt.Sprintf("capability %s, %d multiprocessors", e.Compute, e.Units), "driver offers CUDA "+e.CUDA)
@@ -53,7 +56,7 @@ func (e *environment) line() string {
 		words = append(words, "driver "+e.Driver)
 	}
 	if e.MaxClock > 0 {
-		words = append(words, fmt.Sprintf("%d of %d MHz at the start", e.Clock/1e6, e.MaxClock/1e6))
+		words = append(words, fmt.Sprintf("at most %d MHz", e.MaxClock/1e6))
 	}
-	return strings.Join(append(words, "commit "+e.Commit), "; ")
+	return strings.Join(words, "; ")
 }

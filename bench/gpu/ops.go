@@ -82,9 +82,9 @@ func measureOps(ctx context.Context, p *part) error {
 		return err
 	}
 	p.peerCeilings(ctx, matrix, &f.Ceilings)
-	p.printf("Ceilings: memory %s, read and written, by a copy", units.Rate(f.Ceilings.Bandwidth, "B"))
+	p.printf("Ceilings: memory %s by a copy", units.Rate(f.Ceilings.Bandwidth, "B"))
 	for _, d := range floats {
-		p.printf("; %v %s by %s", d, units.Rate(f.Ceilings.Rate[d.String()], "FLOP"), f.Ceilings.By[d.String()])
+		p.printf("; %v %s (%s)", d, units.Rate(f.Ceilings.Rate[d.String()], "FLOP"), f.Ceilings.By[d.String()])
 	}
 	p.printf(".\n")
 	for _, d := range floats {

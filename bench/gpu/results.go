@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -66,22 +67,41 @@ func (r *results) write(folder string) error {
 	return atomicfile.WriteFile(filepath.Join(folder, "results.md"), r.markdown)
 }
 
-// markdown writes the results for people. Every part names where it ran: a part can be run again alone.
+// markdown writes the results for people: a table of all parts, then the tables of each.
 func (r *results) markdown(w io.Writer) error {
 	var text strings.Builder
 	text.WriteString("# GPU suite\n\n")
 	if slices.ContainsFunc(r.Parts, func(p *outcome) bool { return p.Environment.Simulated }) {
 		text.WriteString(simulated + "\n\n")
 	}
-	text.WriteString("| part | state | time | |\n|---|---|---|---|\n")
+	var machine string
+	for _, p := range slices.Backward(r.Parts) {
+		machine = cmp.Or(p.Environment.line(), machine)
+	}
+	if machine != "" {
+		text.WriteString(machine + ".\n\n")
+	}
+	text.WriteString("| part | state | time | began | commit | |\n|---|---|---|---|---|---|\n")
 	for _, p := range r.Parts {
-		fmt.Fprintf(&text, "| %s | %s | %.0f s | %s |\n", p.Part, p.State, p.Seconds, strings.ReplaceAll(p.Summary, "|", "/"))
+		fmt.Fprintf(&text, "| %s | %s | %.0f s | %s | %.7s | %s |\n", p.Part, p.State, p.Seconds, p.Started.Format("2006-01-02 15:04 MST"), p.Environment.Commit,
+			strings.ReplaceAll(p.Summary, "|", "/"))
 	}
 	for _, p := range r.Parts {
-		fmt.Fprintf(&text, "\n## %s\n\n%s; %s.\n\n%s", p.Part, p.Started.Format("2006-01-02 15:04 MST"), p.Environment.line(), p.Markdown)
+		p.section(&text, machine)
 	}
 	_, err := io.WriteString(w, text.String())
 	return err
+}
+
+// section writes the tables of a part, with its machine if that is another one than the page's.
+func (p *outcome) section(text *strings.Builder, machine string) {
+	tables := p.Markdown
+	if own := p.Environment.line(); own != "" && own != machine {
+		tables = own + ".\n\n" + tables
+	}
+	if strings.TrimSpace(tables) != "" {
+		fmt.Fprintf(text, "\n## %s\n\n%s", p.Part, tables)
+	}
 }
 
 // summarize prints a folder's results as a short table.

@@ -125,7 +125,7 @@ func TestMerge(t *testing.T) {
 		if want := "log of " + order[0] + "\nlog of " + order[1] + "\n"; string(log) != want {
 			t.Errorf("the log is %q", log)
 		}
-		if page, err := os.ReadFile(filepath.Join(into, "results.md")); err != nil || !strings.Contains(string(page), "## kernels") {
+		if page, err := os.ReadFile(filepath.Join(into, "results.md")); err != nil || !strings.Contains(string(page), "| kernels | green |") {
 			t.Errorf("the page is %s, %v", page, err)
 		}
 	}

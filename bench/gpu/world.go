@@ -69,7 +69,7 @@ func measureWorld(ctx context.Context, p *part) error {
 			switch {
 			case err != nil && transport == "nccl" && strings.Contains(err.Error(), "nccl"): // there is none, or none that can
 				row.Missing = err.Error()
-				p.printf("| %s | %s | not tried: %s ||||||\n", row.Strategy, transport, row.Missing)
+				p.printf("| %s | %s | not tried: %s ||||||\n", row.Strategy, transport, strings.Join(strings.Fields(row.Missing), " "))
 			case err != nil:
 				return err
 			default:

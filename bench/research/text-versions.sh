@@ -89,15 +89,15 @@ done
 {
   echo "# Weight versions and the loss of a language model"
   echo
-  echo "    ${model[*]} --batch 16 --steps $steps"
-  echo "    --optimizer adamw --lr ${rate[adamw]}"
-  echo "    --optimizer muon --lr ${rate[muon]}"
+  echo "Question: what do old weights cost a language model?"
   echo
-  echo "on one device and on \`cpu*4\`, seeds 1 to 3: the loss (cross entropy of a byte, held-out text) after $steps batches, and the peak of the"
-  echo "device with the highest. All of a seed begin with the same weights and read the same batches. The weights under the limit are those without"
-  echo "one, bit for bit. Stash updates after every batch of 16 with weights that are up to 3 steps old, 2BW after 4 batches with those of an update"
-  echo "before; \"flush, 4 batches of 16 in an update\" is training without delay at the updates of 2BW. PyTorch's Muon is torch.optim.Muon, which"
-  echo "iterates in bfloat16, with the scale of AdamW's updates, on the same matrices. Made by \`make text-versions\` at commit $(git rev-parse --short HEAD)."
+  echo "    make text-versions"
+  echo
+  echo "\`${model[*]} --batch 16 --steps $steps\`, with AdamW at a rate of ${rate[adamw]} or Muon at ${rate[muon]}, on one device and on \`cpu*4\`,"
+  echo "seeds 1 to 3, commit $(git rev-parse --short HEAD). A loss is the cross entropy of a byte of held-out text after $steps batches. The peak is the highest"
+  echo "of all devices. All of a seed begin with the same weights and read the same batches. Stash updates after every batch with weights up to 3"
+  echo "steps old, 2BW after 4 batches with weights of an update before. \"Flush, 4 batches of 16 in an update\" has the updates of 2BW without"
+  echo "delay. PyTorch's Muon iterates in bfloat16, with the scale of AdamW's updates."
   echo
   echo "| optimizer | weights | loss by seed | mean | peak |"
   echo "|---|---|---|---:|---:|"

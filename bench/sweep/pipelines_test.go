@@ -137,7 +137,7 @@ func TestCompare(t *testing.T) {
 	if table := PipelineTables(points[2:4], nil); !strings.Contains(table, "| memory | a | b |\n|---|---|---|\n| 2 B | 0.00 | no fit |\n") {
 		t.Error(table)
 	}
-	if table := PipelineTables(points[9:], []Duel{d}); !strings.Contains(table, "| 4 B | no plan |\n\na beside b: both fit at 2 of 4 points") {
+	if table := PipelineTables(points[9:], []Duel{d}); !strings.Contains(table, "| 4 B | no plan |\n\n- a beside b: both fit at 2 of 4 points") {
 		t.Error(table)
 	}
 }

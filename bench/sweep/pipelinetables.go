@@ -31,7 +31,7 @@ func WritePipelines(at *folder.Dir, points []PipelinePoint, text string) error {
 }
 
 // PipelineTables returns a table of speed-ups in Markdown for each chain, bandwidth and number of devices: rows are memories, columns
-// strategies. Behind them stand the duels.
+// strategies. A list of the duels follows.
 func PipelineTables(points []PipelinePoint, duels []Duel) string {
 	var b strings.Builder
 	var strategies []string
@@ -57,7 +57,7 @@ func PipelineTables(points []PipelinePoint, duels []Duel) string {
 	}
 	var sentences []string
 	for _, d := range duels {
-		sentences = append(sentences, d.String())
+		sentences = append(sentences, "- "+d.String())
 	}
 	return b.String() + "\n" + strings.Join(sentences, "\n") + "\n"
 }
@@ -85,8 +85,8 @@ func (p *PipelinePoint) cell() string {
 	return "no plan"
 }
 
-// String prints the duel as a sentence.
+// String prints the duel as two sentences.
 func (d Duel) String() string {
-	return fmt.Sprintf("%s beside %s: both fit at %d of %d points, %s alone at %d, %s alone at %d; where both fit it is faster by more than 1 %% at %d and slower at %d, %.3f times on the mean, %.3f at best",
+	return fmt.Sprintf("%s beside %s: both fit at %d of %d points, %s alone at %d, %s alone at %d. Where both fit, it is faster by more than 1 %% at %d and slower at %d, %.3f times on the mean, %.3f at best",
 		d.A, d.B, d.Both, d.Points, d.A, d.OnlyA, d.B, d.OnlyB, d.Faster, d.Slower, d.Ratio, d.Best)
 }

@@ -53,6 +53,6 @@ func (d *Duel) add(a, b *Row) {
 
 // String prints the duel as a sentence.
 func (d Duel) String() string {
-	return fmt.Sprintf("%s beside %s at %d points: planned to be faster by more than 1 %% at %d, was at %d of them; planned to be slower at %d, was at %d of them",
+	return fmt.Sprintf("%s beside %s at %d points: planned faster by more than 1 %% at %d, was at %d; planned slower at %d, was at %d",
 		d.A, d.B, d.Points, d.PlannedFaster, d.MeasuredFaster, d.PlannedSlower, d.MeasuredSlower)
 }

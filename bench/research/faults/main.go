@@ -85,9 +85,12 @@ func run(out, only string) error {
 
 const head = `# Faults planted in the CUDA backend
 
-Each is a small change of the sources, planted alone in a copy of them; then tests run on the emulated driver. Without a fault
-these tests pass. %d are listed, %d found. Made by ` + "`make test-cuda-faults`" + `; the changes are in bench/research/faults/faults.go. The last
-run planted %d; %d rows are those of earlier runs (-run plants some alone).
+Question: do tests on the emulated driver find a small change of the sources?
+
+    make test-cuda-faults
+
+Answer: of %d faults, each planted alone, %d are found. The changes are in bench/research/faults/faults.go. The last run planted %d; %d rows
+are of earlier runs (-run plants some alone).
 
 `
 

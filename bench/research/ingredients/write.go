@@ -68,12 +68,13 @@ func (points page) write(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(`# What stages, replicas and recomputation are worth
 
-Simulated: plans are checked, and their times follow from the costs of the chains, which PipeDream's authors measured on a V100 (MIT licence). Nothing ran.
+Question: how much slower is the best plan that lacks stages, replicas or recomputation?
 
     make paper-ingredients
 
-Minibatches in flight hold everything that the layers save. A number is the time of the best plan that lacks something over that of joint, the geometric
-mean of the points where there is one; in brackets at how many points there is none, of those where joint has a plan.
+Simulated: plans are checked, and their times follow from the costs of PipeDream's profiles of a V100 (MIT licence). Nothing ran. A number is
+the time of the best plan that lacks something over the time of joint, as a geometric mean. In brackets: points without such a plan, of the
+points where joint has one. Minibatches in flight hold everything that the layers save.
 `)
 	for i := range views {
 		v := &views[i]

@@ -35,9 +35,9 @@ func (p *page) head(cells ...string) {
 
 func (r *results) writePage(w io.Writer) error {
 	p := &page{w: w}
-	p.printf("# torchgpipe's tables and ablation, with our plans\n\n    make paper-torchgpipe\n\n")
-	p.printf("Theirs are C. Kim et al. 2020, \"torchgpipe\", section 4, on Tesla P40 of %s; settings that the paper does not give, and\n", units.Bytes(paperMemory))
-	p.printf("figures named so, are of the benchmarks folder of its repository (0.0.5). Ours: nothing was trained. Every point is in torchgpipe.csv.\n")
+	p.printf("# torchgpipe's tables and ablation, with our plans\n\nQuestion: do our plans repeat the paper's largest models, speed-ups and ablation?\n\n    make paper-torchgpipe\n\n")
+	p.printf("Theirs: C. Kim et al. 2020, \"torchgpipe\", section 4, on Tesla P40 of %s. Settings that the paper does not give are of the\n", units.Bytes(paperMemory))
+	p.printf("benchmarks folder of its repository (0.0.5). Ours: planned and simulated; nothing was trained. Every point is in torchgpipe.csv.\n")
 	for _, c := range collections() {
 		r.giantTables(p, &c)
 	}
@@ -50,9 +50,9 @@ func (r *results) writePage(w io.Writer) error {
 
 func (r *results) giantTables(p *page, c *collection) {
 	p.printf("\n## %s: the largest that fits\n\n", c.title)
-	p.printf("Images of %d x %d, batch %d, %s on each device; theirs: %s.\n", c.image, c.image, c.batch, units.Bytes(paperMemory), c.source)
-	p.printf("A cell is the largest model of the list, and the memory of all devices: the arenas that the executor would reserve. A parameter takes\n")
-	p.printf("%d bytes with its gradient and the optimizer's state, and 4 more in a second copy of the weights.\n\n", 4*(2+c.state))
+	p.printf("Images of %d x %d, batch %d, %s on each device. Theirs: %s.\n", c.image, c.image, c.batch, units.Bytes(paperMemory), c.source)
+	p.printf("A cell is the largest model that fits, and the arenas of all devices. A parameter takes %d bytes with gradient and state, and 4 more\n", 4*(2+c.state))
+	p.printf("in a second copy of the weights.\n\n")
 	cells := []string{"setting", "microbatches", "torchgpipe"}
 	for _, h := range holders() {
 		cells = append(cells, h.title)
@@ -65,8 +65,8 @@ func (r *results) giantTables(p *page, c *collection) {
 		}
 		p.row(cells...)
 	}
-	p.printf("\nThe models of the paper's rows, each with that row's devices and microbatches. Memory: of all devices, in brackets the fullest one, and that one\nas the planner counts it: the arena has blocks for all messages that the plan has on their way at one time, the planner counts one of a kind.\n")
-	p.printf("The largest layer is what it takes in weights, gradients and optimizer: layers are not divided.\n\n")
+	p.printf("\nThe models of the paper's rows. Memory is of all devices. In brackets: the fullest device, and the same as the planner counts it, with\n")
+	p.printf("one block for each kind of message. The largest layer counts weights, gradients and optimizer; layers are not divided.\n\n")
 	p.head(append([]string{"setting", "model", "parameters: theirs", "ours", "largest layer", "memory: theirs"}, cells[3:]...)...)
 	for _, at := range c.rows {
 		model := r.models[c.family][at.size]
@@ -132,10 +132,11 @@ func count(n int64) string {
 func (r *results) speedTable(p *page, i int, s *speeds) {
 	c := r.measured[i]
 	p.printf("\n## %s: speed-up (simulated)\n\n", s.title)
-	p.printf("Theirs: %s. Ours: simulated, from times measured on a CPU at image %d, batch %d (bench/research/results/chains/%s),\n", s.source, s.image, c.Batch, s.chain)
-	p.printf("in proportion to the images of a microbatch and scaled to the baseline's %g images/s; sizes are those of the real batch; %s between devices, one direction at a time.\n", s.baseline, units.Rate(paperBandwidth, "B"))
-	p.printf("Flush schedules have stages of equal time. madpipe and loadline plan for %s with double-buffered weights and never flush: to them m says only how large a microbatch is.\n", units.Bytes(paperMemory))
-	p.printf("A cell is images/s over the baseline's, in brackets over gpipe-checkpoint's. A star: its fullest device needs more than %s.\n\n", units.Bytes(paperMemory))
+	p.printf("Theirs: %s.\n\n", s.source)
+	p.printf("Ours: simulated from times measured on a CPU at image %d, batch %d (bench/research/results/chains/%s). They are scaled to the baseline's\n", s.image, c.Batch, s.chain)
+	p.printf("%g images/s; sizes are those of the real batch. Links have %s, one direction at a time. Flush schedules have stages of equal time.\n", s.baseline, units.Rate(paperBandwidth, "B"))
+	p.printf("madpipe and loadline plan for %s with double-buffered weights and no flush. A cell is images/s over the baseline's, in brackets over\n", units.Bytes(paperMemory))
+	p.printf("gpipe-checkpoint's. A star: the fullest device needs more than %s.\n\n", units.Bytes(paperMemory))
 	cells := []string{"devices", "microbatches", "batch", "torchgpipe"}
 	for _, h := range racers() {
 		cells = append(cells, h.title)
@@ -204,8 +205,8 @@ func (x *speedPoint) cell(checkpoint float64) string {
 
 func (r *results) ablationTable(p *page) {
 	p.printf("\n## Ablation: U-Net (5, 64), %d devices, batch %d in %d microbatches (simulated)\n\n", ablationDevices, ablationBatch, ablationMicros)
-	p.printf("gpipe-checkpoint's plan, times as in the U-Net's speed table. Theirs: table 1 of the paper. Its first row, %.3f images/s, leaves the\n", paperAblation["clock-cycle"])
-	p.printf("order of the backwards to the framework, which has no counterpart here: every order is the plan's.\n\n")
+	p.printf("gpipe-checkpoint's plan, times as in the U-Net's speed table. Theirs: table 1 of the paper, without its first row (%.3f images/s), where\n", paperAblation["clock-cycle"])
+	p.printf("the framework orders the backwards.\n\n")
 	p.head("row", "schedule", "stands for", "theirs, images/s", "over", "ours, images/s", "over", "idle", "bytes over links, a microbatch")
 	for i, row := range r.ablation {
 		cells := []string{strconv.Itoa(i + 1), row.what, "in all rows of theirs", "", ""}
@@ -221,8 +222,8 @@ func (r *results) ablationTable(p *page) {
 		}
 		p.row(append(cells, fmt.Sprintf("%.2f", row.rate), ours, fmt.Sprintf("%.1f %%", 100*row.bubble), units.Bytes(row.bytes))...)
 	}
-	p.printf("\nA message that holds its sender up leaves the receiver free, which PyTorch's copies on the default stream do not: without streams they lose\n")
-	p.printf("more. Skips that are sent straight have links of their own and all the time until they are read; only their bytes are counted.\n")
+	p.printf("\nA message that holds its sender up leaves the receiver free, where PyTorch's copies on the default stream do not. Of skips that are sent\n")
+	p.printf("straight only the bytes are counted.\n")
 }
 
 // over prints a ratio to another row.

@@ -286,14 +286,16 @@ func table(torch string, cases map[string]figures) string {
 	}
 	fmt.Fprintf(&b, `# Training beside PyTorch in float64
 
-`+"`make test-oracle`"+` made this, with PyTorch %s, on an Intel Xeon with 2 cores and AVX-512. Nothing here is timed.
+Question: is `+"`plimsoll train`"+` as near to float64 as PyTorch's float32?
 
-Each case is a run of `+"`plimsoll train`"+` of %d steps, from weights that PyTorch drew, with a warm-up and a cosine; bench/research/peers/oracle has
-the flags. PyTorch trains on the same batches in float64 and in float32, with torch.optim's rules and with the versions of weights that the
-definitions give each stage of plan.json (bench/research/peers/src/torch_oracle.py). A ratio is our largest distance from float64, divided by that of
-PyTorch's float32, or by an ulp of the largest element where that is more. Float32's is the most of three draws: two begin with weights that
-are moved by up to half an ulp. The table has the largest ratio of the losses and of all tensors of a case; at most %d is wanted. Float32's
-noise is at most %.2g of the largest distance that weights go in a case; at most %v is wanted. The %d cases:
+    make test-oracle
+
+PyTorch %s, on an Intel Xeon with 2 cores and AVX-512. A case is a run of %d steps with a warm-up and a cosine, from weights that PyTorch
+drew. PyTorch trains on the same batches in float64 and float32, with the versions of weights that each stage of plan.json has
+(bench/research/peers/src/torch_oracle.py). A ratio is our largest distance from float64 over the larger one of PyTorch's float32 and an ulp
+of the largest element. Float32's distance is the most of three draws, two with weights moved by up to half an ulp. The table has the
+largest ratio of a case; at most %d is wanted. Float32's noise is at most %.2g of the largest distance that weights go; at most %v is wanted.
+The %d cases:
 
 | model | optimizer |`, torch, steps, mostNoise, blunt, mostBlunt, len(cases))
 	for _, w := range ways {
