@@ -2,28 +2,17 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 )
 
-// documents returns the breaches of the documents below a folder: its own, and those of its folder docs.
+// documents returns the breaches of all pages in Markdown below a folder.
 func documents(root string) (all []breach, err error) {
-	for _, pattern := range []string{"*.md", "docs/*.md"} {
-		files, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil {
-			return nil, err
-		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, document(filepath.ToSlash(file), string(text))...)
-		}
-	}
-	return all, nil
+	err = files(root, ".md", func(path string, text []byte) error {
+		all = append(all, document(path, string(text))...)
+		return nil
+	})
+	return all, err
 }
 
 var (

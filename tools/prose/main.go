@@ -4,9 +4,7 @@ package main
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 )
 
@@ -31,20 +29,11 @@ func main() {
 
 // read returns the breaches of all Go files below a folder, tests apart.
 func read(root string) (all []breach, err error) {
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch name := d.Name(); {
-		case err != nil:
-			return err
-		case d.IsDir() && (name == "testdata" || name == "out" || strings.HasPrefix(name, ".") && name != "."):
-			return fs.SkipDir
-		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
+	err = files(root, ".go", func(path string, source []byte) error {
+		if strings.HasSuffix(path, "_test.go") {
 			return nil
 		}
-		source, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		found, err := check(filepath.ToSlash(path), source)
+		found, err := check(path, source)
 		all = append(all, found...)
 		return err
 	})
