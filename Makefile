@@ -220,6 +220,11 @@ paper-ingredients: ## what stages, replicas and recomputation are worth (simulat
 	cp out/ingredients.md $(RESEARCH)/results/ingredients.md
 	cp out/ingredients.svg docs/results/ingredients.svg
 
+pictures: build ## draw frontier.svg (simulated) and predicted.svg of docs/results from tables in bench/results
+	bin/plimsoll frontier -c docs/chains/resnet50.json --strategy rotor-exact -o bench/results/frontier-recompute.csv
+	bin/plimsoll frontier -c docs/chains/resnet50.json --bandwidth 12GB/s --points 24 -o bench/results/frontier-offload.csv
+	go run ./bench/pictures
+
 paper-torchgpipe: ## remake torchgpipe's tables and ablation with our plans (simulated), into bench/research/results/torchgpipe.md
 	cd $(RESEARCH) && go run ./torchgpipe
 

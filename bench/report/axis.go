@@ -85,6 +85,8 @@ type Axis struct {
 	Unit  Unit   `json:"unit"`
 	// Tight begins the axis at the smallest value rather than at zero.
 	Tight bool `json:"tight,omitempty"`
+	// Log gives equal ratios equal lengths. All values are above zero.
+	Log bool `json:"log,omitempty"`
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.4g %%", share*100) }
@@ -101,6 +103,10 @@ type axis struct {
 // fit chooses the range, the scale and about n ticks. headroom is the share left free at the top, and on
 // a tight axis at the bottom as well.
 func (a Axis) fit(lo, hi, from, to, headroom float64, n int) axis {
+	if a.Log && lo > 0 {
+		return a.fitLog(lo, hi, from, to)
+	}
+	a.Log = false
 	if !a.Tight {
 		lo, hi = min(lo, 0), max(hi, 0)
 	}
@@ -120,6 +126,19 @@ func (a Axis) fit(lo, hi, from, to, headroom float64, n int) axis {
 	return f
 }
 
+// fitLog chooses the range of a logarithmic axis, with ticks at 1, 2 and 5 times powers of ten of its scale.
+func (a Axis) fitLog(lo, hi, from, to float64) axis {
+	f := axis{Axis: a, scale: a.Unit.scaleFor(hi), lo: lo / 1.1, hi: hi * 1.1, from: from, to: to}
+	for power := math.Pow(10, math.Floor(math.Log10(f.lo/f.factor))); power*f.factor <= f.hi; power *= 10 {
+		for _, m := range []float64{1, 2, 5} {
+			if at := m * power * f.factor; at >= f.lo && at <= f.hi {
+				f.ticks = append(f.ticks, at)
+			}
+		}
+	}
+	return f
+}
+
 // niceStep returns 1, 2 or 5 times a power of ten that cuts a range into about n parts.
 func niceStep(length float64, n int) float64 {
 	rough := length / float64(n)
@@ -134,7 +153,18 @@ func niceStep(length float64, n int) float64 {
 
 // at returns the pixel of a value.
 func (a *axis) at(x float64) float64 {
+	if a.Log {
+		return a.from + math.Log(x/a.lo)/math.Log(a.hi/a.lo)*(a.to-a.from)
+	}
 	return a.from + (x-a.lo)/(a.hi-a.lo)*(a.to-a.from)
+}
+
+// value returns the value at a share of the axis.
+func (a *axis) value(share float64) float64 {
+	if a.Log {
+		return a.lo * math.Pow(a.hi/a.lo, share)
+	}
+	return a.lo + share*(a.hi-a.lo)
 }
 
 // tick prints a tick in the scale of the axis.

@@ -25,9 +25,11 @@ const (
 	Step
 	// Dots marks the points and joins them by lines.
 	Dots
+	// Marks marks the points alone, with small marks.
+	Marks
 )
 
-var shapeNames = []string{"line", "step", "dots"}
+var shapeNames = []string{"line", "step", "dots", "marks"}
 
 // MarshalText implements encoding.TextMarshaler.
 func (s Shape) MarshalText() ([]byte, error) { return []byte(shapeNames[s]), nil }
@@ -64,6 +66,7 @@ type Chart struct {
 	Peak     *Peak    `json:"peak,omitempty"`    // of memory: what the highest point is made of
 
 	plotLeft float64 // in pixels; 0: as that of all charts
+	picture  bool    // drawn as a picture of its own, which is legible where a page shows it 400 pixels wide
 }
 
 // palette is the number of colors; the style sheet defines classes c0 to c7.
@@ -74,8 +77,9 @@ const hoverColumns = 72
 
 // Sizes of drawings, in pixels of the viewBox.
 const (
-	pageWidth  = 1080
-	digitWidth = 6.6 // of a label's characters, about
+	pageWidth    = 1080
+	pictureWidth = 500
+	digitWidth   = 6.6 // of a label's characters, about
 )
 
 //go:embed page.css
@@ -89,7 +93,10 @@ type frame struct {
 
 func (c *Chart) frame() frame {
 	f := frame{width: 520, height: 270, left: 52, right: 508, top: 30, bottom: 226}
-	if c.Wide {
+	switch {
+	case c.picture:
+		f = frame{width: pictureWidth, height: 310, left: 56, right: pictureWidth - 12, top: 34, bottom: 260}
+	case c.Wide:
 		f = frame{width: pageWidth, height: 380, left: 64, right: 1064, top: 34, bottom: 330}
 	}
 	f.left = cmp.Or(c.plotLeft, f.left)
@@ -100,24 +107,41 @@ func (c *Chart) frame() frame {
 	return f
 }
 
+// ticks is about how many ticks the axis to the right has.
+func (f *frame) ticks() int {
+	if f.width == pictureWidth {
+		return int(f.right-f.left) / 55
+	}
+	return int(f.right-f.left) / 80
+}
+
 // legendLine is the height of a line of the legend, in pixels.
 const legendLine = 17
 
 // legendPlaces returns where the names of the series go: X in pixels, Y in lines.
-func (c *Chart) legendPlaces(left, right float64) (places []Point) {
-	at := Point{left, 0}
+func (c *Chart) legendPlaces(left, right float64) []Point {
+	var names []string
 	for _, s := range c.Series {
-		width := 24 + digitWidth*float64(len([]rune(s.Name))) + 18
-		if s.Name == "" {
+		names = append(names, s.Name)
+	}
+	return places(names, left, right)
+}
+
+// places returns where the names of a legend go, each behind a mark: X in pixels, Y in lines.
+func places(names []string, left, right float64) (all []Point) {
+	at := Point{left, 0}
+	for _, name := range names {
+		width := 24 + digitWidth*float64(len([]rune(name))) + 18
+		if name == "" {
 			width = 0
 		}
 		if at.X > left && at.X+width > right+18 {
 			at = Point{left, at.Y + 1}
 		}
-		places = append(places, at)
+		all = append(all, at)
 		at.X += width
 	}
-	return places
+	return all
 }
 
 // SVG draws the chart for a page, deterministically. A chart without any point says so.
@@ -129,16 +153,19 @@ func (c *Chart) SVG() template.HTML {
 // WriteSVG writes the chart as a picture of its own: with its title, and the colors of a page, which are light or dark as
 // the viewer's.
 func (c *Chart) WriteSVG(w io.Writer) error {
-	f := c.frame()
-	return writePicture(w, c.Title, f.left, f.width, f.height, c.draw)
+	own := *c
+	own.picture = true
+	f := own.frame()
+	return writePicture(w, c.Title, f.left, f.width, f.height, own.draw)
 }
 
-// writePicture writes what draw draws, of a width and a height, with a title above it that begins at left.
+// writePicture writes what draw draws, of a width and a height, with a title above it that begins at left. A page that has room shows it
+// half as large again.
 func writePicture(w io.Writer, title string, left, width, height float64, draw func(begin string) string) error {
 	const above = 24 // room for the title
-	picture := draw(fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 %d %g %g"`, -above, width, height+above))
+	picture := draw(fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%g" height="%g" viewBox="0 %d %g %g"`, 1.5*width, 1.5*(height+above), -above, width, height+above))
 	_, err := fmt.Fprintf(w, `%s<text x="%g" y="-4" class="title">%s</text><style>%s</style></svg>`+"\n",
-		strings.TrimSuffix(picture, "</svg>"), left, escape(title), escape(pageCSS+pictureCSS))
+		strings.TrimSuffix(picture, "</svg>"), left, escape(title), escape(strings.Replace(pageCSS, "svg{display:block;width:100%;height:auto;margin-top:8px}", "", 1)+pictureCSS))
 	return err
 }
 
@@ -152,7 +179,7 @@ func (c *Chart) draw(begin string) string {
 	d.printf(`%s role="img" aria-label="%s">`, begin, escape(c.Title))
 	shown := c.stack()
 	if lo, hi, any := shown.bounds(); any {
-		d.x = c.X.fit(lo.X, hi.X, f.left, f.right, c.margin(), int(f.right-f.left)/80)
+		d.x = c.X.fit(lo.X, hi.X, f.left, f.right, c.margin(), f.ticks())
 		d.y = c.Y.fit(lo.Y, hi.Y, f.bottom, f.top, 0.08, int(f.bottom-f.top)/38)
 		d.grid()
 		d.marks()
@@ -192,7 +219,7 @@ func (c *Chart) stack() *Chart {
 // margin is the share of the width kept free beside dots.
 func (c *Chart) margin() float64 {
 	for _, s := range c.Series {
-		if s.Shape == Dots {
+		if s.marked() {
 			return 0.03
 		}
 	}
@@ -287,6 +314,10 @@ func (s *Series) class() string {
 }
 
 func (d *drawing) series(s *Series) {
+	if s.Shape == Marks {
+		d.dots(s)
+		return
+	}
 	points := d.pixels(s)
 	if s.Shape != Dots {
 		points = thin(points)
@@ -322,13 +353,24 @@ func (d *drawing) series(s *Series) {
 func (d *drawing) dots(s *Series) {
 	for _, p := range s.Points {
 		if p.valid() {
-			d.glyph(s, d.x.at(p.X), d.y.at(p.Y), fmt.Sprintf("%s: %s at %s", s.Name, d.y.Unit.format(p.Y), d.x.Unit.format(p.X)))
+			d.glyph(s, d.x.at(p.X), d.y.at(p.Y), s.radius(), fmt.Sprintf("%s: %s at %s", s.Name, d.y.Unit.format(p.Y), d.x.Unit.format(p.X)))
 		}
 	}
 }
 
+// marked reports whether the points have marks, which tell their values to the pointer.
+func (s *Series) marked() bool { return s.Shape == Dots || s.Shape == Marks }
+
+// radius is the size of a mark in pixels.
+func (s *Series) radius() float64 {
+	if s.Shape == Marks {
+		return 2.5
+	}
+	return 4
+}
+
 // glyph draws a mark of a series: a circle, and where the colors begin again a square, then a diamond.
-func (d *drawing) glyph(s *Series, x, y float64, title string) {
+func (d *drawing) glyph(s *Series, x, y, radius float64, title string) {
 	class := fmt.Sprintf("dot c%d", s.color())
 	if s.Dashed {
 		class += " hollow"
@@ -338,7 +380,7 @@ func (d *drawing) glyph(s *Series, x, y float64, title string) {
 	}
 	switch s.Color / palette % 3 {
 	case 0:
-		d.printf(`<circle class="%s" cx="%.1f" cy="%.1f" r="4">%s</circle>`, class, x, y, title)
+		d.printf(`<circle class="%s" cx="%.1f" cy="%.1f" r="%g">%s</circle>`, class, x, y, radius, title)
 	case 1:
 		d.printf(`<path class="%s" d="M%.1f %.1fh7v7h-7z">%s</path>`, class, x-3.5, y-3.5, title)
 	default:
@@ -394,13 +436,14 @@ func (d *drawing) legend() {
 			continue
 		}
 		y := d.top - 16 - legendLine*(places[len(places)-1].Y-at.Y)
-		if d.Stacked {
+		switch {
+		case d.Stacked:
 			d.printf(`<rect class="r%d" x="%.1f" y="%.1f" width="18" height="12" rx="2"/>`, s.color(), at.X, y-6)
-		} else {
+		case s.Shape != Marks:
 			d.printf(`<path class="%s" d="M%.1f %.1fh18"/>`, s.class(), at.X, y)
 		}
-		if s.Shape == Dots {
-			d.glyph(s, at.X+9, y, "")
+		if s.marked() {
+			d.glyph(s, at.X+9, y, 4, "")
 		}
 		d.text(at.X+24, y+4, "start", "legend", s.Name)
 	}
@@ -413,7 +456,7 @@ func (d *drawing) hover() {
 	width := (d.right - d.left) / hoverColumns
 	for i := range hoverColumns {
 		left := d.left + float64(i)*width
-		x := d.x.lo + (float64(i)+0.5)/hoverColumns*(d.x.hi-d.x.lo)
+		x := d.x.value((float64(i) + 0.5) / hoverColumns)
 		if text := d.valuesAt(x); text != "" {
 			d.printf(`<rect x="%.1f" y="%g" width="%.1f" height="%g"><title>%s</title></rect>`,
 				left, d.top, width, d.bottom-d.top, escape(text))
@@ -426,7 +469,7 @@ func (d *drawing) valuesAt(x float64) string {
 	var lines []string
 	for i := range d.Series {
 		s := &d.Series[i]
-		if y, ok := s.at(x); ok && s.Shape != Dots {
+		if y, ok := s.at(x); ok && !s.marked() {
 			lines = append(lines, s.Name+": "+d.y.Unit.format(y))
 		}
 	}

@@ -151,23 +151,42 @@ func TestTicks(t *testing.T) {
 func TestAxisTitles(t *testing.T) {
 	t.Parallel()
 	for want, a := range map[string]axis{
-		"memory (MiB)": Axis{"memory", Bytes, false}.fit(0, 300<<20, 0, 1, 0, 5),
-		"memory (GiB)": Axis{"memory", Bytes, false}.fit(0, 1<<30, 0, 1, 0, 5),
-		"time (ms)":    Axis{"time", Seconds, false}.fit(0, 0.31, 0, 1, 0, 5),
-		"accuracy (%)": Axis{"accuracy", Share, false}.fit(0, 0.97, 0, 1, 0, 5),
-		"loss":         Axis{"loss", Plain, false}.fit(0, 2.3, 0, 1, 0, 5),
+		"memory (MiB)": Axis{Label: "memory", Unit: Bytes}.fit(0, 300<<20, 0, 1, 0, 5),
+		"memory (GiB)": Axis{Label: "memory", Unit: Bytes}.fit(0, 1<<30, 0, 1, 0, 5),
+		"time (ms)":    Axis{Label: "time", Unit: Seconds}.fit(0, 0.31, 0, 1, 0, 5),
+		"accuracy (%)": Axis{Label: "accuracy", Unit: Share}.fit(0, 0.97, 0, 1, 0, 5),
+		"loss":         Axis{Label: "loss", Unit: Plain}.fit(0, 2.3, 0, 1, 0, 5),
 	} {
 		if got := a.title(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	a := Axis{"time", Seconds, false}.fit(0, 0.31, 0, 1, 0, 5)
+	a := Axis{Label: "time", Unit: Seconds}.fit(0, 0.31, 0, 1, 0, 5)
 	var ticks []string
 	for _, x := range a.ticks {
 		ticks = append(ticks, a.tick(x))
 	}
 	if got := strings.Join(ticks, " "); got != "0 100 200 300" {
 		t.Errorf("ticks %q", got)
+	}
+}
+
+// A logarithmic axis has ticks at 1, 2 and 5 times powers of ten, and equal ratios are equally long.
+func TestLogAxis(t *testing.T) {
+	t.Parallel()
+	a := Axis{Label: "time", Unit: Seconds, Log: true}.fit(0.04, 0.8, 0, 300, 0.1, 5)
+	var ticks []string
+	for _, x := range a.ticks {
+		ticks = append(ticks, a.tick(x))
+	}
+	if got := strings.Join(ticks, " "); got != "50 100 200 500" {
+		t.Errorf("ticks %q", got)
+	}
+	if one, two := a.at(0.2)-a.at(0.1), a.at(0.8)-a.at(0.4); math.Abs(one-two) > 1e-9 || math.Abs(a.value(a.at(0.3)/300)-0.3) > 1e-9 {
+		t.Errorf("doubling takes %v and %v pixels", one, two)
+	}
+	if a := (Axis{Log: true}).fit(0, 1, 0, 1, 0, 5); a.Log {
+		t.Error("an axis with zero is logarithmic")
 	}
 }
 
@@ -245,7 +264,7 @@ func TestPicture(t *testing.T) {
 		t.Fatal(err)
 	}
 	elements, text := parse(t, b.String())
-	if elements[0].name != "svg" || !strings.Contains(b.String(), `<svg xmlns="http://www.w3.org/2000/svg" `) || elements[0].attrs["viewBox"] != "0 -24 1080 404" {
+	if elements[0].name != "svg" || !strings.Contains(b.String(), `<svg xmlns="http://www.w3.org/2000/svg" `) || elements[0].attrs["viewBox"] != "0 -24 500 334" {
 		t.Errorf("the picture begins with %+v", elements[0])
 	}
 	for _, want := range []string{"<a title>", ".dashed{", "--card:", "prefers-color-scheme:dark"} {

@@ -80,21 +80,25 @@ const (
 
 // SVG draws the timeline for a page, deterministically.
 func (t *Timeline) SVG() template.HTML {
-	return template.HTML(t.draw(fmt.Sprintf(`<svg viewBox="0 0 %d %d"`, pageWidth, t.height()))) //nolint:gosec // every text in it went through escape
+	f := frame{width: pageWidth, left: laneLeft, right: laneRight}
+	return template.HTML(t.draw(f, fmt.Sprintf(`<svg viewBox="0 0 %g %d"`, f.width, t.height(f)))) //nolint:gosec // every text in it went through escape
 }
+
+// pictureFrame is where a timeline stands in a picture of its own.
+var pictureFrame = frame{width: pictureWidth, left: laneLeft, right: pictureWidth - 12}
 
 // WriteSVG writes the timeline as a picture of its own, its charts below, on the same axis of time.
 func (t *Timeline) WriteSVG(w io.Writer) error {
-	height := float64(t.height())
+	height := float64(t.height(pictureFrame))
 	for i := range t.Charts {
 		height += t.Charts[i].below().frame().height
 	}
-	return writePicture(w, t.Title, laneLeft, pageWidth, height, t.drawAll)
+	return writePicture(w, t.Title, 12, pictureWidth, height, t.drawAll)
 }
 
 // drawAll draws the timeline with its charts.
 func (t *Timeline) drawAll(begin string) string {
-	picture, y := strings.TrimSuffix(t.draw(begin), "</svg>"), float64(t.height())
+	picture, y := strings.TrimSuffix(t.draw(pictureFrame, begin), "</svg>"), float64(t.height(pictureFrame))
 	for i := range t.Charts {
 		c := t.Charts[i].below()
 		picture += strings.TrimSuffix(c.draw(fmt.Sprintf(`<g transform="translate(0 %g)"`, y)), "</svg>") + "</g>"
@@ -103,15 +107,15 @@ func (t *Timeline) drawAll(begin string) string {
 	return picture + "</svg>"
 }
 
-// below returns the chart as wide as a timeline, with the same axis.
+// below returns the chart as wide as a picture of a timeline, with the same axis.
 func (c *Chart) below() *Chart {
 	out := *c
-	out.Wide, out.plotLeft = true, laneLeft
+	out.picture, out.plotLeft = true, laneLeft
 	return &out
 }
 
-func (t *Timeline) height() int {
-	h := legendRow + axisRow
+func (t *Timeline) height(f frame) int {
+	h := t.legendHeight(f) + axisRow
 	for _, p := range t.Panels {
 		h += panelHead + len(p.Lanes)*laneHeight + panelGap
 	}
@@ -131,13 +135,12 @@ func (t *Timeline) end() (end float64) {
 }
 
 // draw draws the timeline into an element that the text begins.
-func (t *Timeline) draw(begin string) string {
-	f := frame{width: pageWidth, left: laneLeft, right: laneRight}
+func (t *Timeline) draw(f frame, begin string) string {
 	d := &drawing{Chart: &Chart{Title: t.Title}, frame: f}
-	d.x = Axis{Label: "time", Unit: Seconds}.fit(0, t.end(), f.left, f.right, 0, 12)
+	d.x = Axis{Label: "time", Unit: Seconds}.fit(0, t.end(), f.left, f.right, 0, f.ticks())
 	d.printf(`%s role="img" aria-label="%s">`, begin, escape(t.Title))
 	t.legend(d)
-	y := float64(legendRow)
+	y := float64(t.legendHeight(f))
 	for i := range t.Panels {
 		y = t.Panels[i].draw(d, y)
 	}
@@ -151,24 +154,34 @@ func (t *Timeline) draw(begin string) string {
 	return d.b.String()
 }
 
-// legend names the kinds of work that the timeline has.
-func (t *Timeline) legend(d *drawing) {
-	var seen [works]bool
+// legendNames returns the kinds of work by name, "" for those that the timeline does not have, and where they go.
+func (t *Timeline) legendNames(f frame) (names []string, at []Point) {
+	names = make([]string, works)
 	for _, p := range t.Panels {
 		for _, l := range p.Lanes {
 			for _, b := range l.Bars {
-				seen[b.Kind] = true
+				names[b.Kind] = workNames[b.Kind]
 			}
 		}
 	}
-	x := d.left
-	for k, has := range seen {
-		if !has {
-			continue
+	return names, places(names, f.left, f.right)
+}
+
+// legendHeight returns the height of the legend in pixels.
+func (t *Timeline) legendHeight(f frame) int {
+	_, at := t.legendNames(f)
+	return legendRow + legendLine*int(at[len(at)-1].Y)
+}
+
+// legend names the kinds of work that the timeline has.
+func (t *Timeline) legend(d *drawing) {
+	names, at := t.legendNames(d.frame)
+	for k, name := range names {
+		if name != "" {
+			x, y := at[k].X, legendLine*at[k].Y
+			d.printf(`<rect class="w%d" x="%.1f" y="%g" width="14" height="12" rx="2"/>`, k, x, y+2)
+			d.text(x+20, y+12, "start", "legend", name)
 		}
-		d.printf(`<rect class="w%d" x="%.1f" y="2" width="14" height="12" rx="2"/>`, k, x)
-		d.text(x+20, 12, "start", "legend", workNames[k])
-		x += 20 + digitWidth*float64(len(workNames[k])) + 18
 	}
 }
 

@@ -8,11 +8,12 @@ import (
 	"testing"
 )
 
-// The pictures of tables in docs/concepts.md are what the commands below them draw. -update draws them anew.
+// Pictures in docs/concepts.md and docs/larger.md are what the commands below them draw. -update draws them anew.
 func TestPicturesOfTables(t *testing.T) {
 	t.Parallel()
-	commands := regexp.MustCompile(`(?m)^\$ plimsoll (train .*table=docs/(\S+\.svg).*)$`).FindAllStringSubmatch(read(t, "../../docs/concepts.md"), -1)
-	if len(commands) != 2 {
+	pages := read(t, "../../docs/concepts.md") + read(t, "../../docs/larger.md")
+	commands := regexp.MustCompile(`(?m)^\$ plimsoll ((?:train .*table=|plan .*--svg )docs/(\S+\.svg).*)$`).FindAllStringSubmatch(pages, -1)
+	if len(commands) != 3 {
 		t.Fatalf("%d pictures", len(commands))
 	}
 	for _, m := range commands {
