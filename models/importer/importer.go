@@ -1,8 +1,10 @@
 package importer
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"plimsoll/kernels"
 	"plimsoll/models"
@@ -24,8 +26,21 @@ type importer struct {
 
 	computed int // elements of constants so far
 
-	problems []string
+	problems []problem
 	more     int // problems that are not listed
+}
+
+// problem is a reason to refuse an op, with the first node that has it and the number of all others.
+type problem struct {
+	op, label, reason string
+	others            int
+}
+
+func (p problem) String() string {
+	if p.others > 0 {
+		return fmt.Sprintf("%s and %d more: %s", p.label, p.others, p.reason)
+	}
+	return p.label + ": " + p.reason
 }
 
 const (
@@ -56,13 +71,33 @@ func newImporter(g *Graph, c models.Config) *importer {
 	return m
 }
 
-// problem keeps what is wrong with a node.
+// problem keeps what is wrong with a node. Nodes of one op with the same reason are one problem.
 func (m *importer) problem(n *Node, err error) {
-	if len(m.problems) == mostProblems {
+	p := problem{op: n.Op, label: n.Label, reason: err.Error()}
+	same := slices.IndexFunc(m.problems, func(q problem) bool { return q.op == p.op && q.reason == p.reason })
+	switch {
+	case same >= 0:
+		m.problems[same].others++
+	case len(m.problems) == mostProblems:
 		m.more++
-		return
+	default:
+		m.problems = append(m.problems, p)
 	}
-	m.problems = append(m.problems, fmt.Sprintf("%s: %v", n.Label, err))
+}
+
+// refusal returns all problems as an error; nil: there are none.
+func (m *importer) refusal() error {
+	if len(m.problems) == 0 {
+		return nil
+	}
+	var all []string
+	for _, p := range m.problems {
+		all = append(all, p.String())
+	}
+	if m.more > 0 {
+		all = append(all, fmt.Sprintf("and %d more", m.more))
+	}
+	return errors.New(strings.Join(all, "; "))
 }
 
 // value returns a tensor; nil: the name is empty, as that of an input that is left out.

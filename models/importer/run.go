@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 )
 
 // logits returns the step that makes the output; nil: none does.
@@ -192,12 +191,8 @@ func (m *importer) run() error {
 		}
 		m.add(n)
 	}
-	if m.problems != nil {
-		text := strings.Join(m.problems, "; ")
-		if m.more > 0 {
-			text += fmt.Sprintf("; and %d more", m.more)
-		}
-		return fmt.Errorf("%s", text)
+	if err := m.refusal(); err != nil {
+		return err
 	}
 	if err := m.finish(); err != nil {
 		return err

@@ -3,6 +3,7 @@ package torchexport
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"plimsoll/models/importer"
 )
@@ -39,6 +40,9 @@ func (p *program) graph() (*importer.Graph, error) {
 
 // errUnknownOp is the refusal of an op that there is no rule for.
 var errUnknownOp = errors.New("the op is not supported")
+
+// errStochastic refuses the op that draws for stochastic depth, which many published models have.
+var errStochastic = fmt.Errorf("%w: switch stochastic depth off, with drop_path_rate=0 in timm or p = 0 of torchvision's StochasticDepth", errUnknownOp)
 
 // add lowers a node. One that cannot be becomes a node with its reason, which is refused where the output needs it.
 func (l *lowering) add(n *node) {
@@ -85,11 +89,15 @@ func (c *call) lower() []string {
 	if rule == nil {
 		rule = rules[c.node.op()]
 	}
-	if rule == nil {
+	switch {
+	case rule != nil:
+		return rule(c)
+	case strings.HasPrefix(c.node.op(), "bernoulli"):
+		c.err = errStochastic
+	default:
 		c.err = errUnknownOp
-		return nil
 	}
-	return rule(c)
+	return nil
 }
 
 // advice is how to export what is refused.

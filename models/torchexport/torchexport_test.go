@@ -406,6 +406,7 @@ func TestUnsupported(t *testing.T) {
 	}{
 		{changed(t, "tiny", model, "aten.max_pool2d.default", "aten.lstm.input"), "aten.lstm at torch_export.py:37 (self.stem.3): the op is not supported"},
 		{changed(t, "tiny", model, `"groups"`, `"gruops"`), "aten.conv2d at torch_export.py:38 (self.conv1): argument gruops is not supported"},
+		{changed(t, "tiny", model, "aten.relu.default", "aten.bernoulli.default"), "(self.stem.2): the op is not supported: switch stochastic depth off"},
 		{changed(t, "tiny", model, "aten.relu.default", "aten.celu.default"), "aten.celu at torch_export.py:37 (self.stem.2): the op is not supported"},
 		{changed(t, "written", model, `"value", "arg": {"as_float": "-Infinity"}`, `"value", "arg": {"as_float": 0.0}`), "scores are replaced by 0, and only by a number up to -10000"},
 		{changed(t, "modules", model, `"dropout_p", "arg": {"as_float": 0.0}`, `"dropout_p", "arg": {"as_float": 0.1}`), "argument dropout_p is 0.1"},
