@@ -1,11 +1,8 @@
-// Package runtime says what a device is: one memory arena with a hard limit, streams, events and copies.
+// Package runtime says what a Device is: one memory arena with a hard limit, streams, events and copies.
 //
-// The semantics are CUDA's. A stream is an ordered queue that runs asynchronously to the caller and to other
-// streams. Events are the only way in which one stream waits for another. Copies are asynchronous. The package
-// knows no kernels: a Launch is prepared by a kernel library for one kind of device and is opaque here.
-//
-// Implementations: runtime/null (costs only), runtime/host (the CPU), runtime/cuda. runtime/devicetest is the suite that
-// every device passes.
+// The semantics are CUDA's. A stream is an ordered queue that runs asynchronously to the caller and to other streams. Events are the
+// only way in which one stream waits for another. The package knows no kernels: a Launch is prepared by a kernel library for
+// one kind of device. Packages null (costs only), host (the CPU) and cuda implement it; devicetest is the suite that every device passes.
 package runtime
 
 import (

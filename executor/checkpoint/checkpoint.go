@@ -1,16 +1,10 @@
 // Package checkpoint keeps the state of a training run in safetensors files, and exchanges weights with PyTorch.
 //
-// A checkpoint is one file. It has weights and buffers under the names and in the layout of torchvision's state_dict,
-// and optimizer states beside them. The header has everything else that the next step depends on; a checksum is at the
-// end. The inputs of a run (seed, step, samples drawn) are counted, not saved: there is no generator whose state could
-// be lost. Nothing in a file depends on the plan, the limit or the layout of the arena, so a run goes on under another
-// one.
-//
-// Or it is a folder of such files, shards, one for each stage of a pipeline, that are saved without waiting for each other
-// (PipeDream, section 4). Where tensors belong is told by their names: shards of any plan are what one file is. Of several
-// processes each may have some of them on a disk of its own (Published): then they load together what all have (Together).
-//
-// The package decides nothing about when to save or what to do after a failure.
+// A checkpoint is one file with weights and buffers as in torchvision's state_dict, optimizer states, and a checksum. Its header has
+// everything else that the next step depends on; inputs are counted (seed, step, samples drawn), not saved. It does not depend on the plan,
+// the limit or the layout of the arena, so a run goes on under another plan. Over several devices it is a folder of shards, one for each
+// stage, saved without waiting for each other. Processes with disks of their own publish their shards (Published) and load what all have
+// (Together). The package does not decide when to save.
 package checkpoint
 
 import (

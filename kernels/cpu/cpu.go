@@ -1,17 +1,12 @@
-// Package cpu is the kernel library of the host device: every op of package kernels in float32 and in bfloat16, in C compiled for
-// AVX-512, AVX2 and any other processor (see Path), on all cores. In bfloat16 products are of pairs, by AVX512-BF16 where the processor has
-// it, elsewhere by two FMAs of widened elements with the same bits. Everything else is the same code as in float32, between a load
-// that widens and a store that rounds.
+// Package cpu is the kernel library of the host device: every op of package kernels in float32 and bfloat16, in C for AVX-512, AVX2 and any
+// other processor (see Path), on all cores.
 //
-// A launch is bound to addresses when it is prepared; running it allocates nothing. Results depend on the operands and
-// the path alone: sums run in an order that depends on the shape, and threads only decide into how many tasks results are cut and
-// who does which. So one thread and many give the same bits, alone or beside other streams.
+// A launch is bound to addresses when it is prepared; running it allocates nothing. The order of a sum depends on the shape and the path
+// alone, so one thread and many give the same bits. In bfloat16 a load widens and a store rounds; products take AVX512-BF16, or two
+// FMAs with the same bits.
 //
-// Subnormal numbers are zeros, as operands and as results, in every op on every thread: gradients that vanish pass through them,
-// where many a processor is a hundred times slower. Package ref and the CUDA kernels keep them, and so does a library with
-// Options.Subnormals, whose updates have the bits of a GPU's.
-//
-// Images are N,H,W,C throughout; convolutions read them through windows and never store im2col matrices.
+// Subnormal numbers are zeros in every op, because many processors are a hundred times slower on them. Package ref and the CUDA
+// kernels keep them, and so does a library with Options.Subnormals. Images are N,H,W,C; convolutions never store im2col matrices.
 package cpu
 
 // #cgo CFLAGS: -std=c11 -O3 -Wall -Wextra -Wno-unknown-pragmas

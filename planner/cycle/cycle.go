@@ -1,6 +1,8 @@
 // Package cycle judges and simulates cyclic plans: sequences of one device that also say when weights, gradients and optimizer state are on
-// the device. It stands below all strategies, decides nothing, and knows no device, tensor or clock. The rules are those of the design.
-//
+// the device. It stands below all strategies, decides nothing, and knows no device, tensor or clock. The rules of the design stand
+// below and at the head of clock.go.
+package cycle
+
 // Section 4 holds for activations, by microbatch; package schedule replays them. Section 8 adds:
 //
 //   - A sequence is one step of the steady state. Residency, and where the newest copy is, are the same at its end as at its start; both
@@ -13,18 +15,6 @@
 //     ops name the owner of the weights, and its update needs and frees all of their gradients.
 //   - With Limits.UpdatesLast no update of a step starts before its last B has ended. The B that makes the gradient of some weights whole then
 //     takes norm_s longer, in which the device adds up its squares.
-//
-// Time: compute ops (F, B, U) run one at a time, copies in their order on each direction of the link, or all on one link, host updates on a
-// stream of their own. An op starts when its stream is free, what it reads has arrived, and its memory fits; an op that does not compute also
-// waits for every compute op before it. Besides, U waits for Ow and Os, H for Pw and Ps, of what it writes; Pw and Ps wait for the
-// copies and updates that wrote the host's data. A drop (Dw, Ds) takes no time: its bytes are free when the compute op before it and the
-// item's copies have ended. At one instant ops end, then memory is freed, then ops start, the first in the sequence first.
-//
-// Steps run on until their state repeats: what runs, how long it still takes, and the bytes in use. The period is the mean over the steps of
-// one repetition. Times are whole ticks, so that states are equal or not (see clock). Where the chain says what ops, copies and host updates
-// take from each other, what runs beside something else is slower meanwhile (chain.Contention); then states that differ by less than a
-// millionth of a step are equal.
-package cycle
 
 import (
 	"fmt"

@@ -1,8 +1,7 @@
-// Package multichain plans the training of joins: several chains of layers that meet in one loss, as siamese networks
-// and cross-modal embeddings do. In a Join all layers have the same cost and all activations take one slot of memory.
-//
-// Source: A. Shilova's thesis, chapter 1: Multi-b (problem 4, Theorem 3) and its special cases Multi-δ (every input
-// gradient is kept: problem 2) and Multi-∅ (none is: problem 3). Strategies carries them over to layers with costs of their own.
+// Package multichain plans the training of a Join: several chains of layers that meet in one loss, as siamese networks and cross-modal
+// embeddings do. In a Join all layers have the same cost, and all activations take one slot of memory. Strategies carries the plans
+// over to layers with costs of their own. Source: A. Shilova's thesis, chapter 1, Theorem 3.
+// Multi-b (problem 4) contains Multi-δ, which keeps every input gradient (problem 2), and Multi-∅, which keeps none (problem 3).
 package multichain
 
 import (

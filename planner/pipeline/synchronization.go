@@ -1,5 +1,39 @@
 package pipeline
 
+// Gradients of replicas
+//
+// The gradients of a stage on several devices d_0, ..., d_{r-1} that work, in the order of Stage.Devices, are added up by messages
+// (Plan.Synchronization): once for each round (Plan.Round) of a periodic plan, once in a step of a flush plan. The layers of the stage that have
+// weights are in buckets of consecutive layers, each in one. For each bucket:
+//
+//	reduces   d_0 to d_1, d_1 to d_2, ..., d_{r-2} to d_{r-1}: the sum so far, to which the next device adds its own. So bits do not
+//	          depend on times
+//	gathers   the sum of all, from any device that has it, until all have it. Synchronize sends it back along the line: with links of two
+//	          directions each then carries the bytes once
+//
+// A message takes as long as the weights of its bucket take on the link from one device to the other, which carries nothing else
+// meanwhile. It may start:
+//
+//	the first reduce   when the gradients of the bucket are made on d_0 and d_1, in all backwards of the round
+//	another reduce     when they are made on the device that it goes to, and the reduce before it has ended
+//	a gather           when the device that sends has the sum
+//
+// A backward comes down from the last layer of its stage: it has made the gradients of layers i and above when all is done but the
+// layers of the stage below i, which take their times of the chain. Where that is not known, in a stage with ops, in one whose backward is
+// split and of a task with a timing, gradients are there when the last task of the minibatch ends.
+//
+// The update of a round is made when its last message has ended, and of all rounds before. The weights that a minibatch sees follow
+// (Report.Missed); no task waits for a message. Weights that are double buffered are updated for groups of minibatches, of as many
+// rounds as the executor needs, which a period does not say: the plan has messages in every round, and the sum of a group takes those of
+// its last one.
+//
+// A plan has all these messages, of all stages with weights on several devices that work, or none: then that takes no time. Where the
+// platform counts buffers, a device has blocks in which reduces come to it, from each device that sends some: two of the largest of these
+// messages, or one where a round has one message. Parts (ZeroShards) are added up in the order of the devices, so there are at least as many
+// blocks as parts are there at once: from the start of a message until all of the part have come and its owner has made its own. Copies
+// of the weights are those of the papers, by Versions and minibatches in flight: the version that is kept longer where an update comes
+// while another minibatch is live is in the executor's accounts alone, which know each byte before the first step.
+
 import (
 	"encoding/json"
 	"fmt"

@@ -1,5 +1,23 @@
 package pipeline
 
+// A stage with transfers
+//
+// Ops may be transfers too, with one minibatch a period and a link between each device and its host (Platform.Host, bytes/s;
+// one for each direction where the platform is duplex): offloads in F, each once, and their prefetches in B. A compute op does
+// not wait for a transfer; when transfers run follows from the plan, the same in every period:
+//
+//	prefetches    in their order, each as late as the link allows: it ends before the first op of B begins that reads the
+//	              activation, and before the next prefetch of the minibatch begins; it may begin before B does
+//	offloads      in their order, each as early as the link, with all prefetches on it, allows: after every op of F before it,
+//	              and the offload before it, has ended
+//
+// The link does one thing at a time, modulo the period: the transfers of all minibatches in flight are on it. A plan in which a
+// transfer finds no time, or a prefetch begins before its offload has ended, is refused.
+//
+// The memory is the sum over all live minibatches at every instant of the period, exactly: each is counted as above, but an
+// activation that is offloaded only until the transfer, and the op that directly follows the offload and may still read it, have
+// ended, and from the start of its prefetch on.
+
 import (
 	"cmp"
 	"fmt"

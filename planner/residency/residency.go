@@ -1,16 +1,14 @@
-// Package residency finds cyclic plans of one device. A plan decides which weights, gradients and optimizer state stay on the device, and
-// when the others are fetched and written back. It also decides whether the device or the host updates a layer, which activations are
-// recomputed or offloaded, and the order of the microbatches. Package cycle judges and times plans, by the design's section 8.
+// Package residency finds cyclic plans of one device; package cycle judges and times them. A plan decides which weights, gradients and
+// optimizer state stay on the device, and when the others are fetched and written back. It also decides where layers are updated, which
+// activations are recomputed or offloaded, and the order of microbatches. Auto starts from all named strategies and searches. The package
+// knows no tensor, device or clock.
 //
 // A plan is made in four steps, each a file:
 //
-//   - File order makes the forwards and backwards of a step, by microbatch, by layer or in groups, with recomputation.
-//   - File layout puts the device updates among them, and finds the gaps between two uses of an item, in which it may leave the device.
-//   - File keep chooses which gaps an item stays through, for the room that the limit leaves at each turn.
-//   - File place chooses where in the sequence copies and host updates stand.
-//
-// The named strategies fix most choices as the literature does. Auto starts from all of them and searches.
-// The package knows no tensor, device or clock.
+//	order   forwards and backwards of a step, by microbatch, by layer or in groups, with recomputation
+//	layout  device updates, and the gaps between two uses of an item, in which it may leave the device
+//	keep    gaps that an item stays through, for the room that the limit leaves
+//	place   copies and host updates in the sequence
 package residency
 
 import "context"

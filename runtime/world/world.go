@@ -1,9 +1,7 @@
-// Package world is the processes that train one model together. It says who they are, how they meet, and how all of them end when one
-// does. It carries their messages beside the tensors, and has the interface of transports that move tensors between their devices.
-// Membership is static: a launcher starts all processes, and starts them again. It knows nothing of plans.
-//
-// Rank 0 holds the hub, at which the members of all ranks meet, its own as well: a star. A member sends its messages to the hub, which
-// gives them one order for all.
+// Package world is the processes that train one model together: who they are, how they meet, and how all of them end when one does. It
+// carries their messages beside the tensors, and has the interface of transports that move tensors between their devices. Membership
+// is static: a launcher starts all processes, and starts them again. Rank 0 holds the hub, at which the members of all ranks meet. The
+// hub gives all messages one order. The package knows nothing of plans.
 package world
 
 import (

@@ -1,13 +1,7 @@
-// Package safetensors reads and writes files of named tensors in the safetensors format: eight bytes with the length of
-// a header, little endian, a JSON header {name: {dtype, shape, data_offsets}, "__metadata__": {string: string}}, and
-// the tensors' elements, little endian, outermost axis first.
-//
-// A reader checks a whole header against the size of its file before anything is taken from it: every byte after the
-// header belongs to exactly one tensor. It knows nothing of models.
-//
-// Why not a library: the one that Go has (github.com/nlpodyssey/safetensors) lets the last of two tensors with one name
-// win silently, leaves the bound on the header's length to its caller, and does not convert element types; what would
-// remain of it here is less than this package.
+// Package safetensors reads and writes files of named tensors in the safetensors format. A file has eight bytes with the length of a header,
+// a JSON header {name: {dtype, shape, data_offsets}, "__metadata__": {string: string}}, and the elements of the tensors. All numbers are
+// little endian; the outermost axis is first. Before a reader takes anything, it checks the whole header against the size of the file:
+// every byte after the header belongs to exactly one tensor. The package knows nothing of models.
 package safetensors
 
 import (

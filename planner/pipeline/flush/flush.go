@@ -1,12 +1,9 @@
-// Package flush schedules pipelines that empty before every weight update: one minibatch of m microbatches, forwards and
-// backwards of all of them, then the update. Weights have one version.
+// Package flush schedules pipelines that empty before every weight update: forwards and backwards of m microbatches, then the update.
 //
-// Every schedule is only an order of work for each device; one list scheduler turns it into times, for any costs of the
-// stages, links and messages. On equal stages without communication the times are the published formulas. A schedule
-// takes the stages that it is given, or divides the chain into stages of equal time.
-//
-// F is a forward, B a backward; where the backward is split, B is its input half and W its weight half. P is the number
-// of devices, m of microbatches, v of stages on each device. Ranks number devices in the order of the pipeline.
+// A schedule (recipe) is an order of work for each device; one list scheduler turns it into times, for any costs of stages, links and
+// messages. On equal stages without communication the times are the published formulas. A schedule takes the stages that it is given, or
+// divides the chain into stages of equal time. F is a forward, B a backward; if the backward is split, B is its input half and W its weight
+// half. P is the number of devices, m of microbatches, v of stages on each device. Ranks number devices in the order of the pipeline.
 package flush
 
 import "plimsoll/planner/pipeline"

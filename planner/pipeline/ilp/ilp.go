@@ -1,13 +1,9 @@
-// Package ilp finds the best allocation and schedule at once by integer programs: chapter 6 of the thesis.
+// Package ilp finds the best allocation and schedule at once by integer programs (thesis, chapter 6). It needs HiGHS (package milp).
 //
-// Every layer is a stage of its own and may be on any device; the schedule repeats with each minibatch. The answer is the best of
-// all such plans, or the best that was found in time with its distance from what is possible. It needs HiGHS (see package milp).
-//
-// The thesis has one program whose period is a variable, with a large constant K in most rows. Here the period is given, and each
-// program answers whether there is a schedule of it (search). With times in periods the constants are 1 and 2, the load of a device
-// is a row without orders, and a wait of whole periods is linear. What a program answers is taken as devices, orders and whole
-// waits alone; times follow from longest paths (schedule), so that the solver's tolerance does not matter, and what leaves the
-// package has passed pipeline.Check.
+// Every layer is a stage of its own and may be on any device; the schedule repeats with each minibatch. The answer is the best such plan,
+// or the best that was found in time with its distance from the bound. Each program answers whether a given period has a schedule; the
+// thesis has one program whose period is a variable. Devices, orders and whole waits are taken from the solver, and times from longest
+// paths, so its tolerance does not matter. Up to about 8 layers the best plan is mostly proved in seconds.
 //
 //	allocation.go  which layer is where            thesis 6.2.1
 //	program.go     tasks, their orders and path            6.2.2, 6.2.4, 6.3.2
@@ -18,9 +14,6 @@
 //	warm.go        the plan to begin with
 //	near.go        better plans near it
 //	search.go      programs for one period after another, the clock, the gap
-//
-// Programs have O(n²) binaries and rows, and take time exponential in that: up to about 8 layers the best plan is mostly proved in
-// seconds.
 package ilp
 
 import (
