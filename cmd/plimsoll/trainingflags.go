@@ -81,11 +81,11 @@ func (f *cacheFlags) measured(ctx context.Context, a *app, job *train.Job, m tra
 
 // onProcessors returns a platform with how many ops the job's devices run at once where they share processors; see train.OnProcessors. Where the
 // chain is that of a file, nothing is measured.
-func (f *cacheFlags) onProcessors(ctx context.Context, p *pipeline.Platform, job *train.Job, c *chain.Chain, m train.Measure) (*pipeline.Platform, error) {
+func (f *cacheFlags) onProcessors(ctx context.Context, p *pipeline.Platform, job *train.Job, m train.Measure) (*pipeline.Platform, error) {
 	if f.file != "" {
-		return train.OnProcessors(job, p, c, nil)
+		return train.OnProcessors(job, p, nil)
 	}
-	return train.OnProcessors(job, p, c, func(copies int) (*chain.Chain, error) {
+	return train.OnProcessors(job, p, func(copies int) (*chain.Chain, error) {
 		m.Halves, m.Together = false, copies
 		folder, err := profilesFolder()
 		if f.none || err != nil {

@@ -221,7 +221,7 @@ func (c *trainCommand) planStages(ctx context.Context, place *runFolder, r *trai
 		if c.pipe.movesState() {
 			platform = c.cyclicPlatform(platform, r)
 		}
-		if platform, err = c.cache.onProcessors(ctx, platform, r.Job, r.Chain, m); err != nil {
+		if platform, err = c.cache.onProcessors(ctx, platform, r.Job, m); err != nil {
 			return err
 		}
 		if err := c.pipe.given.examine(c.app, r.Chain, platform, c.cache.file == "", c.memoryGiven); err != nil {

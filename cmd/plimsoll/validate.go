@@ -266,7 +266,7 @@ func (k *fleetChains) add(ctx context.Context, spec string, devices int, strateg
 	}
 	c.Chain = k.measured[key]
 	if !fleet.simulated {
-		if c.Platform, err = k.cache.onProcessors(ctx, platform, job, c.Chain, k.measure); err != nil {
+		if c.Platform, err = k.cache.onProcessors(ctx, platform, job, k.measure); err != nil {
 			return err
 		}
 	}

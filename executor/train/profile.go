@@ -24,7 +24,7 @@ type Measure struct {
 	Enough          time.Duration         // see measure.ProfileOptions
 	Limit           int64                 // bytes of arena that it may take; 0: what the device has
 	Check           func() error          // called before anything is measured, which an error prevents; may be nil
-	Together        int                   // more than 1: only the ops, of so many copies at once (measure.Together)
+	Together        int                   // more than 0: only the ops, of so many copies at once (measure.Together)
 	Halves          bool                  // also of the two halves of every backward: see measure.ProfileOptions
 	Progress        func(done, total int) // may be nil
 }
@@ -59,7 +59,7 @@ func (j *Job) Profile(ctx context.Context, m Measure) (*chain.Chain, error) {
 	}
 	var c *chain.Chain
 	var err error
-	if m.Together > 1 {
+	if m.Together > 0 {
 		c, err = measure.Together(ctx, j.Work, spec.Target, m.Limit, j.LoadFirst, options, m.Together)
 	} else {
 		c, err = measure.Profile(ctx, j.Work, spec.Target, m.Limit, j.LoadFirst, options)

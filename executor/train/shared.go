@@ -78,9 +78,9 @@ func (s *SharedProcessors) predict(p *JobPlan) {
 
 // OnProcessors fills in how many ops the devices of a job's platform run at once at full speed. It leaves a platform alone that says it, and one
 // whose devices do not all share the processors of this machine. Parts of a GPU count as one op. On cores, measure measures the chain while so many
-// copies of it run at once. So threads that wait for each other, caches and memory count. If measure is nil, ops count as if they kept all their
-// threads busy. Errors: those of measure.
-func OnProcessors(j *Job, p *pipeline.Platform, c *chain.Chain, measure func(copies int) (*chain.Chain, error)) (*pipeline.Platform, error) {
+// copies of it run at once: one, and as many as keep all cores busy. So threads that wait for each other, caches and memory count. If measure is
+// nil, ops count as if they kept all their threads busy. Errors: those of measure.
+func OnProcessors(j *Job, p *pipeline.Platform, measure func(copies int) (*chain.Chain, error)) (*pipeline.Platform, error) {
 	shared := j.Spec.SharedProcessors(1)
 	if shared == nil || p.OpsAtOnce > 0 || j.Processes > 1 || shared.Devices != p.Devices {
 		return p, nil
@@ -94,13 +94,18 @@ func OnProcessors(j *Job, p *pipeline.Platform, c *chain.Chain, measure func(cop
 	if q.OpsAtOnce = max(1, room); measure == nil {
 		return &q, nil
 	}
-	copies := min(shared.Devices, max(2, int(math.Ceil(room)))) // keep all cores busy
+	copies := min(shared.Devices, max(2, int(math.Ceil(room))))
 	together, err := measure(copies)
-	if err == nil {
-		n := float64(copies)
-		q.OpsAtOnce = min(max(1, n*computeSeconds(c)/computeSeconds(together)), n)
+	if err != nil {
+		return nil, err
 	}
-	return &q, err
+	alone, err := measure(1)
+	if err != nil {
+		return nil, err
+	}
+	n := float64(copies)
+	q.OpsAtOnce = min(max(1, n*computeSeconds(alone)/computeSeconds(together)), n)
+	return &q, nil
 }
 
 // computeSeconds returns the time of all forwards and backwards of a chain.

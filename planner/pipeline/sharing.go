@@ -3,12 +3,16 @@ package pipeline
 import (
 	"container/heap"
 	"math"
+	"slices"
 )
 
-// sharing runs the tasks of devices that share processors (Platform.OpsAtOnce). All tasks that compute at one instant get equal shares:
-// of n tasks on processors for m each has the rate min(1, m/n) of a device of its own. This is egalitarian processor sharing (Kleinrock,
-// Time-shared systems: a theoretical treatment, J. ACM 14(2), 1967), the fluid limit of schedulers that give each thread that can run an
-// equal share of time. Messages take no processor.
+// sharing runs the tasks of devices that share processors for m ops at once (Platform.OpsAtOnce). A task that is ready waits until fewer than m
+// others compute, and then runs to its end. Tasks that have waited longest come first. The n tasks that compute all have the rate min(1, m/n) of a
+// device of its own, since m need not be whole: egalitarian processor sharing (Kleinrock, Time-shared systems: a theoretical treatment, J. ACM
+// 14(2), 1967) among those in service. Messages take no processor.
+//
+// The executor does so: an op of the CPU holds one of the processors of Go's scheduler, of which there are as many as cores, for as long as it
+// lasts. In traces of flush plans of four devices on two cores no more than two tasks ran at any instant, with one thread an op and with two.
 //
 // Since all rates are equal, one clock of work serves all tasks. It advances at the common rate. A task of length L that begins at work w ends at
 // work w + L. So a simulation of n runs takes O(n log n).
@@ -19,6 +23,7 @@ type sharing struct {
 	active    int        // tasks that compute
 	computing milestones // by work
 	sending   milestones // by seconds
+	waiting   []waiter   // tasks that are ready
 	done      int
 }
 
@@ -85,24 +90,38 @@ func (x *sharing) brings(r, backward *run) bool {
 	return backward.early > 0 && r != x.hub && brings(r.job, backward.job)
 }
 
-// step goes on to the next milestone, if there is one.
+// step goes on to the next milestone, if there is one. All that happens at an instant is known before tasks are admitted then.
 func (x *sharing) step() bool {
-	ends := math.Inf(1)
-	if len(x.computing) > 0 {
-		ends = x.now + max(x.computing.next()-x.work, 0)/x.rate()
+	if at, _ := x.next(); at > x.now*(1+instant) {
+		x.admit()
 	}
-	queue := &x.computing
-	switch sent := x.sending.next(); {
-	case sent < ends:
-		x.work += (sent - x.now) * x.rate()
-		x.now, queue = sent, &x.sending
-	case math.IsInf(ends, 1):
+	at, queue := x.next()
+	switch {
+	case math.IsInf(at, 1):
 		return false
+	case queue == &x.computing:
+		x.work = max(x.computing.next(), x.work)
 	default:
-		x.work, x.now = max(x.computing.next(), x.work), ends
+		x.work += (at - x.now) * x.rate()
 	}
+	x.now = at
 	heap.Pop(queue).(milestone).then()
 	return true
+}
+
+// instant is the share of a time by which simultaneous milestones may differ from rounding.
+const instant = 1e-12
+
+// next returns the time of the next milestone, infinity where there is none, and where it is.
+func (x *sharing) next() (at float64, queue *milestones) {
+	at, queue = math.Inf(1), &x.computing
+	if len(x.computing) > 0 {
+		at = x.now + max(x.computing.next()-x.work, 0)/x.rate()
+	}
+	if sent := x.sending.next(); sent < at {
+		return sent, &x.sending
+	}
+	return at, queue
 }
 
 // rate returns the rate of all tasks that compute.
@@ -110,26 +129,61 @@ func (x *sharing) rate() float64 { return min(1, x.most/float64(max(x.active, 1)
 
 // begin starts a run whose resource is free. A backward that recomputes needs no gradient until it has.
 func (x *sharing) begin(r *run) {
-	r.start = x.now
 	switch {
 	case r == x.hub || r.job.onLink():
+		r.start = x.now
 		x.sending.add(x.now+r.length, func() { x.end(r) })
 	case r.early > 0:
-		x.compute(r.early, func() {
-			r.paused = [2]float64{x.now, x.now}
-			x.active--
-			r.recomputed = true
-			x.resume(r)
+		x.wait(r, func() {
+			r.start = x.now
+			x.compute(r.early, func() {
+				r.paused = [2]float64{x.now, x.now}
+				r.recomputed = true
+				x.resume(r)
+			})
 		})
 	default:
-		x.finish(r, r.length)
+		x.wait(r, func() {
+			r.start = x.now
+			x.finish(r, r.length)
+		})
+	}
+}
+
+// waiter is a task that is ready and waits for a processor.
+type waiter struct {
+	run   *run
+	since float64
+	begin func()
+}
+
+// wait lets a task begin when a processor has room for it.
+func (x *sharing) wait(r *run, begin func()) {
+	x.waiting = append(x.waiting, waiter{r, x.now, begin})
+}
+
+// admit lets tasks begin while processors have room, those that have waited longest first, then those that the plan starts first.
+func (x *sharing) admit() {
+	for len(x.waiting) > 0 && float64(x.active) < x.most {
+		first := 0
+		for i, w := range x.waiting {
+			if y := x.waiting[first]; w.since < y.since || w.since == y.since && less(w.run.planned, y.run.planned) {
+				first = i
+			}
+		}
+		w := x.waiting[first]
+		x.waiting = slices.Delete(x.waiting, first, first+1)
+		w.begin()
 	}
 }
 
 // compute lets a task have an amount of work.
 func (x *sharing) compute(length float64, then func()) {
 	x.active++
-	x.computing.add(x.work+length, then)
+	x.computing.add(x.work+length, func() {
+		x.active--
+		then()
+	})
 }
 
 // resume goes on with a backward that has recomputed when its gradient is there.
@@ -137,8 +191,10 @@ func (x *sharing) resume(r *run) {
 	if !r.recomputed || r.gradients > 0 {
 		return
 	}
-	r.paused[1] = x.now
-	x.finish(r, r.length-r.early)
+	x.wait(r, func() {
+		r.paused[1] = x.now
+		x.finish(r, r.length-r.early)
+	})
 }
 
 // finish runs the rest of a task. Runs that wait for a part of its work are told when that is done.
@@ -148,10 +204,7 @@ func (x *sharing) finish(r *run, length float64) {
 			x.computing.add(x.work+max(length-n.lead, 0), func() { x.tell(r, n.run) })
 		}
 	}
-	x.compute(length, func() {
-		x.active--
-		x.end(r)
-	})
+	x.compute(length, func() { x.end(r) })
 }
 
 // end tells all runs that wait for the end of one.

@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -21,8 +22,8 @@ func sharing(k pipelinetest.Case, most float64) pipelinetest.Case {
 	return k
 }
 
-// Devices that share as many processors as there are have their own. On fewer, a step takes no less than on processors of their own and than
-// all tasks together take, and no more than at the least rate that a task can have.
+// Devices that share as many processors as there are have their own. On fewer, a step takes no less than all tasks together take. It takes no more
+// than that and a step on processors of their own: at each instant the processors are full, or all tasks that are ready run at full speed.
 func TestSharedProcessors(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(8, 2))
@@ -40,7 +41,7 @@ func TestSharedProcessors(t *testing.T) {
 				t.Fatalf("%g processors: %d spans, of their own %d: %+v", most, len(o.Spans), len(own.Spans), k.Plan)
 			}
 			work := computing(k.Plan, own)
-			least, longest := max(own.Makespan, work/most), own.Makespan*devices/most
+			least, longest := max(own.Makespan, work/most), work/most+own.Makespan
 			if o.Makespan < least*(1-1e-9) || o.Makespan > longest*(1+1e-9) {
 				t.Errorf("%g processors: %g s, not in %g to %g s: %+v", most, o.Makespan, least, longest, k.Plan)
 			}
@@ -56,8 +57,8 @@ func TestSharedProcessors(t *testing.T) {
 	if slower < 100 {
 		t.Errorf("sharing makes only %d slower", slower)
 	}
-	// No theorem forbids it: a task that begins earlier on more processors can take its share from one that the end waits for.
-	if faster > 0 {
+	// With lists, a processor more can make a task begin earlier that takes the place of one that the end waits for (Graham, 1966).
+	if faster*50 > compared {
 		t.Errorf("%d of %d steps are faster on fewer processors", faster, compared)
 	}
 }
@@ -125,7 +126,7 @@ func TestSharingIsThatOfAFluid(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(10, 2))
 	compared := 0
-	for range 400 {
+	for range 800 {
 		k := random(rnd)
 		if k.Platform.Devices < 2 || !isPlain(k.Plan) {
 			continue
@@ -196,14 +197,14 @@ func TestCheckSharesProcessors(t *testing.T) {
 	}
 }
 
-// isPlain reports whether a plan has a flush, no messages between replicas and no ops of its own, and each of its starts once on a resource.
+// isPlain reports whether a plan has a flush, no messages between replicas and no ops of its own, and each of its starts once: no order is open.
 func isPlain(p *pipeline.Plan) bool {
 	if !p.IsFlush() || len(p.Synchronization)+len(p.Portals) > 0 || p.HasOps() {
 		return false
 	}
 	for i, t := range p.Tasks {
 		for _, u := range p.Tasks[:i] {
-			if t.Start == u.Start && (t.Kind.Communication() || u.Kind.Communication() || t.Device == u.Device) {
+			if t.Start == u.Start {
 				return false
 			}
 		}
@@ -211,7 +212,8 @@ func isPlain(p *pipeline.Plan) bool {
 	return true
 }
 
-// fluid returns the end of a plain plan. All tasks that can run get equal shares until the next one ends. own has the time of each task.
+// fluid returns the end of a plain plan. Tasks run in the order in which they become ready, and those that run get equal shares until the next
+// event. own has the time of each task.
 func fluid(k pipelinetest.Case, own *pipeline.Outcome, most float64) (now float64) {
 	tasks := k.Plan.Tasks
 	left, needs := make([]float64, len(tasks)), make([][]int, len(tasks))
@@ -225,30 +227,54 @@ func fluid(k pipelinetest.Case, own *pipeline.Outcome, most float64) (now float6
 			}
 		}
 	}
-	done := make([]bool, len(tasks))
+	done, running, ready := make([]bool, len(tasks)), make([]bool, len(tasks)), make([]float64, len(tasks))
+	for i := range ready {
+		ready[i] = -1 // not yet
+	}
 	for slices.Contains(done, false) {
-		var run []int
-		computing := 0
+		computing, next := 0, math.Inf(1)
+		var queue []int
 		for i, t := range tasks {
-			if !done[i] && !slices.ContainsFunc(needs[i], func(j int) bool { return !done[j] }) {
-				if run = append(run, i); !t.Kind.Communication() && left[i] > 0 {
-					computing++
-				}
+			if done[i] || slices.ContainsFunc(needs[i], func(j int) bool { return !done[j] }) {
+				continue
+			}
+			if ready[i] < 0 {
+				ready[i] = now
+			}
+			switch {
+			case t.Kind.Communication():
+				running[i] = true
+			case running[i]:
+				computing++
+			default:
+				queue = append(queue, i)
+			}
+		}
+		slices.SortFunc(queue, func(i, j int) int {
+			return cmp.Or(cmp.Compare(ready[i], ready[j]), cmp.Compare(tasks[i].Start, tasks[j].Start))
+		})
+		for _, i := range queue {
+			if float64(computing) < most {
+				running[i] = true
+				computing++
 			}
 		}
 		rate := func(i int) float64 {
-			if tasks[i].Kind.Communication() || computing == 0 {
+			if tasks[i].Kind.Communication() {
 				return 1
 			}
 			return min(1, most/float64(computing))
 		}
-		next := math.Inf(1)
-		for _, i := range run {
-			next = min(next, left[i]/rate(i))
+		for i := range tasks {
+			if running[i] {
+				next = min(next, left[i]/rate(i))
+			}
 		}
-		for _, i := range run {
-			if left[i] -= next * rate(i); left[i] < 1e-12 {
-				left[i], done[i] = 0, true
+		for i := range tasks {
+			if running[i] {
+				if left[i] -= next * rate(i); left[i] < 1e-12 {
+					running[i], done[i] = false, true
+				}
 			}
 		}
 		now += next
