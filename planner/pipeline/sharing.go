@@ -7,12 +7,13 @@ import (
 )
 
 // sharing runs the tasks of devices that share processors for m ops at once (Platform.OpsAtOnce). A task that is ready waits until fewer than m
-// others compute, and then runs to its end. Tasks that have waited longest come first. The n tasks that compute all have the rate min(1, m/n) of a
-// device of its own, since m need not be whole: egalitarian processor sharing (Kleinrock, Time-shared systems: a theoretical treatment, J. ACM
-// 14(2), 1967) among those in service. Messages take no processor.
+// others compute, and then runs to its end. Tasks that have waited longest come first. Since m need not be whole, the n tasks that compute share
+// the processors equally: each has the rate min(1, m/n) of a device of its own. Messages take no processor. The shares are egalitarian processor
+// sharing (Kleinrock, Time-shared systems: a theoretical treatment, Journal of the ACM 14, 1967).
 //
-// The executor does so: an op of the CPU holds one of the processors of Go's scheduler, of which there are as many as cores, for as long as it
-// lasts. In traces of flush plans of four devices on two cores no more than two tasks ran at any instant, with one thread an op and with two.
+// The executor runs tasks so. An op of the CPU holds one of the processors of Go's scheduler for as long as it lasts. There are as many of these
+// as cores. In traces of plans with a flush, no more than two tasks of four devices ran at any instant on two cores. That held with one thread an
+// op and with two.
 //
 // Since all rates are equal, one clock of work serves all tasks. It advances at the common rate. A task of length L that begins at work w ends at
 // work w + L. So a simulation of n runs takes O(n log n).
