@@ -67,6 +67,7 @@ type Chart struct {
 
 	plotLeft float64 // in pixels; 0: as that of all charts
 	picture  bool    // drawn as a picture of its own, which is legible where a page shows it 400 pixels wide
+	low      bool    // one of several below each other in a picture
 }
 
 // palette is the number of colors; the style sheet defines classes c0 to c7.
@@ -94,6 +95,8 @@ type frame struct {
 func (c *Chart) frame() frame {
 	f := frame{width: 520, height: 270, left: 52, right: 508, top: 30, bottom: 226}
 	switch {
+	case c.low:
+		f = frame{width: pictureWidth, height: 180, left: 56, right: pictureWidth - 12, top: 34, bottom: 130}
 	case c.picture:
 		f = frame{width: pictureWidth, height: 310, left: 56, right: pictureWidth - 12, top: 34, bottom: 260}
 	case c.Wide:
@@ -156,7 +159,7 @@ func (c *Chart) WriteSVG(w io.Writer) error {
 	own := *c
 	own.picture = true
 	f := own.frame()
-	return writePicture(w, c.Title, f.left, f.width, f.height, own.draw)
+	return writePicture(w, c.Title, 12, f.width, f.height, own.draw)
 }
 
 // writePicture writes what draw draws, of a width and a height, with a title above it that begins at left. A page that has room shows it
@@ -180,7 +183,7 @@ func (c *Chart) draw(begin string) string {
 	shown := c.stack()
 	if lo, hi, any := shown.bounds(); any {
 		d.x = c.X.fit(lo.X, hi.X, f.left, f.right, c.margin(), f.ticks())
-		d.y = c.Y.fit(lo.Y, hi.Y, f.bottom, f.top, 0.08, int(f.bottom-f.top)/38)
+		d.y = c.Y.fit(lo.Y, hi.Y, f.bottom, f.top, 0.08, max(3, int(f.bottom-f.top)/38))
 		d.grid()
 		d.marks()
 		for i := range shown.Series {

@@ -89,29 +89,26 @@ var pictureFrame = frame{width: pictureWidth, left: laneLeft, right: pictureWidt
 
 // WriteSVG writes the timeline as a picture of its own, its charts below, on the same axis of time.
 func (t *Timeline) WriteSVG(w io.Writer) error {
-	height := float64(t.height(pictureFrame))
-	for i := range t.Charts {
-		height += t.Charts[i].below().frame().height
-	}
-	return writePicture(w, t.Title, 12, pictureWidth, height, t.drawAll)
+	charts, height := t.below()
+	return writePicture(w, t.Title, 12, pictureWidth, float64(t.height(pictureFrame))+height, func(begin string) string {
+		return strings.TrimSuffix(t.draw(pictureFrame, begin), "</svg>") + charts + "</svg>"
+	})
 }
 
-// drawAll draws the timeline with its charts.
-func (t *Timeline) drawAll(begin string) string {
-	picture, y := strings.TrimSuffix(t.draw(pictureFrame, begin), "</svg>"), float64(t.height(pictureFrame))
+// below draws the charts below a picture of the timeline, with the same axis, and returns their height. Several are low, with their titles.
+func (t *Timeline) below() (charts string, height float64) {
+	d := &drawing{}
 	for i := range t.Charts {
-		c := t.Charts[i].below()
-		picture += strings.TrimSuffix(c.draw(fmt.Sprintf(`<g transform="translate(0 %g)"`, y)), "</svg>") + "</g>"
-		y += c.frame().height
+		c, y := t.Charts[i], float64(t.height(pictureFrame))+height
+		c.picture, c.plotLeft = true, laneLeft
+		if c.low = len(t.Charts) > 1; c.low {
+			d.text(laneLeft, y+13, "start", "panel", c.Title)
+			y, height = y+panelHead, height+panelHead
+		}
+		d.printf("%s</g>", strings.TrimSuffix(c.draw(fmt.Sprintf(`<g transform="translate(0 %g)"`, y)), "</svg>"))
+		height += c.frame().height
 	}
-	return picture + "</svg>"
-}
-
-// below returns the chart as wide as a picture of a timeline, with the same axis.
-func (c *Chart) below() *Chart {
-	out := *c
-	out.picture, out.plotLeft = true, laneLeft
-	return &out
+	return d.b.String(), height
 }
 
 func (t *Timeline) height(f frame) int {
