@@ -70,7 +70,7 @@ func run(out, only string) error {
 	if out != "" {
 		if err := atomicfile.WriteFile(out, func(w io.Writer) error {
 			missed := strings.Count(table.String(), notFound)
-			_, err := fmt.Fprintf(w, head+"%s", listed, listed-missed, planted, listed-planted, tableHead+table.String())
+			_, err := fmt.Fprintf(w, head+"%s", listed, listed-missed, len(faults)-listed, planted, listed-planted, tableHead+table.String())
 			return err
 		}); err != nil {
 			return err
@@ -89,8 +89,8 @@ Question: do tests on the emulated driver find a small change of the sources?
 
     make test-cuda-faults
 
-Answer: of %d faults, each planted alone, %d are found. The changes are in bench/research/faults/faults.go. The last run planted %d; %d rows
-are of earlier runs (-run plants some alone).
+Answer: of %d faults, each planted alone, %d are found. The changes are in bench/research/faults/faults.go, which lists %d more that no run has
+planted yet. The last run planted %d; %d rows are of earlier runs (-run plants some alone).
 
 `
 
