@@ -15,7 +15,7 @@ const none = -1
 var (
 	// ErrPlan says that a plan cannot be run here; the message names what.
 	ErrPlan = order.ErrPlan
-	// ErrTied: a layer has parameters of another layer, and the plan cannot add up their gradients.
+	// ErrTied: stages share weights, and the plan updates them at different times.
 	ErrTied = errors.New("this plan cannot share weights between layers")
 	// ErrStopped is returned by every call after one that failed.
 	ErrStopped = errors.New("the pipeline has stopped after an error")

@@ -81,17 +81,17 @@ func (lay *layout) laySums(t *localStage, c *chain.Chain, g *allocator) {
 	}
 	for i := range t.ops {
 		for _, list := range t.ops[i].Tasks {
-			findCloses(x, list)
+			findCloses(bucketLayers(t.spec, x), list)
 		}
 	}
 }
 
 // findCloses finds, for the ops of a task, the buckets whose gradients are made behind them.
-func findCloses(x *order.Synchronization, list []stageops.Op) {
+func findCloses(buckets []order.Bucket, list []stageops.Op) {
 	for i := range list {
 		list[i].Closes = nil
 	}
-	for n, b := range x.Buckets {
+	for n, b := range buckets {
 		for i := range slices.Backward(list) {
 			if o := &list[i]; o.Gradients && o.Layer >= b.First && o.Layer <= b.Last {
 				o.Closes = append(o.Closes, n)

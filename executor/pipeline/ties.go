@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"plimsoll/executor"
-	"plimsoll/executor/internal/order"
 	"plimsoll/models"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
@@ -64,21 +63,11 @@ func channelsTo(what string, stage int, to, from []int) (all []*channel) {
 	return all
 }
 
-// checkTie refuses, with ErrTied, what cannot be added up.
+// checkTie returns ErrTied if a plan updates the two stages at different times.
 func checkTie(lay *layout, x *tie) error {
-	plan := lay.order.Plan
-	refuse := func(format string, args ...any) error {
-		q := x.param
-		return fmt.Errorf("%w: %s of layer %s is %s of layer %s: %s", ErrTied,
-			q.Name, lay.Model.Layers[q.Layer-1].Name, q.Of.Name, lay.Model.Layers[q.Of.Layer-1].Name, fmt.Sprintf(format, args...))
-	}
-	if x.owner != x.reader && !plan.IsFlush() {
-		return refuse("stages %d and %d update them at different times, as the plan has no flush: give one with a flush", x.owner, x.reader)
-	}
-	sums := lay.order.Sums[x.reader]
-	in := func(b order.Bucket) bool { return b.First <= x.param.Layer && x.param.Layer <= b.Last }
-	if sums != nil && !slices.ContainsFunc(sums.Buckets, in) {
-		return refuse("no message of the plan adds up the gradient of layer %d over the replicas of stage %d: plan a chain in which the layer has \"weights_of\"", x.param.Layer, x.reader)
+	if q := x.param; x.owner != x.reader && !lay.order.Plan.IsFlush() {
+		return fmt.Errorf("%w: %s of layer %s is %s of layer %s: stages %d and %d update them at different times, as the plan has no flush: give one with a flush", ErrTied,
+			q.Name, lay.Model.Layers[q.Layer-1].Name, q.Of.Name, lay.Model.Layers[q.Of.Layer-1].Name, x.owner, x.reader)
 	}
 	return nil
 }

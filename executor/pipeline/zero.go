@@ -302,12 +302,30 @@ func (lay *layout) bucketPlaces(s int) (places []runtime.Span) {
 		at += kernels.Align(p.GradBytes)
 	}
 	begins = append(begins, at)
-	for _, b := range lay.order.Sums[s].Buckets {
+	for _, b := range bucketLayers(st, lay.order.Sums[s]) {
 		from, to := begins[b.First-st.First], begins[b.Last+1-st.First]
 		places = append(places, lay.cut(s, b, runtime.Span{Offset: from, Bytes: to - from}, begins))
 	}
 	places[lastPlace(places)].Bytes += lay.laterBytes(s)
 	return places
+}
+
+// bucketLayers returns the buckets of a stage with the layers that no bucket has. A plan counts no gradients for them: of a small parameter beside
+// weights that are another layer's. They go with the next bucket below, whose gradients are made later, or with the lowest one.
+func bucketLayers(st pipeline.Stage, x *order.Synchronization) (all []order.Bucket) {
+	for _, b := range x.Buckets {
+		whole := order.Bucket{First: st.First, Last: st.Last, Part: b.Part}
+		for _, other := range x.Buckets {
+			if other.First > b.Last {
+				whole.Last = min(whole.Last, other.First-1)
+			}
+			if other.First < b.First {
+				whole.First = b.First
+			}
+		}
+		all = append(all, whole)
+	}
+	return all
 }
 
 // lastPlace returns which of some places ends last, and is not empty.

@@ -171,10 +171,8 @@ func (c *Chain) SummedWeights(l int) int64 {
 	return c.Layer(l).SummedWeights()
 }
 
-// Shares reports whether layer l of a chain without branches has no weights but those of another layer.
-func (c *Chain) Shares(l int) bool {
-	return c.Layer(l).Update.WeightsOf > 0 && c.Layer(l).WeightBytes == 0 && len(c.Branches) == 0
-}
+// Shares reports whether layer l of a chain without branches has the weights of another layer. It may repeat their bytes.
+func (c *Chain) Shares(l int) bool { return c.Layer(l).Update.WeightsOf > 0 && len(c.Branches) == 0 }
 
 // SummedWeights returns the bytes of gradients that replicas of the layer add up: of weights without rounding, frozen ones left out.
 func (l *Layer) SummedWeights() int64 {

@@ -193,6 +193,7 @@ func (k *check) report() (*Report, error) {
 
 // predictions: what the plan says of its costs is what was found. If not, that is no reason to refuse it.
 func (k *check) predictions(r *Report) {
+	r.Warnings = append(r.Warnings, warnOfTies(k.layout)...)
 	if said := k.plan.PerDevicePeak; said != nil && !slices.Equal(said, r.PerDevicePeak) {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the plan says that per_device_peak_bytes is %v, it is %v", said, r.PerDevicePeak))
 	}

@@ -19,7 +19,12 @@ func NewCosts(c *chain.Chain) *Costs {
 	k.backward = prefix(c, func(l int) float64 { return c.Layer(l).BackwardS })
 	k.backwardInput = prefix(c, func(l int) float64 { return value(c.Layer(l).BackwardInputS) })
 	k.backwardWeight = prefix(c, func(l int) float64 { return value(c.Layer(l).BackwardWeightS) })
-	k.weights = prefix(c, func(l int) int64 { return c.Layer(l).WideWeights() })
+	k.weights = prefix(c, func(l int) int64 {
+		if c.Shares(l) {
+			return 0
+		}
+		return c.Layer(l).WideWeights()
+	})
 	k.summed = prefix(c, func(l int) int64 { return c.SummedWeights(l) })
 	k.inputs = prefix(c, func(l int) int64 { return c.Activation(l - 1) })
 	k.saved = prefix(c, func(l int) int64 { return c.Layer(l).SavedBytes })
@@ -83,6 +88,17 @@ func (k *Costs) Weights(i, j int) int64 {
 	for _, l := range k.shared {
 		if o := k.Chain.Owner(l); i <= l && l <= j && (o < i || o > j) {
 			bytes += k.Chain.Layer(o).WideWeights()
+		}
+	}
+	return bytes
+}
+
+// ReceivesShared returns the bytes of blocks for gradients of the weights of layers i..j that layers of other stages share, on devices without
+// these stages.
+func (k *Costs) ReceivesShared(i, j int) (bytes int64) {
+	for _, l := range k.shared {
+		if o := k.Chain.Owner(l); i <= o && o <= j && (l < i || l > j) {
+			bytes += k.Chain.SummedWeights(l)
 		}
 	}
 	return bytes

@@ -100,7 +100,7 @@ func synchronize(c *chain.Chain, p *Platform, plan *Plan, fewest int) (*Plan, er
 	if err := l.shards(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
-	if (&arranger{l}).tied(); l.unfit != nil {
+	if (&arranger{l}).findTies(); l.unfit != nil {
 		return nil, l.unfit
 	}
 	stages := l.replicatedStages()

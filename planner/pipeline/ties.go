@@ -2,13 +2,14 @@ package pipeline
 
 import (
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 )
 
-// tied finds what the stages of a plan with a flush share and train. It refuses replicas that would divide the gradients of shared weights, and
+// findTies finds the weights that stages of a plan with a flush share and train. It refuses replicas that would divide the gradients of shared weights, and
 // devices that no link joins.
-func (a *arranger) tied() {
+func (a *arranger) findTies() {
 	a.ties = nil
 	for i := range a.chain.Len() {
 		bytes := a.chain.SummedWeights(i + 1)
@@ -34,6 +35,19 @@ func (a *arranger) tied() {
 		}
 		a.ties = append(a.ties, x)
 	}
+}
+
+// warnOfTies says which stages of a plan without a flush share weights: a run refuses that.
+func warnOfTies(l *layout) (warnings []string) {
+	for i := range l.chain.Len() {
+		if l.plan.IsFlush() || !l.chain.Shares(i+1) || l.chain.SummedWeights(i+1) == 0 {
+			continue
+		}
+		if owner, reader := stageWith(l.plan, l.chain.Owner(i+1)), stageWith(l.plan, i+1); owner != reader {
+			warnings = append(warnings, fmt.Sprintf("stages %d and %d share weights and update them at different times, which train refuses: give a plan with a flush", owner, reader))
+		}
+	}
+	return warnings
 }
 
 // undividedTie refuses, with ErrPlan, replicas that have parts of the gradients of shared weights.
@@ -83,59 +97,76 @@ type tieTimes[T any] struct {
 	zero   T
 }
 
-// exchangeTied returns when the messages of all weights that stages share have ended. A device sends what belongs to one tie to all devices at
-// once, and what belongs to the next one behind it.
+// exchangeTied returns when the messages of all weights that stages share have ended. A device sends what belongs to a tie behind its messages
+// of the tie before, and each message follows all others on its link.
 func exchangeTied[T any](l *layout, span T, t tieTimes[T]) T {
-	sent, renewed := map[int]T{}, map[int]T{}
+	e := &tieExchange[T]{l, t, map[int]T{}, map[resource]T{}}
+	judged := span
 	for _, x := range l.ties {
-		t.send(x.bytes, x.sums, sent, func(device int) T { return t.summed(l, x.reader, device) })
+		judged = t.laterOf(judged, e.send(x.bytes, x.sums, func(device int) T { return t.sumsEnd(l, x.reader, device) }))
 	}
-	judged := t.latest(span, sent)
+	end := judged
 	for _, x := range l.ties {
-		t.send(x.bytes, x.renewals, renewed, func(int) T { return judged })
+		end = t.laterOf(end, e.send(x.bytes, x.renewals, func(int) T { return judged }))
 	}
-	return t.latest(judged, renewed)
+	return end
 }
 
-// later returns the later one of two times.
-func (t tieTimes[T]) later(x, y T) T {
+// tieExchange has the times at which devices and links have ended their messages.
+type tieExchange[T any] struct {
+	*layout
+	tieTimes[T]
+	devices map[int]T
+	links   map[resource]T
+}
+
+// send returns when some messages have ended, each of which a device may send from some time on.
+func (e *tieExchange[T]) send(bytes int64, messages [][2]int, ready func(device int) T) T {
+	last, ends := e.zero, map[int]T{}
+	for _, m := range messages {
+		on := e.resource(&job{kind: CF, from: m[0], to: m[1]})
+		start := e.laterOf(ready(m[0]), e.linkEnd(on))
+		if sent, known := e.devices[m[0]]; known {
+			start = e.laterOf(start, sent)
+		}
+		end := e.add(start, e.length(bytes, m[0], m[1]))
+		e.links[on], last = end, e.laterOf(last, end)
+		if before, known := ends[m[0]]; !known || e.less(before, end) {
+			ends[m[0]] = end
+		}
+	}
+	maps.Copy(e.devices, ends)
+	return last
+}
+
+// linkEnd returns when the latest message on a link has ended.
+func (e *tieExchange[T]) linkEnd(on resource) T {
+	if end, known := e.links[on]; known {
+		return end
+	}
+	end := e.zero
+	for _, j := range e.jobs {
+		if j.onLink() && e.resource(j) == on {
+			end = e.laterOf(end, e.end(j))
+		}
+	}
+	return end
+}
+
+// laterOf returns the later one of two times.
+func (t tieTimes[T]) laterOf(x, y T) T {
 	if t.less(x, y) {
 		return y
 	}
 	return x
 }
 
-func (t tieTimes[T]) latest(at T, all map[int]T) T {
-	for _, x := range all {
-		at = t.later(at, x)
-	}
-	return at
-}
-
-// send lets devices send, each when it is free: from when it begins, unless it has sent before.
-func (t tieTimes[T]) send(bytes int64, messages [][2]int, free map[int]T, begin func(device int) T) {
-	ends := map[int]T{}
-	for _, m := range messages {
-		from := m[0]
-		if _, known := free[from]; !known {
-			free[from] = begin(from)
-		}
-		if _, known := ends[from]; !known {
-			ends[from] = free[from]
-		}
-		ends[from] = t.later(ends[from], t.add(free[from], t.length(bytes, from, m[1])))
-	}
-	for from, at := range ends {
-		free[from] = at
-	}
-}
-
-// summed returns when a device has done its tasks, and the sums of a stage over its replicas are there.
-func (t tieTimes[T]) summed(l *layout, stage, device int) T {
+// sumsEnd returns when a device has done its tasks, and the sums of a stage over its replicas are there.
+func (t tieTimes[T]) sumsEnd(l *layout, stage, device int) T {
 	end := t.zero
 	for _, j := range l.jobs {
 		if own := !j.onLink() && j.device == device; own || j.bucket != nil && j.stage == stage {
-			end = t.later(end, t.end(j))
+			end = t.laterOf(end, t.end(j))
 		}
 	}
 	return end

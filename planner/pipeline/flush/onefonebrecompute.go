@@ -148,9 +148,9 @@ func (x *recomputing1F1B) way(s, n, d, first, last int) stageWay {
 func (x *recomputing1F1B) bytes(s, n, first, last int) int64 {
 	bytes := x.sums.Memory(first, last, x.live(s, n), x.copies(s), x.Accounting)
 	if x.Platform.NoBuffers {
-		bytes -= x.sums.Buffers(first, last)
+		return bytes - x.sums.Buffers(first, last)
 	}
-	return bytes
+	return bytes + x.sums.ReceivesShared(first, last)
 }
 
 // fixed returns the bytes of a stage beside its own sequence: weights, buffers and the inputs of its microbatches.

@@ -218,3 +218,47 @@ func BenchmarkRecompute(b *testing.B) {
 		}
 	}
 }
+
+// Where stages share weights, a plan that fits in some memory fits in more, and the smallest memory that is named suffices.
+func TestRecomputingSharedWeightsInLeastMemory(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for cases := 0; cases < 8; {
+		q := tight(t, rnd)
+		n := q.Chain.Len()
+		if q.Platform.Devices < 2 || n < 3 {
+			continue
+		}
+		cases++
+		q.Platform.NoBuffers = false
+		q.Chain.Layers[0].WeightBytes = 1 + rnd.Int64N(12)
+		q.Chain.Layers[n-2].WeightBytes, q.Chain.Layers[n-2].Update.WeightsOf = 0, 1
+		in := func(memory int64) (*pipeline.Plan, error) {
+			r := q
+			r.Platform = q.Platform.WithMemory(memory)
+			return recompute1F1B().Solve(t.Context(), r)
+		}
+		whole, err := in(pipeline.NoLimit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		works := int64(-1)
+		top := slices.Max(whole.PerDevicePeak)
+		for memory := int64(0); memory <= top; memory += 1 + top/20 {
+			_, err := in(memory)
+			small, infeasible := errors.AsType[*pipeline.InfeasibleError](err)
+			switch {
+			case err == nil && works < 0:
+				works = memory
+			case err != nil && !infeasible:
+				t.Fatal(err)
+			case err != nil && works >= 0:
+				t.Errorf("works in %d B, and not in %d: %v", works, memory, err)
+			case err != nil && small.Smallest > 0:
+				if _, err := in(small.Smallest); err != nil {
+					t.Errorf("in %d B: %d are named: %v", memory, small.Smallest, err)
+				}
+			}
+		}
+	}
+}

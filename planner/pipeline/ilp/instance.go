@@ -41,7 +41,7 @@ func (in *instance) layers() int { return in.costs.Len() }
 // weights returns the bytes of the weights of a layer, all copies, with so many live minibatches. Fractions stay: the check
 // rounds the sum of a device.
 func (in *instance) weights(l, live int) float64 {
-	return in.need.Copies(0, live) * float64(in.costs.Weights(l, l))
+	return in.need.Copies(0, live) * float64(in.costs.OwnWeights(l, l))
 }
 
 // held returns the bytes that a live minibatch holds for a layer.
