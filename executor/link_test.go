@@ -35,8 +35,8 @@ func TestWithLink(t *testing.T) {
 	}
 }
 
-// A link counts as duplex by default where both directions together move half as much again as one alone, and plans may then count
-// on what the slower one moves beside the other.
+// By default, a link counts as duplex if both directions together move at least 1.5 times as much as one alone. Plans may then count on the
+// rate of the slower direction beside the other.
 func TestLinksAreDuplexAsMeasured(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -62,7 +62,8 @@ func TestLinksAreDuplexAsMeasured(t *testing.T) {
 	}
 }
 
-// What copies take from computation is half of what they take in both directions, and nothing where it was not measured.
+// The contention of copies in one direction is half the share that copies in both directions take from computation. It is zero if the
+// slowdown was not measured.
 func TestContentionIsThatOfTheLink(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]float64{

@@ -13,13 +13,12 @@ import (
 // bytes (call it m), with 256 channels 4m; statistics have 256 and 1024 bytes a tensor.
 //
 //   - a = 4m.
-//   - ā: the output 4m (mask of the last ReLU), conv1's, bn1's, conv2's, bn2's m each, conv3's 4m and the projection's
-//     4m; two statistics for each of bn1, bn2 (256) and bn3, the projection's bn (1024): 16m + 5120. Not saved: the
-//     normalized projection, because bn3 takes the mask from its own output.
+//   - ā is 16m + 5120. Its maps are the output 4m (mask of the last ReLU), conv1's, bn1's, conv2's, bn2's m each, conv3's 4m and the
+//     projection's 4m. Its statistics are two for each of bn1, bn2 (256) and bn3, the projection's bn (1024). Not saved: the normalized
+//     projection, because bn3 takes the mask from its own output.
 //   - forward_all: the normalized projection lies where the output goes. Nothing else is temporary.
-//   - forward that forgets: conv1 (m) lies where the output (4m) goes, as do conv2 and, in place, both norms; while
-//     conv3 writes 4m, bn2's m lives; then conv3's 4m and the projection's 4m: one where the output goes, one in
-//     scratch.
+//   - forward that forgets: conv1 (m) lies where the output (4m) goes, as do conv2 and, in place, both norms. While conv3 writes 4m, bn2's
+//     m lives. Then conv3's 4m and the projection's 4m live: one where the output goes, one in scratch.
 //   - backward: bn3's gradients lie on its input (4m) and on δ (4m), and so on down: nothing needs scratch.
 func TestBottleneckBytes(t *testing.T) {
 	t.Parallel()
@@ -92,8 +91,8 @@ func operand(b *strings.Builder, name string, refs ...models.Ref) {
 	}
 }
 
-// A gradient is asked for where it is used and nowhere else: layer 1 has none for its input unless the model wants
-// it, and ops before the first parameter have no backward at all.
+// A gradient is asked for where it is used and nowhere else. Layer 1 has none for its input unless the model wants it, and ops before the
+// first parameter have no backward at all.
 func TestInputGradient(t *testing.T) {
 	t.Parallel()
 	for _, input := range []bool{false, true} {

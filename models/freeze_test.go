@@ -99,7 +99,7 @@ func gradients(t *testing.T, m *models.Model, programs []*models.Programs, l int
 	return all
 }
 
-// What cannot be frozen, or have adapters, is refused with a name.
+// A weight or module that cannot be frozen, or have adapters, is refused by name.
 func TestFreezingRefuses(t *testing.T) {
 	t.Parallel()
 	lora := func(text string) models.LoRA {

@@ -11,8 +11,8 @@ import (
 	"plimsoll/runtime"
 )
 
-// random builds a layer of random ops over images of one size: values are read once, many times, or twice by the
-// same op; at the end everything still unread is joined.
+// random builds a layer of random ops over images of one size. Values are read once, many times, or twice by the same op. At the end, all
+// values still unread are joined.
 type random struct {
 	*rand.Rand
 	g      *models.Graph
@@ -128,8 +128,8 @@ func (r *random) layer(g *models.Graph, x models.Value) models.Value {
 	return r.values[len(r.values)-1]
 }
 
-// Programs of random layers, first of their model or not, compute what the definition does, however their values
-// are shared; their memory is as small as the lower bound nearly always.
+// Programs of random layers, first of their model or not, compute the results of the definition, however their values are shared. Their
+// memory is nearly always as small as the lower bound.
 func TestRandomLayers(t *testing.T) {
 	t.Parallel()
 	layers := 1000

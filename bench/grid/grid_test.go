@@ -12,7 +12,8 @@ import (
 	"plimsoll/planner/residency"
 )
 
-// A point has a row for each strategy, and residency is as fast as the fastest of them. What the file has is not planned again.
+// A point has a row for each strategy, and residency is as fast as the fastest of them. A point that the file already has is not planned
+// again.
 func TestGrid(t *testing.T) {
 	t.Parallel()
 	d, err := estimate.Open("h100")

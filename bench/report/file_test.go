@@ -20,7 +20,7 @@ func fullPage() *Page {
 	return p
 }
 
-// What is written can be read, and is drawn as it was, to the byte.
+// A written page can be read, and is drawn as it was, to the byte.
 func TestFilesKeepThePage(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "a", "b")

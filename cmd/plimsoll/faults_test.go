@@ -188,8 +188,8 @@ func plant(t *testing.T, run, name, foreign string, put func(foreign, path strin
 	return out
 }
 
-// A folder that somebody else made changes nothing outside itself, and nothing waits for a pipe in it, whatever it has in place of any
-// name of a run: the run is refused by name, or ends with its bits.
+// A run in a folder that somebody else made changes nothing outside the folder, and waits for no pipe in it. Whatever the folder has in
+// place of any name of a run, the run is refused by name, or ends with its bits.
 func TestFoldersOfOthers(t *testing.T) {
 	t.Parallel()
 	cases := map[string][]string{"one device": small(t, 4), "two devices": onDevices(2, "1f1b-flush", 4, "--microbatches", "2", "--profile", chainOf(t))}
@@ -277,8 +277,8 @@ func processFaults() (all []string) {
 	return all
 }
 
-// Processes with one folder, and with folders on disks of their own, end by themselves when an operation on the files of one of them
-// fails; gone on with, they end with the bits of one process. Only processes lock folders of their own, and tell each other of shards.
+// When an operation on the files of one process fails, all processes end by themselves, with one folder and with folders on disks of their
+// own. When resumed, they end with the bits of one process. Only processes lock folders of their own, and tell each other of shards.
 func TestProcessesOnFailingDisks(t *testing.T) {
 	t.Parallel()
 	args, want := ofTwo(t)

@@ -41,7 +41,7 @@ func TestNoiseOfASum(t *testing.T) {
 	}
 }
 
-// Figures are those of the simulator, of seeds that --seed draws: of plans of every kind, stages with ops among them.
+// For plans of every kind, stages with ops among them, the noise figures equal the simulator's for the seeds that --seed draws.
 func TestNoiseIsTheSimulators(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "p.json")

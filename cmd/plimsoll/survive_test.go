@@ -149,8 +149,8 @@ func unfinish(t *testing.T, out string) {
 	}
 }
 
-// Runs that are killed at any instant and resumed end with the weights of the run that was left alone, bit for bit, and
-// with a log that has each step once. Runs are killed until enough were hit midway.
+// Runs that are killed at any instant and resumed end with the weights of the run that was left alone, bit for bit. Their log has each step
+// once. Runs are killed until enough were hit midway.
 // After a SIGKILL, only this test finds a log that disagrees with the one-file checkpoint of a run on one device.
 func TestKilledRunsEndTheSame(t *testing.T) {
 	t.Parallel()
@@ -333,7 +333,7 @@ func TestFoldersAreNotMixed(t *testing.T) {
 	if !slices.Equal(tree(t, out), before) || read(t, filepath.Join(out, logFile)) != log {
 		t.Error("what was refused changed the folder")
 	}
-	// What may change is noted.
+	// A run notes each change of an option that may differ.
 	unfinish(t, out)
 	r := works(t, slices.DeleteFunc(append(args, "--resume", "--clip-norm", "3"), func(s string) bool { return s == "-q" })...)
 	if !strings.Contains(r.err, `clip_norm was "0" and is "3" here`) || !strings.Contains(r.err, "4 of 4 steps are done") {
@@ -442,7 +442,7 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// What a run serves is what Prometheus reads, and is what the run does.
+// A run serves metrics that Prometheus can read, and their values are the run's.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	address := freeporttest.Address(t)
@@ -596,7 +596,7 @@ func TestLiveProgress(t *testing.T) {
 	}
 }
 
-// onTerminal returns what a run writes to a terminal.
+// onTerminal returns the text that a run writes to a terminal.
 func onTerminal(t *testing.T, width uint16) string {
 	t.Helper()
 	master, terminal := pseudoTerminal(t, width)
@@ -641,7 +641,7 @@ func pseudoTerminal(t *testing.T, width uint16) (master, terminal *os.File) {
 	return master, terminal
 }
 
-// What the log cannot take is kept, said once, and written when it can be.
+// Records that the log cannot take are kept, and written when they can be; the failure is said once.
 func TestALogThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	path := write(t, filepath.Join(t.TempDir(), logFile), "")

@@ -189,7 +189,7 @@ func (c *trainCommand) trainAndWrite(ctx context.Context, place *runFolder, r *t
 	if figures.Receipt, err = bench.RunReceipt(r, out); err != nil {
 		return firstOf(out.Unsaved, err)
 	}
-	// What could not be written does not keep what was trained from being shown.
+	// Print the summary even if a file could not be written.
 	failure := firstOf(lost, place.end(r, out, figures))
 	return firstOf(out.Unsaved, failure, c.print(figures, func(w io.Writer) { figures.write(w, r, c.verbose) }))
 }

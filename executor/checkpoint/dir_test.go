@@ -189,8 +189,8 @@ func (f *faultyFile) Sync() error {
 	return f.File.Sync()
 }
 
-// TestFailuresKeepTheLast: whatever fails while a checkpoint is saved, the one before stays, nothing half-written
-// does, the error says what failed and what to go on from, and the next try succeeds.
+// TestFailuresKeepTheLast: whatever fails while a checkpoint is saved, the previous checkpoint stays, and no half-written one does. The
+// error names the failure and the checkpoint to resume from, and the next try succeeds.
 func TestFailuresKeepTheLast(t *testing.T) {
 	t.Parallel()
 	bytes := len(encode(t, little(2), someMeta(2)))

@@ -16,8 +16,8 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// What a profile times is a training step: a step of each exercise leaves the gradients that a table leaves, bit for bit, with recomputation,
-// with backwards in halves, with shared weights and with branches.
+// A profile times a training step: a step of each exercise leaves the gradients that a table leaves, bit for bit. This holds with
+// recomputation, with backwards in halves, with shared weights and with branches.
 // Only this test finds that a profile times ops on the wrong operands.
 func TestExercisesComputeTheGradientsOfATable(t *testing.T) {
 	t.Parallel()
@@ -86,7 +86,7 @@ func load(m *models.Model) func(measure.Batch) error {
 	}
 }
 
-// tableGradients returns those of the second step that a table plays, at a learning rate of 0.
+// tableGradients returns the gradients of the second step that a table plays, at a learning rate of 0.
 func tableGradients(t *testing.T, w *executor.Workload, on executor.Target) map[string][]byte {
 	t.Helper()
 	batch := pipeline.NewBatch(w.Model)

@@ -79,7 +79,7 @@ func openRig(t testing.TB, m *models.Model, config host.Config, wrap func(kernel
 	return rig{w, dev, executor.Target{Device: dev, Library: lib}}
 }
 
-// timer returns what times store-all, with windows for a measurement of the link at the end of the memory.
+// timer returns an OpTimer of store-all, with windows for a measurement of the link at the end of the memory.
 func (r rig) timer(t testing.TB, probe windows) *OpTimer {
 	t.Helper()
 	x := &Exercise{Workload: r.Workload, Seq: r.StoreAll(), whole: r.Workload, count: len(r.Layers)}

@@ -24,8 +24,8 @@ func keepMasters(t *testing.T, w *Workload) *Workload {
 	return &x
 }
 
-// With weights in bfloat16 and master copies in the optimizer's state, plans that move both train the weights of a plan that keeps weights in
-// float32 on the device, to the last bit. Audited, their memory is what the layout says. A rounded weight takes half its bytes.
+// Weights are in bfloat16, with master copies in the optimizer's state. Plans that move both train the same weights, to the last bit, as a
+// plan that keeps weights in float32 on the device. Audited, their memory is what the layout says. A rounded weight takes half its bytes.
 func TestCyclicPlansKeepMasters(t *testing.T) {
 	t.Parallel()
 	cases := append([]cyclicCase{}, cyclicCases...)

@@ -21,9 +21,9 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// randomPlan is a legal plan of any kind for a workload: several stages a device, replicas that need not take turns, several
-// minibatches a period, backwards in two halves, minibatches that overtake others. A task of each layer takes at least so
-// many units of time.
+// randomPlan draws a legal plan of any kind for a workload. The plan may have several stages a device, replicas that need not take turns,
+// and several minibatches a period. Its backwards may be in two halves, and minibatches may overtake others. A task of each layer takes at
+// least the given number of units of time.
 func randomPlan(w *Workload, seed uint64, least int) (Costs, *pipeline.Plan) {
 	r := rand.New(rand.NewPCG(seed, 11))
 	c := Costs{Chain: w.Chain(), Platform: pipelinetest.Platform(r, 1+r.IntN(4))}
@@ -138,7 +138,7 @@ func nothingNew(t *testing.T, e *Executor, updates ...int) {
 	}
 }
 
-// recorded returns what a driver has done in a dry run of so many minibatches, in order.
+// recorded returns the instructions that a driver has played in a dry run of the given number of minibatches, in order.
 func (d *driver) recorded(minibatches int) (all []table.Played) {
 	t := &table.Table{Repeats: d.lay.order.Repeats, Before: d.compiler.Recording.List(d.compiler.Recording.Before)}
 	for i, x := range d.instructions() {
@@ -203,8 +203,9 @@ func (x *instants) summed(s, m int) float64 {
 	return latest
 }
 
-// program returns the sequential program of a plan of n minibatches whose stages make an update of so many: a task sees the
-// updates whose minibatches have all ended, with the messages between replicas, in all updates before, too, when it starts.
+// program returns the sequential program of a plan of n minibatches; groups has the number of minibatches in an update of each stage. A
+// task sees an update if all its minibatches, and their messages between replicas, have ended when the task starts. The minibatches of all
+// updates before must have ended, too.
 func (x *instants) program(groups []int, n int) sequential.Program {
 	all := 1
 	updates := make([][]float64, len(groups)) // by stage: when they are made
@@ -351,8 +352,8 @@ func TestHugeShiftsAreRefused(t *testing.T) {
 	}
 }
 
-// Skips that go straight are the same numbers where backwards are split and minibatches overlap: a second half may read a skip when
-// the minibatch has left the stage that made it.
+// Skips that go straight have the same values where backwards are split and minibatches overlap. A second half may read a skip after the
+// minibatch has left the stage that made it.
 func TestPortalsOfRandomPlans(t *testing.T) {
 	t.Parallel()
 	lib, tried := onlyLibrary(t), 0

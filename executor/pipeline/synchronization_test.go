@@ -18,8 +18,9 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// summing returns a plan with messages for the gradients of all stages with replicas, in so many buckets each, none without any: one message behind the
-// other, each as soon as the backwards of the round have made its gradients and the one before has ended.
+// summing returns a plan with messages for the gradients of all stages with replicas, in the given number of buckets each. With zero
+// buckets, the plan has no messages. A message starts as soon as the backwards of the round have made its gradients and the message before
+// has ended.
 func summing(t testing.TB, c Costs, plan *pipeline.Plan, buckets int) *pipeline.Plan {
 	t.Helper()
 	out := *plan
@@ -513,7 +514,7 @@ func TestBlocksAreThoseOfTheJudge(t *testing.T) {
 	}
 }
 
-// judgedBlocks returns what the judge adds to the buffers of each device for messages between replicas.
+// judgedBlocks returns the bytes that the judge adds to the buffers of each device for messages between replicas.
 func judgedBlocks(t *testing.T, c Costs, plan *pipeline.Plan) (bytes []int64) {
 	t.Helper()
 	free := Costs{Chain: c.Chain, Platform: c.Platform.WithMemory(pipeline.NoLimit)}

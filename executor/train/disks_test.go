@@ -40,8 +40,8 @@ func resumes(t *testing.T, one *Run, disk string, steps int) func(w *World) erro
 	}
 }
 
-// Processes with disks of their own go on from what they have together, wherever each of them is then, and as fewer of them; what a
-// disk has that nothing goes on from does not come back.
+// Processes with disks of their own resume from the checkpoint that they have together, wherever each of them is then, and as fewer of
+// them. Checkpoints of a disk that no run resumes from do not come back.
 func TestDisksOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	const devices = 3
@@ -90,7 +90,7 @@ func TestDisksOfTheirOwn(t *testing.T) {
 	}
 }
 
-// What one process has of another run is refused with its name, and stays.
+// If one process has a checkpoint of another run, the run is refused with the name of that checkpoint, which stays.
 func TestAnotherRunOnOneDisk(t *testing.T) {
 	t.Parallel()
 	one := pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, 4)

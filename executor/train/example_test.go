@@ -12,8 +12,8 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// A model is measured, planned under a limit and trained along the plan, in a program of one's own: with the limit and without it
-// the weights are the same bits, and the peak is the predicted one.
+// A program of one's own measures a model, plans it under a limit and trains it along the plan. With the limit and without it, the weights
+// are the same bits, and the peak is the predicted one.
 func Example() {
 	ctx := context.Background()
 	job, err := train.Open(train.Spec{

@@ -74,7 +74,7 @@ func TestOffloadedStateTrainsToTheSameWeights(t *testing.T) {
 	}
 }
 
-// What a checkpoint keeps does not depend on where it lived: a run goes on with another plan, to the same weights.
+// A checkpoint does not depend on where its tensors lived: a run goes on with another plan, to the same weights.
 // Only this test finds a checkpoint that depends on where weights and the optimizer's state lived.
 func TestRunsGoOnWithOtherOffloading(t *testing.T) {
 	t.Parallel()

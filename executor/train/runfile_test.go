@@ -12,7 +12,7 @@ import (
 	"plimsoll/internal/folder"
 )
 
-// What is written of a run comes back, and is of that run alone.
+// A run file reads back as it was written, and matches its own run alone.
 func TestRunFile(t *testing.T) {
 	t.Parallel()
 	r := planned(t, opened(t, tiny(8)), 5)

@@ -1,5 +1,5 @@
-// Package cpu is the kernel library of the host device: every op of package kernels in float32 and bfloat16, in C for AVX-512, AVX2 and any
-// other processor (see Path), on all cores.
+// Package cpu is the kernel library of the host device. It has every op of package kernels in float32 and bfloat16, in C for AVX-512, AVX2
+// and any other processor (see Path). Ops run on all cores.
 //
 // A launch is bound to addresses when it is prepared; running it allocates nothing. The order of a sum depends on the shape and the path
 // alone, so one thread and many give the same bits. In bfloat16 a load widens and a store rounds; products take AVX512-BF16, or two

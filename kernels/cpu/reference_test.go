@@ -15,8 +15,8 @@ const eps = 1.0 / (1 << 24) // half a unit in the last place of 1
 
 func newWant(n int) want { return want{make([]float64, n), make([]float64, n)} }
 
-// term adds a product to element i. A float32 sum of n terms in any order errs by at most n*eps of the sum of their
-// absolute values, and a product by eps; slack gathers the absolute values, close applies the factor.
+// term adds a product to element i. A float32 sum of n terms in any order errs by at most n*eps of the sum of their absolute values, and a
+// product by eps. The field slack gathers the absolute values, and close applies the factor.
 func (w want) term(i int, v float64) {
 	w.value[i] += v
 	w.slack[i] += math.Abs(v)
@@ -519,8 +519,8 @@ func referenceAvgPool(op kernels.AvgPool, c kernels.Call, in data, out wants) {
 	}
 }
 
-// adaptiveTaps visits the input elements of every window of an adaptive pool: a position belongs to window i of o
-// when it overlaps the i-th of o equal parts of the axis.
+// adaptiveTaps visits the input elements of every window of an adaptive pool. A position belongs to window i of o when it overlaps the i-th
+// of o equal parts of the axis.
 func adaptiveTaps(op kernels.AdaptiveAvgPool, x kernels.Shape, visit func(yi, xi int)) {
 	overlap := func(position, extent, i, windows int) bool {
 		return position*windows < (i+1)*extent && i*extent < (position+1)*windows

@@ -143,8 +143,9 @@ func TestFullGrids(t *testing.T) {
 	}
 }
 
-// TestCut: tiles and splits of weight gradients are chosen together. Of ResNet-50's at batch 64, large tiles multiply where splits
-// keep the GPU busy; none leaves a multiprocessor idle that its inner dimension could feed, or takes more workspace than it may.
+// TestCut: tiles and splits of weight gradients are chosen together. For ResNet-50's weight gradients at batch 64, large tiles multiply
+// where splits keep the GPU busy. No choice leaves a multiprocessor idle that its inner dimension could feed, or takes more workspace than
+// it may.
 func TestCut(t *testing.T) {
 	type shape struct{ rows, columns, inner int64 }
 	shapes := []shape{{64, 7 * 7 * 3, 64 * 112 * 112}}

@@ -44,8 +44,8 @@ func TestPTXIsFresh(t *testing.T) {
 	}
 }
 
-// TestUpdatesAreNotContracted: the PTX of modules without contraction rounds each product and each sum of float32 by itself, and says so,
-// as NVIDIA's assembler joins those that do not say how they are rounded.
+// TestUpdatesAreNotContracted: the PTX of modules without contraction rounds each product and each sum of float32 by itself. Each of these
+// instructions names its rounding mode, because NVIDIA's assembler fuses products and sums that name none.
 func TestUpdatesAreNotContracted(t *testing.T) {
 	all, err := sources.Read(os.DirFS("src"))
 	if err != nil {

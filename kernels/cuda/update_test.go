@@ -144,8 +144,8 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
-// TestUpdatesAtOnce: parameters of all sizes, more than a launch has room for, are updated as each by itself, in as few launches
-// as they need; each counts its own earlier updates.
+// TestUpdatesAtOnce: parameters of all sizes, more than a launch has room for, are updated as each by itself. They take as few launches as
+// they need, and each parameter counts its own earlier updates.
 func TestUpdatesAtOnce(t *testing.T) {
 	b := newBench(t)
 	l := libraries(t, b)[0]

@@ -10,7 +10,7 @@ import (
 	"plimsoll/kernels"
 )
 
-// torchCase is what PyTorch computed: see testdata/make_torch.py.
+// torchCase holds one computation of PyTorch: see testdata/make_torch.py.
 type torchCase struct {
 	Tokens      []int32
 	X, Params   [][]float32

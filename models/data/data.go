@@ -1,4 +1,4 @@
-// Package data serves labeled images and text: built-in sets that a model can learn from without a download, and readers of
+// Package data serves labeled images and text. It has built-in sets that a model can learn from without a download. It has readers of
 // folders of pictures, of CIFAR-10, of MNIST's format and of text files.
 //
 // Everything is a pure function of its arguments. A sample depends on (seed, split, index) and on nothing drawn

@@ -19,7 +19,7 @@ func header(n ...uint32) []byte {
 	return out
 }
 
-// What is written is read, in as few bytes as the vocabulary allows.
+// Written tokens read back the same, and take as few bytes as the vocabulary allows.
 func TestFilesOfTokens(t *testing.T) {
 	t.Parallel()
 	for size, width := range map[int]int{256: 2, 257: 2, 50257: 2, 1 << 16: 2, 1<<16 + 1: 4, 128256: 4} {

@@ -1,14 +1,15 @@
 // Package pipelinetest trains a model as a pipeline would, one minibatch after the other on one device: the truth with
 // which a pipeline is compared, bit for bit.
 //
-// Which weights a minibatch sees in a stage is a formula of its number, taken from the papers (Program). There is no
-// schedule here, no overlap, no plan and no code of the executor: every layer has memory of its own, what passes from
-// layer to layer is copied, every version of the weights lies on the Go side and is uploaded before it is used. It is
-// slow on purpose, and for tests alone.
+// Which weights a minibatch sees in a stage is a formula of its number, taken from the papers (Program). The package has no schedule, no
+// overlap, no plan and no code of the executor. Every layer has memory of its own, and tensors that pass from layer to layer are copied.
+// Every version of the weights lies on the Go side and is uploaded before it is used. It is slow on purpose, and for tests alone.
 //
-// What it takes from a pipeline for granted: each stage works on the minibatches in the order of their numbers, forward
-// as well as backward; BatchNorm's running statistics are no weights, have one version, and move with every forward; no
-// update is skipped.
+// The package takes three rules of a pipeline for granted:
+//
+//   - Each stage works on the minibatches in the order of their numbers, forward as well as backward.
+//   - BatchNorm's running statistics are no weights, have one version, and move with every forward.
+//   - No update is skipped.
 package pipelinetest
 
 import (

@@ -383,7 +383,7 @@ func TestBadProgramsAreRefused(t *testing.T) {
 	}
 }
 
-// What is not finite is not compared: an executor skips such an update.
+// Values that are not finite are not compared, because an executor skips such an update.
 func TestWhatIsNotFiniteIsRefused(t *testing.T) {
 	t.Parallel()
 	c := config(t, model(t, "tiny", 8), 2)

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// mostDifference is what a held-out loss may differ by from PyTorch's, as a share of it.
+// mostDifference bounds the relative difference of a held-out loss from PyTorch's.
 const mostDifference = 1e-4
 
 var (
