@@ -27,8 +27,8 @@ func Saved(l *Layer, inputGradient bool) []Ref {
 	return refs
 }
 
-// Extents returns the extent of Scratch of each program of one piece beside its lower bound; then, of the backward in
-// halves, those of Kept and of both Scratches, each where what comes before it lies.
+// Extents returns the extents of a layer's blocks, each beside its lower bound. First comes Scratch of each program of one piece. Then
+// come, of the backward in halves, Kept and both Scratches, each with the ones before it in place.
 func Extents(l *Layer, inputGradient, late bool) (extents, bounds []int64) {
 	place := func(layout *layout) int64 {
 		bounds = append(bounds, layout.lowerBound())

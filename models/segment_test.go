@@ -12,8 +12,8 @@ import (
 	"plimsoll/models"
 )
 
-// A U-Net that segments is the one that classifies but for the mean over the pixels: the same parameters, layers and skips, and scores
-// of the pixels whose means are the other's logits, which are PyTorch's (TestTorchvision).
+// A U-Net that segments differs from the one that classifies only in the mean over the pixels. Both have the same parameters, layers and
+// skips. The means of the pixels' scores are the other's logits, which are PyTorch's (TestTorchvision).
 func TestSegmentingUNet(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ sizes, image string }{{"1-8", "32"}, {"3-8", "64"}} {

@@ -52,8 +52,8 @@ func TestKernelsEstimated(t *testing.T) {
 	}
 }
 
-// TestSmokeSaysWhatToMend: a driver that takes no PTX, and a vendor's library that computes wrongly, make the smoke part red with what to
-// mend; with libraries that compute rightly it says go.
+// TestSmokeSaysWhatToMend: when a driver takes no PTX or a vendor's library computes wrongly, the smoke part is red and says what to mend.
+// With libraries that compute rightly it says go.
 func TestSmokeSaysWhatToMend(t *testing.T) {
 	if status := driver.Load(); status.Err != nil || !cudatest.Emulated() {
 		t.Skip("needs the emulated driver, which can be told to fail: ", status.Err)

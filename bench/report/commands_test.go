@@ -33,8 +33,8 @@ func texts(t *testing.T, tables []commands.Table) (all []string, picture string)
 	return all, b.String()
 }
 
-// A picture has the commands in order, launches that follow each other as one mark, a stream where it changes, one number for each event
-// and turn, two variants of a row and how many there are more, and no notes.
+// A picture has the commands in order, launches that follow each other as one mark, and a stream where it changes. Each event and turn has
+// one number. A row has two variants and the number of further ones; notes are left out.
 func TestPictureOfTables(t *testing.T) {
 	t.Parallel()
 	on := func(stream string, verb commands.Verb, what string) commands.Command {

@@ -260,7 +260,7 @@ func (c *benchCommand) fill(ctx context.Context, g *bench.Grid) (link schedule.L
 	if g.Chain, err = c.grid.chain(ctx, c.app, g.Job, measure); err != nil {
 		return link, err
 	}
-	// What was measured of the link differs from time to time: points are named after what was asked for.
+	// Points are named after the link that was asked for, because the measured one differs from time to time.
 	link = executor.LinkOf(g.Chain)
 	if c.grid.job.bandwidth > 0 {
 		link.Bandwidth = float64(c.grid.job.bandwidth)

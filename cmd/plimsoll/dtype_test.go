@@ -28,8 +28,8 @@ func TestBFloat16OnEveryPath(t *testing.T) {
 	}
 }
 
-// Weights in bfloat16 are saved as their float32 masters: a run goes on from a plan that has them with one that has none, and back, and ends
-// with the weights of an undisturbed run.
+// Weights in bfloat16 are saved as their float32 masters. A run that began under a plan with masters resumes under a plan without them, and
+// the reverse. It ends with the weights of an undisturbed run.
 // Only this test finds a checkpoint with rounded weights, or a run that goes on with masters and forgets to round them.
 func TestMastersResume(t *testing.T) {
 	t.Parallel()
@@ -48,8 +48,9 @@ func TestMastersResume(t *testing.T) {
 	}
 }
 
-// A run whose gradients are bfloat16 goes on from one plan with another, and ends with the weights of an undisturbed run. What keeps them otherwise,
-// or cannot, is refused by name: a plan that moves no state, another type, several devices, a profile and a checkpoint without the option.
+// A run with gradients in bfloat16 resumes under another plan, and ends with the weights of an undisturbed run. A request that keeps
+// gradients in another type, or cannot keep them in bfloat16, is refused by name. The cases are a plan that moves no state, another type,
+// several devices, a profile and a checkpoint without the option.
 func TestNarrowGradientsResume(t *testing.T) {
 	t.Parallel()
 	base := []string{"train", "-m", "gpt2-2-64", "--length", "16", "--batch", "4", "--optimizer", "adamw", "--option", "profile.steps=1", "--debug", "threads=1", "-q"}

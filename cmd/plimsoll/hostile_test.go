@@ -9,8 +9,8 @@ import (
 	"plimsoll/planner"
 )
 
-// Chains whose times are next to nothing, next to nothing beside others, or centuries, on links of any speed: every strategy plans
-// them or says why not, as text and as JSON, and no command fails for it.
+// Every strategy plans chains with extreme times, on links of any speed, or says why not, as text and as JSON; no command fails. The times
+// are next to nothing, next to nothing beside others, or centuries.
 // Only this test finds a strategy that fails, or prints invalid JSON, for times near zero or links of any speed.
 func TestHostileChains(t *testing.T) {
 	t.Parallel()

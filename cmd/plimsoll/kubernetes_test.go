@@ -16,7 +16,7 @@ import (
 	"plimsoll/internal/freeport/freeporttest"
 )
 
-// podSpec is what recipes for Kubernetes say of a pod.
+// podSpec holds the fields of a pod's specification that the recipes for Kubernetes set.
 type podSpec struct {
 	Subdomain     string
 	RestartPolicy string `yaml:"restartPolicy"`
@@ -44,7 +44,7 @@ type podSpec struct {
 	}
 }
 
-// jobSpec is what they say of an indexed Job.
+// jobSpec holds the fields of an indexed Job's specification that the recipes set.
 type jobSpec struct {
 	CompletionMode           string `yaml:"completionMode"`
 	Completions, Parallelism int
@@ -95,7 +95,7 @@ func (o *resource) is(t *testing.T, spec any) {
 	}
 }
 
-// pods is what runs of a manifest: so many containers, each with these arguments and variables.
+// pods describes the n containers that a manifest runs: their arguments, the variables of each, and their Job.
 type pods struct {
 	n    int
 	args []string
@@ -147,7 +147,7 @@ func plainJob(t *testing.T) *pods {
 	return p
 }
 
-// indexed is what an indexed Job tells a pod, and the manifest, where this machine is all pods.
+// indexed returns the variables that an indexed Job and its manifest set for a pod, where this machine is all pods.
 func indexed(index int, port string) []string {
 	return []string{fmt.Sprintf("JOB_COMPLETION_INDEX=%d", index), "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port}
 }
@@ -224,8 +224,8 @@ func (p *pods) again(code int) bool {
 	return code != 0 && !(rule.Action == "FailJob" && rule.OnExitCodes.Operator == "In" && slices.Contains(rule.OnExitCodes.Values, code))
 }
 
-// The recipes for Kubernetes train the bits of one process, with the very arguments that are in them: one pod that is told to end ends
-// all, which are made again and go on; what would fail again is not made again.
+// The recipes for Kubernetes train the bits of one process, with exactly the arguments that are in them. When one pod is told to end, all
+// pods end, are made again and resume. A pod that would fail again is not made again.
 func TestKubernetesRecipesTrain(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

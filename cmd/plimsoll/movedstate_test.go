@@ -10,8 +10,8 @@ import (
 	"plimsoll/internal/units"
 )
 
-// Where no plan of activations alone fits, auto plans where weights, gradients and state are: with a limit of the user's and with a small
-// device, in parts of a step and clipped too. The weights are those of a run without a limit.
+// Where no plan of activations alone fits, auto also plans the places of weights, gradients and state. It does so under a user's limit and
+// on a small device, also for steps in parts and with clipping. The weights are the weights of a run without a limit.
 // Only this test finds a train that refuses a limit in which such a plan fits.
 func TestTrainMovesState(t *testing.T) {
 	t.Parallel()

@@ -19,8 +19,8 @@ var strange = []string{
 	"\x1b]0;title\x07\x1b[31mred", "two\nlines\rone\ttab", "\u009b31m \u202egnp.exe \u2028", "<script>alert(1)</script>&amp;]]>'\"", "résumé 層",
 }
 
-// Whatever a chain and its layers are called, no command writes beside its output, and nothing that controls a terminal or a page
-// comes out: not on standard output and error, not in any file but JSON.
+// Whatever a chain and its layers are called, no command writes outside its output. No command emits anything that controls a terminal or a
+// page: not on standard output and error, not in any file but JSON.
 func TestStrangeNames(t *testing.T) {
 	// Serial: it changes the working folder.
 	plain := read(t, five)

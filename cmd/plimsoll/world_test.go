@@ -78,8 +78,8 @@ func onDisksWith(t *testing.T, disks []string, faults string, kill func(p []*pro
 	return all
 }
 
-// Processes whose --out is on disks of their own go on after a SIGKILL, also when they have changed places, with the bits of one; a
-// disk that is lost is named, and one process says what it lacks.
+// Processes with --out on disks of their own resume after a SIGKILL, also when they have changed places, with the bits of one process. A
+// lost disk is named, and one process alone says which shards it lacks.
 // After a SIGKILL, only this test finds that processes lose or mix up the shards on disks of their own.
 func TestProcessesWithDisksOfTheirOwn(t *testing.T) {
 	t.Parallel()
@@ -307,7 +307,7 @@ func shardsIn(out string) []string {
 	return all
 }
 
-// What processes are told together they do together: Ctrl-C saves one checkpoint, from which one process with all devices goes on.
+// Processes that get a signal together act on it together: Ctrl-C saves one checkpoint, from which one process with all devices goes on.
 // Only this test finds that one process with all devices cannot resume a run of several that Ctrl-C has interrupted.
 func TestProcessesAreInterruptedTogether(t *testing.T) {
 	t.Parallel()
@@ -354,7 +354,7 @@ func TestProcessThatHangs(t *testing.T) {
 	}
 }
 
-// What is wrong between processes is one clear line in each, and nothing hangs.
+// A fault between processes is reported as one clear line in each, and nothing hangs.
 func TestProcessesThatDoNotMeet(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

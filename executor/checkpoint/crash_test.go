@@ -86,9 +86,8 @@ func forever(folder string, save func(d *Dir, step int64) error) error {
 	return err
 }
 
-// TestKilled: a process that is killed at any instant while it saves leaves the last checkpoint that it said was saved,
-// or the one after it, whole; and none of the files that have a checkpoint's name is broken. Of shards there may be some of
-// one more.
+// TestKilled: when a process is killed at any instant of a save, the last checkpoint that it reported as saved, or the next one, is whole.
+// No file with a checkpoint's name is broken. Shards of one further checkpoint may exist.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	for what, most := range map[string]int{"save": 0, "shards": 1} {

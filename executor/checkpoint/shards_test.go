@@ -123,7 +123,7 @@ func shardNames(step, of int) (names []string) {
 	return names
 }
 
-// What can be wrong with shards is said with the file, and nothing is mixed.
+// Each fault of shards is reported with the file, and nothing is mixed.
 func TestBadShards(t *testing.T) {
 	t.Parallel()
 	for want, spoil := range map[string]func(folder string) error{
@@ -361,8 +361,8 @@ func (f *dyingFile) Sync() error {
 	return f.File.Sync()
 }
 
-// Killed at any operation on the disk, while the third checkpoint is written or an old one is removed, a process leaves the
-// newest checkpoint that was complete; who goes on from it ends with the files of one that was left alone.
+// A process that is killed at any operation on the disk leaves the newest checkpoint that was complete. The kill comes while the third
+// checkpoint is written or an old one is removed. A process that resumes from that checkpoint ends with the files of an undisturbed one.
 // Only this test finds a save of shards that removes the last whole checkpoint a single operation too early.
 func TestKilledAtEveryOperation(t *testing.T) {
 	t.Parallel()

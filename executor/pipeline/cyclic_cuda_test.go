@@ -80,8 +80,8 @@ func TestGPUsTrainCyclicPlans(t *testing.T) {
 	}
 }
 
-// On a GPU, too, plans with weights in bfloat16, and master copies in the state, train the weights of a plan that keeps all in float32 on the
-// device, to the last bit.
+// On a GPU, too, plans can have weights in bfloat16 and master copies in the state. They train, to the last bit, the weights of a plan that
+// keeps all in float32 on the device.
 func TestGPUsKeepMasters(t *testing.T) {
 	if status := cuda.Load(); status.Err != nil {
 		t.Skip(status.Err)

@@ -172,8 +172,8 @@ func TestStagedBatchesTrainAsTheReference(t *testing.T) {
 	}
 }
 
-// On several devices, in one process and in two, and with several microbatches in a step, staged batches change no bit, also where a device
-// begins with another microbatch than the first, and where stages have replicas.
+// Staged batches change no bit on several devices, in one process and in two, and with several microbatches in a step. This also holds
+// where a device begins with another microbatch than the first, and where stages have replicas.
 func TestStagedBatchesChangeNoBitOfAPipeline(t *testing.T) {
 	t.Parallel()
 	m := testModel(t)
@@ -458,7 +458,7 @@ func TestAnEvaluationWaitsForTheBatchThatLeaves(t *testing.T) {
 	must(t, e.Run(t.Context(), 1))
 }
 
-// What cannot have its next batch on the device is refused.
+// A run that cannot have its next batch on the device is refused.
 func TestStagingRefuses(t *testing.T) {
 	t.Parallel()
 	m := plainModel(t)

@@ -24,8 +24,8 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// carrying returns a sequence of a stage, which may recompute, with the offloads of some activations that it keeps from its
-// forward to its backward, and their prefetches, in the order in which the backward reads them.
+// carrying returns a sequence of a stage, which may recompute, with offloads and prefetches of some activations. The stage keeps these
+// activations from its forward to its backward. Prefetches are in the order in which the backward reads the activations.
 func carrying(st pipeline.Stage, take func() bool) (seq schedule.Sequence) {
 	ops := st.Ops
 	if len(ops) == 0 {
@@ -167,8 +167,8 @@ func TestSegmentsThatOffload(t *testing.T) {
 	}
 }
 
-// Transfers are ordered with all that shares their memory, in the arena and in that of the host. That would be seen if one of the
-// waits of a ring were missing, or that of a sender for the copy of the block that it sends to; of a few others say the same.
+// Transfers are ordered with all that shares their memory, in the arena and in the host's memory. The test sees a missing wait of a ring,
+// and a sender's missing wait for the copy of the block that it sends to. A few waits are redundant, because others give the same order.
 func TestEventsOrderTransfers(t *testing.T) {
 	t.Parallel()
 	lib := targets(t, 1, host.Config{})[0].Library
@@ -458,8 +458,8 @@ func TestATaskIsNamedBehindATransferInIt(t *testing.T) {
 	}
 }
 
-// lag returns how much later than planned a ring's compute starts at most in so many periods, in seconds, when every step takes
-// its planned time, and what comes from other devices is there in time. Transfers run as soon as they can.
+// lag returns the longest delay, in seconds, of a ring's compute behind its planned start in the given number of periods. Every step takes
+// its planned time, and data from other devices is there in time. Transfers run as soon as they can.
 func lag(r *ring, planned []pipeline.Span, period float64, periods int) (worst float64) {
 	free := make([]float64, r.streams())
 	ends := map[stepRef]float64{}

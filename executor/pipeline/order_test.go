@@ -230,8 +230,8 @@ func idleRunWithout(t *testing.T, w *Workload, lib kernels.Library, c Costs, pla
 	return h
 }
 
-// Any two pieces of work on the same bytes, of which one writes, are ordered by streams and events, copies between devices
-// and host included; and that would be seen if a wait were missing.
+// Streams and events order any two pieces of work on the same bytes of which one writes, copies between devices and host included. A
+// missing wait would be seen.
 func TestEventsOrderEverythingThatSharesMemory(t *testing.T) {
 	t.Parallel()
 	lib := targets(t, 1, host.Config{})[0].Library

@@ -73,7 +73,7 @@ var mutations = []struct {
 	}},
 }
 
-// played returns what each driver issues in the first segment that is proved.
+// played returns the commands that each driver issues in the first segment that is proved.
 func (e *Executor) played() (lists [][]table.Played) {
 	for _, d := range e.drivers {
 		lists = append(lists, d.table.List(d.Device, e.provenSegments()[0]))
@@ -184,8 +184,8 @@ func TestSlipsInScriptsAreFound(t *testing.T) {
 	}
 }
 
-// A message between two drivers that a script leaves out, and one that it has twice, is found: drivers wait for each other, or a
-// record and the wait for it may be issued in either order.
+// The proof finds a message between two drivers that a script leaves out, and one that it has twice. Either drivers wait for each other, or
+// a record and the wait for it may be issued in either order.
 func TestMessagesLeftOutOfScriptsAreFound(t *testing.T) {
 	t.Parallel()
 	w := workload(t, plainModel(t))
@@ -241,8 +241,8 @@ func TestMessagesLeftOutOfScriptsAreFound(t *testing.T) {
 	}
 }
 
-// A fault that segments of one length do not show is found, and named: where the weights move at the end of a segment, beside the stream of
-// kernels, only after every other update.
+// The proof finds, and names, a fault that segments of one length do not show. Here the weights move at the end of a segment, beside the
+// stream of kernels, only after every other update.
 func TestSegmentsOfAllEndsAreProved(t *testing.T) {
 	t.Parallel()
 	w := workload(t, plainModel(t))
@@ -286,7 +286,7 @@ func TestSegmentsOfAllEndsAreProved(t *testing.T) {
 	}
 }
 
-// What a proof remembers does not grow with the minibatches that it goes through.
+// The memory of a proof does not grow with the minibatches that it goes through.
 func TestAProofRemembersLittle(t *testing.T) {
 	t.Parallel()
 	w := workload(t, plainModel(t))

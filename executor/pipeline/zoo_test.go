@@ -77,8 +77,8 @@ type bed struct {
 	open      func(t testing.TB, n int) []executor.Target
 }
 
-// Every strategy's plan trains models of the zoo with the bits that it must: those of its own tasks on one device when it
-// flushes, those of the sequential program of its weight versions when it does not.
+// Every strategy's plan trains models of the zoo with the bits that it must. With a flush, a plan has the bits of its own tasks on one
+// device. Without a flush, a plan has the bits of the sequential program of its weight versions.
 // Only this test finds a new strategy with plans that train other bits than one device or the sequential program.
 func TestEveryStrategyTrainsTheZoo(t *testing.T) {
 	t.Parallel()

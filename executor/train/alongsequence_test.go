@@ -13,9 +13,9 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// A run along a sequence trains the weights of store-all, whatever it recomputes and offloads: evaluations and every record are the same, the
-// peak and the memory of each op are as predicted. It tells how long each op took, where a step's time went, and how far the machine was from
-// its profile.
+// A run along a sequence trains the weights of store-all, whatever it recomputes and offloads. Evaluations and every record are the same;
+// the peak and the memory of each op are as predicted. The run tells how long each op took, where a step's time went, and how far the
+// machine was from its profile.
 func TestRunsAlongSequencesTrainAsStoreAll(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
@@ -71,7 +71,7 @@ func TestRunsAlongSequencesTrainAsStoreAll(t *testing.T) {
 	}
 }
 
-// What a part of a step took follows from when its tasks and ops ran.
+// The times of a step's part follow from the times at which its tasks and ops ran.
 func TestPartsOfAStep(t *testing.T) {
 	t.Parallel()
 	seq := schedule.Sequence{{Kind: schedule.ForwardAll, Layer: 1}, {Kind: schedule.Offload, Layer: 1}, {Kind: schedule.Backward, Layer: 1}}

@@ -7,7 +7,7 @@ import (
 	"plimsoll/executor"
 )
 
-// What a device did not compute is shared out to reasons that add up.
+// The time in which a device did not compute is divided among reasons, and their shares add up.
 func TestIdleSharesAddUp(t *testing.T) {
 	t.Parallel()
 	var i idleness

@@ -131,8 +131,8 @@ func wantHistory(t *testing.T, got, want *Outcome) {
 	}
 }
 
-// An asynchronous run that fails after some checkpoint, and goes on from it, ends as one that was left alone with as many
-// checkpoints. What it leaves at a checkpoint is where any other plan goes on.
+// When an asynchronous run fails after some checkpoint and resumes from it, it ends as an undisturbed run with as many checkpoints. Any
+// other plan can resume from such a checkpoint.
 func TestAsynchronousRunsGoOn(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"1f1b*", "madpipe", "contiguous"} {
@@ -229,8 +229,8 @@ func TestAPipelineInterruptedAtOnce(t *testing.T) {
 	}
 }
 
-// An update that takes several steps begins wherever the run goes on, though the plan before was another; a run that is cut once more
-// ends the same, at the same learning rates.
+// An update that takes several steps begins wherever the run resumes, though the plan before was another. A run that is cut once more ends
+// the same, at the same learning rates.
 func TestUpdatesBeginWhereARunGoesOn(t *testing.T) {
 	t.Parallel()
 	before := pipeRun(t, piped(t, 2, 1, 8), "gpipe", 2, 7)
@@ -392,8 +392,8 @@ func TestLimitsOfPipelines(t *testing.T) {
 	}
 }
 
-// In whatever arenas, a strategy that chooses among plans has one where another one that it chooses among has, no slower and by its own name;
-// what it says is the smallest limit is the smallest of theirs.
+// In arenas of any size, a strategy that chooses among plans has a plan wherever one of its parts has one. That plan is no slower and has
+// the strategy's own name. The smallest limit that the strategy reports is the smallest of its parts' limits.
 func TestPlansAmongOthersInArenas(t *testing.T) {
 	t.Parallel()
 	fewer := 0
@@ -536,7 +536,7 @@ func TestABadSampleInAPipeline(t *testing.T) {
 	}
 }
 
-// What a run's functions say ends it.
+// An error of a run's function ends the run.
 func TestARecordThatFails(t *testing.T) {
 	t.Parallel()
 	full := errors.New("full")
@@ -659,8 +659,8 @@ func TestPipelinesOffload(t *testing.T) {
 	}
 }
 
-// A run of a pipeline tells when its tasks ran: with a flush those of one step, with its updates, which took the measured time;
-// without one those of the last minibatches, and no more than so many.
+// A run of a pipeline tells when its tasks ran. With a flush, it has the tasks and updates of one step, and they took the measured time.
+// Without a flush, it has the tasks of the last minibatches, up to a bound.
 func TestARunTellsWhenItsTasksRan(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {

@@ -28,8 +28,8 @@ func sizes(t *testing.T, path string) map[string]int64 {
 	return all
 }
 
-// On a disk that has no room for two checkpoints the first one stands, the shards of others leave nothing, and the trained weights are
-// saved; where they have no room, nothing is trained.
+// On a disk without room for two checkpoints, the first one stands, the shards of others leave nothing, and the trained weights are saved.
+// On a disk without room for these weights, nothing is trained.
 func TestRoomForTheTrainedWeights(t *testing.T) {
 	t.Parallel()
 	for name, run := range map[string]func() *Run{

@@ -141,7 +141,7 @@ func TestSizeOf(t *testing.T) {
 	}
 }
 
-// What String prints is read back as exactly the same value.
+// Set reads the text that String prints as exactly the same value.
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -255,8 +255,8 @@ func testedPaths() []Path {
 
 func fastest() Path { return slices.Max(Paths()) }
 
-// TestRandomCalls: every op, pass, attribute and switch against the reference, on every path; outputs start as
-// NaN, guards stay; one, two and three threads give the same bits; AVX2 and AVX-512 agree to the bit.
+// TestRandomCalls: every op, pass, attribute and switch against the reference, on every path. Outputs start as NaN; guards stay. One, two
+// and three threads give the same bits; AVX2 and AVX-512 agree to the bit.
 func TestRandomCalls(t *testing.T) {
 	t.Parallel()
 	rounds := 600
@@ -291,8 +291,8 @@ func TestRandomCalls(t *testing.T) {
 	}
 }
 
-// Rows outside the image are left out where the lines of a block are copied once for all taps: an infinite weight for them makes no NaN,
-// where a product with a zero would.
+// Where the lines of a block are copied once for all taps, rows outside the image are left out. An infinite weight for these rows makes no
+// NaN, where a product with a zero would.
 func TestRowsOutsideTheImageAreLeftOut(t *testing.T) {
 	t.Parallel()
 	call := kernels.Call{Op: kernels.Conv2D{Out: 3, KernelH: 3, KernelW: 3, PadH: 1, PadW: 1}, In: []kernels.Desc{kernels.F32(2, 9, 16, 8)}, Train: true}

@@ -8,8 +8,8 @@ import (
 	"plimsoll/kernels"
 )
 
-// TestTF32 multiplies numbers whose roundings show: with exact products and sums, any other rounding of either factor
-// gives another result. 1+2^-11 is a tie, which goes up to 1+2^-10; less goes down.
+// TestTF32 multiplies numbers with visible roundings: with exact products and sums, any other rounding of either factor gives another
+// result. The number 1+2^-11 is a tie, which goes up to 1+2^-10; a smaller one goes down.
 func TestTF32(t *testing.T) {
 	t.Parallel()
 	const tie, down = 1 + 0x1p-11, 1 + 0x1p-12

@@ -63,8 +63,8 @@ func (tr *trainer) floats(i int) []float32 {
 
 func (tr *trainer) scalars() []byte { return tr.memory[4*tr.size:] }
 
-// TestUpdates: five updates of each rule follow PyTorch's documented algorithm in float64 within 1e-5, on every path, whatever
-// the steps' numbers, and also when a run begins with the fourth; one and two threads give the same bits, and so do all paths.
+// TestUpdates: five updates of each rule follow PyTorch's documented algorithm in float64 within 1e-5, on every path and for any step
+// numbers. This also holds when a run begins with the fourth update. One and two threads give the same bits, and so do all paths.
 func TestUpdates(t *testing.T) {
 	t.Parallel()
 	steps := 0
@@ -233,8 +233,8 @@ func TestVectorsDoNotDecay(t *testing.T) {
 	}
 }
 
-// TestNarrowGradients: an update, and a norm, by a gradient in bfloat16 has the bits of those by the same numbers in float32: on every path, of
-// every rule, of whole registers and the rest.
+// TestNarrowGradients: an update, and a norm, by a gradient in bfloat16 has the same bits as with the same numbers in float32. This holds
+// on every path, for every rule, for whole registers and the rest.
 func TestNarrowGradients(t *testing.T) {
 	t.Parallel()
 	for seed, n := range []int64{1, 37, 20_000} {
@@ -247,7 +247,7 @@ func TestNarrowGradients(t *testing.T) {
 	}
 }
 
-// narrowGradient returns what two updates and a norm, by a gradient of a type, leave. Muon's are of a matrix of one column.
+// narrowGradient returns the values that two updates and a norm, by a gradient of a type, leave. Muon updates a matrix of one column.
 func narrowGradient(t *testing.T, path Path, u kernels.Update, n int64, of kernels.DType, seed uint64) []float32 {
 	t.Helper()
 	l, at := newLibrary(t, path, 2), int64(0)

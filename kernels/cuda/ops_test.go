@@ -342,8 +342,8 @@ func activations(c kernels.Call) kernels.DType {
 	return c.In[0].DType
 }
 
-// libraries returns those to test: with tensor cores where there are any, and without. It is an error when a kernel is not used
-// because it computes wrongly: the naive one would hide that.
+// libraries returns the libraries to test: with tensor cores where there are any, and without. When a kernel is not used because it
+// computes wrongly, this is an error: the naive one would hide it.
 func libraries(t testing.TB, b *bench) []*Library {
 	t.Helper()
 	var all []*Library

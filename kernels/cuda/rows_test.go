@@ -82,7 +82,8 @@ func (c tall) inputs(t *testing.T, d kernels.DType, r *rand.Rand) (forward, back
 	return forward, backward, in
 }
 
-// given returns what the library's own backward reads: each library has its own indices of maxima. Here windows are one element.
+// given returns the operands that the library's own backward reads: each library has its own indices of maxima. Here windows are one
+// element.
 func (c tall) given(in data) data {
 	saved := operand(kernels.Save, 0)
 	if c.op.Kind() != "maxpool" {

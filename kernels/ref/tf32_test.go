@@ -9,8 +9,8 @@ import (
 	"plimsoll/runtime"
 )
 
-// A product in TF32 has the bits of one in float32 on factors that were rounded before; the bias's gradient those of
-// the gradient as it is. What the call reads stays as it was.
+// A product in TF32 has the bits of a product in float32 of factors that were rounded before. The bias's gradient has the bits that the
+// gradient gives without rounding. The call leaves its inputs as they were.
 func TestTF32(t *testing.T) {
 	t.Parallel()
 	compared, changed := 0, 0

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The bytes of a sample, looked up in the palette, are its values bit for bit: of every reader, with and without augmentation,
+// The bytes of a sample, looked up in the palette, are its values bit for bit. This holds for every reader, with and without augmentation,
 // scaled and not, in color and grey, alone, in batches and in pairs.
 func TestBytesAreTheValuesThroughThePalette(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 	"plimsoll/models/importer"
 )
 
-// names are those of the files in testdata, which bench/research/peers/src/torch_export.py has written.
+// names lists the files in testdata, which bench/research/peers/src/torch_export.py has written.
 var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules"}
 
 func fixture(t testing.TB, name string) (path string, message []byte) {
@@ -230,7 +230,7 @@ func replaced(t *testing.T, message []byte, old, to string) []byte {
 	return bytes.ReplaceAll(message, []byte(old), []byte(to))
 }
 
-// What is not supported is named, each node once, with its op and its attribute.
+// Every unsupported node is named once, with its op and its attribute.
 func TestUnsupported(t *testing.T) {
 	t.Parallel()
 	_, message := fixture(t, "tiny")

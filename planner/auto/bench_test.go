@@ -13,8 +13,8 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// BenchmarkAuto plans every real chain at nine limits and four links. slowest-s is the slowest of these plans; the aim
-// is 30 s on two cores. gap is the mean distance to the lower bound.
+// BenchmarkAuto plans every real chain at nine limits and four links. Metric slowest-s is the slowest of these plans; the aim is 30 s on
+// two cores. Metric gap is the mean distance to the lower bound.
 func BenchmarkAuto(b *testing.B) {
 	for _, name := range []string{"resnet50", "vgg16", "resnext50", "gnmt"} {
 		c, err := chain.Read(shared.Chains(b, name+".json"))

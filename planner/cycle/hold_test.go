@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What random plans hold adds up, whenever an op starts, to the bytes that the player has in use.
+// Whenever an op starts, the holds of a random plan add up to the bytes that the player has in use.
 func TestHoldsAddUp(t *testing.T) {
 	t.Parallel()
 	total := 4000
@@ -48,7 +48,7 @@ func TestHoldsAddUp(t *testing.T) {
 	}
 }
 
-// What is held at the peak is the peak: that of the run, or that of the order where it is more.
+// The holds at the peak add up to the peak: the peak of the run, or the peak of the order where it is more.
 func TestWhatIsHeldAtThePeak(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(30, 3))

@@ -9,7 +9,7 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// A simulated run, replayed, has no time that the rules do not explain: every compute op starts when the one before has ended, its operands
+// A simulated run, replayed, has no time that the rules do not explain. Every compute op starts when the one before has ended, its operands
 // have arrived and its memory fits. Ops and waits fill the period.
 func TestReplayExplainsSimulations(t *testing.T) {
 	t.Parallel()

@@ -11,9 +11,9 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// brute is the optimum of a tiny chain by writing out every sequence: forward_all 1..n and backward n..1, every
-// activation offloaded at most once and prefetched at most once, at any places and in any order. The simulation alone says
-// what is allowed and what it costs.
+// brute finds the optimum of a tiny chain by writing out every sequence of forward_all 1..n, backward n..1 and transfers. Every activation
+// is offloaded at most once and prefetched at most once, at any places and in any order. The simulation alone decides whether a sequence is
+// allowed and how much it costs.
 type brute struct {
 	t      testing.TB
 	sim    *schedule.Simulator

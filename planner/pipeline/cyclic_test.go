@@ -35,8 +35,8 @@ func parsed(t *testing.T, text string) cycle.Sequence {
 	return seq
 }
 
-// A cyclic plan goes through its file and back, costs what its simulation says, and its ops are the work of its device: an op with a prime is
-// for the step before.
+// A cyclic plan goes through its file and back, and costs as much as its simulation says. Its ops are the work of its device; an op with a
+// prime is for the step before.
 func TestCyclicPlan(t *testing.T) {
 	c := stateful()
 	p := &pipeline.Platform{Devices: 1, Memory: []int64{1000}, Host: 100, Duplex: true, HostMemory: 2000}
@@ -95,7 +95,7 @@ func TestCyclicPlan(t *testing.T) {
 	}
 }
 
-// What a cyclic plan breaks is named: a rule with its op, memory with its numbers.
+// Each violation by a cyclic plan is named: a rule with its op, memory with its numbers.
 func TestBadCyclicPlans(t *testing.T) {
 	c, p := stateful(), &pipeline.Platform{Devices: 1, Memory: []int64{1000}, Host: 100, Duplex: true, HostMemory: 2000}
 	if _, err := pipeline.PlanCycle(c, "", parsed(t, "Pw1 "+streamed), p); !errors.As(err, new(*cycle.RuleError)) {

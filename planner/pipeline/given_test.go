@@ -12,8 +12,8 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// A plan of any strategy, given, is the plan on its own platform; with less memory than it needs it says how much that is, and on a
-// chain that is slower it breaks rules.
+// A plan of any strategy, given, is the plan on its own platform. With less memory than it needs, it says how much it needs. On a chain
+// that is slower, it breaks rules.
 func TestGiven(t *testing.T) {
 	t.Parallel()
 	c := &chain.Chain{Name: "given", InputBytes: 8}

@@ -327,7 +327,8 @@ func TestSharedWeightsOnHalfDuplexLinks(t *testing.T) {
 	t.Parallel()
 	c := tiedChain()
 	c.Layers = append(c.Layers[:2:2], c.Layers[2], c.Layers[2])
-	// stages: 0 on device 0 = layer 1; 1 on device 1 = layer 2; 2 on device 1 = layer 3 (reads 1); 3 on device 0 = layer 4 (reads 2)
+	// Stages 0 and 3 are on device 0, with layers 1 and 4; stages 1 and 2 are on device 1, with layers 2 and 3. Layer 3 reads 1; layer 4
+	// reads 2.
 	c.Layers[1].WeightBytes = 1000
 	c.Layers[2].Update.WeightsOf, c.Layers[3].Update.WeightsOf = 1, 2
 	p := pipeline.NewPlatform(2, 1<<20, 100)

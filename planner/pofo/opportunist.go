@@ -1,9 +1,9 @@
 package pofo
 
-// opportunist: keeps the link busy. A layer is run with F^all, and its input and its saved set are offloaded; the layers
-// behind it save nothing until both transfers have ended, then the next group begins in the same way. As soon as
-// everything that is left fits in memory without recomputation, it is run like that. In the backward phase the layers
-// between two F^all are run again from the saved set by the best rematerialization.
+// opportunist: keeps the link busy. A layer is run with F^all, and its input and its saved set are offloaded. The layers behind it save
+// nothing until both transfers have ended; then the next group begins in the same way. As soon as everything that is left fits in memory
+// without recomputation, it is run like that. In the backward phase the layers between two F^all are run again from the saved set by the
+// best rematerialization.
 //
 // Paper: A. Shilova, thesis, section 4.3. Groups end when the transfers would end without waits for memory.
 //

@@ -1,12 +1,12 @@
 package remat
 
-// dtr: Dynamic Tensor Rematerialization, run ahead of time. When memory runs out, what is cheap to compute again, large
-// and unused for long is evicted: the least h = (cost + cost of its evicted neighbourhood) / (size * staleness).
+// dtr: Dynamic Tensor Rematerialization, run ahead of time. When memory runs out, the set with the least h is evicted: h = (cost + cost of
+// its evicted neighbourhood) / (size * staleness). So evicted sets are cheap to compute again, large and unused for long.
 //
-// Paper: M. Kirisame et al., "Dynamic Tensor Rematerialization", ICLR 2021, section 4.1 (h_DTR) and 2 (its runtime).
-// Evicted is the saved set of a layer as a whole. What was evicted becomes, in the sequence, a forward that does not save.
-// The runtime is simulated under a fixed set of budgets; the sequences are judged by simulation under the true rules, so
-// that a budget above the limit may serve and one below may not. O(budgets * computations * L).
+// Paper: M. Kirisame et al., "Dynamic Tensor Rematerialization", ICLR 2021, section 4.1 (h_DTR) and 2 (its runtime). The saved set of a
+// layer is evicted as a whole. In the sequence, an evicted set becomes a forward that does not save. The runtime is simulated under a fixed
+// set of budgets. The sequences are judged by simulation under the true rules, so that a budget above the limit may serve and one below may
+// not. O(budgets * computations * L).
 
 import (
 	"context"

@@ -14,7 +14,7 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// generalOptimum is that of exhaustive search over every legal sequence.
+// generalOptimum returns the optimum of exhaustive search over every legal sequence.
 func generalOptimum(c *chain.Chain, memory int64) *float64 {
 	return (&search{c: c, memory: memory, general: true, best: map[state]float64{}}).run()
 }

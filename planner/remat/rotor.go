@@ -2,14 +2,13 @@ package remat
 
 // rotor: the best memory-persistent sequence when memory is counted in S slots.
 //
-// Paper: A. Shilova, thesis, chapter 2, Theorem 6, Algorithms 3 and 4; S = 500 slots as in section 2.4.2. Each size is rounded up to
-// slots of memory/S bytes, so that a sequence may be missed that would fit to the byte: at limits close to the
-// smallest, and by up to a few per cent of time elsewhere. rotor-exact misses none.
+// Paper: A. Shilova, thesis, chapter 2, Theorem 6, Algorithms 3 and 4; S = 500 slots as in section 2.4.2. Each size is rounded up to slots
+// of memory/S bytes, so that a sequence may be missed that would fit to the byte. It is missed at limits close to the smallest; elsewhere
+// its loss costs up to a few per cent of time. Strategy rotor-exact misses none.
 //
-// Complexity: O(n^3·S) additions at most, O(n^2·S) memory. Three things keep the additions far below that and change
-// no value that a best sequence is made of: rows are visited only where a split can still lower them (lower), what
-// costs more than a sequence already known, less what it must cost elsewhere, counts as infeasible (ceiling), and tiles
-// stay in the cache (tile).
+// Complexity: O(n^3·S) additions at most, O(n^2·S) memory. Three things keep the additions far below that and change no value that a best
+// sequence is made of. First, rows are visited only where a split can still lower them (lower). Second, a cost counts as infeasible above
+// the cost of a known sequence less the cost that must arise elsewhere (ceiling). Third, tiles stay in the cache (tile).
 
 import (
 	"cmp"

@@ -61,8 +61,8 @@ func (v *instance) least() float64 {
 	return f
 }
 
-// The plans of auto are as fast as the least periods of 48 chains, which are those of a space without recomputation and offloading, or
-// faster; and the bound is below them. The plans that are faster have one of these.
+// The plans of auto are as fast as the least periods of 48 chains, or faster. Least periods are from a space without recomputation and
+// offloading; the bound is below them. Each faster plan uses a means outside that space.
 func TestAutoBesideLeastPeriods(t *testing.T) {
 	t.Parallel()
 	sum, equal, faster, cases, gap := 0.0, 0, 0, 0, 0.0

@@ -108,7 +108,7 @@ func TestLateCopiesAreDueAsPunctualOnes(t *testing.T) {
 	}
 }
 
-// What ran too long ago to be known was due no later than what ran since.
+// A command that ran too long ago to be known was due no later than the commands that ran since.
 func TestOldCommandsWereDueBeforeNewOnes(t *testing.T) {
 	t.Parallel()
 	streams, gate := two(t, Config{Queue: 4})

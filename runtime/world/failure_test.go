@@ -119,7 +119,7 @@ func TestFailureIsToldToAll(t *testing.T) {
 	}
 }
 
-// What waits in a collective ends with the world.
+// A process that waits in a collective ends with the world.
 func TestCollectivesEndWithTheWorld(t *testing.T) {
 	t.Parallel()
 	bubble(t, "", func(t *testing.T, n *network) {
@@ -140,7 +140,8 @@ func TestCollectivesEndWithTheWorld(t *testing.T) {
 	})
 }
 
-// What was complete before the end is had by all, whoever failed since: each finds for itself what is wrong with it.
+// All processes have a result that was complete before the end, whoever failed since. Each process finds for itself which fault the result
+// has.
 func TestWhatWasCompleteBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	bubble(t, "", func(t *testing.T, n *network) {
@@ -187,7 +188,7 @@ func TestOtherCollectives(t *testing.T) {
 	})
 }
 
-// What contradicts this world is one line, the same for all who are there.
+// A contradiction to this world is reported as one line, the same for all who are there.
 func TestContradictions(t *testing.T) {
 	t.Parallel()
 	host := hostName()

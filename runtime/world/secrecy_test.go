@@ -170,7 +170,7 @@ func TestWithoutASecretOnlyLoopback(t *testing.T) {
 	}
 }
 
-// What listens at rank 0's port and is no rank 0 is said on both sides.
+// When a listener at rank 0's port is not rank 0, both sides report it.
 func TestPortInUse(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,7 +1,8 @@
 //go:build cgo
 
-// Command peers times our CPU kernels beside OpenBLAS, oneDNN and PyTorch, our reader of pictures beside Pillow, and bfloat16 beside float32,
-// in turns, in one run, and prints one markdown table of medians and ratios. The peers are separate processes; nothing of them is linked.
+// Command peers times our code and its peers in turns, in one run, and prints one markdown table of medians and ratios. It compares our CPU
+// kernels with OpenBLAS, oneDNN and PyTorch, our reader of pictures with Pillow, and bfloat16 with float32. The peers are separate
+// processes; nothing of them is linked.
 //
 //	peers -onednn BIN -sgemm BIN -python PYTHON [-scripts src] [-only sgemm|conv|attention|jpeg|step|gpt2|bf16] [-threads 1,2]
 //

@@ -26,7 +26,7 @@ func random(r *rand.Rand, length, numbers int) (all []int32) {
 	return all
 }
 
-// What is folded of a part that shows each number some times has all numbers of the whole.
+// When a part of a sequence shows each number some times, the cycle folded from it has all numbers of the whole sequence.
 func TestFoldedSequencesGoOn(t *testing.T) {
 	t.Parallel()
 	always := Always(1)

@@ -28,8 +28,8 @@ func latency(q pipeline.Request, plan *pipeline.Plan) float64 {
 	return last - first
 }
 
-// Both checkers accept every pattern; its period is the load of the busiest device or link, or as long as the bound on the
-// minibatches in flight asks, and then no longer than one minibatch after the other.
+// Both checkers accept every pattern. Its period is the load of the busiest device or link, or as long as the bound on the minibatches in
+// flight asks. In the latter case the period is no longer than one minibatch after the other.
 func TestAsynchronousPatterns(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(9, 1))

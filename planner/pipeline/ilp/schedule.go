@@ -9,9 +9,9 @@ import (
 	"plimsoll/planner/pipeline/periodic"
 )
 
-// schedule: from a solution to a plan. Of a solution only what is whole counts: the devices, the orders and by how many periods
-// tasks are behind each other. Times, and the smallest period for them, follow exactly: the period is the largest ratio of seconds
-// to periods around a cycle of tasks that have to follow each other.
+// schedule: from a solution to a plan. The plan takes only whole numbers of a solution: the devices, the orders and by how many periods
+// tasks are behind each other. Times, and the smallest period for them, follow exactly: the period is the largest ratio of seconds to
+// periods around a cycle of tasks that have to follow each other.
 
 // event is a task or a communication that takes time, in the order in which a minibatch passes them.
 type event struct {

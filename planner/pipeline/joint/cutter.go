@@ -2,17 +2,17 @@ package joint
 
 // joint: contiguous stages under 1F1B* with replicas, each with or without ops of its own.
 //
-// A stage on r devices that take minibatches in turn is one virtual stage that takes a minibatch every r periods of T, and so is the
-// boundary between two of them, whose links take one every lcm(r, r') periods (periodic.StarFrom). So what loadline knows about a stage
-// holds with r·T for T: its delay follows from the delay of what comes behind it, and its memory from its delay; of two ways to place
-// the same last layers on the same devices the one with the shorter delay is the better one for all that comes before. A dynamic program
-// over (first layer placed, devices of its stage) decides whether a time T for each minibatch is possible, and T is bisected. With
-// replicas a longer T can need more minibatches in flight, so there may be a shorter one than bisection finds; loadline's exact
-// search for its own period, and the judge, come behind it.
+// A stage on r devices that take minibatches in turn is one virtual stage that takes a minibatch every r periods of T. The boundary between
+// two such stages is one virtual boundary, whose links take a minibatch every lcm(r, r') periods (periodic.StarFrom). So loadline's facts
+// about a stage hold with r·T for T. The delay of a stage follows from the delay of the stages behind it, and its memory from its own
+// delay. When two placements put the same last layers on the same devices, the one with the shorter delay is better for all stages before.
+// A dynamic program over (first layer placed, devices of its stage) decides whether a time T for each minibatch is possible, and T is
+// bisected. With replicas a longer T can need more minibatches in flight, so there may be a shorter one than bisection finds. After
+// bisection come loadline's exact search for its own period, and the judge.
 //
-// Synchronization: in each round of r minibatches the gradients of a stage's replicas are added up along the line of its devices,
-// and the sum goes back: each link between neighbours carries the bytes of the weights once in each direction, so r·T is at least the
-// time that this takes. These links carry nothing else.
+// Synchronization: in each round of r minibatches the gradients of a stage's replicas are added up along the line of its devices, and the
+// sum goes back. Each link between neighbours carries the bytes of the weights once in each direction, so r·T is at least the time of both
+// transfers. These links carry nothing else.
 //
 // Time: for P devices in G groups (G <= P(P+1)/2), O(n²G + nGP) for each T, beside the sequences.
 

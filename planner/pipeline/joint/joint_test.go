@@ -16,7 +16,7 @@ import (
 	"plimsoll/planner/pipeline/periodic"
 )
 
-// rivals are those that joint is never slower than: strategies, and its special cases.
+// rivals returns the solvers that joint is never slower than: strategies, and its special cases.
 func rivals(p *pipeline.Platform) map[string]solver {
 	all := map[string]solver{"loadline": loadline.Strategies()[0].Solve}
 	for _, s := range partition.Strategies() {

@@ -2,13 +2,13 @@ package loadline
 
 // loadline: contiguous stages under 1F1B*, each with or without ops of its own.
 //
-// For a period T, the memory of a stage follows from the delay of what comes after it: the time from the start of the next
-// forward to the end of the next backward (thesis, 7.1.1, Theorem 15; ⊕ is periodic.Around). A stage without ops has the
-// shortest delay. Where it does not fit, the sequence is taken that needs the least time among those that fit with the number
-// of live minibatches that this time leads to; that number is Live(after ⊕ U) or one more, as a stage takes a period at most.
-// Of two ways to place the same last layers the one with the shorter delay leaves more to all that comes before: so a dynamic
-// program over (first layer placed, device) decides whether a period is possible. With the sequences fixed, more time never
-// needs more memory, so the period is bisected; what is found gives its own exact smallest period.
+// For a period T, the memory of a stage follows from the delay of the stages after it (thesis, 7.1.1, Theorem 15). A delay is the time from
+// the start of the next forward to the end of the next backward; ⊕ is periodic.Around. A stage without ops has the shortest delay. Where it
+// does not fit, the stage takes the fastest sequence that fits with the number of live minibatches that its time leads to. That number is
+// Live(after ⊕ U) or one more, as a stage takes a period at most. When two placements have the same last layers, the one with the shorter
+// delay leaves more to all stages before. So a dynamic program over (first layer placed, device) decides whether a period is possible. With
+// the sequences fixed, more time never needs more memory, so the period is bisected; the placement that is found gives its own exact
+// smallest period.
 
 import (
 	"context"

@@ -2,12 +2,11 @@ package partition
 
 // contiguous: the best partition with one stage on each device, scheduled by 1F1B*.
 //
-// For a given period, the memory of a stage follows from the delay of what comes after it (thesis, 7.1.1; Theorem 15 makes
-// it exact), and of two ways to place the same last layers the one with the shorter delay leaves more to all that comes
-// before. So a dynamic program over (first layer placed, its device) decides exactly whether the period is possible. More
-// time never needs more memory, so the period is bisected; every partition that is found gives its own exact smallest
-// period (Algorithm 7), and the search ends when nothing is possible just below the best one. Stages take the devices in
-// their order; where devices or links differ, some may be left out.
+// For a given period, the memory of a stage follows from the delay of the stages after it (thesis, 7.1.1; Theorem 15 makes it exact). When
+// two placements have the same last layers, the one with the shorter delay leaves more to all stages before. So a dynamic program over
+// (first layer placed, its device) decides exactly whether the period is possible. More time never needs more memory, so the period is
+// bisected. Every partition that is found gives its own exact smallest period (Algorithm 7); the search ends when nothing is possible just
+// below the best one. Stages take the devices in their order; where devices or links differ, some may be left out.
 // Time: O(P n²) for a period, O(P² n) more where devices differ.
 
 import (

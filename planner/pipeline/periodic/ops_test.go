@@ -24,8 +24,8 @@ func recomputing(rng *rand.Rand, r *pipeline.Request) {
 	}
 }
 
-// Stages with ops, on one device or several, get the smallest period, of all at which anything changes, that the judge finds to fit, if
-// links have room for the gradients of replicas.
+// If links have room for the gradients of replicas, stages with ops, on one device or several, get the smallest period that the judge finds
+// to fit. The candidates are all periods at which anything changes.
 func TestPeriodOfStagesWithOps(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(9, 12))

@@ -1,5 +1,5 @@
-// Package recompute has the ways in which stages of a pipeline recompute: sequences of rotor's (thesis, Theorem 6), for as many
-// minibatches as are in flight between the forward and the backward of one. Strategies choose among them.
+// Package recompute has the ways in which stages of a pipeline recompute: sequences of rotor's (thesis, Theorem 6). A sequence is for as
+// many minibatches as are in flight between the forward and the backward of one. Strategies choose among them.
 package recompute
 
 import (

@@ -34,7 +34,7 @@ func TestKernelsCompute(t *testing.T) {
 	}
 }
 
-// expect is what the kernels write into element i, for a ramp.
+// expect returns the number that a kernel writes into element i, for a ramp.
 func expect(kernel string, i, count int) float32 {
 	if kernel == "scale" {
 		return 2*float32(i) + 1
