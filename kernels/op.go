@@ -1,5 +1,5 @@
-// Package kernels is the vocabulary of the arithmetic: ops with attributes, shape rules, what they save and what
-// they may overwrite, and the Library interface that launches them on one kind of device.
+// Package kernels is the vocabulary of the arithmetic: ops with attributes, shape rules, saved tensors and operands that they may
+// overwrite. Its Library interface launches ops on one kind of device.
 //
 // It computes nothing itself; kernels/cpu does. All tensors are channels last (N, H, W, C); convolution weights are
 // O, KH, KW, I/groups.

@@ -49,8 +49,8 @@ func TestBFloat16Bytes(t *testing.T) {
 	}
 }
 
-// In bfloat16 a model is the same graph with the same parameters behind one cast, and what it stores has half the bytes,
-// but for statistics, indices and what alignment adds.
+// In bfloat16 a model is the same graph with the same parameters behind one cast. Its stored tensors have half the bytes, but for
+// statistics, indices and alignment.
 func TestBFloat16Halves(t *testing.T) {
 	t.Parallel()
 	for _, k := range models.Zoo() {

@@ -42,9 +42,9 @@ func TestInitDrawsOneSequence(t *testing.T) {
 	}
 }
 
-// The moments are those of torchvision's initialization: kaiming_normal by fan_out in ResNets, by fan_in in
-// DenseNets, uniform ±1/sqrt(fan_in) in linear layers, deviations of 0.01 in VGG's and of 0.1 in Inception's, 1 and 0 in
-// norms. Four standard errors.
+// The moments follow torchvision's initialization. Convolutions have kaiming_normal by fan_out in ResNets and by fan_in in DenseNets.
+// Linear layers are uniform within ±1/sqrt(fan_in). Deviations are 0.01 in VGG's linear layers and 0.1 in Inception. Norms have weights of
+// 1 and biases of 0. The tolerance is four standard errors.
 func TestInitMoments(t *testing.T) {
 	t.Parallel()
 	c := models.Config{Batch: 1, Image: 224, Classes: 1000}

@@ -12,7 +12,7 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// What tools/plimsoll_export.py wrote of a small GPT is a chain that can be planned down to 40 % of store-all's peak.
+// The chain of a small GPT that tools/plimsoll_export.py wrote can be planned down to 40 % of store-all's peak.
 func TestChainOfPyTorch(t *testing.T) {
 	t.Parallel()
 	c, err := chain.Read("../tools/testdata/gpt.json")

@@ -2,8 +2,8 @@ package report
 
 import "fmt"
 
-// sampleCurve is the memory of a step of n layers: up through the forwards, down through the backwards, with a
-// spike for the overhead of each op and every segment of k layers recomputed.
+// sampleCurve returns the memory curve of a step of n layers. Memory rises through the forwards and falls through the backwards. Each op
+// adds a spike for its overhead, and every segment of k layers is recomputed.
 func sampleCurve(n, k int, layer, seconds float64) (curve []Point) {
 	t, held := 0.0, layer
 	add := func(dt, during, after float64) {

@@ -169,8 +169,8 @@ func TestPicturesOfAPerfectRunAreThePlans(t *testing.T) {
 	}
 }
 
-// checkMemories checks the memory of the devices in the picture of a run that keeps to its plan: planned and run are one curve, which
-// reaches the peak of a step to the byte, and is never above that of a period.
+// checkMemories checks the devices' memory in the picture of a run that keeps to its plan. The planned and the measured memory are one
+// curve. With a flush, the curve reaches the peak of a step to the byte; without one, it never exceeds the peak of a period.
 func checkMemories(t *testing.T, row *Row) (curves int) {
 	t.Helper()
 	picture, err := row.line.Picture("<a picture>", row.LimitBytes)
@@ -275,7 +275,7 @@ func TestSumsOfSplitSchedules(t *testing.T) {
 	}
 }
 
-// What fills and drains the pipeline is no part of the steady state.
+// Minibatches that fill or drain the pipeline are no part of the steady state.
 func TestSteadyState(t *testing.T) {
 	t.Parallel()
 	c := testCase(t, 2, 1, 0, "1f1b*")
@@ -418,7 +418,7 @@ func TestSimulatedTime(t *testing.T) {
 	}
 }
 
-// What breaks a promise is named.
+// Failures names each broken promise.
 func TestFailuresAreNamed(t *testing.T) {
 	t.Parallel()
 	no := false

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The shell completes names of models, strategies, data sets, devices, optimizers and all other flags of a few names, each item of
-// a list, and of files the endings that a flag reads.
+// The shell completes the names of models, strategies, data sets, devices and optimizers, and the values of every other flag that takes few
+// names. In a list it completes each item. If a flag reads files, it completes files with the endings that the flag reads.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -43,8 +43,8 @@ func trainedAlong(t *testing.T, args ...string) (o train.Summary) {
 	return o
 }
 
-// A plan that is given runs as it is: the run's folder has its stages and tasks, and its weights are those of the run that makes
-// the same plan itself.
+// Train runs a given plan unchanged: the run's folder has the stages and tasks of the plan. The weights equal the weights of a run that
+// makes the same plan itself.
 // Only this test finds that train changes stages, tasks or the period of a plan that it is given.
 func TestTrainAlongAPlan(t *testing.T) {
 	t.Parallel()
@@ -104,8 +104,8 @@ func TestViolationsOfAPlan(t *testing.T) {
 	}
 }
 
-// byHand is a plan with round times, which hold for any chain whose tasks take less than 50 s: F0 F1 B1 B0, and a minibatch enters when
-// the one before has left device 1.
+// byHand is a plan with round times, in the order F0 F1 B1 B0. The times hold for any chain with tasks of less than 50 s each. A minibatch
+// enters when the one before has left device 1.
 const byHand = `{"format":"plimsoll.plan/v1","weight_versions":"stash","period_s":200,
  "platform":{"devices":2,"memory_bytes":null,"bandwidth_bytes_per_s":1e9},
  "stages":[{"first_layer":1,"last_layer":2,"devices":[0]},{"first_layer":3,"last_layer":LAST,"devices":[1]}],
@@ -133,7 +133,7 @@ func TestTrainAlongAPlanByHand(t *testing.T) {
 	if p := trainedAlong(t, along(noPlatform, "--platform", platform, "-q")...); p.WeightsSHA256 != o.WeightsSHA256 {
 		t.Errorf("weights %s with a platform file, %s without", p.WeightsSHA256, o.WeightsSHA256)
 	}
-	// What a device may have is --memory, to the byte.
+	// --memory limits a device to the byte.
 	smallest := fmt.Sprint(o.ExtentBytes)
 	if p := trainedAlong(t, along(tinyByHand(t), "--memory", smallest, "-q")...); p.WeightsSHA256 != o.WeightsSHA256 {
 		t.Errorf("weights %s at the smallest limit, %s without", p.WeightsSHA256, o.WeightsSHA256)

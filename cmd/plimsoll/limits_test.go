@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Links over which nothing would ever arrive are refused at once and by name, in whatever command, and so are plans of which a
-// message takes longer than a run waits.
+// Every command refuses, at once and by name, links over which nothing would ever arrive. Commands also refuse plans with a message that
+// takes longer than a run waits.
 func TestLinksThatNeverDeliver(t *testing.T) {
 	t.Parallel()
 	job := []string{"-m", "tiny", "--batch", "4", "--image", "8", "-q"}

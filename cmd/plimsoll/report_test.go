@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The page of a run is drawn again as it was; two runs stand in one page, with what differs between them; the picture of the memory has
-// the step with a plan and the one without.
+// The report command draws the page of a run again as it was. One page shows two runs and the differences between them. The picture of the
+// memory shows the step with a plan and the step without one.
 // Only this test finds that report draws a run's page otherwise than train, or hides the differences between two runs.
 func TestReport(t *testing.T) {
 	t.Parallel()

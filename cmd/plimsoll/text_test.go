@@ -17,8 +17,8 @@ func ofLanguage(model string, more ...string) []string {
 	return append([]string{"-m", model, "--length", "24", "--batch", "8", "--debug", "threads=1", "--steps", "4", "--option", "profile.steps=1", "--optimizer", "adamw", "--lr", "0.01"}, more...)
 }
 
-// A language model trains the same bits along every plan of one device, and along those of its parts, of several devices, of processes
-// and of a run that goes on.
+// A language model trains the same bits along every plan of one device. Runs in parts, on several devices, in several processes and after a
+// resume train the same bits, too.
 // Only this test finds a language model that trains other bits in parts or after a resume, or miscounts its tokens.
 func TestLanguageModelsTrainOnText(t *testing.T) {
 	t.Parallel()
@@ -69,8 +69,8 @@ func trainsOnText(t *testing.T, model string) {
 	}
 }
 
-// Muon trains the same bits along every plan of one device, with state on the host, on one thread and two, and when it goes on; and
-// with a flush on several devices, replicas too, those of parts.
+// On one device, Muon trains the same bits along every plan, with state on the host, on one thread or two, and after a resume. With a
+// flush, several devices, also as replicas, train the bits of one device with its steps in parts.
 // Only this test finds that train with muon takes other bits with offloaded state, in parts or after a resume.
 func TestMuonTrainsTheSameBits(t *testing.T) {
 	if testing.Short() {

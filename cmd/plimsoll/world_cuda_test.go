@@ -154,8 +154,8 @@ func chooseOthers(t *testing.T, first, other string) {
 	}
 }
 
-// With sums by NCCL pairs of replicas train the bits of one process, as two numbers have one sum, and more of them the same weights but
-// for rounding; the run says so. Where one dies, the others say so.
+// With sums by NCCL, a pair of replicas trains the bits of one process, because two numbers have one sum. More replicas train the same
+// weights but for rounding. The run reports the sums by NCCL. Where one process dies, the others report it.
 func TestGPUsOfProcessesSumByNCCL(t *testing.T) {
 	if status := cuda.Load(); status.Err != nil || os.Getenv("PLIMSOLL_NCCL") == "" || !cudatest.Emulated() && status.Devices < 4 {
 		t.Skip("needs four GPUs, and $PLIMSOLL_NCCL: ", status.Err)

@@ -92,8 +92,9 @@ func recompute(w *executor.Workload) schedule.Sequence {
 	return seq
 }
 
-// TestResumeUnderAnotherPlan: three steps, a checkpoint, and three more along another plan, under another limit, on a
-// device whose model started elsewhere, are six steps, bit for bit: losses, weights, buffers, gradients and states.
+// TestResumeUnderAnotherPlan: a run takes three steps, saves a checkpoint and takes three more steps under another plan and another limit.
+// The last three run on a device with a model that started elsewhere. They equal six steps of one run, bit for bit: losses, weights,
+// buffers, gradients and states.
 func TestResumeUnderAnotherPlan(t *testing.T) {
 	t.Parallel()
 	cases := 0

@@ -96,7 +96,7 @@ func TestAuditsFindStrayWrites(t *testing.T) {
 	}
 }
 
-// What has no steps, or memory at which nobody can look, is not audited.
+// New refuses to audit a plan without steps, and a device with memory that nobody can inspect.
 func TestAuditsThatCannotBe(t *testing.T) {
 	t.Parallel()
 	w := workload(t, plainModel(t))

@@ -64,7 +64,7 @@ func benchmarks(b *testing.B, do func(*testing.B, func() *Executor)) {
 	}
 }
 
-// BenchmarkNew is what it takes to compile a plan and to prove it.
+// BenchmarkNew measures the cost to compile a plan and to prove it.
 func BenchmarkNew(b *testing.B) {
 	benchmarks(b, func(b *testing.B, bind func() *Executor) {
 		for b.Loop() {
@@ -73,7 +73,7 @@ func BenchmarkNew(b *testing.B) {
 	})
 }
 
-// BenchmarkRun is what it takes to issue 32 minibatches, or microbatches, and to run nothing.
+// BenchmarkRun measures the cost to issue 32 minibatches, or microbatches, and to run nothing.
 func BenchmarkRun(b *testing.B) {
 	benchmarks(b, func(b *testing.B, bind func() *Executor) {
 		e := bind()

@@ -164,8 +164,8 @@ var cyclicCases = []cyclicCase{
 	{sample{"llama-2-16-tied", models.Config{Batch: 2, Image: 12, Classes: 50}}, kernels.SGD{}},
 }
 
-// Plans that move weights, gradients and state train the weights of a plan that keeps everything on the device, to the last bit, whatever the
-// streams' times; audited, their memory is what the layout says.
+// A plan that moves weights, gradients and state trains the same weights, to the last bit, as a plan that keeps everything on the device.
+// The streams' times make no difference. In an audited run, the memory equals the layout's.
 func TestCyclicPlansTrainAsResidentOnes(t *testing.T) {
 	t.Parallel()
 	cases := cyclicCases
@@ -220,8 +220,8 @@ func residentOutcome(t *testing.T, w *Workload, microbatches int) *pipelinetest.
 	return out
 }
 
-// A cyclic plan that is run in segments is run as at once: what is saved behind each of them, what is predicted in between, and the state at the
-// end are those of a plan that keeps everything on the device.
+// A cyclic plan gives the same results in segments as at once. The tensors saved after each segment, the predictions in between and the
+// final state are the same as with everything on the device.
 func TestCyclicSegments(t *testing.T) {
 	t.Parallel()
 	const n = 2
@@ -280,8 +280,8 @@ func TestCyclicStatisticsMoveInOrder(t *testing.T) {
 	}
 }
 
-// Plans that the planner makes for limits down to the smallest train the same weights, to the last bit: with recomputation, offloaded activations,
-// updates on the host and in the next step, and microbatches in any order.
+// Plans that the planner makes for limits down to the smallest train the same weights, to the last bit. These plans recompute, offload
+// activations, update on the host and in the next step, and take microbatches in any order.
 func TestPlannedResidencyTrainsAsResident(t *testing.T) {
 	t.Parallel()
 	cases, shares := cyclicCases[:3], []float64{0.85, 0.6, 0.45, 0.3}

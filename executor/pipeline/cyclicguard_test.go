@@ -97,8 +97,8 @@ var guardedCases = []struct {
 	most float32
 }{{cyclicCases[0], 3}, {cyclicCases[1], 2.5}, {cyclicCases[2], 2.5}, {cyclicCases[3], 2.5}}
 
-// Plans that move weights, gradients and state clip gradients, and skip steps that are not finite, as a plan that keeps everything on the device: the
-// same norms and weights, to the last bit, whatever the streams' times.
+// A plan that moves weights, gradients and state clips gradients and skips non-finite steps as a plan that keeps everything on the device.
+// Norms and weights are the same, to the last bit, whatever the streams' times.
 func TestCyclicPlansClipAndSkip(t *testing.T) {
 	t.Parallel()
 	cases := guardedCases
@@ -210,8 +210,8 @@ func solved(t *testing.T, name string, c *chain.Chain, p *pipeline.Platform, o p
 	return plan
 }
 
-// What cannot clip is refused by the op: a plan that updates before the last backward, one that does not say that it does not, and one in which
-// gradients of shared weights never meet.
+// Needs refuses a plan that cannot clip, and names the op. Such a plan updates before the last backward, does not declare that its updates
+// come last, or never brings the gradients of shared weights together.
 func TestCyclicPlansThatCannotClip(t *testing.T) {
 	t.Parallel()
 	z := cyclicCases[2]
@@ -277,8 +277,8 @@ func TestRandomCyclicPlansClip(t *testing.T) {
 	}
 }
 
-// The prover refuses a table in which updates on the host do not wait for the verdict on the norm, and one in which the verdict comes to the host
-// behind what they wait for.
+// The prover refuses a table in which an update on the host does not wait for the verdict on the norm. It also refuses a table in which the
+// verdict reaches the host after the event that the updates wait for.
 func TestUpdatesOnTheHostWaitForTheNorm(t *testing.T) {
 	t.Parallel()
 	z := cyclicCases[1]

@@ -8,7 +8,8 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// What a cyclic plan takes for its step and its evaluation is within a limit in which both fit where nothing keeps its place longer than it must.
+// If the step and the evaluation of a cyclic plan fit a limit without slack, they also fit it with slack. Slack means that a tensor keeps
+// its place longer than it must.
 func TestCyclicSlackLeavesRoomForTheEvaluation(t *testing.T) {
 	t.Parallel()
 	z := cyclicCases[2]

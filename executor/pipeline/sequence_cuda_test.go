@@ -12,8 +12,8 @@ import (
 	cuda "plimsoll/runtime/cuda/driver"
 )
 
-// Microbatches that each run a sequence train the same bits on a GPU as graphs and call by call, with transfers and without, timed op by
-// op or not; the graphs have the records that tell times.
+// Microbatches that each run a sequence train the same bits on a GPU as graphs and call by call. Transfers and timing op by op make no
+// difference. The graphs contain the records that give the times.
 func TestGPUsRunSequences(t *testing.T) {
 	if status := cuda.Load(); status.Err != nil {
 		t.Skip(status.Err)

@@ -27,8 +27,8 @@ func simpleModel(t testing.TB) *models.Model {
 
 var adam = kernels.Adam{Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
 
-// A step whose gradients are not finite is no update, as PyTorch's GradScaler has it: what follows has the weights and states of a
-// run without it, of which Adam's depend on the number of updates.
+// As in PyTorch's GradScaler, a step with non-finite gradients is no update. Later steps have the weights and states of a run without that
+// step. With Adam, both depend on the number of updates.
 func TestASkippedStepIsNoUpdate(t *testing.T) {
 	t.Parallel()
 	m := simpleModel(t)
@@ -57,8 +57,8 @@ func TestASkippedStepIsNoUpdate(t *testing.T) {
 	}
 }
 
-// Layers whose weights were updated more or less often, by stages of another plan, have bias corrections of their own: of equal
-// moments the update of number t is lr·(1-β1)/(1-β1^t) / √((1-β2)/(1-β2^t)).
+// If stages of another plan updated the weights of some layers more often than others, each layer has its own bias correction. With equal
+// moments, update number t is lr·(1-β1)/(1-β1^t) / √((1-β2)/(1-β2^t)).
 func TestLayersCountTheirUpdates(t *testing.T) {
 	t.Parallel()
 	earlier := []int64{0, 1, 7, 3, 0} // the loss has no weights

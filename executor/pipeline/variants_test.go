@@ -98,7 +98,7 @@ type version struct {
 	period int // in which it is made
 }
 
-// rotation is what a plan without a flush needs when all slots are taken in turn.
+// rotation holds the slots that a plan without a flush needs when it takes all slots in turn.
 type rotation struct {
 	*layout
 	costs Costs
@@ -160,8 +160,8 @@ func newRotation(c Costs, plan *pipeline.Plan) (x *rotation, err error) {
 	return x, nil
 }
 
-// findHeld finds for how long the input of each stage is held: it has gone to the host, and the ops before the first one that comes back
-// have read it.
+// findHeld finds for how long each stage holds its input. The hold ends when the input has gone to the host and the ops before the first
+// prefetch or backward have read it.
 func (x *rotation) findHeld(plan *pipeline.Plan) error {
 	swaps, err := pipeline.Swaps(x.costs.Chain, x.costs.Platform, plan)
 	x.held = make([]float64, len(plan.Stages))
@@ -536,8 +536,8 @@ func TestTurnsOfLives(t *testing.T) {
 // variantsEnv, when set, is the file to which TestSlotsInTurn writes its figures as a table, of all chains.
 const variantsEnv = "PLIMSOLL_VARIANTS"
 
-// Plans without a flush need no more slots when each is taken in turn than a free list has, and no minibatch and no message overtakes
-// another one: of weights the versions that are kept are counted. A table of one period rests on that.
+// Plans without a flush need no more slots in turn than a free list has, and no minibatch or message overtakes another one. A table of one
+// period rests on both facts. For weights, the test counts the versions that are kept.
 func TestSlotsInTurn(t *testing.T) {
 	t.Parallel()
 	f := figures{}
@@ -600,7 +600,7 @@ func plansOf(t *testing.T, s pipeline.Strategy, c *chain.Chain, devices int, v p
 	return all
 }
 
-// figures are those of many plans.
+// figures collects the rotations of many plans and counts the refused plans.
 type figures struct {
 	rotations []*rotation
 	names     []string

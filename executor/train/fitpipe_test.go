@@ -14,7 +14,7 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// What fit says of pipelines is so: there is a plan at the smallest limit and at the largest batch, and at none beyond.
+// Fit's answers on pipelines are exact: a plan exists at the smallest limit and at the largest batch, and none exists beyond them.
 func TestFitPipe(t *testing.T) {
 	t.Parallel()
 	asked := func(j *Job, devices int, limit int64, s pipeline.Strategy) (KindFit, []string) {

@@ -11,8 +11,8 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// parted returns a run whose steps have so many parts, each of which follows a plan of a strategy in the least memory that it
-// works at, or without a limit.
+// parted returns a run with the given number of parts in each step. Each part follows a plan of the named strategy. If least is set, the
+// plan has the least memory that the strategy works at; otherwise it has no tight limit.
 func parted(t testing.TB, s Spec, parts int, name string, least bool) *Run {
 	t.Helper()
 	s.Parts, s.Config.Batch = parts, max(parts, 1)*s.Config.Batch
@@ -37,8 +37,8 @@ func parted(t testing.TB, s Spec, parts int, name string, least bool) *Run {
 	return &Run{Job: j, Chain: c, Plan: j.SequenceOf(c, p, limit), Steps: 4, Rate: Rate{Peak: 0.05, Warmup: 2}, EvalEvery: 3}
 }
 
-// expectParts compares runs whose steps have parts with pipelines of one device, which add gradients up in the same order: weights,
-// losses and evaluations are the same bits, whatever the parts' plan, and the peak is the planned one.
+// expectParts compares runs with parts in their steps with pipelines of one device, which add gradients up in the same order. Weights,
+// losses and evaluations are the same bits, whatever the parts' plan. The peak is the planned one.
 func expectParts(t *testing.T, device string, parts []int) {
 	for _, n := range parts {
 		pipe := tiny(2)
@@ -90,7 +90,7 @@ func TestPartsGoOn(t *testing.T) {
 	}
 }
 
-// A batch that cannot be made in the middle of a step leaves no checkpoint behind, for BatchNorm's statistics have moved; a loss that
+// If a batch cannot be made in the middle of a step, the run leaves no checkpoint, because BatchNorm's statistics have moved. A loss that
 // is not finite ends the run at its part.
 func TestPartsThatFail(t *testing.T) {
 	t.Parallel()

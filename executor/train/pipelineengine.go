@@ -72,7 +72,7 @@ func (c *pipelineEngine) bind(ctx context.Context) (err error) {
 	}
 	c.current.next = c.step * c.parts
 	c.states = newStates(r, c.parts, c.step)
-	// What is on its way when ctx ends is finished, and needs its data.
+	// Minibatches that are in flight when ctx ends still finish, and need their data.
 	if c.feed, err = r.Job.newFeed(context.WithoutCancel(ctx), r.Plan.Work, c.current.next); err != nil {
 		return err
 	}

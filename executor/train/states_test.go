@@ -18,8 +18,9 @@ func shard(d *checkpoint.Dir, step int64, stage int) string {
 	return filepath.Join(d.Folder(step), fmt.Sprintf("stage-%d.safetensors", stage))
 }
 
-// A pipeline saves one shard for each stage. The newest checkpoint of which all are whole is gone on from, on any number of
-// devices, along any plan or none, and ends at the weights of one file with the same state; what is newer is named.
+// A pipeline saves one shard for each stage. A run goes on from the newest checkpoint with all shards whole, on any number of devices,
+// along any plan or none. It ends at the weights of a run from one file with the same state. The errors name newer checkpoints that are not
+// whole.
 func TestShardsGoOnAnywhere(t *testing.T) {
 	t.Parallel()
 	const steps = 12
@@ -127,7 +128,7 @@ func TestShardsThatAreNotSaved(t *testing.T) {
 	}
 }
 
-// A step is in the log before a shard of the state behind it is on the disk, so that a run goes on with a log that has all of its
+// The log has a step before the disk has a shard of the state after that step. A run that goes on therefore has a log with all of its
 // steps.
 func TestTheLogIsAheadOfShards(t *testing.T) {
 	t.Parallel()

@@ -81,8 +81,8 @@ func simulatedStep(b *testing.B, p *JobPlan, spec Spec, processes int) float64 {
 	return stats.Median(longest)
 }
 
-// BenchmarkProcesses compares the step of a pipeline of 4 devices in one process with one of 4 processes, whose messages go by sockets, in
-// simulated time: 16 microbatches of 16 images, forwards of 5 ms and backwards of 10 ms.
+// BenchmarkProcesses compares the step of a pipeline of 4 devices in one process and in 4 processes that exchange messages over sockets.
+// The time is simulated: 16 microbatches of 16 images, forwards of 5 ms and backwards of 10 ms.
 func BenchmarkProcesses(b *testing.B) {
 	for _, strategy := range []string{"1f1b-flush", "gpipe"} {
 		b.Run(strategy, func(b *testing.B) {

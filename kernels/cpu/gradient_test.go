@@ -80,9 +80,9 @@ var gradientCalls = []kernels.Call{
 	{Op: kernels.ElementLoss{Of: kernels.BCE}, In: []kernels.Desc{kernels.F32(3, 5), kernels.F32(3, 5)}},
 }
 
-// TestFiniteDifferences: gradients are the central differences of sum(dy * y), y being the float64 reference.
-// The step is 2^-12 (exact in float32): its own error is about step^2 times the third derivative, 1e-6 here for
-// BatchNorm and the loss; the gradients' float32 arithmetic adds about 1e-6.
+// TestFiniteDifferences: gradients are the central differences of sum(dy * y), y being the float64 reference. The step is 2^-12 (exact in
+// float32). Its own error is about step^2 times the third derivative, 1e-6 here for BatchNorm and the loss. The gradients' float32
+// arithmetic adds about 1e-6.
 func TestFiniteDifferences(t *testing.T) {
 	t.Parallel()
 	const step, tolerance = 1.0 / 4096, 2e-5

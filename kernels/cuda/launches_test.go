@@ -10,8 +10,9 @@ import (
 	"plimsoll/kernels/cuda/nvidia"
 )
 
-// TestLaunchesFitTheirKernels: what the library launches with has the size of the parameter that the kernel takes in the PTX, of all
-// kernels but those for proofs, which launch one by one. A driver copies as many bytes as the kernel takes, whatever there is.
+// TestLaunchesFitTheirKernels: every argument that the library launches with has the size of the kernel's parameter in the PTX. The test
+// covers all kernels but the ones for proofs, which launch one by one. A driver copies as many bytes as the kernel takes, whatever there
+// is.
 func TestLaunchesFitTheirKernels(t *testing.T) {
 	l := libraries(t, newBench(t))[0]
 	j := &launchJudge{T: t, library: l, sizes: map[[2]string]int{}, launched: map[string]bool{}}

@@ -19,7 +19,7 @@ import (
 	"plimsoll/runtime/cuda"
 )
 
-// mistakes are those of the fakes.
+// mistakes names the mistakes that the fake libraries can make.
 var mistakes = []string{"scaled", "last", "beyond", "input"}
 
 // TestWrongIsRefused: whatever a vendor's library gets wrong, and however fast, it is refused, named once, and our kernels
@@ -341,5 +341,5 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
-// cut is what TF32 keeps of a factor.
+// cut truncates a factor to the bits that TF32 keeps.
 func cut(v float32) float32 { return math.Float32frombits(math.Float32bits(v) &^ 0x1fff) }

@@ -83,7 +83,7 @@ func registersOf(operand string) (names []string) {
 	}
 }
 
-// ptxText is what the tests of the PTX share, read once.
+// ptxText reads the PTX and its sources once, for all tests of the PTX.
 var ptxText = sync.OnceValue(func() (texts struct {
 	entries []entry
 	modules map[string]string

@@ -39,8 +39,8 @@ func TestMasksAreGolden(t *testing.T) {
 	}
 }
 
-// A mask says where the tones of its image are: without noise a pixel's tone is one of its class's band, or the ground's; every class
-// has pixels, at any size and number of classes, and images are the same with and without a mask.
+// A mask gives the class of each pixel of its image. Without noise, a pixel's tone is in the band of its class, or is a tone of the ground.
+// Every class has pixels, at any size and number of classes. Images are the same with and without a mask.
 func TestMasksAreTheShapes(t *testing.T) {
 	t.Parallel()
 	for _, o := range []Options{{Image: 16, Channels: 1}, {Image: 33, Channels: 3, Classes: 2}, {Image: 64, Channels: 2, Classes: 9}, {Image: 48, Classes: 22}} {

@@ -69,7 +69,7 @@ func TestSharedTables(t *testing.T) {
 	}
 }
 
-// What a norm lacks is a constant, which neither trains nor lies in files.
+// A parameter that a norm lacks becomes a constant, which neither trains nor lies in files.
 func TestNormsWithoutParameters(t *testing.T) {
 	t.Parallel()
 	constants := 0

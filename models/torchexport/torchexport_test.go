@@ -20,7 +20,7 @@ import (
 	"plimsoll/models/importer"
 )
 
-// names are those of the archives in testdata, which bench/research/peers/src/torch_export.py has written.
+// names lists the archives in testdata, which bench/research/peers/src/torch_export.py has written.
 var names = []string{"tiny", "branches", "skips", "sdpa", "written", "modules", "transformers", "axes", "encoder", "llama", "mobile", "qwen3", "vision", "windows", "pixels", "unet", "functions", "zeros", "bert_class", "distilbert", "roberta", "gemma", "phi",
 	"t5_gated", "bloom", "gpt_neox", "glm", "cohere", "falcon", "nemotron", "gemma3", "squeezebert", "modernbert", "rows", "frames", "positions", "whisper_encoder", "clamps", "turned", "llama_masked"}
 
@@ -34,7 +34,7 @@ func fixture(t testing.TB, name string) (path string, archive []byte) {
 	return path, archive
 }
 
-// entries returns those of an archive.
+// entries returns the files of an archive by their names in the model.
 func entries(t testing.TB, archive []byte) map[string][]byte {
 	t.Helper()
 	r, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
@@ -396,7 +396,7 @@ func TestStrides(t *testing.T) {
 	}
 }
 
-// What is refused is named with the user's file and line, and its module.
+// A refused op is named with the user's file and line, and its module.
 func TestUnsupported(t *testing.T) {
 	t.Parallel()
 	buffer := `"is_param": true`

@@ -12,8 +12,8 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// Within a tolerance a plan is slower by no more than that, has less to transfer or is the fastest, keeps the rules, and is
-// said to be what it is.
+// Within a tolerance, the chosen plan is slower than the fastest plan by no more than the tolerance. It transfers less, or is the fastest
+// plan itself. It keeps the rules, and its description is true.
 func TestWhatIsBelowTheToleranceIsNotWorthATransfer(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(21, 22))
@@ -63,8 +63,8 @@ func TestWhatIsBelowTheToleranceIsNotWorthATransfer(t *testing.T) {
 	}
 }
 
-// Where transfers take time from computation, no plan is expected to take less, with that, than the one that is chosen; where they take
-// more than they can save, none is left if a plan without any fits.
+// Where transfers take time from computation, no plan has a smaller expected time, contention included, than the chosen plan. Where
+// transfers take more than they can save, the planner chooses a plan without any if one fits.
 func TestContentionCounts(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(25, 26))

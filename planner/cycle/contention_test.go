@@ -9,8 +9,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// slow plays steps of a contended plan by the definitions alone: at every instant everything is asked again. What an op waits for, takes and
-// frees is that of the ledger, which the oracle judges.
+// slow plays steps of a contended plan by the definitions alone: at every instant everything is asked again. The ledger, which the oracle
+// judges, gives the waits of an op and the memory that it takes and frees.
 type slow struct {
 	c      *chain.Chain
 	link   Link

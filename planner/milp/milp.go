@@ -1,8 +1,8 @@
 // Package milp states linear programs with integer variables and solves them with HiGHS, when it is built in.
 //
-// HiGHS comes as a library to link (build tag highs; it needs a C++ compiler and zlib's development files). Without it
-// Solve returns ErrNoSolver, and everything else of the planner works. The work of a solve is limited by counts of nodes
-// and iterations, so that the same program gives the same answer; by a clock only where a user sets one (Options.Seconds).
+// HiGHS comes as a library to link (build tag highs; it needs a C++ compiler and zlib's development files). Without it Solve returns
+// ErrNoSolver, and everything else of the planner works. Counts of nodes and iterations limit the work of a solve, so that the same program
+// gives the same answer. A clock limits it only where a user sets one (Options.Seconds).
 package milp
 
 import (

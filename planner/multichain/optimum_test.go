@@ -12,8 +12,8 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// Plans of small joins beside the best of all sequences, which an exhaustive search over memory states finds: never faster,
-// refused where none fits, and on the mean not far behind.
+// The test compares plans of small joins with the best of all sequences, which an exhaustive search over memory states finds. The plans are
+// never faster, are refused where none fits, and on the mean are not far behind.
 func TestPlansBesideTheOptimum(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 8))
@@ -58,7 +58,7 @@ func TestPlansBesideTheOptimum(t *testing.T) {
 	}
 }
 
-// memoryState is what is stored of each activation (0 nothing, 1 plain, 2 saved), and which gradients are.
+// memoryState records how each activation is stored (0 nothing, 1 plain, 2 saved), and which gradients are stored.
 type memoryState struct {
 	stored   [9]uint8
 	gradient [9]bool

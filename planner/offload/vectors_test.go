@@ -16,7 +16,7 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// known is what the vectors know of a chain under a limit; nil where nothing fits.
+// known holds the results that the vectors give for a chain under a limit; a result is nil where nothing fits.
 type known struct {
 	Memory     int64    `json:"memory"`
 	Bandwidth  float64  `json:"bandwidth_bytes_per_s"`

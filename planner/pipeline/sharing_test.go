@@ -22,8 +22,9 @@ func sharing(k pipelinetest.Case, most float64) pipelinetest.Case {
 	return k
 }
 
-// Devices that share as many processors as there are have their own. On fewer, a step takes no less than all tasks together take. It takes no more
-// than that and a step on processors of their own: at each instant the processors are full, or all tasks that are ready run at full speed.
+// Devices that share as many processors as there are have their own. On fewer, a step takes no less than all tasks together take. A step
+// takes at most the sum of that time and of a step on processors of their own. At each instant the processors are full, or all ready tasks
+// run at full speed.
 func TestSharedProcessors(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(8, 2))
@@ -149,7 +150,7 @@ func TestSharingIsThatOfAFluid(t *testing.T) {
 	}
 }
 
-// Of a plan whose devices share processors, Check reports the times that Simulate finds; with any others it reports the times of the plan.
+// If the devices of a plan share processors, Check reports the times that Simulate finds; otherwise it reports the times of the plan.
 func TestCheckSharesProcessors(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(11, 2))

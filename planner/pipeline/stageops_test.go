@@ -11,8 +11,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// two is a chain of two layers, a forward of 1 s, a backward of 2 s and sizes of 1 byte each, on two devices whose link takes
-// 1 s for a byte, and a plan of two microbatches:
+// two returns a chain of two layers on two devices, and a plan of two microbatches. Each layer has a forward of 1 s, a backward of 2 s and
+// sizes of 1 byte each. The link takes 1 s for a byte:
 //
 //	seconds   0  1  2  3  4  5  6  7  8  9  10 11
 //	device 0  F0 F1 .  .  .  .  .  B1 B1 R0 B0 B0

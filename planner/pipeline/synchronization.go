@@ -2,8 +2,8 @@ package pipeline
 
 // Gradients of replicas
 //
-// The gradients of a stage on several devices d_0, ..., d_{r-1} that work, in the order of Stage.Devices, are added up by messages
-// (Plan.Synchronization): once for each round (Plan.Round) of a periodic plan, once in a step of a flush plan. The layers of the stage that have
+// Messages (Plan.Synchronization) add up the gradients of a stage on several devices d_0, ..., d_{r-1} that work, in the order of
+// Stage.Devices. A periodic plan has them once for each round (Plan.Round), a flush plan once in a step. The layers of the stage that have
 // weights are in buckets of consecutive layers, each in one. For each bucket:
 //
 //	reduces   d_0 to d_1, d_1 to d_2, ..., d_{r-2} to d_{r-1}: the sum so far, to which the next device adds its own. So bits do not
@@ -18,21 +18,22 @@ package pipeline
 //	another reduce     when they are made on the device that it goes to, and the reduce before it has ended
 //	a gather           when the device that sends has the sum
 //
-// A backward comes down from the last layer of its stage: it has made the gradients of layers i and above when all is done but the
-// layers of the stage below i, which take their times of the chain. Where that is not known, in a stage with ops, in one whose backward is
-// split and of a task with a timing, gradients are there when the last task of the minibatch ends.
+// A backward comes down from the last layer of its stage. It has made the gradients of layers i and above when only the layers of the stage
+// below i remain. These layers take their times of the chain. In a stage with ops or with a split backward, and in a task with a timing,
+// these times are not known. Gradients are then there when the last task of the minibatch ends.
 //
 // The update of a round is made when its last message has ended, and of all rounds before. The weights that a minibatch sees follow
-// (Report.Missed); no task waits for a message. Weights that are double buffered are updated for groups of minibatches, of as many
-// rounds as the executor needs, which a period does not say: the plan has messages in every round, and the sum of a group takes those of
-// its last one.
+// (Report.Missed); no task waits for a message. Weights that are double buffered are updated for groups of minibatches. A group has as many
+// rounds as the executor needs, which a period does not determine. So the plan has messages in every round, and the sum of a group takes
+// the messages of its last round.
 //
 // A plan has all these messages, of all stages with weights on several devices that work, or none: then that takes no time. Where the
-// platform counts buffers, a device has blocks in which reduces come to it, from each device that sends some: two of the largest of these
-// messages, or one where a round has one message. Parts (ZeroShards) are added up in the order of the devices, so there are at least as many
-// blocks as parts are there at once: from the start of a message until all of the part have come and its owner has made its own. Copies
-// of the weights are those of the papers, by Versions and minibatches in flight: the version that is kept longer where an update comes
-// while another minibatch is live is in the executor's accounts alone, which know each byte before the first step.
+// platform counts buffers, a device has blocks for the reduces that come to it, from each device that sends some. For each sender it has
+// two blocks of the largest of these messages, or one where a round has one message. Parts (ZeroShards) are added up in the order of the
+// devices, so there are at least as many blocks as parts are there at once. A part is there from the start of its message until all
+// messages of the part have come and its owner has made its own gradients. Copies of the weights follow the papers, by Versions and
+// minibatches in flight. If an update comes while another minibatch is live, one version is kept longer. Only the executor's accounts,
+// which know each byte before the first step, count this version.
 
 import (
 	"encoding/json"

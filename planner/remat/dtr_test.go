@@ -38,8 +38,8 @@ func TestEvictorKeepsItsBudget(t *testing.T) {
 	}
 }
 
-// replayBudget checks that the order can run within the budget: with the best choice of what to evict, not dtr's, the sets
-// that the rest of the order reads before they are computed again must fit beside each computation.
+// replayBudget checks that the order can run within the budget with the best choice of evictions, not dtr's. The sets that the rest of the
+// order reads before it computes them again must fit beside each computation.
 func replayBudget(t *testing.T, c *chain.Chain, budget int64, order []compute) {
 	t.Helper()
 	for i, op := range order {

@@ -2,7 +2,7 @@ package remat
 
 // store-all: every F^all, then every B: the fastest sequence of all, and the one that needs the most memory.
 //
-// What a deep learning framework does when nobody asks for anything else. O(n).
+// Deep learning frameworks run this sequence when nobody asks for anything else. Time: O(n).
 
 import (
 	"context"

@@ -12,7 +12,7 @@ import (
 )
 
 // slow is an oracle of contended simulation: fractions in place of floats, and at every instant everything is asked again from the
-// definition. What an op waits for and takes is that of resolve.
+// definition. An op has its waits and the memory that it takes from resolve.
 type slow struct {
 	c          *chain.Chain
 	seq        Sequence
@@ -112,8 +112,8 @@ func (s *slow) share() float64 {
 	return s.limits.Link.Bandwidth / s.c.Bandwidth
 }
 
-// slower is the definition: of an op by the copies that run, at its slower speed for as long as they have what it shares with them; of a
-// copy by whether an op runs, while what it takes longer is not within what the link leaves unused.
+// slower returns the slowdown of an op or a copy by the definition. The running copies slow an op for as long as they have the resource
+// that they share with it. A running op slows a copy only by the time beyond the share that the link leaves unused.
 func (s *slow) slower(p int) float64 {
 	times, share := s.slowerMeasured(p), s.share()
 	switch {
@@ -229,8 +229,8 @@ func contended(rng *rand.Rand, c *chain.Chain, exact bool) {
 	}
 }
 
-// TestContentionAgainstFractions: random sequences, links and limits, valid or stuck, with random factors: every start and every end is
-// that of the oracle, to the bit where factors are powers of two.
+// TestContentionAgainstFractions: random sequences, links and limits, valid or stuck, with random factors, have every start and end of the
+// oracle. Where factors are powers of two, the times are equal to the bit.
 func TestContentionAgainstFractions(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(18, 1))

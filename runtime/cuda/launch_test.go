@@ -133,7 +133,7 @@ func TestCloseWaitsForHostLaunches(t *testing.T) {
 	}
 }
 
-// What the driver refuses stops the stream alone.
+// A launch that the driver refuses stops its stream alone.
 func TestHostLaunchesThatTheDriverRefuses(t *testing.T) {
 	for _, call := range []string{"cuMemHostAlloc", "cuLaunchHostFunc", "cuStreamWaitValue32"} {
 		d, s := reserved(t, emulated(t))

@@ -228,7 +228,7 @@ func TestLengthsAreNotBelieved(t *testing.T) {
 	}
 }
 
-// What one rank sends is as much as another will take: a topic that nobody handles, a rank that runs ahead.
+// A rank bounds the messages that it keeps of another rank: messages of a topic that nobody handles, and rounds of a rank that runs ahead.
 func TestWhatIsKeptIsBounded(t *testing.T) {
 	t.Parallel()
 	bubble(t, "topic", func(t *testing.T, n *network) {

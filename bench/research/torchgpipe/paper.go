@@ -1,7 +1,8 @@
 package main
 
-// The settings and results of torchgpipe: C. Kim et al. 2020, "torchgpipe: On-the-fly Pipeline Parallelism for Training Giant
-// Models", section 4, and the benchmarks folder of its repository (version 0.0.5) where the paper does not give a setting.
+// This file holds the settings and results of torchgpipe: C. Kim et al. 2020, "torchgpipe: On-the-fly Pipeline Parallelism for Training
+// Giant Models", section 4. Where the paper does not give a setting, the setting comes from the benchmarks folder of its repository
+// (version 0.0.5).
 
 const (
 	paperMemory    = 22 << 30 // bytes of a Tesla P40 (section 4)

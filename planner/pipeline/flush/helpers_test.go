@@ -38,7 +38,7 @@ func lookup(t testing.TB, name string) pipeline.Strategy {
 	return pipeline.Strategy{}
 }
 
-// figures is what a plan costs, found from its tasks alone.
+// figures holds the costs of a plan, found from its tasks alone.
 type figures struct {
 	makespan, bubble float64
 	live             []int     // of each device: the most activations, each of one stage

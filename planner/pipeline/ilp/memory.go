@@ -14,11 +14,11 @@ import (
 //	waiting      a_l from the end of F_l to the start of F_{l+1}, and δ_l from the end of B_{l+1} to the start of B_l, where both
 //	             are on the device (6.3.1)
 //
-// How many of them are there when task t starts follows from waits and orders: those of whole periods, and one more, or less,
-// for what happens in the period before t. Between the starts of tasks a device may hold more only where a tensor waits that the
-// next task takes at once. That is nothing when forwards run as late and backwards as early as they can (see schedule), unless a
-// gradient is larger than the activation that its task frees. A program that is strict counts these tensors too, and leaves the
-// solver's tolerance free: it may refuse what would fit, and never proves anything.
+// Waits and orders give the number of each of them at the start of task t. This number counts whole periods, and one more, or less, for the
+// events before t in its period. Between the starts of tasks a device may hold more only where a tensor waits that the next task takes at
+// once. That is nothing when forwards run as late and backwards as early as they can (see schedule), unless a gradient is larger than the
+// activation that its task frees. A program that is strict counts these tensors too, and leaves the solver's tolerance free: it may refuse
+// what would fit, and never proves anything.
 
 // margin is the share of the memory that a strict program leaves free: ten times the solver's tolerance.
 const margin = 1e-5

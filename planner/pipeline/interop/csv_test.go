@@ -17,7 +17,7 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// expected is what shared vectors say about a table.
+// expected holds the values that shared vectors give for a table.
 type expected struct {
 	Ranks        int     `json:"ranks"`
 	Stages       int     `json:"stages"`

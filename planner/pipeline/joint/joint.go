@@ -1,10 +1,10 @@
 // Package joint chooses together what other strategies choose one after the other, or not at all: the stages, how many replicas each has,
 // and what each recomputes.
 //
-// It is loadline's dynamic program in which a stage may have several devices that take minibatches in turn: stages that recompute in the
-// memory that their minibatches in flight leave, whose replicas synchronize their gradients over links that have to find the time for
-// it. Plans of loadline, whose stages may offload and whose devices may have several stages, and of pipedream are judged beside its own:
-// so it is never slower than these, than contiguous and madpipe, than one device or than data parallelism.
+// It extends loadline's dynamic program: a stage may have several devices that take minibatches in turn. A stage recomputes in the memory
+// that its minibatches in flight leave. Its replicas synchronize their gradients over links that have to find the time for it. The package
+// judges plans of loadline and pipedream beside its own; loadline's stages may offload, and its devices may have several stages. So it is
+// never slower than these, than contiguous and madpipe, than one device or than data parallelism.
 package joint
 
 import "plimsoll/planner/pipeline"

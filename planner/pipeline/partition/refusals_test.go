@@ -17,8 +17,8 @@ func heavy() chain.Layer {
 	return chain.Layer{Name: "heavy", ForwardS: 1, OutputBytes: 1, SavedBytes: 1, GradientBytes: 1, WeightBytes: 1e12}
 }
 
-// Layers of 2, 3, 5, ... seconds between heavy ones of one second: PipeDream gives each as many replicas, and every one
-// would have had its turns only after 223 million minibatches.
+// The chain has layers of 2, 3, 5, ... seconds between heavy ones of one second. PipeDream gives each light layer as many replicas as it
+// takes seconds. All replicas would have had their turns only after 223 million minibatches.
 func TestPipeDreamWithTooManyTurns(t *testing.T) {
 	t.Parallel()
 	c := &chain.Chain{Name: "primes"}

@@ -2,13 +2,13 @@ package periodic
 
 // milp: the optimal 1-periodic schedule of any allocation, by integer programs.
 //
-// Thesis, section 7.2: the program of chapter 6 for stages instead of layers, their devices given. Here the period is not
-// a variable but a question: with T fixed, start = τ + h·T with a whole h is linear, large constants disappear, and how
-// many minibatches are live at the start of a forward is a sum of h and of the binaries that order tasks in the period.
-// The period is bisected between the largest load and the list scheduler's. What a program answers is taken as orders and
-// h alone; times and the exact smallest period for them follow from longest paths, so that the solver's tolerance does
-// not matter. Stops at a relative gap (Options.Gap, 1e-5 by default and at least); the links' and devices' orders make it exponential.
-// Needs HiGHS (see package milp). A stage may not share a device with its neighbour: they are one stage.
+// Thesis, section 7.2: the program of chapter 6 for stages instead of layers, their devices given. Here the period is not a variable but a
+// question. With T fixed, start = τ + h·T with a whole h is linear, and large constants disappear. The number of live minibatches at the
+// start of a forward is a sum of h and of the binaries that order tasks in the period. The period is bisected between the largest load and
+// the list scheduler's. Only orders and h are taken from a program's answer. Times and the exact smallest period for them follow from
+// longest paths, so that the solver's tolerance does not matter. Stops at a relative gap (Options.Gap, 1e-5 by default and at least); the
+// links' and devices' orders make it exponential. Needs HiGHS (see package milp). A stage may not share a device with its neighbour: they
+// are one stage.
 
 import (
 	"context"

@@ -2,13 +2,12 @@ package periodic
 
 // 1f1b*: the optimal 1-periodic schedule of contiguous stages.
 //
-// Thesis, section 5.2.1. Algorithm 6 gives, for a period, the schedule with the fewest live minibatches in every stage at
-// once (Theorem 15, which counts each boundary as a virtual stage of a half-duplex link). Algorithm 7 looks for the
-// smallest period at which that fits; here exactly, among all periods at which something changes, because its bisection
-// starts from bounds that can be wrong. With replicas each minibatch goes to one of them, in turn (PipeDream's 1F1B-RR),
-// and the period is that of one minibatch. They keep rounds, as PipeDream's do, where that takes neither time nor memory;
-// else some minibatches start before a round has ended whose update PipeDream's would wait for. With duplex links the
-// schedule is valid but another one may be faster.
+// Thesis, section 5.2.1. For a given period, Algorithm 6 gives the schedule with the fewest live minibatches in every stage at once.
+// Theorem 15 proves it, and counts each boundary as a virtual stage of a half-duplex link. Algorithm 7 looks for the smallest period at
+// which that fits; here exactly, among all periods at which something changes, because its bisection starts from bounds that can be wrong.
+// With replicas each minibatch goes to one of them, in turn (PipeDream's 1F1B-RR), and the period is that of one minibatch. They keep
+// rounds, as PipeDream's do, where that takes neither time nor memory; else some minibatches start before a round has ended whose update
+// PipeDream's would wait for. With duplex links the schedule is valid but another one may be faster.
 // Time: O(P² log P) periods, O(P) for each that is looked at.
 
 import (

@@ -41,7 +41,7 @@ func (g *gpu) numbers(rank int) (cu.DevicePtr, error) {
 	return g.memory(len(b), b)
 }
 
-// read returns what is in memory.
+// read returns the numbers in memory at p.
 func (g *gpu) read(p cu.DevicePtr) (all []float32, err error) {
 	all = make([]float32, count)
 	return all, g.run(func() error { return cu.MemcpyDtoH(unsafe.Pointer(unsafe.SliceData(all)), p, int64(4*count)) })
@@ -201,7 +201,7 @@ func wrong(w *world.World, err error) error {
 	}
 }
 
-// What goes wrong with sums is found, by NCCL's words or by the numbers, and ends all processes.
+// Faults of sums are found, by NCCL's errors or by the numbers, and end all processes.
 func TestFaultsOfSumsAreFound(t *testing.T) {
 	for name, c := range map[string]struct{ scenario, fault, want string }{
 		"lost":         {"some sums", "lost=1", `a message has not come within 4s`},

@@ -20,10 +20,11 @@ import (
 	"plimsoll/models"
 )
 
-// mostLogit is what logits may differ by, as a share of the largest: sums of up to 25,088 products in float32, through many layers.
+// mostLogit bounds the difference of two logits, as a share of the largest one: logits are sums of up to 25,088 products in float32,
+// through many layers.
 const mostLogit = 1e-4
 
-// request is what PyTorch computes: request.json.
+// request describes a model and the inputs with which PyTorch computes it, as in request.json.
 type request struct {
 	Model   string  `json:"model"`
 	Classes int     `json:"classes"`
