@@ -23,7 +23,8 @@ func example() *chain.Chain {
 	return &chain.Chain{Name: "example", InputBytes: 100, Layers: []chain.Layer{layer, layer, layer, loss}}
 }
 
-// Costs in, a plan out: no model, no device. What the fastest step within 744 bytes computes again.
+// The planner takes costs and returns a plan: no model, no device. The plan shows the ops that the fastest step within 744 bytes computes
+// again.
 func Example() {
 	s, err := planner.Lookup("rotor-exact")
 	if err != nil {

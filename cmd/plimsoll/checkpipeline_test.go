@@ -78,7 +78,7 @@ func TestCheckScheduleOnStandardInput(t *testing.T) {
 			t.Errorf("%s: standard input gives\n%s, the file\n%s", name, in.out, want)
 		}
 	}
-	// A file with a name of a table is read as one.
+	// A file with a table's name is read as a table.
 	if r := plimsoll(t, "check", "-p", write(t, filepath.Join(t.TempDir(), "junk.csv"), "forward,backward\n")); r.code != exitUsage || !strings.Contains(r.err, "junk.csv") {
 		t.Errorf("exit code %d, %s", r.code, r.err)
 	}

@@ -55,7 +55,7 @@ func tinyTrain(args ...string) []string {
 	return append([]string{"train", "-m", "tiny", "--image", "16", "--batch", "4", "--data", "digits", "--option", "profile.steps=9"}, args...)
 }
 
-// A run names the tensors of a weight file that it leaves out, and PyTorch's counts of batches go on.
+// A run says which tensors of a weight file it leaves out, and PyTorch's counts of batches go on.
 func TestTrainBeginsWithWeights(t *testing.T) {
 	t.Parallel()
 	path := beginning(t, safetensors.Info{Name: "AuxLogits.fc.bias", DType: safetensors.F32, Shape: []int{3}})

@@ -38,8 +38,8 @@ type vectors struct {
 	} `json:"cases"`
 }
 
-// expectCombined compares auto with the optimum over all sequences of all ops, found by exhaustive search: never below,
-// equal at nine tenths of the points, and within 5 % on the mean.
+// expectCombined compares auto with the optimum over all sequences of all ops, found by exhaustive search. Auto is never below it, equals
+// it at nine tenths of the points, and is within 5 % on the mean.
 func expectCombined(t *testing.T, path string, want int) {
 	t.Helper()
 	var file vectors
@@ -147,8 +147,8 @@ func TestProfiles(t *testing.T) {
 	j.oracle()
 }
 
-// Random chains, no link, one link and duplex: never slower than any strategy on its own; what none can do is refused with the
-// least limit of any, at which it works; and the same problem gives the same report.
+// On random chains, with no link, one link and a duplex link, auto is never slower than any strategy on its own. If no strategy solves a
+// problem, auto refuses it with the least limit of any, at which it works. The same problem gives the same report.
 func TestNeverWorseThanAnyMember(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -282,8 +282,8 @@ func TestSmallestLimitOfGroups(t *testing.T) {
 	}
 }
 
-// Every member has as few groups as it is for, half as many for each time that a long chain is twice as long, and no group is larger than
-// need be.
+// Every member has at most its own number of groups. For each time that a long chain is twice as long, that number halves. No group is
+// larger than need be.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	for name, r := range reaches {
@@ -405,7 +405,7 @@ func TestBadProblems(t *testing.T) {
 	}
 }
 
-// What a kick returns runs, differs, and is the same for the same seed.
+// A sequence that a kick returns runs, differs from its argument, and is the same for the same seed.
 func TestKicks(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(11, 12))
@@ -544,7 +544,7 @@ func TestOptimalOnlyWhereProved(t *testing.T) {
 	}
 }
 
-// What is proved of groups of layers says nothing of the chain.
+// A proof for groups of layers says nothing of the chain.
 func TestNothingIsProvedOfGroups(t *testing.T) {
 	// Serial: it replaces reaches.
 	defer maps.Copy(reaches, maps.Clone(reaches))

@@ -33,8 +33,8 @@ func refusedThough(t *testing.T) (all []strategy.Problem) {
 	return all
 }
 
-// Limits that all members refuse though something fits: a search finds plans at most of them, the same for the same number of steps,
-// and the refusal of the others says how much was tried.
+// All members refuse these limits, though some plan fits. At most of the limits, a search finds a plan, and the same plan for the same
+// number of steps. At the others, the refusal says how much was tried.
 // Only this test finds a search that misses plans where all members refuse, or answers otherwise the second time.
 func TestSearchOfRefusedLimits(t *testing.T) {
 	t.Parallel()

@@ -49,7 +49,7 @@ type trial struct {
 	Clip   bool         `json:"clip"`
 }
 
-// verdict is what the oracle says of a trial.
+// verdict holds the oracle's answer to a trial.
 type verdict struct {
 	Valid   bool              `json:"valid"`
 	Error   string            `json:"error"`
@@ -231,8 +231,9 @@ func sameStarts(s *Simulator, seq Sequence, v verdict) error {
 }
 
 // TestOracleAgrees feeds Simulate and oracle/check_state.py with the same random plans, valid and broken, with and without microbatches,
-// recomputation, transfers of activations, limits and clipping. They must agree on the verdict, on the op that breaks a rule or never
-// starts, on the exact period, all peaks, the busy time of each stream, and on every start. PLIMSOLL_CYCLES is the number of plans.
+// recomputation, transfers of activations, limits and clipping. They must agree on the verdict and on the op that breaks a rule or never
+// starts. They must also agree on the exact period, all peaks, the busy time of each stream, and every start. PLIMSOLL_CYCLES is the number
+// of plans.
 func TestOracleAgrees(t *testing.T) {
 	t.Parallel()
 	total := 5000

@@ -15,8 +15,8 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// Every strategy on random chains at every limit, on one link and on a duplex one: a sequence that fits, not below the
-// bounds, or a refusal; dynprog is never slower than greedy; and all of store-all's memory gives store-all.
+// On random chains at every limit, on one link and on a duplex one, every strategy returns a sequence that fits, not below the bounds, or a
+// refusal. Strategy dynprog is never slower than greedy. With all of store-all's memory, every strategy takes store-all's time.
 func TestStrategiesOnRandomChains(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 6))

@@ -10,8 +10,8 @@ import (
 	"plimsoll/planner/pipeline/pipelinetest"
 )
 
-// TestOrder: every task and every message is once in the order of the device that issues it, periods follow each other in it, and the
-// planned times follow the order of devices and of links, for all strategies.
+// TestOrder: for all strategies, every task and every message is once in the order of the device that issues it. Periods follow each other
+// in that order, and the planned times follow the order of devices and of links.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	rng, ordered := rand.New(rand.NewPCG(29, 1)), 0

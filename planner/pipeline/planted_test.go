@@ -238,7 +238,7 @@ func timed(x pipeline.Timing) func(k *pipelinetest.Case) {
 	}
 }
 
-// What a plan says about itself and is otherwise is a warning.
+// If a plan says a wrong figure about itself, the checker warns.
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	k := gpipe()
@@ -359,8 +359,8 @@ func TestInterruptions(t *testing.T) {
 	}
 }
 
-// A chain with branches is refused by all that read a plan, though its layers would be a chain: a plan for those says nothing
-// about what the layer behind the branches waits for.
+// All readers of a plan refuse a chain with branches, though its layers alone would be a chain. A plan for the layers alone says nothing
+// about the inputs that the layer behind the branches waits for.
 func TestBranchesAreRefused(t *testing.T) {
 	t.Parallel()
 	k, flush := staircase(), gpipe()

@@ -65,8 +65,8 @@ func TestSwapsByHand(t *testing.T) {
 	}
 }
 
-// TestSwapsInOrder: the prefetches are on the link from 0.5 to 1.8, so the first offload waits until then, and the second one behind
-// it, though there would be room for it before.
+// TestSwapsInOrder: the prefetches are on the link from 0.5 to 1.8, so the first offload waits until then. The second offload waits behind
+// the first, though there would be room for it before.
 func TestSwapsInOrder(t *testing.T) {
 	t.Parallel()
 	cost := StageCost{Forward: 2, Backward: 2, moves: []move{{bytes: 10, due: 1.5}, {bytes: 3, due: 1.8}}, fetches: []int{0, 1}}

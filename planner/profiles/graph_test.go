@@ -105,8 +105,8 @@ func TestDiamond(t *testing.T) {
 		t.Errorf("%+v", *m)
 	}
 	// Forward: n2, n3 and n4 are there while n4 runs: 21, the output is 7 of them.
-	// Backward: n4 runs with all saved sets, δ of n4, n2 and n3; beside saved sets, δ_out and δ_in that is 7 more... less 7
-	// for the δ of the input, which is not there yet.
+	// Backward: n4 runs with all saved sets, δ of n4, n2 and n3. Beside saved sets and δ_out, that is 14 more. The overhead is 7 of them: 7
+	// are counted for δ_in, which is not there yet.
 	if *m.DiscardOverheadBytes != 14 || m.BackwardOverheadBytes != 7 {
 		t.Errorf("overheads %d and %d, want 14 and 7", *m.DiscardOverheadBytes, m.BackwardOverheadBytes)
 	}

@@ -15,8 +15,8 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// Every strategy on random chains at every limit: a sequence that fits or a refusal; more memory is never slower; and
-// each strategy is at least as good as those whose sequences it could return.
+// On random chains at every limit, every strategy returns a sequence that fits or a refusal. More memory is never slower. Each strategy is
+// at least as good as the strategies whose sequences it could return.
 // Only this test finds a strategy that one more byte makes slower, or a strategy that a weaker one beats.
 func TestStrategiesOnRandomChains(t *testing.T) {
 	t.Parallel()
@@ -141,8 +141,8 @@ func TestFrontierIsTheStrategy(t *testing.T) {
 	}
 }
 
-// What is known beforehand rules nothing out that is best: on chains that are long enough for it, at limits from the smallest to
-// store-all's peak, the strategies are as fast as their frontiers, for which nothing is known.
+// A sequence known beforehand rules out no best sequence. The test takes chains that are long enough for a known sequence, and limits from
+// the smallest to store-all's peak. The strategies are as fast as their frontiers, for which no sequence is known.
 func TestWhatIsKnownRulesOutNothingBest(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(17, 18))

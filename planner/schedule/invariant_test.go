@@ -34,8 +34,8 @@ func eachRandom(t *testing.T, n int, check func(c *chain.Chain, seq Sequence, li
 	t.Fatalf("only %d valid cases, want %d", seen, n)
 }
 
-// TestEveryOpStartsAsSoonAsItMay checks times and memory of a simulation from the definition, without its event
-// loop: nothing starts before what it waits for has ended, and what starts later did not fit before.
+// TestEveryOpStartsAsSoonAsItMay checks times and memory of a simulation from the definition, without its event loop. No op starts before
+// the ops that it waits for have ended, and an op that starts later did not fit before.
 func TestEveryOpStartsAsSoonAsItMay(t *testing.T) {
 	t.Parallel()
 	late := 0
@@ -98,8 +98,8 @@ func fittedAt(r *Result, from, to float64, bytes int64) float64 {
 	return -1
 }
 
-// TestCurveIsTheSumOfLifetimes recomputes the memory curve from starts and ends: every op holds what it takes
-// from its start, and at its end keeps what it leaves; an offloaded copy goes with the last of its holders.
+// TestCurveIsTheSumOfLifetimes recomputes the memory curve from starts and ends. Every op holds the bytes that it takes from its start, and
+// at its end keeps the bytes that it leaves. An offloaded copy goes with the last of its holders.
 func TestCurveIsTheSumOfLifetimes(t *testing.T) {
 	t.Parallel()
 	eachRandom(t, 1200, func(c *chain.Chain, seq Sequence, limits Limits, r *Result) {

@@ -235,8 +235,8 @@ func (r *replay) forward(st *step, kind Kind, l int) (reason string) {
 	if out.device >= written { // it is stored already: the result is dropped when the op ends
 		return ""
 	}
-	// ā_l swallows a plain a_l, even one whose prefetch has not ended: nothing reads that copy, so nothing waits
-	// for it, and its bytes are written off now and taken when the prefetch starts.
+	// ā_l swallows a plain a_l, even one whose prefetch has not ended. Nothing reads that copy, so nothing waits for it. Its bytes are
+	// written off now and taken when the prefetch starts.
 	r.free(st, l)
 	st.leaves += r.bytes(l, written)
 	out.device, out.arrival = written, none

@@ -17,9 +17,9 @@ type Identity struct {
 	Launcher              string // who said so, for errors and documents
 }
 
-// What is wrong with what the user and the variables of a launcher say of this process.
+// These errors report a wrong or missing identity of this process, from the user and a launcher's variables.
 var (
-	// ErrIdentity says that they do not say which process this is.
+	// ErrIdentity says that the user and the variables do not say which process this is.
 	ErrIdentity = errors.New("which process this is")
 	// ErrNoRank is an ErrIdentity: no one says its rank.
 	ErrNoRank = fmt.Errorf("%w: nobody says its rank", ErrIdentity)

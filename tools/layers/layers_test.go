@@ -224,7 +224,8 @@ func words(text []byte) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(lines), " "), " | ", "|")
 }
 
-// What grows is named, with the circle's files and the arrow that came; -update writes less and not more; -raise writes all.
+// The check names each figure that grows, with the circle's files and the new arrow. Flag -update writes smaller figures and no larger
+// ones; -raise writes all.
 func TestBaseline(t *testing.T) {
 	t.Parallel()
 	root := module(t, map[string]string{

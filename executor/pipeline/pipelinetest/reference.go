@@ -3,7 +3,7 @@
 //
 // Which weights a minibatch sees in a stage is a formula of its number, taken from the papers (Program). The package has no schedule, no
 // overlap, no plan and no code of the executor. Every layer has memory of its own, and tensors that pass from layer to layer are copied.
-// Every version of the weights lies on the Go side and is uploaded before it is used. It is slow on purpose, and for tests alone.
+// Every version of the weights lies on the Go side and is uploaded before it is used. The package is slow on purpose, and for tests alone.
 //
 // The package takes three rules of a pipeline for granted:
 //

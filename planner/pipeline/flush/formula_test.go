@@ -14,7 +14,7 @@ type setting struct {
 	F, B, W float64 // of one stage; B + W is the whole backward
 }
 
-// published is what a paper says of a schedule. Formulas are those of the doc comments, with F, B and W of one stage.
+// published holds a paper's claims about a schedule. Formulas are the same as in the doc comments, with F, B and W of one stage.
 type published struct {
 	name      string
 	schedules []setting // costs and chunks to try; P and m are filled in

@@ -7,8 +7,8 @@ import (
 // allocation: which layer is where (thesis 6.2.1).
 //
 // The thesis names no device, so that renaming them gives no new solution: z says which tasks are together, and (6.1) to
-// (6.3) that there are at most P groups. Here x names the device, which keeps devices and links that differ and makes the
-// load of a device a row; where all are alike, a layer may only be on a device whose predecessor has a layer before it.
+// (6.3) that there are at most P groups. Here x names the device, which keeps devices and links that differ and makes the load of a device
+// a row. Where all are alike, a layer may only be on a device whose predecessor has a layer before it.
 
 // allocation is the variables that say where layers are.
 type allocation struct {

@@ -31,8 +31,8 @@ func tight(n int) pipeline.Request {
 	return r
 }
 
-// A search whose programs all run out of time keeps the plan that it began with, says how far it may be from the best, and asks no
-// more than once for each window and part.
+// If all programs of a search run out of time, the search keeps the plan that it began with, and says how far that plan may be from the
+// best. It asks no more than once for each window and part.
 func TestILPKeepsTheBestPlan(t *testing.T) {
 	t.Parallel()
 	r := tight(12)
@@ -152,7 +152,7 @@ func TestILPMissingLink(t *testing.T) {
 	}
 }
 
-// What takes no time is no reason to stop.
+// Layers and transfers that take no time do not stop a search.
 func TestILPNothing(t *testing.T) {
 	t.Parallel()
 	need(t)

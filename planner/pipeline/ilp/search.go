@@ -13,9 +13,9 @@ import (
 // search: how good the best plan is, by programs for periods between what no schedule is below and the best plan's.
 //
 // Whatever runs with a period runs with a longer one in the same memory: with all starts moved apart. So one answer holds for all
-// shorter, or all longer, periods. Two questions alternate: is there a schedule just below the best, which ends the search when there is none; and is there one in
-// the middle, which halves what is open either way. Each may take half of the time that is left. When that is not enough, what is
-// nearer to the lower bound is asked: there it is easier to see that there is nothing.
+// shorter, or all longer, periods. Two questions alternate. The first asks for a schedule just below the best, and ends the search when
+// there is none. The second asks for a schedule in the middle, and halves the open range either way. Each may take half of the time that is
+// left. When that is not enough, a period nearer to the lower bound is asked: there it is easier to see that there is no schedule.
 
 // leastPart is the smallest part of what is open, above the lower bound, that is asked about.
 const leastPart = 1.0 / 16

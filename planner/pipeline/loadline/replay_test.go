@@ -104,8 +104,8 @@ func one(c *chain.Chain, all []*minibatch, m *minibatch, op schedule.Op) (peak i
 	return peak
 }
 
-// interleave runs the parts of a stage in the order in which a plan's device runs them, for many periods, and returns the most
-// bytes at any instant, weights and buffers not counted, and the most live minibatches.
+// interleave runs the parts of a stage in the order in which a plan's device runs them, for many periods. It returns the most bytes at any
+// instant, weights and buffers not counted, and the most live minibatches.
 func interleave(t *testing.T, c *chain.Chain, plan *pipeline.Plan, s int) (peak int64, live int) {
 	t.Helper()
 	type part struct {
@@ -130,7 +130,7 @@ func interleave(t *testing.T, c *chain.Chain, plan *pipeline.Plan, s int) (peak 
 			}
 		}
 	}
-	// What takes no time comes before what begins at the same instant; else a minibatch leaves before another one enters.
+	// Parts that take no time come before parts that begin at the same instant; else a minibatch leaves before another one enters.
 	slices.SortStableFunc(parts, func(x, y part) int {
 		switch {
 		case math.Abs(x.at-y.at) > 1e-9*plan.Period:
@@ -164,8 +164,8 @@ func interleave(t *testing.T, c *chain.Chain, plan *pipeline.Plan, s int) (peak 
 	return peak, live
 }
 
-// TestMemoryByReplay: what the package counts for a stage with ops is never less than the sum at any instant, and exactly that
-// for one live minibatch; the number of live ones is the checker's.
+// TestMemoryByReplay: the bytes that the package counts for a stage with ops are never less than the sum at any instant. For one live
+// minibatch they are exactly the largest sum. The number of live minibatches is the checker's.
 func TestMemoryByReplay(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(11, 1))

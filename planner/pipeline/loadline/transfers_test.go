@@ -14,8 +14,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// The transfers and the memory of a stage that offloads, judged on the absolute times of many minibatches: nothing of package
-// loadline is used but the plan and the starts of the transfers.
+// These tests judge the transfers and the memory of a stage that offloads, on the absolute times of many minibatches. They use nothing of
+// package loadline but the plan and the starts of the transfers.
 
 // timed is an op or a transfer of one minibatch, in absolute time.
 type timed struct {
@@ -95,7 +95,7 @@ func (o *offloader) offloads() []schedule.Op {
 	return slices.DeleteFunc(slices.Clone(o.st.Ops), func(op schedule.Op) bool { return op.Kind != schedule.Offload })
 }
 
-// tensor returns what there is of an activation.
+// tensor returns the tensor that holds an activation: its saved set, or the activation alone.
 func (o *offloader) tensor(i int) tensor {
 	if o.saved[i] {
 		return tensor{"saved", i}
@@ -165,7 +165,7 @@ func (o *offloader) edges(tolerance float64) (all []edge) {
 	return all
 }
 
-// onDevice is what is on the device: how often each tensor of each minibatch is in use.
+// onDevice holds the tensors on the device, with how often each tensor of each minibatch is in use.
 type onDevice struct {
 	c          *chain.Chain
 	has        map[int]map[tensor]int
@@ -336,8 +336,8 @@ func positive(rng *rand.Rand, layers int) pipeline.Request {
 	return r
 }
 
-// TestTransfersByReplay: in plans that offload, the transfers of many minibatches run one at a time, everything that an op reads
-// is there, and the bytes of the stage are exactly those that the checker counts.
+// TestTransfersByReplay: in plans that offload, the transfers of many minibatches run one at a time, and everything that an op reads is
+// there. The bytes of the stage are exactly as many as the checker counts.
 func TestTransfersByReplay(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(13, 2))

@@ -1,5 +1,5 @@
-// Package periodic says when the tasks of given stages run, in a pattern that repeats: 1f1b, 1f1b*, k-periodic schedules,
-// schedules of allocations that are not contiguous, and a simulator of eager PipeDream.
+// Package periodic says when the tasks of given stages run, in a pattern that repeats. It has 1f1b, 1f1b*, k-periodic schedules, schedules
+// of allocations that are not contiguous, and a simulator of eager PipeDream.
 //
 // One file per algorithm; each is a pure function of costs, platform and stages. It does not choose stages (package
 // partition does), except that a request without stages gets those of equal load.

@@ -11,8 +11,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// TestMeasureAsSchedule: for one minibatch, time and memory are those of package schedule for the stage's layers and a last one
-// without cost, where F ends with a saved set; else there is at most a_j more, which schedule keeps until B.
+// TestMeasureAsSchedule compares one minibatch with package schedule's result for the stage's layers and a last layer without cost. Times
+// are equal. If F ends with a saved set, memory is equal; otherwise schedule has at most a_j more, which it keeps until B.
 func TestMeasureAsSchedule(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(11, 2))

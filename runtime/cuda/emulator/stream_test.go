@@ -147,7 +147,7 @@ func TestMemory(t *testing.T) {
 	g.want(invalidValue, "cuMemFree_v2", a)
 }
 
-// What a kernel is refused at the call.
+// An invalid launch, attribute, module or name of a function is refused at the call.
 func TestLaunchValidation(t *testing.T) {
 	g := start(t, false)
 	at := g.alloc(4096)

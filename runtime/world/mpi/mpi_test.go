@@ -32,7 +32,7 @@ import (
 // scenario names what a process does that mpiexec has started; see TestMain.
 const scenario = "PLIMSOLL_MPI_SCENARIO"
 
-// scenarios are what the processes of a world do, each with its fabric.
+// scenarios holds functions that the processes of a world run, each process with its fabric.
 var scenarios = map[string]func(w *world.World, f *world.HostBytes) error{
 	"order": order, "one thread": order, "sizes": sizes, "huge": huge, "closed": closed, "lost": lost, "speed": speed, "lists": lists, "ends": ends, "memory": memory,
 }
@@ -86,7 +86,7 @@ func play(name string) int {
 	return 0
 }
 
-// mpiexec is that of the library for tests. Without one tests are skipped; make test-mpi gets one.
+// mpiexec returns the path of mpiexec of the library for tests. Without a library, tests are skipped; make test-mpi gets one.
 func mpiexec(t testing.TB) string {
 	t.Helper()
 	path := os.Getenv(variable)
@@ -380,7 +380,7 @@ func lists(w *world.World, f *world.HostBytes) error {
 	return f.Open(make([]world.Way, 1+w.Rank()))
 }
 
-// What is no library of the ABI is refused by one clear line.
+// A file that is no library of the ABI is refused by one clear line.
 func TestLibraries(t *testing.T) {
 	// Serial: it sets environment variables.
 	folder := t.TempDir()
