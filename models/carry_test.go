@@ -10,7 +10,7 @@ import (
 	"plimsoll/models"
 )
 
-// unetNorms returns what BatchNorm adds to a U-Net of (B, C): two for each channel that a convolution makes.
+// unetNorms returns the number of parameters that BatchNorm adds to a U-Net of (B, C): two for each channel that a convolution makes.
 func unetNorms(convs, width int) (n int64) {
 	level := func(mid, out int) { n += int64(2 * ((convs-1)*mid + out)) }
 	for i := range 5 {

@@ -89,7 +89,7 @@ func (m *torchModel) model(t testing.TB) *models.Model {
 	return gpt2(t, c)
 }
 
-// ofFile returns what a parameter is that files have in parts.
+// ofFile returns the values of a parameter, which files may hold in parts.
 func ofFile(p models.Parameter, tensors map[string][]float32) (all []float32) {
 	parts := p.Parts
 	if parts == nil {
@@ -109,8 +109,8 @@ func ofFile(p models.Parameter, tensors map[string][]float32) (all []float32) {
 	return all
 }
 
-// With PyTorch's parameters and batch toy models have its gradients, each to 1e-5 of the largest of its tensor or of 1, and its losses
-// over ten steps of gradient descent, to 1e-4.
+// With PyTorch's parameters and batch, toy models have PyTorch's gradients and losses. Gradients agree to 1e-5 of the largest element of
+// the tensor, or of 1 if that is larger. Losses over ten steps of gradient descent agree to 1e-4.
 func TestLanguageModelsArePyTorchs(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"gpt2", "llama"} {

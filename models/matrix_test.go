@@ -81,8 +81,8 @@ func TestMatricesOfFiles(t *testing.T) {
 	}
 }
 
-// TestUpdates checks how an update is cut: rows of three matrices follow each other in the parameter, its gradient and its state; other
-// rules, gains and biases have one update each, and only these are vectors.
+// TestUpdates checks how an update is split. With Muon, the rows of three matrices follow each other in the parameter, its gradient and its
+// state. Other rules, gains and biases have one update each. Only gains and biases are vectors.
 func TestUpdates(t *testing.T) {
 	t.Parallel()
 	whole := kernels.UpdateOperands{

@@ -8,8 +8,8 @@ import (
 	"plimsoll/models"
 )
 
-// Of a model of branches, windows end with their branch, a twin has its own weights, and the layer that joins branches reads their
-// ends one behind the other.
+// In a model of branches, a window ends with its branch, and a twin has its own weights. The layer that joins branches reads their ends one
+// after the other.
 func TestWindowsOfBranches(t *testing.T) {
 	t.Parallel()
 	m := build(t, "siamese", models.Config{Batch: 2, Image: 32, Classes: 2})

@@ -70,7 +70,7 @@ func TestTableOfStrategies(t *testing.T) {
 	}
 }
 
-// featuresOf returns what plans of a strategy have.
+// featuresOf returns the features of a strategy's plans.
 func featuresOf(t *testing.T, s pipeline.Strategy) map[string]bool {
 	t.Helper()
 	has, plans := map[string]bool{}, 0
@@ -93,7 +93,7 @@ func featuresOf(t *testing.T, s pipeline.Strategy) map[string]bool {
 	return has
 }
 
-// requests are those of the table.
+// requests returns the requests behind the table.
 func requests() (all []pipeline.Request) {
 	for _, skew := range []float64{0, 1} {
 		c := &chain.Chain{Name: "layers", InputBytes: 4}

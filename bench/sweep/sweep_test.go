@@ -167,8 +167,8 @@ func TestGivenPlansStandBeside(t *testing.T) {
 	}
 }
 
-// A chain of two or three layers has no numbers of segments, or few, to compare; a strategy that does not plan such a chain did not
-// run, and is not one that does not fit.
+// A chain of two or three layers has few numbers of segments to compare, or none. If a strategy does not plan such a chain, its cells say
+// that it did not run, not that it does not fit.
 func TestShortChainsAndLongOnes(t *testing.T) {
 	t.Parallel()
 	for layers, want := range map[int]int{1: 0, 2: 0, 3: 1, 4: 2, 6: 3} {

@@ -127,8 +127,8 @@ func wantBands(t *testing.T, text string, c *Cycle) {
 	}
 }
 
-// What ran is shown from the first compute op of the step in the middle on, as long as that step took; ops with a prime are of the step that
-// issues them. The receipt of it adds up, to the nanosecond.
+// The measured picture starts at the first compute op of the middle step and lasts as long as that step took. An op with a prime belongs to
+// the step that issues it. The parts of the receipt add up to the gap, to the nanosecond.
 func TestCyclicPicturesAsTheyRan(t *testing.T) {
 	t.Parallel()
 	c := newTestCycle(t, 2, microbatches)

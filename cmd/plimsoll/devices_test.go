@@ -9,7 +9,7 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// What devices writes, plan reads: devices, memory and the bandwidth that the links were slowed down to.
+// plan reads the file that devices writes: devices, memory, and the bandwidth that the links were slowed down to.
 func TestPlatformFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// What documents show in a block of ```console is what the program prints, line by line: its commands are run in order, in a folder
-// where docs, planner, bench and tools are those of the repository. "..." stands for any lines. Commands: plimsoll, also with "; echo exit $?"
-// behind it; "cat FILE", which makes the file of what is shown; sed, for a file that is another one with a change; and make help.
+// In the documents, each block of ```console shows exactly the lines that the program prints. Its commands run in order, in a folder with
+// the repository's docs, planner, bench and tools. "..." stands for any lines. Four commands are known: plimsoll, cat, sed and make help.
+// "; echo exit $?" may follow plimsoll. "cat FILE" writes the lines that the block shows to FILE. sed makes a changed copy of a file.
 // -update rewrites the blocks.
 func TestDocumentsShowWhatIsPrinted(t *testing.T) {
 	// Serial: it changes the working folder.

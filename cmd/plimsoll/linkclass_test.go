@@ -25,8 +25,8 @@ func measured(places []string, speeds [3]float64) *inventory {
 	return v
 }
 
-// Links of equal nodes become levels, whose bandwidths between any two devices are those that were measured; of others, or where those of a
-// class differ by more than a fifth, each stands by itself.
+// Links of equal nodes become levels, in which any two devices keep their measured bandwidth to within a fifth. If nodes are unequal, or if
+// the bandwidths of a class differ by more than a fifth, every link is listed by itself.
 func TestLinkClasses(t *testing.T) {
 	t.Parallel()
 	two := strings.Fields("a/0 a/0 a/1 a/1 b/0 b/0 b/1 b/1")

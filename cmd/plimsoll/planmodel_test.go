@@ -32,7 +32,7 @@ func onH100(t *testing.T) []string {
 	return []string{"-m", "gpt2-2-32", "--length", "16", "--batch", "4", "--optimizer", "adamw", "--device", path}
 }
 
-// modelPlan returns what plan prints of a model as JSON.
+// modelPlan runs plan on a model and returns its JSON output.
 func modelPlan(t *testing.T, h100 []string, more ...string) (f struct {
 	Estimated bool
 	modelFigures
@@ -44,8 +44,8 @@ func modelPlan(t *testing.T, h100 []string, more ...string) (f struct {
 	return f
 }
 
-// fit and plan have one model of memory: at the smallest limit of each kind of plans, plan has one, and below it there is none. train has the
-// same (TestFitAgreesWithTrain).
+// fit and plan share one memory model. At the smallest limit of each kind of plan, plan finds a plan; below that limit it finds none. The
+// same holds for train (TestFitAgreesWithTrain).
 func TestPlanOfAModelAgreesWithFit(t *testing.T) {
 	t.Parallel()
 	h100 := onH100(t)
@@ -123,7 +123,7 @@ func TestEstimatesSaySo(t *testing.T) {
 	}
 }
 
-// What --device and --model do not go with is refused by name.
+// A flag that does not combine with --device or --model is refused by name.
 func TestModelsOfPlanAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ args, want string }{

@@ -236,7 +236,7 @@ func (f *runFolder) resume(r *train.Run) error {
 func (f *runFolder) anew(none error, bad []error) error {
 	const how = "begin anew with --force, or give another folder"
 	out := f.flags.out.path
-	// What was killed while it saved its first checkpoint has lost nothing by beginning anew.
+	// A run that was killed while it saved its first checkpoint loses nothing by beginning anew.
 	if slices.ContainsFunc(bad, func(b error) bool { return !errors.Is(b, checkpoint.ErrIncomplete) }) {
 		return usage(fmt.Errorf("--resume: %w: %s", none, how))
 	}

@@ -156,9 +156,9 @@ func TestTrainAccumulates(t *testing.T) {
 	}
 }
 
-// Runs of all strategies leave a trace that a viewer can show, with measured tracks beside the planned ones, and a page with both on
-// one axis and the memory of the devices; also of stages that recompute before their gradient is there.
-// Only this test finds a strategy of several devices that train cannot run, or leaves without measured tracks.
+// Runs of all strategies leave a trace that a viewer can show, with measured tracks beside the planned ones. They also leave a page with
+// both on one axis and the memory of the devices. Stages that recompute before their gradient arrives are included. Only this test finds a
+// strategy of several devices that train cannot run, or leaves without measured tracks.
 func TestTrainTracesEveryPipeline(t *testing.T) {
 	t.Parallel()
 	ran := 0
@@ -413,8 +413,8 @@ func TestMetricsOfDevices(t *testing.T) {
 	}
 }
 
-// A run on several devices goes on from the newest checkpoint of which every stage's file is there, on other devices too, and names
-// those that it passes over; where none was ever complete it begins anew.
+// A run on several devices resumes from the newest checkpoint that has the files of all stages, also on other devices. It names the
+// checkpoints that it skips. If no checkpoint is complete, a run that has ended begins anew only with --force.
 func TestResumedFromShards(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "run")

@@ -74,8 +74,8 @@ func near(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// Where memory takes no time, a step of GPT-2 takes its products: 2 operations a token for each weight of a matrix forward, twice as many
-// backward, and those of attention under its mask. The formula counts nothing of the graph.
+// If memory takes no time, a step of GPT-2 takes the time of its matrix products. For each token, the forward does 2 operations per weight
+// of a matrix, and the backward twice as many. Attention under its mask adds its own products. The formula takes no count from the graph.
 func TestProductsOfGPT2(t *testing.T) {
 	t.Parallel()
 	const batch, length, vocabulary, width, blocks = 2, 64, 100, 32, 3

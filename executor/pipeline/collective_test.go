@@ -100,8 +100,8 @@ func (m *member) join(l *lineOfHub, at int, own []float32) error {
 	return nil
 }
 
-// Where a library adds up the gradients in the order of the line, replicas in processes of their own train the bits of one process; no
-// messages of gradients are left, and all gradients of all updates were added up once.
+// If a library sums the gradients in the order of the group, replicas in separate processes train the same bits as one process. No gradient
+// messages are left, and every gradient of every update is summed once.
 func TestSumsByLibrary(t *testing.T) {
 	t.Parallel()
 	w := workload(t, testModel(t))

@@ -17,8 +17,8 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// cycleWalk writes random cyclic plans of a chain: first the ops of activations, then, around the circle that a step is, those of the
-// weights, the state and the gradients of each layer into the gaps between them. Gap g is before op g.
+// cycleWalk writes random cyclic plans of a chain. It places the ops of activations first. Then, around the cycle of a step, it puts the
+// ops of each layer's weights, state and gradients into the gaps between them. Gap g is before op g.
 type cycleWalk struct {
 	r    *rand.Rand
 	c    *chain.Chain
@@ -143,7 +143,7 @@ const (
 	isStale
 )
 
-// moves are what moves an item, by its status.
+// moves gives the op that moves an item out of each status: false for the weights, true for the state.
 var moves = map[bool][4]schedule.Kind{
 	false: {schedule.FetchWeights, schedule.DropWeights, schedule.WriteWeights, schedule.DropWeights},
 	true:  {schedule.FetchState, schedule.DropState, schedule.WriteState, schedule.DropState},
@@ -367,7 +367,7 @@ func TestRandomCyclicPlans(t *testing.T) {
 	}
 }
 
-// stepwise is what a run in segments gives.
+// stepwise is the result of a run in segments.
 type stepwise struct {
 	audit  string
 	losses []float64

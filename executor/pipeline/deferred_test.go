@@ -86,8 +86,8 @@ func watched(t *testing.T, w *Workload, c Costs, plan *pipeline.Plan, n int) (*E
 	return e, seen
 }
 
-// running returns what float64 arithmetic makes of the running statistics of a channel: the values that a BatchNorm was given
-// in every step, all at once.
+// running returns the running statistics of a channel, in float64 arithmetic. In every step it takes all values that a BatchNorm was given,
+// at once.
 func running(given [][]float32, microbatches, channel, channels int) (mean, variance float64) {
 	variance = 1
 	for step := range slices.Chunk(given, microbatches) {
@@ -188,8 +188,8 @@ func buffers(o *pipelinetest.Outcome) []pipelinetest.Tensor {
 	return slices.DeleteFunc(slices.Clone(o.Tensors), func(x pipelinetest.Tensor) bool { return x.Role != "buffer" })
 }
 
-// The statistics of a step are the same in whatever order its microbatches go, and wherever: with chimera each of the two
-// devices of a stage sees half of them, and both know all.
+// The statistics of a step do not depend on the order or the devices of its microbatches. With chimera, each of the two devices of a stage
+// sees half of the microbatches, and both know the statistics of all.
 func TestDeferredStatisticsUnderEverySchedule(t *testing.T) {
 	t.Parallel()
 	const microbatches = 4

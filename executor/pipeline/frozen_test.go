@@ -24,7 +24,7 @@ var (
 	adamW     = kernels.AdamW{Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-6, WeightDecay: 0.1}
 )
 
-// Plans for models of which parts are frozen train the weights of the reference, at exactly the predicted peak, which is less than that of the
+// Plans for partly frozen models train the weights of the reference, at exactly the predicted peak. This peak is below the peak of the
 // model that trains as a whole.
 func TestFrozenPlansTrainAsTheReference(t *testing.T) {
 	t.Parallel()

@@ -136,9 +136,9 @@ func (x infiniteIn) Images(m int, dst []float32) error {
 	return err
 }
 
-// A step of microbatches that each run a sequence accumulates gradients: peak, extent and host copies are those of one microbatch, losses,
-// norms, weights and the optimizer's state the bits of the sequential reference. A step with a norm that is no number changes no weight and
-// no state of the optimizer.
+// A step of microbatches that each run a sequence accumulates gradients. Peak, extent and host copies are as large as for one microbatch.
+// Losses, norms, weights and the optimizer's state equal the sequential reference bit for bit. If the norm of a step is not a number, the
+// step changes neither the weights nor the optimizer's state.
 func TestAccumulatedSequencesTrainAsTheReference(t *testing.T) {
 	t.Parallel()
 	m, err := models.New("resnet20", models.Config{Batch: 2, Image: 16, Classes: 10})

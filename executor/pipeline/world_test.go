@@ -251,7 +251,7 @@ func (x *processes) run(n int) {
 	})
 }
 
-// trained is what two runs of n minibatches make.
+// trained runs n minibatches twice and returns the outcome.
 func (x *processes) trained(n int) *pipelinetest.Outcome {
 	x.t.Helper()
 	x.run(n)
@@ -282,7 +282,7 @@ func (x *processes) sentAsPlanned(c Costs, plan *pipeline.Plan, n int) {
 	}
 }
 
-// tensors are those that all processes read together.
+// tensors returns the tensors that all processes read together.
 func (x *processes) tensors() []pipelinetest.Tensor {
 	x.t.Helper()
 	read := make([][]pipelinetest.Tensor, len(x.all))

@@ -44,8 +44,8 @@ func guardedRun(t *testing.T, r *Run) *Run {
 	return r
 }
 
-// Clipped steps, and those that are passed over, are the same bits on any number of devices as of one device that knows no pipelines:
-// weights, losses, norms, and counts in checkpoints, from which any of them goes on.
+// Clipped and skipped steps give the same bits on any number of devices as on one device that knows no pipelines. This holds for weights,
+// losses, norms, and the counts in checkpoints. Any of these runs can resume from these checkpoints.
 func TestPipelinesClipAndSkipAsOneDevice(t *testing.T) {
 	t.Parallel()
 	alone := func() *Run { return guardedRun(t, parted(t, guardedSpec("cpu"), 4, "rotor-exact", true)) }

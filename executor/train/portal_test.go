@@ -80,8 +80,8 @@ func TestPortalsThatCostNothing(t *testing.T) {
 	}
 }
 
-// A plan whose stages offload lets skips go straight: its arenas are as large as the plan file says when it is read again, and runs of
-// both train the same weights.
+// If the stages of a plan offload, its skips still go straight. The plan that is read back from its file needs arenas of the same size.
+// Runs of both plans train the same weights.
 func TestPortalsOfStagesThatOffload(t *testing.T) {
 	t.Parallel()
 	j := skippingJob(t, 1, 8)

@@ -8,8 +8,9 @@ import (
 	"plimsoll/executor/commands"
 )
 
-// listed plays the tables of a run as they are listed: a driver takes the turns that another one has given, and the first one of those
-// that say that a block is free. A stream may wait once for an event that nothing has recorded yet: that of whoever used its memory last.
+// listed plays the tables of a run in the listed order. A driver takes a turn only after another driver has given it. The first turn that
+// says that a block is free is given from the start. A stream may wait once for an event that is not recorded yet: the event of the last
+// user of its memory.
 type listed struct {
 	turns    map[string]int
 	recorded map[string]bool
@@ -77,8 +78,8 @@ func played(t *commands.Table, periods int) (all []commands.Command) {
 	return all
 }
 
-// The tables of a run can be played as they are listed, on one device and on several: no driver waits for a turn that none gives, and no
-// stream for an event that none records.
+// The tables of a run can be played in the listed order, on one device and on several. No driver waits for a turn that is never given, and
+// no stream waits for an event that is never recorded.
 func TestListedTablesArePlayed(t *testing.T) {
 	t.Parallel()
 	const periods = 16

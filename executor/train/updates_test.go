@@ -41,8 +41,8 @@ func stateOf(t *testing.T, d *checkpoint.Dir, step int64) map[string][]float32 {
 	return all
 }
 
-// wantAdam checks that what one update has made of the weights is what Adam makes of them as its update number k, from 1, given
-// the moments behind it (Kingma and Ba 2015, algorithm 1).
+// wantAdam checks that one update changes the weights as Adam's update number k does, counted from 1. The moments after the update are
+// given (Kingma and Ba 2015, algorithm 1).
 func wantAdam(t *testing.T, what string, a kernels.Adam, lr float64, k int, before, after map[string][]float32) {
 	t.Helper()
 	weights := 0
@@ -115,8 +115,8 @@ func TestAdamCountsUpdatesAcrossGroups(t *testing.T) {
 	}
 }
 
-// A checkpoint that does not say how often weights were updated is read as if every step had updated them, or every group of the
-// steps that make an update where it goes on; one that counts other layers is refused.
+// A checkpoint without update counts is read as if every step had updated the weights. If the resumed run makes one update from a group of
+// steps, each such group counts as one update. A checkpoint that counts other layers is refused.
 func TestCheckpointsWithoutCounts(t *testing.T) {
 	t.Parallel()
 	s := tiny(8)
@@ -158,8 +158,8 @@ func TestCheckpointsWithoutCounts(t *testing.T) {
 	}
 }
 
-// Exported weights count the batches that BatchNorms have seen, as PyTorch does: those that a file to begin with has counted, and then
-// every microbatch, also over a checkpoint; with deferred statistics one a step.
+// Exported weights count the batches that BatchNorms have seen, as PyTorch does. The count begins with the count of the initial file. It
+// then grows by one for each microbatch, also across a checkpoint. With deferred statistics it grows by one for each step.
 func TestBatchesAreCounted(t *testing.T) {
 	t.Parallel()
 	first := planned(t, opened(t, tiny(8)), 3)

@@ -1,7 +1,7 @@
 // Package cores says on how many cores this process computes, and sees to it that whoever computes is not kept waiting by whoever copies.
 //
-// A goroutine needs a processor of Go's scheduler, of which there are as many as cores. One that copies memory holds its own for as long
-// as the copy lasts, also where the system has given its core to another thread; so with as many copies as cores, a kernel that has
+// A goroutine needs a processor of Go's scheduler, of which there are as many as cores. A goroutine that copies memory holds its processor
+// until the copy ends, even if the system has given its core to another thread. If there are as many copies as cores, a kernel that has
 // ended outside of Go waits for a processor while a core is idle.
 package cores
 

@@ -142,8 +142,8 @@ func TestLabelOutOfRange(t *testing.T) {
 	}
 }
 
-// TestIgnoredLabels: the loss is that of the other rows alone, to the bit, and of no rows 0; an ignored row's gradient is 0, or what was
-// there where it is added.
+// TestIgnoredLabels: the loss is the loss of the other rows alone, to the bit, and 0 if there are none. An ignored row has a gradient of 0.
+// If gradients are added, the row's gradient keeps its old value.
 func TestIgnoredLabels(t *testing.T) {
 	t.Parallel()
 	loss := func(rows int) kernels.Call {

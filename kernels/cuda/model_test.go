@@ -19,9 +19,9 @@ import (
 
 const modelMemory = 512 << 20
 
-// TestModels: training has the losses of the reference, to 1e-4 of the loss, in TF32 to 1e-3, as the last bit of a sum may round a
-// factor the other way: every op in its natural surroundings, and
-// the weights after an update. Images are so large that the last BatchNorm has values enough to be well-conditioned.
+// TestModels: training has the losses of the reference, to 1e-4 of the loss. In TF32 the tolerance is 1e-3, as the last bit of a sum may
+// round a factor the other way. The test covers every op in its natural surroundings, and the weights after an update. Images are so large
+// that the last BatchNorm has values enough to be well-conditioned.
 func TestModels(t *testing.T) {
 	newBench(t) // or skip
 	compared := 0

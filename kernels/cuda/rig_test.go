@@ -222,7 +222,7 @@ func (r *rig) memory(in data) []byte {
 
 func (r *rig) of(memory []byte, u kernels.Use) []byte { return memory[u.Span.Offset:][:u.Bytes] }
 
-// outputs returns what a call wrote, and fails when it wrote anything else.
+// outputs returns the outputs that a call wrote. It fails the test if the call wrote anything else.
 func (r *rig) outputs(t testing.TB, before, after []byte) data {
 	t.Helper()
 	out := data{}

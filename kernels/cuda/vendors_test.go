@@ -24,8 +24,8 @@ import (
 	"plimsoll/runtime/cuda"
 )
 
-// newFaked returns a library with fakes from a folder, which finds an algorithm the fastest; measured: the clock decides.
-// What it chooses, nobody else knows.
+// newFaked returns a library with fakes from a folder. The library finds the given algorithm the fastest; for measured, the clock decides.
+// The library shares its choices with no other library.
 func newFaked(t testing.TB, b *bench, folder string, fastest algorithm) *Library {
 	t.Helper()
 	l, err := New(b.device, Options{Vendor: nvidia.Require, Search: nvidia.Search{Folders: []string{folder}}})
@@ -102,8 +102,8 @@ var vendorCalls = []struct {
 // firstProduct is the first of vendorCalls that cuBLAS has more than one way for.
 const firstProduct = 9
 
-// TestVendorCalls: what NVIDIA's libraries compute agrees with the reference as our kernels do, with every pass, type and
-// switch; they are asked for what they can do, and for nothing else.
+// TestVendorCalls: NVIDIA's libraries agree with the reference as our kernels do, with every pass, type and switch. They are asked only for
+// calls that they can do.
 func TestVendorCalls(t *testing.T) {
 	b, folder := newFakedBench(t)
 	for _, fastest := range []algorithm{cublas, cublasParts, cublasBias, cublasRows, cudnn, ours} {
@@ -282,8 +282,8 @@ func badFiles(t *testing.T, l *Library, c kernels.Call, file string) {
 	}
 }
 
-// TestVendorFailures: an algorithm that fails when it is measured is not chosen, and the choice says why; one that fails
-// later stops the stream with the call's name; too small a workspace is refused.
+// TestVendorFailures: if an algorithm fails when it is measured, it is not chosen, and the choice says why. If it fails later, it stops the
+// stream with the call's name. Too small a workspace is refused.
 func TestVendorFailures(t *testing.T) {
 	b, folder := newFakedBench(t)
 	window := kernels.Call{Op: kernels.Conv2D{Out: 8, KernelH: 3, KernelW: 3}, In: []kernels.Desc{kernels.F32(1, 5, 5, 8)}}
@@ -389,8 +389,8 @@ func TestHandles(t *testing.T) {
 	}
 }
 
-// TestEmulatedRefusesVendors: a library that does not say that it is made for one is not used on a GPU that is emulated, nor
-// looked for outside the folders that are named.
+// TestEmulatedRefusesVendors: on an emulated GPU, a library is used only if it says that it is made for one. Only the named folders are
+// searched for it.
 func TestEmulatedRefusesVendors(t *testing.T) {
 	b, _ := newFakedBench(t)
 	unmarked := []fake.Library{fake.CuDNN, fake.CuBLAS}

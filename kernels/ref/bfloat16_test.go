@@ -89,8 +89,8 @@ func (p pair) compare(f func(what string, wide, short []float32, rounded bool)) 
 	}
 }
 
-// A call in bfloat16 gives what it gives in float32 on the same values, each element of Y and DX rounded once, bit for
-// bit, when the weights are bfloat16s too; with any weights it is near.
+// If the weights are bfloat16s too, a call in bfloat16 gives the float32 result on the same values, bit for bit. Each element of Y and DX
+// is rounded once. With any other weights the result is near.
 func TestBFloat16(t *testing.T) {
 	t.Parallel()
 	compared := 0

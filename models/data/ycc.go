@@ -2,9 +2,9 @@ package data
 
 import "image"
 
-// The colors of a JPEG as libjpeg decodes them, and with it what most pictures were looked at with when weights were trained: chroma
-// that has fewer pixels than luma is interpolated (its "fancy upsampling", jdsample.c), where package image repeats it, and colors
-// are formed in 16 bits of fraction (jdcolor.c).
+// This file decodes the colors of a JPEG as libjpeg does. When weights were trained, most pictures were decoded by libjpeg. Chroma that has
+// fewer pixels than luma is interpolated (its "fancy upsampling", jdsample.c), where package image repeats it. Colors are formed in 16 bits
+// of fraction (jdcolor.c).
 
 // plane is the chroma of a picture, w pixels wide and h high, each of which stands for sx times sy pixels of it.
 type plane struct {

@@ -1,15 +1,15 @@
 package cycle
 
-// Time: compute ops (F, B, U) run one at a time, copies in their order on each direction of the link, or all on one link, host updates on a
-// stream of their own. An op starts when its stream is free, what it reads has arrived, and its memory fits; an op that does not compute also
-// waits for every compute op before it. Besides, U waits for Ow and Os, H for Pw and Ps, of what it writes; Pw and Ps wait for the
-// copies and updates that wrote the host's data. A drop (Dw, Ds) takes no time: its bytes are free when the compute op before it and the
-// item's copies have ended. At one instant ops end, then memory is freed, then ops start, the first in the sequence first.
+// Time: compute ops (F, B, U) run one at a time. Copies run in their order on each direction of the link, or all on one link. Host updates
+// run on a stream of their own. An op starts when its stream is free, its inputs have arrived, and its memory fits. An op that does not
+// compute also waits for every compute op before it. U also waits for Ow and Os, and H for Pw and Ps, of the data that it writes. Pw and Ps
+// wait for the copies and updates that wrote the host's data. A drop (Dw, Ds) takes no time: its bytes are free when the compute op before
+// it and the item's copies have ended. At one instant ops end, then memory is freed, then ops start, the first in the sequence first.
 //
-// Steps run on until their state repeats: what runs, how long it still takes, and the bytes in use. The period is the mean over the steps of
-// one repetition. Times are whole ticks, so that states are equal or not (see clock). Where the chain says what ops, copies and host updates
-// take from each other, what runs beside something else is slower meanwhile (chain.Contention); then states that differ by less than a
-// millionth of a step are equal.
+// Steps run on until their state repeats: the running ops, their remaining times, and the bytes in use. The period is the mean over the
+// steps of one repetition. Times are whole ticks, so that states are equal or not (see clock). If the chain says how much ops, copies and
+// host updates slow each other, they are slower while they overlap (chain.Contention). States that differ by less than a millionth of a
+// step are then equal.
 
 import (
 	"math"

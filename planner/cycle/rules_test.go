@@ -48,8 +48,9 @@ func tiedChain() *chain.Chain {
 
 // Tied layers have a gradient each (design, section 8, details): both are there until the update, and both move.
 //
-// By hand, times of the second plan: Pw1 0 to 4, Fall1 to Fall3 4 to 7, B3 7 to 8, B2 8 to 9, B1 9 to 10, Og3 8 to 12, Og1 12 to 16, H1 16
-// to 18, which the next Pw1 waits for. B1 starts with the weights and both gradients in memory; so does the host when Og1 starts.
+// By hand, times of the second plan: Pw1 0 to 4, Fall1 to Fall3 4 to 7, B3 7 to 8, B2 8 to 9, B1 9 to 10. Then Og3 8 to 12, Og1 12 to 16,
+// and H1 16 to 18, which the next Pw1 waits for. B1 starts with the weights and both gradients in memory. The host has the same in memory
+// when Og1 starts.
 func TestTiedLayersHaveAGradientEach(t *testing.T) {
 	t.Parallel()
 	c := tiedChain()
@@ -94,7 +95,7 @@ func TestFrozenLayersAreNotUpdated(t *testing.T) {
 
 // A host update waits for a copy of what it writes (design, section 8, details), also for one that nothing reads.
 //
-// By hand: Pw1 0 to 4, Fall1 4 to 5, B1 5 to 6, Og1 6 to 7, the second Pw1 6 to 10, H1 10 to 12, which the next Pw1 waits for.
+// By hand: Pw1 0 to 4, Fall1 4 to 5, B1 5 to 6, Og1 6 to 7. The second Pw1 takes 6 to 10, and H1 10 to 12. The next Pw1 waits for H1.
 func TestHostUpdateWaitsForCopies(t *testing.T) {
 	t.Parallel()
 	host, gradient := 2.0, int64(1)
@@ -104,8 +105,8 @@ func TestHostUpdateWaitsForCopies(t *testing.T) {
 	}
 }
 
-// With one gradient each, tied layers keep the period that the oracle gives them, which counts one for all, where nothing waits for memory
-// and no gradient moves; its peak is lower by at most the other gradients.
+// If nothing waits for memory and no gradient moves, tied layers with one gradient each keep the period of the oracle. The oracle counts
+// one gradient for all of them. Its peak is lower by at most the other gradients.
 func TestTiedLayersBesideTheOracle(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(31, 30))
@@ -182,7 +183,7 @@ func TestSimulatorForgetsPlans(t *testing.T) {
 
 // The result says when each op of each step ran: the example of the device's update by hand, over one link of two bytes a second.
 //
-// Ps1 0 to 3, U1 3 to 4, Os1 4 to 7, Fall1 4 to 5, B1 5 to 6; the next Ps1 waits for Os1 on the link: a step every 7 s.
+// By hand: Ps1 0 to 3, U1 3 to 4, Os1 4 to 7, Fall1 4 to 5, B1 5 to 6. The next Ps1 waits for Os1 on the link: a step every 7 s.
 func TestStartsOfTheSteadyState(t *testing.T) {
 	t.Parallel()
 	c := network(chain.Layer{WeightBytes: 4, Update: chain.Update{StateBytes: 6, DeviceS: 1}})
@@ -228,7 +229,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// What no sequence can make good is refused before any is read.
+// Inputs that no sequence can make valid are refused before any sequence is read.
 func TestBadSimulators(t *testing.T) {
 	t.Parallel()
 	branches := network(chain.Layer{}, chain.Layer{}, chain.Layer{})
@@ -283,8 +284,8 @@ func TestSimulationsEndAfterTheStepsOfTheLimits(t *testing.T) {
 	}
 }
 
-// With Limits.UpdatesLast the backward that makes the gradient of some weights whole takes the norm's time too, once in a step. By hand: six
-// forwards and backwards of a second, of two microbatches twelve; the norm of the tied weights is measured behind B1, which is the last
+// With Limits.UpdatesLast, the backward that completes the gradient of some weights takes the norm's time too, once in a step. By hand: six
+// forwards and backwards take a second each; two microbatches have twelve. The norm of the tied weights is measured after B1, the last
 // backward of both layers.
 func TestTheNormTakesTime(t *testing.T) {
 	t.Parallel()

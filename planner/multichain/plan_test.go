@@ -43,8 +43,8 @@ func storeAll(c *chain.Chain) (seq schedule.Sequence) {
 	return seq
 }
 
-// Plans of joins fit and are the same each time; with the memory of store-all they take its time; the smallest limit named
-// works, and is refused when it is one byte less.
+// Plans of joins fit and are the same each time. With the memory of store-all they take the time of store-all. The smallest limit that a
+// refusal names works, and one byte less is refused.
 func TestPlansOfMeasuredJoins(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 6))
@@ -96,8 +96,8 @@ func checkSmallest(t *testing.T, c *chain.Chain, small *pipeline.InfeasibleError
 	}
 }
 
-// Less memory never makes a plan faster, and two equal branches are planned in the time that the thesis's model gives when
-// its assumptions hold: layers of one second and one byte whose backward needs no more than their input.
+// Less memory never makes a plan faster. If the assumptions of the thesis's model hold, two equal branches are planned in the time that the
+// model gives. The model assumes layers of one second and one byte, with a backward that needs no more memory than their input.
 func TestEqualLayersAreTheModelOfTheThesis(t *testing.T) {
 	t.Parallel()
 	last, cases := 0.0, 0

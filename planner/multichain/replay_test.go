@@ -54,7 +54,7 @@ func replay(j Join, s Schedule) (makespan float64, peak int, err error) {
 	return makespan, peak, m.ended()
 }
 
-// memory is what is in the slots. used counts them: copies of activations, and gradients.
+// memory is the contents of the slots: copies of activations, and gradients. used counts them.
 type memory struct {
 	join     Join
 	copies   []map[int]int // of a_l, by branch

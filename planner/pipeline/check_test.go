@@ -26,7 +26,7 @@ func copied(k pipelinetest.Case) pipelinetest.Case {
 	return pipelinetest.Case{Chain: &c, Platform: &pf, Plan: &p}
 }
 
-// changes are what makes a plan another one, most often a broken one.
+// changes lists edits that make a plan another one, most often a broken one.
 var changes = []func(rnd *rand.Rand, k *pipelinetest.Case){
 	func(rnd *rand.Rand, k *pipelinetest.Case) { task(rnd, k).Start += float64(rnd.IntN(5)-2) * 0.5 },
 	func(rnd *rand.Rand, k *pipelinetest.Case) { task(rnd, k).Start = rnd.Float64() * 10 },

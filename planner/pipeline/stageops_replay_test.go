@@ -13,8 +13,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// Random plans with a flush whose stages run random ops, and their memory summed tensor by tensor after every op: nothing of
-// the package is used for that but the plan.
+// These tests take random plans with a flush and with stages that run random ops. They sum the memory tensor by tensor after every op. The
+// sums use nothing of the package but the plan.
 
 // writer writes random ops of a stage that are legal, by what is in memory.
 type writer struct {
@@ -332,8 +332,9 @@ func refuses(t *testing.T, x problem, d int, need int64) bool {
 	return true
 }
 
-// TestNoiseOfOps: a simulated run with other durations starts every task exactly when it can: when what came before on its device or
-// link has ended, and what it needs; a backward that recomputes by what that takes in this run earlier than its gradient comes.
+// TestNoiseOfOps: in a simulated run with other durations, every task starts exactly when it can. It waits for the work before it on its
+// device or link, and for its inputs. A backward that recomputes starts earlier than its gradient arrives, by the time that the
+// recomputation takes in this run.
 func TestNoiseOfOps(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(31, 2))
@@ -386,7 +387,7 @@ func TestNoiseOfOps(t *testing.T) {
 	}
 }
 
-// takes returns what a task of a stage with ops takes.
+// takes returns the timing of a task of a stage with ops.
 func takes(t *testing.T, x problem, task pipeline.Task) pipeline.Timing {
 	t.Helper()
 	st := x.plan.Stages[task.Stage]

@@ -163,8 +163,8 @@ func TestDeadlockOfSums(t *testing.T) {
 	}
 }
 
-// Minibatches that start before the sums of a round have come miss its update, and a period that links have no time for is stretched:
-// of four devices abreast each link carries 8 bytes up and 8 back for every four minibatches.
+// A minibatch that starts before the sums of a round have arrived misses the round's update. If the links have no time for the sums, the
+// period is stretched. With four replicas, each link carries 8 bytes up and 8 back for every four minibatches.
 func TestMissedSynchronization(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {

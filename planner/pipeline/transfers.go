@@ -2,9 +2,9 @@ package pipeline
 
 // A stage with transfers
 //
-// Ops may be transfers too, with one minibatch a period and a link between each device and its host (Platform.Host, bytes/s;
-// one for each direction where the platform is duplex): offloads in F, each once, and their prefetches in B. A compute op does
-// not wait for a transfer; when transfers run follows from the plan, the same in every period:
+// Ops may be transfers too, with one minibatch a period. Each device has a link to its host (Platform.Host, bytes/s), or one for each
+// direction if the platform is duplex. F has the offloads, each once, and B has their prefetches. A compute op does not wait for a
+// transfer. The plan determines when transfers run, the same in every period:
 //
 //	prefetches    in their order, each as late as the link allows: it ends before the first op of B begins that reads the
 //	              activation, and before the next prefetch of the minibatch begins; it may begin before B does
@@ -14,9 +14,9 @@ package pipeline
 // The link does one thing at a time, modulo the period: the transfers of all minibatches in flight are on it. A plan in which a
 // transfer finds no time, or a prefetch begins before its offload has ended, is refused.
 //
-// The memory is the sum over all live minibatches at every instant of the period, exactly: each is counted as above, but an
-// activation that is offloaded only until the transfer, and the op that directly follows the offload and may still read it, have
-// ended, and from the start of its prefetch on.
+// The memory is the sum over all live minibatches at every instant of the period, exactly. Each minibatch is counted as above, except for
+// offloaded activations. An offloaded activation counts until both the transfer and the op that directly follows the offload, and may still
+// read it, have ended. It counts again from the start of its prefetch on.
 
 import (
 	"cmp"

@@ -10,8 +10,8 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// literal is section 4.2 as it is printed (with the repairs that pofo.go names): a recursion over states without any
-// table, in seconds and bytes, with a wait for each op. It shares nothing with the program.
+// literal is section 4.2 as it is printed, with the repairs that pofo.go names. It is a recursion over states without any table, in seconds
+// and bytes, with a wait for each op. It shares nothing with the program.
 type literal struct {
 	c    *chain.Chain
 	m, b float64 // M, β

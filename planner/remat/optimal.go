@@ -2,9 +2,9 @@ package remat
 
 // branch-and-bound: the best of all sequences, proved where the search ends within its budget.
 //
-// The programs of rotor are optimal among persistent and floating sequences; Lemma 3 of A. Shilova's thesis, by which that
-// would be all, is false. Here every sequence that the rules allow is searched, best first (A*), from the plan of rotor-floating or
-// rotor-exact on: states with the same contents of memory are one, and what cannot be faster than the best plan so far is cut.
+// The programs of rotor are optimal among persistent and floating sequences. Lemma 3 of A. Shilova's thesis, by which there are no better
+// sequences, is false. Here every sequence that the rules allow is searched, best first (A*), from the plan of rotor-floating or
+// rotor-exact on. States with the same contents of memory are merged. A state that cannot be faster than the best plan so far is cut.
 //
 // Paper: P. E. Hart, N. J. Nilsson, B. Raphael, "A formal basis for the heuristic determination of minimum cost paths", IEEE
 // Transactions on Systems Science and Cybernetics, 1968. Complexity: 3^n states at most; the budget is Options.States. Where that ends

@@ -12,8 +12,8 @@ import (
 	"plimsoll/planner/cycle"
 )
 
-// decoder is a language model of so many blocks, in bfloat16, on an assumed device of 400 TFLOP/s and 3 TB/s whose host has 150 GB/s:
-// parameters of a block, tokens of a microbatch, width of the residual stream. It is no measurement.
+// decoder is a language model of the given number of blocks, in bfloat16. It assumes a device of 400 TFLOP/s and 3 TB/s with a host of 150
+// GB/s. Its sizes are the parameters of a block, the tokens of a microbatch, and the width of the residual stream. It is no measurement.
 func decoder(blocks int, parameters, tokens, width float64) *chain.Chain {
 	const flops, hostBytes = 400e12, 150e9
 	c := &chain.Chain{Name: fmt.Sprintf("decoder-%d", blocks), InputBytes: int64(tokens * 4)}

@@ -2,22 +2,24 @@ package residency
 
 // Bound of the periods of all plans within the limits (design, section 8).
 //
-// Proof. Take the instants of a step at which the first forward of a layer l starts (A_l), the last backward of l (E_l), and the
-// backward of l of each microbatch (M_l). Let f be the lowest layer that reads the weights of an owner o. At A_l, E_l and M_l with
-// l > f they have been read in the step and will be read again: pass 1. At A_l and E_l with l < f their last backward is over and the
-// next step's first forward is to come: pass 2. A pass in which the weights are away at an instant has a fetch behind it. So these hold:
+// Proof. Take three kinds of instants of a step. At A_l the first forward of a layer l starts, and at E_l its last backward. At M_l its
+// backward of a microbatch starts, for each microbatch. Let f be the lowest layer that reads the weights of an owner o. At A_l, E_l and M_l
+// with l > f the weights have been read in the step and will be read again: pass 1. At A_l and E_l with l < f their last backward is over
+// and the next step's first forward is to come: pass 2. A pass in which the weights are away at an instant has a fetch behind it. So these
+// hold:
 //
-//   - up >= w if they are away in pass 1, w if they are away in pass 2 or the host updates them, and s if the state is ever away.
+//   - up is at least the sum of three terms. The first is w if the weights are away in pass 1. The second is w if they are away in pass 2
+//     or the host updates them. The third is s if the state is ever away.
 //   - down >= g of each user, if the host updates. Else down >= w if the weights are ever away, and s if the state is.
-//   - What is never away takes its bytes at all instants of its pass, or of the step, beside what the op itself needs.
+//   - An item that is never away takes its bytes at all instants of its pass, or of the step, beside the memory that the op itself needs.
 //   - The saved output of a layer j < l takes its bytes at M_l, with one microbatch also at A_l. Or it went to the host and back. Or it is
 //     computed again, by one forward more than one a layer.
 //
-// The seconds of each stream are at most the period. Weights of these inequalities that are not negative, 1 in all for the streams,
-// give a lower bound: the weighted sum at its least over the choices of each layer, one by one (Lagrangian relaxation). An ascent looks
-// for good weights. Each choice also has circles of waits, none longer than the period: the forwards and backwards of layers f and
-// above, the gradient's copy, the host's update and a fetch; or update, and the state's copies; or forward, fetch, backward, update and
-// fetch. A period below a circle excludes its choice.
+// The seconds of each stream are at most the period. Take nonnegative weights of these inequalities that sum to 1 over the streams. They
+// give a lower bound: the least weighted sum over the choices of each layer, one by one (Lagrangian relaxation). An ascent looks for good
+// weights. Each choice also has circles of waits, none longer than the period. The first circle is the forwards and backwards of layers f
+// and above, the gradient's copy, the host's update and a fetch. The second is the update and the state's copies. The third is forward,
+// fetch, backward, update and fetch. A period below a circle excludes its choice.
 //
 // O(n) for each step of the ascent, of which there are a fixed number for each of about log n circles.
 

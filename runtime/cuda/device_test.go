@@ -16,7 +16,7 @@ import (
 	"plimsoll/runtime/devicetest"
 )
 
-// limit is what a device of the tests may have: real GPUs are shared.
+// limit bounds the memory of a device in the tests: real GPUs are shared.
 const limit = 8 << 20
 
 func suite(split bool) devicetest.Suite {

@@ -64,8 +64,8 @@ func TestALostContextIsReplaced(t *testing.T) {
 	must(t, s.Synchronize())
 }
 
-// What works in the context ends before it does: its functions are called once, the last first, with the context
-// current and the streams done.
+// Users of the context end before the context does. Their functions are called once, the last first, with the context current and the
+// streams done.
 func TestOnClose(t *testing.T) {
 	d, s := reserved(t, emulated(t))
 	var calls []string

@@ -14,8 +14,8 @@ import (
 	"plimsoll/runtime/cuda/cudatest"
 )
 
-// Messages of all sizes go from one device to another through two stagings and the program, each behind what comes before it on its
-// stream, and whoever is behind it on the other stream has it.
+// Messages of all sizes go from one device to another through two stagings and the program. Each send runs after the earlier work on its
+// stream. Later work on the other stream has the message.
 func TestStaging(t *testing.T) {
 	needGPUs(t, 2)
 	const slots, most, rounds = 5, 3000, 40
@@ -54,7 +54,8 @@ func TestStaging(t *testing.T) {
 	var want, got [][]byte
 	for range rounds {
 		for _, slot := range r.Perm(slots) {
-			// What is sent is copied in on the stream before it, and what has come is copied out behind it.
+			// The stream copies the data in before it sends the message. The other stream copies the data out after it receives the
+			// message.
 			p, q := hostPart(t, devices[0], len(want), lengths[slot]), hostPart(t, devices[1], len(want), lengths[slot])
 			for i := range p.bytes {
 				p.bytes[i] = byte(r.Uint32())
@@ -151,7 +152,7 @@ func TestStagingsHaveALimit(t *testing.T) {
 	must(t, d.Close())
 }
 
-// What the driver refuses of a message stops its stream.
+// If the driver refuses a call of a message, the message's stream stops.
 func TestStagingCallsThatFail(t *testing.T) {
 	for _, call := range []string{"cuStreamWaitValue32", "cuLaunchHostFunc", "cuMemcpyHtoDAsync"} {
 		d, s := reserved(t, emulated(t))

@@ -94,7 +94,7 @@ func (p *pipes) Addr() net.Addr { return nil }
 
 const secret = "sixteen bytes or more"
 
-// options are those of a rank in the network.
+// options returns the options of a rank in the network.
 func (n *network) options(rank, size int) Options {
 	return Options{
 		Identity: Identity{Rank: rank, Size: size, LocalRank: -1, Address: "rank0:1"}, Secret: []byte(secret),
@@ -102,7 +102,7 @@ func (n *network) options(rank, size int) Options {
 	}
 }
 
-// outcome is what one Join returned.
+// outcome is the result of one Join.
 type outcome struct {
 	*World
 	err error

@@ -42,7 +42,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// What cannot be read is refused.
+// run refuses arguments that it cannot read.
 func TestRefuses(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"0", "2", "8"}, {"2", "x", "8"}, {"2", "2", ""}, {"2", "2", "8"}} {

@@ -87,7 +87,7 @@ func check(text string, known map[string]*Schema) (wrong []string, err error) {
 	return wrong, nil
 }
 
-// objects returns what is in all manifests, by kind.
+// objects returns the text of every object in the manifests, by kind.
 func objects(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("../*.yaml")

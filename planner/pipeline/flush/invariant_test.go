@@ -56,9 +56,8 @@ func divided(rnd *rand.Rand, r recipe, q pipeline.Request) pipeline.Request {
 	return q
 }
 
-// Both checkers accept every plan of every schedule, with the same figures; the simulator, which runs the order of a plan
-// and does not look at its times, needs the same time; no plan is shorter than the busiest device or
-// than the way of one microbatch through all stages.
+// Both checkers accept every plan of every schedule, with the same figures. The simulator runs the order of a plan without its times, and
+// needs the same time. No plan is shorter than the work of the busiest device, or than the path of one microbatch through all stages.
 func TestPlansPassBothCheckers(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(7, 1))

@@ -7,9 +7,8 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// near: better plans near the best one. HiGHS, as it is bound here, takes no plan to start from. Programs in which only a few layers
-// in a row may move are small, and their plans are found in less time than the whole program's; what they cannot find says nothing
-// about the rest.
+// near looks for better plans near the best one. HiGHS, as it is bound here, takes no plan to start from. If only a few layers in a row may
+// move, the program is small, and it is solved in less time than the whole program. If it finds no plan, this says nothing about the rest.
 
 const (
 	narrow   = 4    // layers in a row that may move, at first

@@ -1,10 +1,10 @@
 // Package loadline partitions a chain into stages that recompute, and offload, just as much as their memory asks.
 //
-// It is the dynamic program of the best contiguous partition under 1F1B* (package partition) in which a stage that does not
-// fit as it is may run a sequence of its own: rotor's, for as many minibatches as are in flight there. So it is never slower
-// than the contiguous partition with the same memory, and it has plans where that has none. Where the platform says how fast
-// devices talk to their host, such a stage may offload what it keeps between forward and backward; that is only done where it
-// makes the period shorter, or a plan possible.
+// The base is the dynamic program of the best contiguous partition under 1F1B* (package partition). A stage that does not fit unchanged may
+// run a sequence of its own: rotor's, for as many minibatches as are in flight there. So the result is never slower than the contiguous
+// partition with the same memory, and it has plans where that partition has none. If the platform has a bandwidth between devices and their
+// host, such a stage may offload the data that it keeps between forward and backward. It offloads only if that makes the period shorter, or
+// a plan possible.
 package loadline
 
 import "plimsoll/planner/pipeline"

@@ -1,13 +1,12 @@
 package periodic
 
-// eager: what PipeDream's runtime does, simulated.
+// eager: a simulation of PipeDream's runtime.
 //
-// Thesis, section 6.5: PipeDream's stages run with a greedy 1F1B strategy, and what period and memory come out is seen
-// afterwards, for any NOAM. Here each replica starts whatever it can as soon as it is free, a backward before a forward,
-// the oldest minibatch first; a replica of the input stage admits a minibatch while fewer than NOAM of its own are in
-// flight. Links are first come, first served. Minibatches go to replicas in turn, which do not wait for each other's gradients:
-// a forward may miss an update more than in 1f1b. Once a run repeats itself it is folded into a pattern of k minibatches.
-// Time: O(minibatches · stages · log).
+// Thesis, section 6.5: PipeDream's stages run with a greedy 1F1B strategy. For any NOAM, the period and the memory are seen only
+// afterwards. Here each replica starts any task that it can as soon as it is free: a backward before a forward, the oldest minibatch first.
+// A replica of the input stage admits a minibatch while fewer than NOAM of its own are in flight. Links are first come, first served.
+// Minibatches go to replicas in turn, which do not wait for each other's gradients: a forward may miss an update more than in 1f1b. Once a
+// run repeats itself it is folded into a pattern of k minibatches. Time: O(minibatches · stages · log).
 
 import (
 	"cmp"

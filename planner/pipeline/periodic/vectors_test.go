@@ -123,8 +123,8 @@ func TestOptimalPartitions(t *testing.T) {
 	t.Logf("%d partitions", done)
 }
 
-// With HiGHS: the integer programs find nothing better than Algorithm 7 on contiguous stages, and nothing better than the
-// optimum over all schedules on others; never worse than the list scheduler.
+// With HiGHS, the integer programs find nothing better than Algorithm 7 on contiguous stages. On other stages they find nothing better than
+// the optimum over all schedules. They are never worse than the list scheduler.
 func TestMILP(t *testing.T) {
 	t.Parallel()
 	var v small

@@ -229,7 +229,7 @@ func (e *end) sum(address uintptr, parts []part, stream uintptr) C.int {
 	return C.call_sums(e.calls, C.handle(address), (*C.struct_part)(unsafe.Pointer(unsafe.SliceData(parts))), C.size_t(len(parts)), e.comm, C.handle(stream))
 }
 
-// What is needed of the driver. The device's context is current.
+// These functions call the driver. The device's context is current.
 
 func (e *end) allocate() error {
 	m := C.call_allocate(e.calls, scratchBytes)
