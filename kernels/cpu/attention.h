@@ -1,6 +1,6 @@
-// Self-attention by blocks (Dao: FlashAttention-2, 2023): ATT_ROWS queries meet ATT_KEYS keys at a time, so that scores
-// stay in the second-level cache. Blocks are the same on every path; what the mask hides is left out by parts of
-// ATT_PART rows and is exactly zero elsewhere, so that sums have the same bits on all.
+// Self-attention by blocks (Dao: FlashAttention-2, 2023): ATT_ROWS queries meet ATT_KEYS keys at a time, so that scores stay in the
+// second-level cache. Blocks are the same on every path. Weights that the mask hides are left out by parts of ATT_PART rows and are exactly
+// zero elsewhere, so that sums have the same bits on all paths.
 
 enum { ATT_PART = 28 };             // two strips of the longest tile
 
@@ -115,8 +115,8 @@ INLINE float highest(float *x, int64_t n, float given) {
 	return a > b ? a : b;
 }
 
-// weigh makes weights of one row's scores: e^(score - off) for the first ones, those that it sees, zeros for the others up to keys and
-// whole LINES; it returns their sum.
+// weigh makes weights of one row's scores and returns their sum. The first `open` scores, which the row sees, become e^(score - off). The
+// others become zeros, up to keys and whole LINES.
 INLINE float weigh(float *score, int64_t open, int64_t keys, float off) {
 	int64_t whole = ceildiv(open, LINES) * LINES;
 	reg sum[REGS];
@@ -129,8 +129,8 @@ INLINE float weigh(float *score, int64_t open, int64_t keys, float off) {
 	return folded(sum);
 }
 
-// online moves the largest score and the sum of each row to what they are with one more block of scores, and scales what has
-// been summed up; the scores become weights.
+// online updates the largest score and the sum of each row with one more block of scores, and scales the output summed up before. The
+// scores become weights.
 static void online(const struct pair *p, float *s, float *max, float *sum, float *o) {
 	int64_t width = att_lead(p->dim) - GAP;
 	float factor[ATT_ROWS];
@@ -248,8 +248,9 @@ static void attention_backward(const struct job *job, int64_t task, char *scratc
 		deposit_rows(dq + head * a->length * dim, dim, a->length, dim, dx + (shared * group + head) * dim, step, a->accumulate);
 }
 
-// attention_bias: a task is a head, and its column of the table's gradient: the sum of the gradients of all scores that an entry was added
-// to, in float64, by samples, blocks of keys, blocks of queries. Scratch: the column, then as addAttentionGradients in attention.go says.
+// attention_bias: a task is a head, and its column of the table's gradient. An entry's gradient is the sum of the gradients of all scores
+// that the entry was added to. It is summed in float64, by samples, blocks of keys, blocks of queries. Scratch: the column, then as
+// addAttentionGradients in attention.go says.
 static void attention_bias(const struct job *job, int64_t head, char *scratch) {
 	const struct attention_args *a = &job->args.attention;
 	int64_t dim = a->dim, lead = att_lead(dim), shared = head / (a->heads / a->kv), step = a->channels;

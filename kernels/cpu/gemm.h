@@ -1,15 +1,14 @@
 // Products of matrices, one of which is read from an image through windows (implicit GEMM: no im2col in memory).
 //
-// result rows are pixels and its columns channels. A block of at most ROWS windows, DEPTH values of each, is copied
-// row by row (windows are runs of channels, so a copy is a few memcpys) to scratch that stays in the second-level cache;
-// the other factor was packed into panels of PANEL columns; a tile of at most STRIP rows and one panel is kept in
-// registers while its depth is walked. Windows of one pixel that lie near one another are not copied (in_place), and the values that
-// windows of several taps share once for all of them, where that fits (lay_lines).
-// (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, 2008.)
+// The result's rows are pixels and its columns channels. A block of at most ROWS windows, DEPTH values of each, is copied row by row to
+// scratch that stays in the second-level cache. Windows are runs of channels, so a copy is a few memcpys. The other factor was packed into
+// panels of PANEL columns. A tile of at most STRIP rows and one panel is kept in registers while its depth is walked. Windows of one pixel
+// that lie near one another are not copied (in_place). The values that windows of several taps share are copied once for all of them, where
+// that fits (lay_lines). See Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, 2008.
 //
-// Order of sums: each block of DEPTH products is summed from zero, one after the other, and added to what was
-// there. It depends on the shapes alone: not on the path's tile, not on the threads. Products with rows outside the image are left out
-// where lines are laid, which changes no bit but the sign of zeros that underflow left, and what weights make that are not finite.
+// Order of sums: each block of DEPTH products is summed from zero, one after the other, and added to the sum before. It depends on the
+// shapes alone: not on the path's tile, not on the threads. Where lines are laid, products with rows outside the image are left out. That
+// changes only the sign of zeros that underflow left, and the results of weights that are not finite.
 
 // dot adds the products of two pairs to each lane of c: a lane of a and b is two bfloat16, the first in its lower half. The product of the
 // second is added first; each sum is rounded.
@@ -24,15 +23,15 @@ INLINE reg dot(reg a, reg b, reg c) { return fma_(first_of(a), first_of(b), fma_
 INLINE reg dot(reg a, reg b, reg c) { return fma_(a, b, c); } // there are no pairs
 #endif
 
-// fetch is memory that will be needed: each step of a tile brings the cache line at `at` nearer, the next step the one `pace`
-// floats behind it; the next tile begins `hop` floats behind this one, until the end.
+// fetch is memory that will be needed. Each step of a tile brings the cache line at `at` nearer, the next step the one `pace` floats behind
+// it. The next tile begins `hop` floats behind this one, until the end.
 struct fetch { const float *at, *end; int64_t pace, hop; };
 
 // piece is where some of the values of a window follow one another, behind so many that are zeros.
 struct piece { const float *at; int64_t length, zeros; };
 
-// fetches are two of them, and where a tile that reads lines finds the pieces of its block's first window, and what a packing tile
-// copies: the panel whose step k lies at from[k] + shift becomes one at to.
+// fetches holds two of them. At `pieces`, a tile that reads lines finds the pieces of its block's first window. A packing tile copies a
+// panel to `to`: the panel's step k lies at from[k] + shift.
 struct fetches {
 	struct fetch one, other;
 	const struct piece *pieces;
@@ -51,11 +50,14 @@ INLINE void move(struct fetch *s) {
 // AHEAD is the steps from which a packing tile fetches what it will read.
 enum { AHEAD = 16 };
 
-// tile computes out[i] = base[i] + sum over k of a(i, k) * b(k) for `rows` rows of `regs` registers.
-// a(i, k) = a[i*ai + k*ak]; b(k) = b[k*bk ...]. base null stands for zeros. apart: ai is no constant, and three rows
-// share an address. pairs: the factors are pairs of bfloat16, see dot. packing: b(k) is read where it lies and packed.
-// lines: a(i, k) lies in pieces, each as far behind that of the first window as a is.
-// Meanwhile it brings the caches what comes next: its own part of out, and `depth` values of each fetch.
+// tile computes out[i] = base[i] + sum over k of a(i, k) * b(k) for `rows` rows of `regs` registers. There a(i, k) = a[i*ai + k*ak] and
+// b(k) = b[k*bk ...].
+// * If `base` is null, it stands for zeros.
+// * If `apart` is set, ai is no constant, and three rows share an address.
+// * If `pairs` is set, the factors are pairs of bfloat16, see dot.
+// * If `packing` is set, b(k) is read where it lies and packed.
+// * If `lines` is set, a(i, k) lies in pieces. Each lies as far behind the piece of the first window as a does.
+// Meanwhile tile brings data of the next tiles into the caches: its own part of out, and `depth` values of each fetch.
 INLINE void tile(const int rows, const int regs, const int apart, const int pairs, const int packing, const int lines, int64_t ai, int64_t ak, int64_t bk,
 		int64_t depth, const float *a, const float *b, struct fetches ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) {
 	UNROLL for (int i = 0; i < rows; i++)
@@ -98,8 +100,9 @@ INLINE void tile(const int rows, const int regs, const int apart, const int pair
 		UNROLL for (int j = 0; j < regs; j++) *(vec *)(out[i] + column + j * LANES) = acc[i][j];
 }
 
-// A tile function for each number of rows and registers. by_rows reads a packed block row by row, by_depth depth by depth,
-// packing, too, while it packs its panel; in_rows rows that are lead apart, in_lines those in pieces; pairs_in_rows and pairs_by_depth do so with pairs.
+// There is a tile function for each number of rows and registers. `by_rows` reads a packed block row by row. `by_depth` reads it depth by
+// depth, and `packing` does, too, while it packs its panel. `in_rows` reads rows that are lead apart, `in_lines` rows in pieces.
+// `pairs_in_rows` and `pairs_by_depth` do so with pairs.
 typedef void tile_fn(int64_t lead, int64_t bk, int64_t depth, const float *a, const float *b,
 	const struct fetches *ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column);
 
@@ -192,9 +195,8 @@ static void strips(tile_fn *const fns[STRIP][2], int64_t rows, int64_t columns, 
 	walk(fns, rows, columns, ai, lead, bk, depth, a, b, &ahead, out, column, base, base_column);
 }
 
-// place is where the window of a pixel lies: its image, the row of tap 0, and the value of tap 0 within a row of the
-// image, both of which may be outside.
-// left are the pixels from this one to the end of its row of the grid.
+// place locates the window of a pixel: its image, the row of tap 0, and the value of tap 0 within a row of the image. Both row and value
+// may be outside the image. The field `left` counts the pixels from this one to the end of its row of the grid.
 struct place { const elem *image; int64_t h, at, left; };
 
 struct pixel { int64_t n, h, w; };
@@ -221,7 +223,7 @@ static void locate(const struct grid *g, struct pixel p, int64_t rows, int64_t c
 	}
 }
 
-// address is that of the first value of a window, so many rows of the image further down.
+// address returns the address of the first value of a window, `down` rows of the image further down.
 INLINE const elem *address(const struct grid *g, const struct place *p, int64_t down) {
 	return p->image + (p->h + down) * g->width * g->pixel + p->at;
 }
@@ -314,8 +316,8 @@ static void round_rows(float *values, int64_t rows, int64_t width, int64_t lead)
 // panel_width is the columns that a panel of so many columns takes: whole registers.
 INLINE int64_t panel_width(int64_t columns) { return columns > LANES ? PANEL : LANES; }
 
-// transpose turns LANES rows of LANES values over, src_step apart, to dst_step apart: for s = 1, 2, 4, ... it swaps the
-// off-diagonal quarters of each square of 2s rows.
+// transpose turns LANES rows of LANES values over, src_step apart, to dst_step apart. For s = 1, 2, 4, ... it swaps the off-diagonal
+// quarters of each square of 2s rows.
 #define LOW(lane, s) ((lane) & (s) ? LANES + (lane) - (s) : (lane))
 #define HIGH(lane, s) ((lane) & (s) ? LANES + (lane) : (lane) + (s))
 #if PATH == 2
@@ -354,8 +356,8 @@ static void transpose(const float *src, int64_t src_step, float *dst, int64_t ds
 	UNROLL for (int i = 0; i < LANES; i++) *(vec *)(dst + i * dst_step) = t[i];
 }
 
-// in_place: the windows are the pixels of the image, one after the other, and their rows lie so near one another that a
-// strip of them spreads over the sets of the first-level cache.
+// in_place reports whether the windows are the pixels of the image, one after the other, and their rows lie near one another. They do if a
+// strip of rows spreads over the sets of the first-level cache.
 INLINE int in_place(const struct grid *g) {
 	return g->th.count == 1 && g->tw.count == 1 && g->th.mul == 1 && g->tw.mul == 1 && g->th.off == 0 && g->tw.off == 0 &&
 		g->h == g->height && g->w == g->width && g->pixel <= IN_PLACE;
@@ -436,8 +438,8 @@ static void pack_weights(const struct job *job, int64_t task, char *scratch) {
 	if (p->tf32) round_rows(dst, 1, p->k * width, 0);
 }
 
-// lines are rows of an image as the windows of a block see them, with zeros left and right of them, each copied once: windows of several taps
-// share most of their values. Windows of one row of the grid, a segment, are one step apart in their lines.
+// lines are rows of an image as the windows of a block see them, with zeros left and right of them. Each row is copied once, for windows of
+// several taps share most of their values. Windows of one row of the grid, a segment, are one step apart in their lines.
 struct lines {
 	int64_t segments, strips;
 	int64_t rows[MOST_LINES];                // windows of each segment

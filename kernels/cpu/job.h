@@ -1,6 +1,6 @@
-// A job is one phase of a launch: a kernel, its arguments and its tasks. Addresses are uint64_t, so that the Go side
-// holds jobs in memory without pointers. What is float in activations and their gradients is bfloat16 in the jobs of HALF_*, where
-// packed factors are pairs of such and depths of blocks count pairs; counts and strides are in elements unless a comment says otherwise.
+// A job is one phase of a launch: a kernel, its arguments and its tasks. Addresses are uint64_t, so that the Go side holds jobs in memory
+// without pointers. In the jobs of HALF_*, activations and their gradients are bfloat16 in place of float. There packed factors are pairs
+// of bfloat16, and depths of blocks count pairs. Counts and strides are in elements unless a comment says otherwise.
 #ifndef PLIMSOLL_JOB_H
 #define PLIMSOLL_JOB_H
 
@@ -149,8 +149,8 @@ enum { EMBED_ROWS = 4096, EMBED_COLUMNS = 64 };  // of the weight's gradient, of
 enum { ATT_ROWS = 112, ATT_KEYS = 128 };         // attention: queries and keys of a block
 enum { ATT_LEAD = ATT_KEYS + GAP };              // floats from row to row of their scores
 
-// taps is one axis of a window: from row or column g of the grid, tap t looks at image position
-// g*mul + off + t*step; it belongs to kernel position first + t*stride.
+// taps is one axis of a window. From row or column g of the grid, tap t looks at image position g*mul + off + t*step. That tap belongs to
+// kernel position first + t*stride.
 struct taps {
 	int64_t count, mul, off, step;
 	int64_t first, stride;
@@ -415,8 +415,8 @@ struct job {
 // HALF_* are no paths of their own: they are those with activations in bfloat16, by conversion. HALVES is HALF_AVX512 with AVX512-BF16.
 enum { PLAIN, AVX2, AVX512, PATHS, HALF_PLAIN = PATHS, HALF_AVX2, HALF_AVX512, HALVES };
 
-// share is the part of a job's tasks that one worker does first, in cache lines of its own. Shares are runs of tasks that
-// lie side by side, the same runs for jobs with as many tasks: what a worker wrote is in its own cache when it reads it.
+// share is the part of a job's tasks that one worker does first, in cache lines of its own. Shares are runs of tasks that lie side by side,
+// the same runs for jobs with as many tasks. So a worker finds the data that it wrote in its own cache when it reads them.
 struct share {
 	int64_t next, end;            // the next task to take, atomic
 	int64_t apart[14];

@@ -44,8 +44,8 @@ INLINE float largest(const elem *x, int64_t n, int64_t *at) {
 
 enum { IGNORED = -100 }; // kernels.Ignored
 
-// loss_row returns the loss of one row and whether its prediction is right, 0 and -1 of a row that does not count; it writes what is
-// saved when that is wanted.
+// loss_row returns the loss of one row; *hit becomes whether its prediction is right. If a row does not count, they are 0 and -1. If saved
+// is not null, loss_row also writes the values that backward needs.
 static double loss_row(const elem *x, int64_t classes, int32_t label, float *saved, int32_t *hit) {
 	int64_t best;
 	float max = largest(x, classes, &best);
@@ -95,8 +95,8 @@ static void loss_total(const struct job *job, int64_t task, char *scratch) {
 	F(l->result)[2] = (float)counted;
 }
 
-// loss_backward: a task is rows_per_task rows. dx (+)= (softmax - onehot(label)) / rows that count; 0 in a row that does not, NaN where
-// the label is none. dx may lie on the logits.
+// loss_backward: a task is rows_per_task rows. The kernel computes dx (+)= (softmax - onehot(label)) / rows that count. The gradient is 0
+// in a row that does not count, and NaN where the label is none. dx may lie on the logits.
 static void loss_backward(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct loss_args *l = &job->args.loss;

@@ -1,8 +1,8 @@
 // Batch normalization (Ioffe, Szegedy 2015), fused with a residual and ReLU.
 //
-// Sums: a task takes NORM_CHANNELS channels of a chunk of rows. It walks blocks of rows that fit the first-level
-// cache, forms each block's mean and squared deviations (forward) or gradient sums (backward) in float32, and merges
-// them in float64 (Chan, Golub, LeVeque 1979). Chunks are merged in order. All of it depends on the shape alone.
+// Sums: a task takes NORM_CHANNELS channels of a chunk of rows. It walks blocks of rows that fit the first-level cache. It forms each
+// block's mean and squared deviations (forward) or gradient sums (backward) in float32, and merges them in float64 (Chan, Golub, LeVeque
+// 1979). Chunks are merged in order. All of it depends on the shape alone.
 
 enum { NORM_BLOCK = 8192 }; // floats of a block of rows
 

@@ -48,8 +48,8 @@ static inline reg fma_(reg a, reg b, reg c) {
 	return c;
 }
 #else
-// fma_ rounds once, as the other paths do. A product of floats is exact as a double; its sum is rounded to odd, so that rounding to float
-// sees on which side of a tie the exact one lies (Boldo, Melquiond: Emulation of FMA and correctly rounded sums, 2008).
+// fma_ rounds once, as the other paths do. A product of floats is exact as a double. Its sum is rounded to odd, so that rounding to float
+// sees on which side of a tie the exact sum lies. See Boldo, Melquiond: Emulation of FMA and correctly rounded sums, 2008.
 static inline reg fma_(reg a, reg b, reg c) {
 	typedef double wide __attribute__((vector_size(LANES * 8)));
 	typedef int64_t bits __attribute__((vector_size(LANES * 8)));
@@ -80,8 +80,8 @@ INLINE reg larger(reg a, reg b) {
 	return (reg)(((words)a & open) | ((words)b & ~open));
 }
 
-// elem is an element of activations and their gradients: float, or bfloat16 where HALF is 1, the upper half of a float. of is its
-// value; to rounds to the nearest, ties to even, as kernels.ToBFloat16 does. some is LANES elements at any address.
+// elem is an element of activations and their gradients: float, or bfloat16 where HALF is 1, the upper half of a float. Its value is of(x).
+// The function `to` rounds to the nearest, ties to even, as kernels.ToBFloat16 does. A `some` is LANES elements at any address.
 #if HALF
 typedef uint16_t elem;
 INLINE float of(elem x) {
@@ -109,5 +109,5 @@ INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 INLINE int64_t ceildiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// kernel is what the table holds: one task of a job.
+// kernel_fn is an entry of the table: it does one task of a job.
 typedef void kernel_fn(const struct job *job, int64_t task, char *scratch);

@@ -12,7 +12,7 @@ static void peak(const struct job *job, int64_t task, char *scratch) {
 	*(vec *)F(p->sink) = sum;
 }
 
-// triad is that of STREAM (J. McCalpin): out = a + most*b. A task is chunk elements.
+// triad is the triad of STREAM (J. McCalpin): out = a + most*b. A task is chunk elements.
 static void triad(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct map_args *m = &job->args.map;

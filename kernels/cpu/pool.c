@@ -1,10 +1,9 @@
-// The workers of a library: whoever runs a launch, and helpers that live as long as the process. They are threads of
-// the system and not goroutines, so that a launch is one call out of Go however many jobs it has: a scheduler that sees
-// a thread leave and come back for every job takes its processor away and gives it back each time, and that costs more
-// than many a job.
+// The workers of a library are whoever runs a launch, and helpers that live as long as the process. They are threads of the system and not
+// goroutines, so that a launch is one call out of Go however many jobs it has. If a thread leaves and comes back for every job, a scheduler
+// takes its processor away and gives it back each time. That costs more than many a job.
 //
-//  1. Whoever runs a job works on it until no task is left, so a job ends even when every helper is busy elsewhere:
-//     any number of threads can run launches at once.
+//  1. Whoever runs a job works on it until no task is left. So a job ends even when every helper is busy elsewhere: any number of threads
+//     can run launches at once.
 //  2. At most pool.threads workers are on one job, each with its own number below that (its scratch).
 //  3. A helper touches an offer only between join and leave, which its owner waits for.
 //  4. Workers compute with zeros in place of subnormal numbers, but for those of a pool that keeps them; whoever runs a launch gets the
@@ -15,8 +14,8 @@
 
 #include "job.h"
 
-// PAUSES bounds how long a worker looks for its next job, or for the end of the current one, before it sleeps: about
-// 0.1 ms, more than what lies between two launches of a step, for waking a thread takes as long as a small job.
+// PAUSES bounds how long a worker looks for its next job, or for the end of the current one, before it sleeps. It is about 0.1 ms, more
+// than lies between two launches of a step, for waking a thread takes as long as a small job.
 enum { PAUSES = 2000 };
 
 // offer is a job that somebody runs, and its state among the workers.

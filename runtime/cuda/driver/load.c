@@ -1,7 +1,7 @@
 //go:build cuda && linux && amd64
 
-// The slots that jump_amd64.S jumps through. Until a driver is loaded, and when there is none, they hold answers of our
-// own: cuInit succeeds, there are 0 devices, and everything else fails with a code that says why.
+// The slots that jump_amd64.S jumps through. Until a driver is loaded, and if there is none, they hold answers of our
+// own. With these, cuInit succeeds, there are 0 devices, and everything else fails with a code that says why.
 
 #include <dlfcn.h>
 #include <stdio.h>

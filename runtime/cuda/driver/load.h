@@ -1,7 +1,7 @@
 #ifndef PLIMSOLL_CUDA_LOAD_H
 #define PLIMSOLL_CUDA_LOAD_H
 
-// What plimsoll_cuda_load found.
+// plimsoll_cuda_status is the result of plimsoll_cuda_load.
 struct plimsoll_cuda_status {
     int loaded;        // the library was found
     int init;          // what its cuInit answered, a CUresult

@@ -1,6 +1,6 @@
-// The language of the kernels, for the host's C++ compiler: what a .cu file of ours may use when it is compiled for the
-// emulated GPU. build.sh includes this file before each of them. It is no CUDA and stands for no GPU: a block's threads
-// are fibers that run one after the other and change places only where they wait for each other.
+// This file is the language of the kernels, for the host's C++ compiler. A .cu file of ours may use it when it is compiled for the emulated
+// GPU. build.sh includes this file before each of them. It is no CUDA and stands for no GPU: a block's threads are fibers that run one
+// after the other and change places only where they wait for each other.
 //
 // Everything that waits names its line, so that a report can say where threads wait.
 

@@ -1,8 +1,8 @@
 // The part of the CUDA 12 driver interface that Plimsoll and gorgonia.org/cu use, for 64-bit Linux.
 //
-// It stands in for NVIDIA's cuda.h, so that everything builds without a CUDA SDK. It says what the binary interface
-// is and no more: names, types of parameters, values, layouts of structs. What a call does is in NVIDIA's manual of
-// the driver API. "make check-cuda-header" compares it with a copy of NVIDIA's header.
+// It stands in for NVIDIA's cuda.h, so that everything builds without a CUDA SDK. It says what the binary interface is
+// and no more: names, types of parameters, values, layouts of structs. NVIDIA's manual of the driver API says what a
+// call does. "make check-cuda-header" compares it with a copy of NVIDIA's header.
 //
 // The format is for check.sh to read: a prototype, an enumerator or a field is one line.
 
@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-// Handles. What they point to is the driver's own.
+// Handles. The objects behind them are the driver's own.
 typedef unsigned long long CUdeviceptr;
 typedef int CUdevice;
 typedef uint32_t cuuint32_t;
@@ -112,7 +112,7 @@ typedef enum CUfilter_mode_enum {
     CU_TR_FILTER_MODE_LINEAR = 1,
 } CUfilter_mode;
 
-// What cuDeviceGetAttribute can tell.
+// cuDeviceGetAttribute can tell these attributes.
 typedef enum CUdevice_attribute_enum {
     CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 1,
     CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X = 2,
@@ -357,7 +357,7 @@ typedef enum CUstreamCaptureMode_enum {
     CU_STREAM_CAPTURE_MODE_RELAXED = 2,
 } CUstreamCaptureMode;
 
-// What every call returns.
+// Every call returns one of these results.
 typedef enum cudaError_enum {
     CUDA_SUCCESS = 0,
     CUDA_ERROR_INVALID_VALUE = 1,

@@ -1,4 +1,5 @@
-// What Plimsoll uses of MPI's standard ABI (MPI 5.0, chapter 20). Handles are constants or words, so they are words here.
+// This file declares the part of MPI's standard ABI (MPI 5.0, chapter 20) that Plimsoll uses. Handles are constants or words, so they are
+// words here.
 #include <signal.h>
 #include <stdint.h>
 
@@ -30,7 +31,7 @@ struct mpi {
     int (*test)(handle *request, int *flag, struct status *status);
 };
 
-// outcome is what a call says.
+// outcome is the result of a call.
 struct outcome {
     int error, done;
     handle handle; // of the request or message that goes on

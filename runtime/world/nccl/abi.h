@@ -1,4 +1,5 @@
-// What Plimsoll uses of NCCL 2.18 and later, and of CUDA's driver, in its own words. Communicators and streams are words here.
+// This file declares the part of NCCL 2.18 and later, and of CUDA's driver, that Plimsoll uses, in Plimsoll's own words. Communicators and
+// streams are words here.
 #include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,7 +13,8 @@ enum { not_ready = 600 }; // CUDA_ERROR_NOT_READY
 
 struct unique_id { char bytes[128]; };
 
-// config is what ncclConfig_t was in 2.18. Later versions add to its end, and take for undefined what lies beyond its size.
+// config has the layout of ncclConfig_t in version 2.18. Later versions add fields at its end. They take fields beyond its size for
+// undefined.
 struct config {
     size_t size;
     unsigned magic, version;
@@ -46,5 +48,5 @@ struct nccl {
 // part is numbers in memory: bytes, from its beginning on.
 struct part { int64_t offset, bytes; };
 
-// made is what a call returns that makes something.
+// made is the result of a call that makes something.
 struct made { int error; handle what; };

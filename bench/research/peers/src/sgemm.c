@@ -1,6 +1,5 @@
-// Times OpenBLAS' SGEMM. Reads lines "n warm timed" and answers each with the median seconds of an n x n product, run again
-// and again for so many seconds after so many to warm up; at least FEWEST runs of each.
-// Threads: OPENBLAS_NUM_THREADS.
+// Times OpenBLAS' SGEMM. Reads lines "n warm timed" and answers each with the median seconds of an n x n product. The product warms up for
+// `warm` seconds, then runs again and again for `timed` seconds, at least FEWEST times. Threads: OPENBLAS_NUM_THREADS.
 #include <cblas.h>
 #include <stdio.h>
 #include <stdlib.h>

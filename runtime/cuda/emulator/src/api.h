@@ -1,4 +1,4 @@
-// What every function of the interface does before and after its own part.
+// Every function of the interface does this before and after its own part.
 #pragma once
 #include <cuda.h>
 
@@ -25,7 +25,8 @@ class Call {
 public:
     Call(const char *name, Needs needs);
 
-    // What the call returns without doing anything: an injected failure, a missing context, a dead one.
+    // Returns the error with which the call ends without doing anything: an injected failure, a missing context, a dead
+    // one.
     CUresult begin();
     CUresult end(CUresult result);
 

@@ -31,7 +31,7 @@ struct Failure {
     std::string text;
 };
 
-// Operands are those of one thread's inline PTX, by their numbers.
+// Operands holds the operands of one thread's inline PTX, by their numbers.
 struct Operands {
     static constexpr int most = 16;
     const char *constraints[most];
@@ -60,9 +60,9 @@ private:
 
 // Block runs one block after the other. Each thread of the host has its own; it keeps its stacks.
 //
-// A fiber runs thread after thread of the block until one has to wait; only then it is that thread's own and another
-// fiber goes on with the threads that have not started. So a block whose threads never wait needs one fiber. Fibers
-// change places only in waits.
+// A fiber runs thread after thread of the block until one has to wait. Only then it is that thread's own. Another fiber
+// goes on with the threads that have not started. So a block whose threads never wait needs one fiber. Fibers change
+// places only in waits.
 //
 // 1. Every thread is not started, or running, ready, waiting (for the block or for its warp), or finished.
 // 2. A wait for the block ends when all of its threads wait for it, one for a warp when all lanes do.
@@ -80,15 +80,15 @@ public:
     // Runs one block of the kernel. When it fails, it is abandoned.
     Failure run(const Kernel &kernel, const void *argument, const Shape &shape, uint64_t index, size_t dynamic);
 
-    // What kernels call: see device.h.
+    // Kernels call these functions: see device.h.
     void syncThreads(const char *file, int line);
     void syncWarp(unsigned mask, const char *file, int line);
     uint64_t exchange(unsigned mask, uint64_t value, int source, const char *file, int line);
     unsigned ballot(unsigned mask, bool predicate, const char *file, int line);
     void trap(const char *file, int line);
 
-    // What instructions need (see instruction.cc). gather waits for the warp and gives the lane that comes last the
-    // operands of all, while the others wait; they get null.
+    // Instructions need these functions (see instruction.cc). For gather, the lanes of the warp wait for each other.
+    // The lane that comes last gets the operands of all lanes; the others get null.
     const Operands *const *gather(const Operands &operands, const char *file, int line);
     // The running thread touches bytes at once, at an offset of dynamic shared memory.
     void touchShared(uint32_t offset, unsigned bytes, bool write, const std::string &what);

@@ -1,4 +1,4 @@
-// What the environment and the tests say about the emulated machine.
+// The environment and the tests set these properties of the emulated machine.
 #pragma once
 #include <cstdint>
 #include <string>

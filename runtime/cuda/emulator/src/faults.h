@@ -8,9 +8,9 @@
 
 namespace emulator {
 
-// Faults counts calls and tasks, and says which of them fail. A fault is "name:n=error": the n-th call (from 1, from
-// now) of the function of that name, with or without _v2, returns the error; with the name "launch" or "copy", the
-// n-th task of that kind ends with it, and a later call reports that. Several are separated by commas.
+// Faults counts calls and tasks, and says which of them fail. A fault is "name:n=error". The n-th call (from 1, from
+// now) of the function of that name, with or without _v2, returns the error. If the name is "launch" or "copy", the
+// n-th task of that kind ends with the error, and a later call reports it. Several faults are separated by commas.
 class Faults {
 public:
     // Returns false for a text that it does not understand.

@@ -22,7 +22,7 @@ struct Device {
     int primaryUsers = 0;
     unsigned primaryFlags = 0;
 
-    // What cuDeviceGetAttribute tells; -1 for an attribute that it does not know.
+    // The answer of cuDeviceGetAttribute; -1 for an attribute that it does not know.
     int attribute(CUdevice_attribute which) const;
 };
 

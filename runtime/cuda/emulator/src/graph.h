@@ -22,7 +22,7 @@ struct Node {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
 };
 
-// Graph is what a capture gives.
+// Graph is the result of a capture.
 struct Graph {
     Context *context;
     std::string name;

@@ -22,8 +22,8 @@ struct Launch {
     size_t dynamic = 0;         // bytes of dynamic shared memory
     std::vector<char> argument; // a copy, as a launch takes it at the call
 
-    // What CUDA refuses at the call: CUDA_ERROR_INVALID_VALUE, or LAUNCH_OUT_OF_RESOURCES for a block beyond the
-    // kernel's bounds.
+    // Returns the error with which CUDA refuses the call: CUDA_ERROR_INVALID_VALUE, or LAUNCH_OUT_OF_RESOURCES for a
+    // block beyond the kernel's bounds.
     CUresult check(const Function &function, const Device &device) const;
     // Runs all blocks, on this thread of the host and on the processors. It blocks until they are done.
     CUresult run() const;

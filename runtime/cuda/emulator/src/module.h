@@ -29,8 +29,8 @@ struct Module {
 // The names behind ".entry" in a text of PTX, in their order.
 std::vector<std::string> entriesOf(const std::string &ptx);
 
-// Reports whether a text of PTX ends as one: with a function or a declaration. What follows is memory behind an image that the
-// program did not end with a zero byte, which the compiler of PTX refuses.
+// Reports whether a text of PTX ends as one: with a function or a declaration. If the program did not end an image with a zero byte, memory
+// follows the text, and the compiler of PTX refuses that.
 bool endsAsText(const std::string &ptx);
 
 } // namespace emulator

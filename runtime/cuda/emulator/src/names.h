@@ -7,7 +7,7 @@ namespace emulator {
 // "CUDA_ERROR_NOT_READY"; null for a code that cuda.h does not have.
 const char *errorName(CUresult error);
 
-// What cuGetErrorString says; null likewise.
+// The text that cuGetErrorString returns; null for a code that cuda.h does not have.
 const char *errorText(CUresult error);
 
 // Reports whether the error ends the context (CUDA calls such errors sticky).

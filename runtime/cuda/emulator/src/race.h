@@ -16,8 +16,9 @@ struct Actor {
 };
 
 // RaceShadow remembers, for each 8 bytes of a range of memory, the latest accesses of threads of a launch. Two accesses
-// to a byte by different threads, of which one writes and not both are atomic, race when they are of different blocks,
-// or when no __syncthreads, and for threads of one warp no __syncwarp, lies between them.
+// to a byte conflict if different threads make them, one of them writes, and not both are atomic. Two conflicting
+// accesses of different blocks race. Two of one block race when no __syncthreads, and for threads of one warp no
+// __syncwarp, lies between them.
 class RaceShadow {
 public:
     // Shared memory belongs to one block at a time: what an earlier block did does not count.

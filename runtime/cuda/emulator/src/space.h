@@ -42,7 +42,7 @@ public:
 
     // The live allocation that holds the address; false when none does.
     bool find(uint64_t address, Allocation *found) const;
-    // What to say of an address: "byte 8 of allocation 3 (64 bytes) of device 0's memory, released".
+    // Describes an address: "byte 8 of allocation 3 (64 bytes) of device 0's memory, released".
     std::string describe(uint64_t address) const;
     uint64_t used() const;
     size_t live() const;

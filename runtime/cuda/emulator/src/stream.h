@@ -71,7 +71,7 @@ public:
     // Makes the party's clock hear of what the host, or another stream, knows.
     void join(const Clock &clock) { party_.join(clock); }
 
-    // Of a capture that the stream takes part in; see graph.h.
+    // The capture that the stream takes part in, and its state here; see graph.h.
     std::shared_ptr<Capture> capture;
     std::vector<Node *> captured; // what its next node depends on
     std::string refused;          // the call on this stream that returned an error, if one did

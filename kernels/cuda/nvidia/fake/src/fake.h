@@ -1,4 +1,4 @@
-// What both fakes need: work on a stream of the emulated driver, values of either type, failures that a test asks for.
+// Both fakes need these parts: work on a stream of the emulated driver, values of either type, failures that a test asks for.
 #ifndef PLIMSOLL_FAKE_H
 #define PLIMSOLL_FAKE_H
 
@@ -30,7 +30,7 @@ template <typename F> bool launch(void *stream, const F &work) {
     return call(stream, [](void *p) { (*(F *)p)(); }, new F(work)) == 0;
 }
 
-// Mistakes are what FAKE_WRONG asks for.
+// Mistakes holds the mistakes that FAKE_WRONG asks for.
 struct Mistakes {
     bool tf32 = asked("tf32");     // factors are cut to TF32
     bool scaled = asked("scaled"); // results are 1 % too large
@@ -52,7 +52,7 @@ inline float read(const void *p, bool half, int64_t i) {
     return v;
 }
 
-// factor is what a product is made of; rounded: to TF32.
+// factor returns one factor of a product; rounded: to TF32.
 inline double factor(const Mistakes &m, const void *p, bool half, bool rounded, int64_t i) {
     float v = read(p, half, i);
     if (!m.tf32 && !rounded) return v;

@@ -1,20 +1,19 @@
-// A libnccl.so.2 for tests: messages and sums between processes over sockets, on streams of the emulated driver. It has what Plimsoll uses
-// of NCCL, with the semantics that NVIDIA documents of communicators made with blocking=0: messages between two ranks, sums over any
-// number of them, and groups of calls, which are launched together at their end. It checks what it is given: lines that begin with
-// "fake NCCL:" on stderr are mistakes of the caller. Ranks that add up other numbers at one time are an
-// asynchronous error.
+// A libnccl.so.2 for tests: messages and sums between processes over sockets, on streams of the emulated driver. It has the part of NCCL
+// that Plimsoll uses, with the semantics that NVIDIA documents for communicators made with blocking=0. Messages go between two ranks, sums
+// over any number of them. A group of calls is launched together at its end. The library checks its arguments: lines that begin with
+// "fake NCCL:" on stderr are mistakes of the caller. Ranks that add up other numbers at one time are an asynchronous error.
 //
-// Sums are made by rank 0, each part of the numbers beginning with another rank, as on a ring: their bits are the same on all ranks, and
-// others than those of a sum in the order of ranks.
+// Rank 0 makes the sums. Each part of the numbers begins with another rank, as on a ring. All ranks get the same bits, and other bits than
+// from a sum in the order of ranks.
 //
-// PLIMSOLL_NCCL_FAKE asks for a fault:
-//   version=N    the library says that this is its version
-//   init         no communicator is ever ready
-//   duplicate    both ranks are on one GPU, says the library
-//   async=N      the N-th launch on each communicator, a message or a group of sums, ends with an asynchronous error; 0 is the first one
-//   lost=N       the N-th message that is sent over each communicator is not, or no other rank has a part in the N-th sums
-//   swapped=N    the message comes behind the next one
-//   flipped=N    a bit of it is another, or of the sums that the last rank gets
+// PLIMSOLL_NCCL_FAKE asks for a fault.
+//   * version=N    The library says that this is its version.
+//   * init         No communicator is ever ready.
+//   * duplicate    The library says that both ranks are on one GPU.
+//   * async=N      The N-th launch on each communicator, a message or a group of sums, ends with an asynchronous error; 0 is the first one.
+//   * lost=N       The N-th message over each communicator is not sent, or no other rank has a part in the N-th sums.
+//   * swapped=N    The N-th message comes after the next one.
+//   * flipped=N    A bit of the N-th message is another, or a bit of the sums that the last rank gets.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -180,7 +179,7 @@ static int receive_message(comm *c, op *o) {
     return transfer(c, c->links, 0, m->p, m->n);
 }
 
-// sum is what ranks tell each other of a sum, which must be the same on all.
+// sum describes a sum to other ranks. It must be the same on all of them.
 typedef struct { uint64_t turn, sums, index, bytes; } sum;
 
 // gather_sum makes a sum at rank 0, and gives it to all.
