@@ -96,7 +96,7 @@ func (h hungry) Workspace(c kernels.Call) (int64, error) {
 	return h.write, nil
 }
 
-// What is compiled for accumulation has workspaces for both calls; only steps that write gradients of parameters have two.
+// A program compiled for accumulation has workspaces for both calls; only steps that write gradients of parameters have two calls.
 func TestAccumulationWorkspaces(t *testing.T) {
 	t.Parallel()
 	m := build(t, "tiny", models.Config{Batch: 2, Image: 16, Classes: 5})

@@ -80,7 +80,7 @@ func TestSolveCatchesBadSequences(t *testing.T) {
 	}
 }
 
-// What needs a link is left out without one, and exactly that refuses.
+// Without a link, For leaves out the strategies that need one, and exactly these refuse.
 func TestFor(t *testing.T) {
 	t.Parallel()
 	c := &chain.Chain{Name: "one", InputBytes: 1, Layers: []chain.Layer{{Name: "loss", ForwardS: 1, BackwardS: 1}}}

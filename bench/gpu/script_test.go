@@ -25,8 +25,8 @@ case " $* " in
 esac
 `
 
-// suiteOf makes a folder with run.sh and the stub, which lists the parts of some calls, and returns how run.sh is called there: the calls
-// of the stub, and the exit code.
+// suiteOf makes a folder with run.sh and the stub, which lists the parts of some calls. It returns a function that runs run.sh there and
+// returns the calls of the stub and the exit code.
 func suiteOf(t *testing.T, calls ...string) func(smoke string, env ...string) (lines []string, code int) {
 	t.Helper()
 	dir := t.TempDir()
@@ -61,8 +61,8 @@ func suiteOf(t *testing.T, calls ...string) func(smoke string, env ...string) (l
 	}
 }
 
-// TestRunScript: run.sh runs the parts of the table with their limits and a cache on the machine's own disk; tools of the sanitizer are
-// parts of their own, without vendors' libraries; behind a smoke that is red nothing runs.
+// TestRunScript: run.sh runs the parts of the table with their limits and a cache on the machine's own disk. Tools of the sanitizer are
+// parts of their own, without vendors' libraries. If smoke is red, no later part runs.
 func TestRunScript(t *testing.T) {
 	t.Parallel()
 	call := suiteOf(t, smokeCall, correctness)

@@ -71,7 +71,7 @@ func TestPagePictures(t *testing.T) {
 	}
 }
 
-// What went wrong is said: a peak that was missed, a limit that was broken, a result that differs.
+// The page marks failures: a peak that was missed, a limit that was broken, a result that differs.
 func TestPageShowsFailures(t *testing.T) {
 	t.Parallel()
 	no := false

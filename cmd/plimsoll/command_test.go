@@ -167,7 +167,7 @@ func TestFrontier(t *testing.T) {
 	}
 }
 
-// What plan writes, check reads, and both print the same figures; so for the text form, from a file and from
+// check reads the plans that plan writes, and both print the same figures. The text form gives the same figures too, from a file and from
 // standard input.
 func TestCheckAgreesWithPlan(t *testing.T) {
 	t.Parallel()

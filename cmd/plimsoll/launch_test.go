@@ -118,7 +118,7 @@ func launchWith(t *testing.T, does string, args ...string) result {
 	return plimsoll(t, slices.Concat([]string{"launch", "-n", fmt.Sprint(len(strings.Fields(does)))}, args, []string{"--", "version"})...)
 }
 
-// What rank 0 writes is the command's output; everything else stands behind its rank.
+// The output of rank 0 is the command's output; all other output stands behind its rank.
 func TestLaunchTellsRanksApart(t *testing.T) {
 	// Serial: it sets environment variables.
 	t.Setenv(asProgram, "1")

@@ -13,8 +13,8 @@ func onnxFile(name string) string {
 	return filepath.Join("..", "..", "models", "onnx", "testdata", name, "model.onnx")
 }
 
-// A file trains as a model of the zoo does: under a limit to the same bits, with the images and classes that it was exported with, and
-// its parameters keep their names.
+// A file trains as a model of the zoo does: under a limit to the same bits, with the images and classes of its export. Its parameters keep
+// their names.
 // Only this test finds an ONNX file that trains to other bits under a limit, or under other parameter names.
 func TestTrainONNX(t *testing.T) {
 	t.Parallel()

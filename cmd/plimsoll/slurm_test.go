@@ -115,8 +115,8 @@ func (s *slurm) pids(t *testing.T) (all []int) {
 	return all
 }
 
-// The script for Slurm trains the bits of one process: through a time limit, of which Slurm warns every task; a task that is killed;
-// and with a secret that only its user can read, which is gone when it ends.
+// The script for Slurm trains the bits of one process. It does so through a time limit, of which Slurm warns every task, and through a task
+// that is killed. Only its user can read its secret, which is gone when the script ends.
 func TestSlurmScriptTrains(t *testing.T) {
 	t.Parallel()
 	s := newSlurm(t, 3)
@@ -166,7 +166,7 @@ func TestSlurmScriptTrains(t *testing.T) {
 	}
 }
 
-// What would fail again does not go back into the queue, nor what has failed often.
+// The script requeues neither a job that would fail again nor one that has failed often.
 func TestSlurmScriptGivesUp(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

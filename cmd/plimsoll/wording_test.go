@@ -58,7 +58,7 @@ func TestLanguageModelsHaveNoImages(t *testing.T) {
 	}
 }
 
-// What train, validate and fit print for people is at most 100 columns wide; statistics come with -v alone.
+// Lines that train, validate and fit print for people are at most 100 columns wide; statistics come with -v alone.
 // Only this test finds a line for people of over 100 columns, or a statistic that is printed without -v.
 func TestLinesForPeopleAreNarrow(t *testing.T) {
 	t.Parallel()

@@ -44,9 +44,8 @@ func (d *stateDict) linear(name string, out, in int) {
 	d.put(name+".bias", safetensors.F32, out)
 }
 
-// torchResNet is torchvision's ResNet: conv1, bn1, layer1 to layer4, fc. A basic block has two convolutions of 3x3, a
-// bottleneck 1x1, 3x3 and 1x1 with four times the width; downsample is a convolution (0) and a norm (1) where stride
-// or width change.
+// torchResNet is torchvision's ResNet: conv1, bn1, layer1 to layer4, fc. A basic block has two convolutions of 3x3. A bottleneck has
+// convolutions of 1x1, 3x3 and 1x1 with four times the width. Where stride or width change, downsample is a convolution (0) and a norm (1).
 func torchResNet(bottleneck bool, classes int, blocks ...int) stateDict {
 	var d stateDict
 	d.conv("conv1", 64, 3, 7)

@@ -17,8 +17,8 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// Windows lie behind what runs beside them where there is room, within the memory in any case, at addresses that kernels take, and in the host
-// memory that is left, or as few bytes of it as ever.
+// If there is room, windows lie behind the extent of the step beside them. They always lie within the memory, at addresses that kernels
+// take. On the host they fit the memory that is left, or have the smallest size.
 func TestWindowsAreWhereThereIsRoom(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -96,8 +96,8 @@ func newWatched(t *testing.T, copies func(direction int, dst, src runtime.Span))
 	return r, m
 }
 
-// Copies go through all of their windows, on both sides, and a direction's are its own: none is of bytes of which one was before the windows
-// are through, whether copies are measured alone or beside a step.
+// Copies go through all of their windows, on both sides, and each direction has its own windows. No byte is copied again before its window
+// is through, whether copies are measured alone or beside a step.
 func TestCopiesGoThroughTheirWindows(t *testing.T) {
 	t.Parallel()
 	const copies = 12

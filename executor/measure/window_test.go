@@ -88,8 +88,8 @@ func TestExercisesCoverTheChain(t *testing.T) {
 	}
 }
 
-// A profile in the smallest arena, in which the model cannot be trained without recomputation, measures every field that one
-// in a large arena measures, and no device gives it a byte more.
+// In the smallest arena, the model cannot be trained without recomputation. A profile there measures every field that a profile in a large
+// arena measures, and no device gives it a byte more.
 func TestAProfileKeepsItsLimit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, testModel(t), host.Config{}, nil)

@@ -69,7 +69,7 @@ func TestBoundHasOneAnswer(t *testing.T) {
 	}
 }
 
-// followed is what a device does in a run, and for its messages whether it acquires the link and whether it releases it.
+// followed is an instance that a device runs. For a message, need says whether it acquires the link and pass whether it releases it.
 type followed struct {
 	order.Instance
 	need, pass bool
@@ -112,8 +112,8 @@ func follow(o *order.Order, halfDuplex map[[2]int]*halfDuplex, n, group, at int,
 	return all, run.End()
 }
 
-// Whatever the order in which drivers come to their tasks, and whenever the bound falls, each does what it does in the run that
-// has had this bound from the beginning; the ends of a link agree on who waits for whom.
+// Drivers come to their tasks in any order, and the bound falls at any instant. Each driver does the same as in a run that has this bound
+// from the beginning. The ends of a link agree on who waits for whom.
 func TestALoweredBoundIsAShorterRun(t *testing.T) {
 	t.Parallel()
 	w := workload(t, smallModel(t))
@@ -281,8 +281,8 @@ func TestRatesOfStagesWithReplicas(t *testing.T) {
 	}
 }
 
-// Runs that were told to end at any instant leave, bit for bit, what runs of the same lengths leave; every minibatch below the
-// end has a result, and no other. So a run that goes on behind one is the run that emptied its pipeline there.
+// Runs that were told to end at any instant leave, bit for bit, the same losses and tensors as runs of the same lengths. Every minibatch
+// below the end has a result, and no other. So a run that goes on behind one is the run that emptied its pipeline there.
 // Only this test finds an early end that leaves other bits under vertical_sync or split backwards.
 func TestRunsThatEndEarly(t *testing.T) {
 	t.Parallel()

@@ -31,8 +31,8 @@ func (p paused) PrepareUpdate(kernels.Update, ...kernels.UpdateOperands) (runtim
 	return host.Pause("update", p.update), nil
 }
 
-// timedAs returns a chain whose ops take what they took in a run, in whole milliseconds, as pauses do: the median of all steps, and of that the
-// mean of all microbatches.
+// timedAs returns a chain with the times of a run's ops, in whole milliseconds, as pauses are. The time of an op is the median over all
+// steps, then the mean over all microbatches.
 func timedAs(c *chain.Chain, plan *pipeline.Plan, spans []cycle.Span) *chain.Chain {
 	at := make([][]float64, len(plan.Cycle))
 	for _, x := range spans {

@@ -101,7 +101,7 @@ func expectReference(
 		t.Errorf("%s: %s (%v)", what, d, plan.Sequence())
 	}
 	a := e.Audited()[0]
-	// What a random sequence computes and no op reads the table does not keep.
+	// The table does not keep a result that a random sequence computes and no op reads.
 	predicted := w.StaticBytes() + plan.Peak()
 	if a.PeakBytes != predicted && (plan.Strategy != "random" || a.PeakBytes > predicted) || a.ExtentBytes > limit {
 		t.Errorf("%s: measured peak %d, predicted %d; wrote up to byte %d of %d (%v)", what, a.PeakBytes, predicted, a.ExtentBytes, limit, plan.Sequence())

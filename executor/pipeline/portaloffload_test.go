@@ -119,8 +119,8 @@ func TestPortalsOfAnyModelThatOffloads(t *testing.T) {
 	}
 }
 
-// Messages to several devices and transfers of one stage are ordered with all that shares their memory: that would be seen if one of
-// the waits of a ring were missing.
+// Messages to several devices and transfers of one stage are ordered with every access to their memory. A missing wait of a ring would be
+// seen.
 // Only this test finds a wait between portals and transfers that the proof counts on and the running ring leaves out.
 func TestEventsOrderPortalsAndTransfers(t *testing.T) {
 	t.Parallel()
@@ -163,8 +163,8 @@ func TestStepsWaitForEveryLink(t *testing.T) {
 	}
 }
 
-// With both every device writes up to the last byte that it was said to need, and none beyond; in flight are no more than the judge
-// counts, and where skips pass a stage that is less than when they are carried.
+// With portals and transfers, every device writes up to the last byte of its stated need, and none beyond. The bytes in flight are no more
+// than the judge counts. If skips pass a stage, the judge counts fewer bytes than when they are carried.
 func TestMemoryOfPortalsAndTransfers(t *testing.T) {
 	t.Parallel()
 	w, lib, passed := workload(t, skipping(t)), onlyLibrary(t), 0
@@ -198,7 +198,7 @@ func TestMemoryOfPortalsAndTransfers(t *testing.T) {
 	}
 }
 
-// heldOn returns what the judge counts for the minibatches of a device.
+// heldOn returns the bytes that the judge counts for the minibatches of a device.
 func heldOn(t *testing.T, c Costs, plan *pipeline.Plan, d int) int64 {
 	t.Helper()
 	report, err := pipeline.Check(c.Chain, c.Platform, plan)

@@ -54,8 +54,8 @@ func (a *album) state(stages, done int) (list []pipelinetest.Tensor) {
 	return list
 }
 
-// A run in segments is one run for each of them, bit for bit: losses, and the state behind every segment, of which each stage is
-// saved once while training goes on. However slow any stream is.
+// A run in segments equals one run for each segment, bit for bit: in its losses, and in the state behind every segment. The state of each
+// stage is saved once while training goes on, however slow any stream is.
 // Only this test finds updates of the next segment in a saved state of zb-h1, latest or vertical_sync weights.
 func TestSegmentsAreRuns(t *testing.T) {
 	t.Parallel()
@@ -133,8 +133,8 @@ func TestSegmentsAreRuns(t *testing.T) {
 	}
 }
 
-// A run in segments that is told to end at any instant has the segments before that, saved, and the one that it was in up to
-// where it emptied; none behind it is begun.
+// If a run in segments is told to end at any instant, the segments before that instant are complete and saved. The segment of that instant
+// runs up to where its pipeline emptied. No later segment is begun.
 func TestSegmentsThatEndEarly(t *testing.T) {
 	t.Parallel()
 	const runs = 6
@@ -239,8 +239,8 @@ func TestTrainingGoesOnWhileAStateIsSaved(t *testing.T) {
 	}
 }
 
-// Devices do not wait for each other where a state is saved: while the first one still has its state behind the first segment to
-// save, the others save theirs behind the second. If they waited, this test would hang.
+// Devices do not wait for each other where a state is saved. While the first device still has its state behind the first segment to save,
+// the others save their state behind the second. If they waited, this test would hang.
 func TestDevicesDoNotWaitForEachOthersSaving(t *testing.T) {
 	t.Parallel()
 	var others sync.WaitGroup
@@ -351,7 +351,7 @@ func TestSavingWhenDevicesFail(t *testing.T) {
 	}
 }
 
-// What saving takes of page-locked memory is said before, and is one copy of weights, statistics and states.
+// Needs states the page-locked memory that saving takes: one copy of weights, statistics and states.
 func TestSnapshotsAreAsLargeAsTheState(t *testing.T) {
 	t.Parallel()
 	w := workload(t, testModel(t))

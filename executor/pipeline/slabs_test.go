@@ -21,7 +21,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// judged returns what the planner counts of a plan.
+// judged returns the planner's report on a plan.
 func judged(t rapid.TB, c Costs, plan *pipeline.Plan) *pipeline.Report {
 	t.Helper()
 	r, err := pipeline.Check(c.Chain, c.Platform, plan)
@@ -31,7 +31,8 @@ func judged(t rapid.TB, c Costs, plan *pipeline.Plan) *pipeline.Report {
 	return r
 }
 
-// tensor is what an op leaves for another one: a_l, δ_l or what a first half keeps of a layer, of a minibatch, or its batch.
+// tensor identifies a result that one op leaves for another: a_l, δ_l or the results that a first half keeps of a layer, of a minibatch, or
+// its batch.
 type tensor struct {
 	what             string
 	layer, minibatch int
@@ -72,7 +73,7 @@ type use struct {
 	tensor
 }
 
-// uses returns what an op of a task reads and writes in slabs and in the task's own memory.
+// uses returns the tensors that an op of a task reads and writes in slabs and in the task's own memory.
 func (y *replay) uses(t *localStage, v order.Instance, o *stageops.Op) (reads, writes []use) {
 	sb := &t.slabs[v.Minibatch%t.repeats]
 	on := func(b *stageops.Block, what string, layer int) use {
@@ -208,8 +209,8 @@ func withOps(c Costs, plan *pipeline.Plan, r *rand.Rand) (Costs, *pipeline.Plan)
 	return c, &own
 }
 
-// In any plan with a flush every op finds what it reads where the op before has written it, whole, and nothing ends behind the
-// arena: no two pieces of memory that live together overlap.
+// In any plan with a flush every op finds each operand whole, where the op before has written it. Nothing ends behind the arena, and no two
+// pieces of memory that live together overlap.
 func TestNothingLiveOverlaps(t *testing.T) {
 	t.Parallel()
 	reads, own := 0, 0
@@ -307,9 +308,9 @@ func TestDrawnPlansKeepTheBits(t *testing.T) {
 	}
 }
 
-// On the fullest device what lives at one time is what the planner counts, and little more: outputs and δ on their way when the
-// plan has several at one time, and labels. What tasks work in is part of it where stages have ops; where they have none the
-// planner leaves it out. The arena is as large as all that lives at one time, or little larger.
+// On the fullest device, live memory is as large as the planner's count, or little larger. The surplus is labels, and outputs and δ on
+// their way if the plan has several at one time. Where stages have ops, live memory includes the memory that tasks work in; where they have
+// none, the planner leaves it out. The arena is as large as the live memory, or little larger.
 func TestArenasAreCloseToThePlannersCount(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
@@ -374,7 +375,7 @@ func counted(w *Workload, devices int) Costs {
 	return Costs{c, pipeline.NewPlatform(devices, pipeline.NoLimit, 12e9)}
 }
 
-// needed returns what a plan needs.
+// needed returns the memory that a plan needs on each device.
 func needed(t testing.TB, w *Workload, c Costs, plan *pipeline.Plan) []Memory {
 	t.Helper()
 	needs, err := Needs(w, c, plan, Options{})

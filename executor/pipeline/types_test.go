@@ -115,8 +115,8 @@ func plansGiveTheBitsOfStoreAll(t *testing.T, open func(name string) typed, leas
 	}
 }
 
-// A run in bfloat16 or TF32 follows the one in float32 from the same weights on the same batches: in bfloat16 in about half the
-// memory for activations, in TF32 in as much. Weights are float32.
+// From the same weights on the same batches, a run in bfloat16 or TF32 follows the run in float32. Activations take about half the memory
+// in bfloat16, and as much in TF32. Weights are float32.
 func TestRunsFollowFloat32(t *testing.T) {
 	t.Parallel()
 	steps := 5
@@ -182,8 +182,7 @@ func allRounded(all []pipelinetest.Tensor, round func(float32) float32) bool {
 	return true
 }
 
-// What reads activations from the device decodes them: evaluation, and the search for the first layer that is not
-// finite.
+// Both readers of activations decode them from the device: evaluation, and the search for the first layer that is not finite.
 func TestBFloat16IsDecoded(t *testing.T) {
 	t.Parallel()
 	var logits [2][]float32

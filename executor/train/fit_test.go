@@ -43,7 +43,7 @@ func compiles(s Spec, image, step int) int {
 	}
 }
 
-// What fit says is so: a plan exists at the smallest limit, at the largest batch and image, and at none beyond.
+// The answers of fit hold: a plan exists at the smallest limit, at the largest batch and image, and at none beyond.
 // Only this test finds a largest image, or a largest batch under a limit of host memory, that is off by one step.
 func TestFit(t *testing.T) {
 	t.Parallel()

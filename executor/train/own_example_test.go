@@ -39,8 +39,8 @@ func (halves) Fill(_ data.Split, index int64, dst []float32) (int, error) {
 	return label, nil
 }
 
-// A model and a data set of one's own, once they are registered, are opened by name like those that are built in, and all that a job
-// does is there for them: measurements, plans, checkpoints, pipelines, reports (examples/own-model has those).
+// Once they are registered, a model and a data set of one's own are opened by name, like built-in ones. A job offers them all it has:
+// measurements, plans, checkpoints, pipelines, reports (examples/own-model shows them).
 func Example_ownModel() {
 	ctx := context.Background()
 	job, err := train.Open(train.Spec{

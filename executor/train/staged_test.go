@@ -62,8 +62,8 @@ func stagedRuns(t testing.TB, s Spec, steps int) (plain, staged *Run) {
 	return plain, &with
 }
 
-// Batches that travel as bytes and wait on the device train the same weights, bit for bit, with evaluations between steps and a last
-// test batch in part, of one branch and of two, in steps of several parts; the peak has them on top, and is the predicted one.
+// Batches that travel as bytes and wait on the device train the same weights, bit for bit. Runs have evaluations between steps, a last test
+// batch in part, one branch or two, and steps of several parts. The peak has the staged bytes on top, and is the predicted one.
 func TestStagedBatchesTrainTheSameWeights(t *testing.T) {
 	t.Parallel()
 	for _, of := range []struct {

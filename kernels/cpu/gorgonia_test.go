@@ -44,8 +44,8 @@ var (
 	toLast  = [4]int{0, 2, 3, 1}
 )
 
-// gorgoniaGradients builds the network in Gorgonia, channels first, and differentiates it: the loss and the gradients
-// of image, filter and matrix. onehot is minus the choice of each label over N, so that the loss is a sum of products.
+// gorgoniaGradients builds the network in Gorgonia, channels first, and differentiates it. It returns the loss and the gradients of image,
+// filter and matrix. The values of onehot are minus the choice of each label over N, so that the loss is a sum of products.
 func gorgoniaGradients(t *testing.T, image, filter, matrix, onehot []float32) (loss float32, grads [][]float32) {
 	t.Helper()
 	g := gorgonia.NewGraph()

@@ -155,7 +155,7 @@ func attentionCall(p kernels.Pass, samples, heads int) kernels.Call {
 	return kernels.Call{Op: kernels.Attention{Heads: heads, KVHeads: 1}, Pass: p, In: in, Train: true}
 }
 
-// lastTile returns what the last block computes of one of so many heads: the last channels at the positions of the last tile.
+// lastTile returns the part of one head that the last block computes: the last channels at the positions of the last tile.
 func lastTile(v []float64, head, heads int) (part []float64) {
 	for t := attentionTile; t < attentionLength; t++ {
 		end := (t*heads + head + 1) * attentionDim
@@ -276,8 +276,8 @@ func TestFlashBeyond32Bits(t *testing.T) {
 	}
 }
 
-// TestNormBeyond32Bits: the last rows are normalized, and their gradient formed, by statistics of all rows, of which all others are
-// zeros: so chunks that do not run have nothing to add.
+// TestNormBeyond32Bits: statistics of all rows normalize the last rows and form their gradient. All other rows are zeros, so chunks that do
+// not run have nothing to add.
 func TestNormBeyond32Bits(t *testing.T) {
 	const rows, channels, some = 68_000_000, 32, 128 // the last chunk begins beyond, too
 	call := func(rows int, p kernels.Pass) kernels.Call {

@@ -26,7 +26,7 @@ func (s attentionShape) forward(d kernels.DType) kernels.Call {
 
 func (s attentionShape) channels() int { return (s.heads + 2*s.kv) * s.dim }
 
-// flashTypes are those of models whose attention runs on tensor cores.
+// flashTypes lists the types of models with attention on tensor cores.
 var flashTypes = []kernels.DType{kernels.BFloat16, kernels.TF32}
 
 // flashName returns the kernel that computes a forward, by the library's choice.

@@ -15,8 +15,8 @@ import (
 
 var rewrite = goflag.Bool("update", false, "rewrite testdata")
 
-// TestParametersAreThoseOfTheHeader: each kernel of the PTX takes one parameter as large as its struct of args.h, and reads it where the
-// struct has a field, by that field's kind and size.
+// TestParametersAreThoseOfTheHeader: each kernel of the PTX takes one parameter as large as its struct of args.h. The kernel reads the
+// parameter at the struct's fields alone, by each field's kind and size.
 func TestParametersAreThoseOfTheHeader(t *testing.T) {
 	t.Parallel()
 	entries, loads, computed := 0, 0, 0

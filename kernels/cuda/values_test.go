@@ -60,8 +60,8 @@ func TestLargeValues(t *testing.T) {
 	}
 }
 
-// TestMaximaOfUnusualValues: a window of a max pool gives its first maximum, also where all its values are -infinity, equal or NaN, for
-// one channel at a time and for vectors of them.
+// TestMaximaOfUnusualValues: a window of a max pool gives its first maximum, also where all its values are -infinity, equal or NaN. Both
+// kernels do so: for one channel at a time, and for vectors of channels.
 func TestMaximaOfUnusualValues(t *testing.T) {
 	b := newBench(t)
 	l := libraries(t, b)[0]

@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// A sample of a file set is a function of (seed, split, index), whoever reads it and in which order; another set opened on
-// the same files gives the same; test samples and plain training samples repeat; augmented ones change with the epoch and
-// the seed, their labels do not.
+// A sample of a file set is a function of (seed, split, index), whoever reads it and in any order. Another set opened on the same files
+// gives the same samples. Test samples and plain training samples repeat. Augmented samples change with the epoch and the seed; their
+// labels do not.
 func TestFileSamplesArePure(t *testing.T) {
 	t.Parallel()
 	eachFiles(t, func(t *testing.T, name string) {
@@ -114,7 +114,7 @@ func TestFileResume(t *testing.T) {
 	})
 }
 
-// What a reader says of itself, and the names that Open knows.
+// A reader states its name, shape, classes and lengths, and Open lists the names that it knows.
 func TestFileSets(t *testing.T) {
 	t.Parallel()
 	want := map[string][3]int64{"folder": {3, 24, 6}, "cifar10": {10, 40, 10}, "idx": {10, 40, 20}}
@@ -160,7 +160,7 @@ func TestStoredNoAllocation(t *testing.T) {
 	}
 }
 
-// value is what a pixel from 0 to 255 becomes.
+// value normalizes a pixel from 0 to 255 by a mean and a deviation.
 func value(pixel uint8, mean, deviation float64) float64 {
 	return (float64(pixel)/255 - mean) / deviation
 }

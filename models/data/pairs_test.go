@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The first of a pair is the sample itself, the second another one of the split; the label says whether their labels are
-// equal, which half of them are; the same index gives the same pair.
+// The first of a pair is the sample itself, the second another sample of the split. The label says whether the labels of both are equal, as
+// they are for half of the pairs. The same index gives the same pair.
 func TestPairs(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"digits", "glyphs"} { // with an end, and without one

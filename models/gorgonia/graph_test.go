@@ -193,7 +193,7 @@ func gradients(t *testing.T, p models.Parameter, ours []float32, n *g.Node, prec
 	}
 }
 
-// What Gorgonia lacks is named.
+// The error names the op that Gorgonia lacks.
 func TestUnsupported(t *testing.T) {
 	t.Parallel()
 	for name, op := range map[string]kernels.Op{

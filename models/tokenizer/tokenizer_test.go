@@ -236,7 +236,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// What is shown of a text never ends within a character that could become whole.
+// The shown part of a text never ends within a character that could become whole.
 func TestWhole(t *testing.T) {
 	t.Parallel()
 	text := []byte("aä東👩")

@@ -11,8 +11,8 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// What copies take from ops counts in the choice: beside ops that are much slower while something is copied, plans are faster, by
-// the contended simulation, than those that were made as if nothing contended, and offload less often.
+// The choice counts the time that copies take from ops. If ops are much slower beside copies, plans that count it are faster in the
+// contended simulation than plans made as if nothing contended. They also offload less often.
 func TestPlansCountOnContention(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(18, 2))

@@ -8,8 +8,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// streamed is a chain of layers, all alike, with a plan of so many microbatches in which two layers' weights are on the device at a time, the
-// host updates every second layer, and the device the others, whose state comes and goes.
+// streamed returns a chain of equal layers with a plan of the given number of microbatches. The plan keeps the weights of two layers on the
+// device at a time. The host updates every second layer. The device updates the others, whose state comes and goes.
 func streamed(layers, microbatches int) (*chain.Chain, Sequence) {
 	c := &chain.Chain{Name: "bench", InputBytes: 100}
 	host := 1.5

@@ -107,8 +107,8 @@ func periodic(rng *rand.Rand, n int) (seq schedule.Sequence, turn int) {
 // peakOf returns the most memory of any op.
 func peakOf(memory []int64) int64 { return slices.Max(memory) }
 
-// Memory without gaps against the simulation, and with gaps against the limit at which the latest placement still runs:
-// that runs in exactly the memory that the gaps leave, and a byte less does not do.
+// Without gaps, memory is compared with the simulation. With gaps, it is compared with the limit at which the latest placement still runs:
+// exactly the memory that the gaps leave, and not a byte less.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -57,8 +57,8 @@ func replayed(t *testing.T, j Join, s Schedule, slots int) float64 {
 	return makespan
 }
 
-// The closed forms of the thesis: with a slot for every activation the makespan is that without recomputation (1.4), and
-// one branch alone is Revolve's chain plus the last forward and the loss (1.1.5).
+// The closed forms of the thesis. With a slot for every activation, the makespan equals the one without recomputation (1.4). One branch
+// alone takes Revolve's chain plus the last forward and the loss (1.1.5).
 func TestClosedForms(t *testing.T) {
 	t.Parallel()
 	for _, lengths := range [][]int{{3, 15}, {4, 20}, {6, 6, 6}, {18}} { // cross-modal, siamese with a triplet loss, a chain
@@ -162,8 +162,8 @@ func TestReplayRefuses(t *testing.T) {
 	}
 }
 
-// search is Dijkstra over memory states: which a_l are stored (a second copy of one is of no use but for its next
-// forward, which here may leave its input), which gradient each branch has, whether the loss has run.
+// search runs Dijkstra's algorithm over memory states. A state says which a_l are stored, which gradient each branch has, and whether the
+// loss has run. A second copy of an a_l is of use only for its next forward, which here may leave its input.
 func search(j Join, slots int) float64 {
 	if slots < len(j.Lengths) {
 		return math.Inf(1)

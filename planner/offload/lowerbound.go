@@ -2,8 +2,8 @@ package offload
 
 // The bounds that no offloading sequence beats.
 //
-// Paper: A. Shilova, thesis, chapter 3: Proposition 3 (section 3.1.1) and Theorem 8 (section 3.2.2), with errata 4 and 6 of
-// the chapter: nothing has to move when the limit is above M_peak, and both presume that a sequence exists. O(n).
+// Paper: A. Shilova, thesis, chapter 3: Proposition 3 (section 3.1.1) and Theorem 8 (section 3.2.2), with errata 4 and 6 of the chapter. If
+// the limit is above M_peak, nothing has to move; both results presume that a sequence exists. O(n).
 
 import (
 	"plimsoll/planner/strategy"

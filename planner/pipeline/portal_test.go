@@ -15,8 +15,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// skipped is three stages on three devices, one microbatch, at 1 byte/s: F = 1, B = 1, a = δ = 3 bytes, of which 2 pass the
-// stage in the middle.
+// skipped returns three stages on three devices, with one microbatch, at 1 byte/s: F = 1, B = 1, a = δ = 3 bytes. Two of these 3 bytes pass
+// the stage in the middle.
 //
 //	F0 0-1, CF0 1-2, F1 2-3, CF1 3-4, F2 4-5, B2 5-6, CB1 6-7, B1 7-8, CB0 8-9, B0 9-10
 //	portal: CF 2-4, CB 7-9
@@ -298,11 +298,11 @@ func carried(plan *pipeline.Plan, t pipeline.Task) (far int, bytes int64) {
 	return t.To, bytes
 }
 
-// A stage with ops that a portal passes holds, and sends to the host, nothing of what passes; the one where it ends keeps what it
-// brings on the device while its input is away.
+// If a portal passes a stage with ops, the stage neither holds the portal's bytes nor sends them to the host. The stage where the portal
+// ends keeps them on the device while its input is away.
 //
-// Three stages of one layer, F = B = 1 s, a = ā = δ = 3 bytes, of which 2 go by a portal from the first stage to the last, weights of 0
-// bytes; a period of 30 s in which one minibatch goes through all stages, of which the last two offload their input at 1 byte/s.
+// Three stages of one layer have F = B = 1 s, a = ā = δ = 3 bytes and weights of 0 bytes. Two of these 3 bytes go by a portal from the
+// first stage to the last. In a period of 30 s one minibatch goes through all stages; the last two stages offload their input at 1 byte/s.
 func TestPortalsOfStagesWithOps(t *testing.T) {
 	t.Parallel()
 	c := &chain.Chain{Name: "skip", InputBytes: 1, Layers: []chain.Layer{layer(1, 1, 3, 0), layer(1, 1, 3, 0), layer(1, 1, 3, 0)}}
@@ -345,8 +345,8 @@ func TestPortalsOfStagesWithOps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The backward of stage 1 has its input, ā, and δ of both: 3 bytes each are 1 byte each. That of stage 2 has 1 byte of input and
-	// 2 beside it, as before, and δ of its input is 1 byte; that of the skips is in a buffer.
+	// The backward of stage 1 has its input, ā, and δ of both: 3 bytes each are 1 byte each. The backward of stage 2 has 1 byte of input
+	// and 2 beside it, as before, and δ of its input is 1 byte. The skips' δ is in a buffer.
 	if a, b := carried.PerDevicePeak, straight.PerDevicePeak; b[1] != a[1]-2*4 || b[2] != a[2]-2 {
 		t.Errorf("peaks %v carried, %v straight", a, b)
 	}

@@ -16,8 +16,8 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// TestCheckOfOneDevice: Check and Simulate of a plan for one device give what schedule.Simulate gives, with transfers over links of both
-// kinds, contention and a host limit; the timeline has its two parts.
+// TestCheckOfOneDevice: for a plan on one device, Check and Simulate give the results of schedule.Simulate. Plans have transfers over links
+// of both kinds, contention and a host limit. The timeline has its two parts.
 func TestCheckOfOneDevice(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))

@@ -13,8 +13,8 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// deepChain is a chain of n-1 layers and the loss with the shape of a ResNet of three groups: each group halves the
-// activation and has layers of nearly equal time, as measured: no two times are equal.
+// deepChain is a chain of n-1 layers and the loss with the shape of a ResNet of three groups. Each group halves the activation and has
+// layers of nearly equal time. As in measured chains, no two times are equal.
 func deepChain(n int) *chain.Chain {
 	c := &chain.Chain{Name: fmt.Sprintf("deep%d", n), InputBytes: 4 * 3 * 224 * 224}
 	for l := 1; l < n; l++ {

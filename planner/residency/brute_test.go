@@ -21,7 +21,7 @@ import (
 //
 //   - Forwards and backwards come in every order with at most `again` forwards more than layers, whose in-order peak is within the limit.
 //   - Every layer with weights is updated by U, at any place behind its backward up to its next forward, or by H.
-//   - Weights are dropped and fetched between any two uses. What U writes is written back once, before the first fetch behind it.
+//   - Weights are dropped and fetched between any two uses. Weights that U writes are written back once, before the first fetch behind U.
 //   - The state of a layer that the device updates stays, or comes and goes once a step. Gradients stay, activations are not offloaded.
 //   - Copies and host updates stand at any place and in any order on each stream. Drops stand as early as they may.
 //
@@ -43,7 +43,7 @@ type brute struct {
 
 const again = 2
 
-// mode is what one layer does: its chains of ops at places.
+// mode holds the chains of ops of one layer, at places.
 type mode struct {
 	chains [][]link
 }
@@ -208,7 +208,7 @@ func (b *brute) modes(turns []cycle.Op, seconds float64) {
 	}
 }
 
-// setting is what one layer does in a step, with its copies in seconds.
+// setting holds one layer's uses, update and moves in a step, with its copies in seconds.
 type setting struct {
 	owner          int
 	uses           []int // turns, rising

@@ -16,10 +16,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected parts of testdata")
 
-// TestStories replays testdata/stories: text files that define a chain ("chain input=2", then one layer a line:
-// name forward backward output and optional saved=, gradient=, of=, ob=, discard_s=, discard_o=, and of contention fb=, bb= and of the
-// chain copies=) and simulate sequences
-// on it ("simulate memory=9 bandwidth=1 duplex", the sequence, "----", what comes out).
+// TestStories replays testdata/stories: text files that define a chain and simulate sequences on it. A chain is "chain input=2", then one
+// layer a line: name forward backward output. Optional are saved=, gradient=, of=, ob=, discard_s=, discard_o=, and for contention fb= and
+// bb= of a layer and copies= of the chain. A simulation is "simulate memory=9 bandwidth=1 duplex", the sequence, "----", and the results.
 func TestStories(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/stories/*.txt")

@@ -67,7 +67,7 @@ func get(env map[string]string) func(string) string {
 	return func(name string) string { return env[name] }
 }
 
-// What is wrong with a variable or a flag is said with its name.
+// The error about a wrong variable or flag names it.
 func TestWrongVariablesAreNamed(t *testing.T) {
 	t.Parallel()
 	good := map[string]map[string]string{

@@ -1,6 +1,6 @@
-// Command torchgpipe remakes the tables and the ablation of torchgpipe (Kim et al. 2020, section 4) with the plans of this
-// program, and writes them beside the paper's own figures: what fits follows from the models' sizes and the executor's
-// arenas, to the byte; times are simulated, from chains that were measured on a processor.
+// Command torchgpipe remakes the tables and the ablation of torchgpipe (Kim et al. 2020, section 4) with the plans of this program. It
+// writes them beside the paper's own figures. Whether a model fits follows from its size and the executor's arenas, to the byte. Times are
+// simulated, from chains that were measured on a processor.
 //
 //	cd bench/research && go run ./torchgpipe [-chains results/chains] [-out results/torchgpipe]
 //

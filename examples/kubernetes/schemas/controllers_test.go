@@ -46,7 +46,7 @@ func cluster(t *testing.T, objects ...client.Object) (client.Client, client.Fiel
 	return b.Build(), indexer
 }
 
-// jobSetOf is what Kubeflow Trainer makes of the TrainJob and its runtime.
+// jobSetOf returns the JobSet that Kubeflow Trainer makes of the TrainJob and its runtime.
 func jobSetOf(t *testing.T, all map[string]string) *jobset.JobSet {
 	t.Helper()
 	c, indexer := cluster(t, read[trainer.TrainingRuntime](t, all["TrainingRuntime"]))
@@ -65,8 +65,8 @@ func jobSetOf(t *testing.T, all map[string]string) *jobset.JobSet {
 	return read[jobset.JobSet](t, string(text))
 }
 
-// jobOf is what the JobSet controller makes of a JobSet: a Job, and the Service of its pods. What its webhook fills in before is set here:
-// that package needs another version of controller-runtime than Trainer.
+// jobOf returns the Job that the JobSet controller makes of a JobSet, and the Service of its pods. It sets the fields that JobSet's webhook
+// fills in before: the webhook's package needs another version of controller-runtime than Trainer.
 func jobOf(t *testing.T, set *jobset.JobSet) (*batch.Job, *core.Service) {
 	t.Helper()
 	completion, yes := batch.IndexedCompletion, true
@@ -94,7 +94,7 @@ func only[L client.ObjectList, T any](t *testing.T, c client.Client, list L, ite
 	return &all[0]
 }
 
-// variables are those of a Job's only container, as a pod sees them.
+// variables returns the environment variables of a Job's only container, as a pod sees them.
 func variables(job *batch.Job) map[string]string {
 	all := map[string]string{}
 	for _, e := range job.Spec.Template.Spec.Containers[0].Env {

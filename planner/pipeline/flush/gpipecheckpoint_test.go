@@ -18,9 +18,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files of testdata")
 
-// GPipe section 2.3, every stage as long as the other: the last microbatch does not recompute, and recomputation fills the wait
-// for gradients. A device holds m-1 inputs of its stage beside the last microbatch, of which there are, while the backward of
-// its third layer runs, its input, three saved sets, δ_2 and, in front of another stage, δ_3.
+// GPipe section 2.3, every stage as long as the other: the last microbatch does not recompute, and recomputation fills the wait for
+// gradients. Beside the last microbatch, a device holds m-1 inputs of its stage. While the backward of the third layer runs, the last
+// microbatch has its input, three saved sets, δ_2 and, in front of another stage, δ_3.
 func TestCheckpointedFormula(t *testing.T) {
 	t.Parallel()
 	compared := 0

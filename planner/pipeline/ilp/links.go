@@ -2,9 +2,9 @@ package ilp
 
 import "plimsoll/planner/milp"
 
-// links: communications (thesis 6.2.3). One is there only where its two sides are on different devices, takes the time of the
-// link between them, and has that link alone. z̃ needs only its lower bounds (6.8) and (6.9): where it is 1 without need, the
-// program is more constrained, never wrong.
+// links: communications (thesis 6.2.3). A communication exists only where its two sides are on different devices. It takes the time of the
+// link between them, and has that link alone. z̃ needs only its lower bounds (6.8) and (6.9). If z̃ is 1 without need, the program is more
+// constrained, never wrong.
 
 // send is the communication between two tasks.
 type send struct {

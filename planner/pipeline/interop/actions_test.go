@@ -80,8 +80,8 @@ func compareRuns(t *testing.T, a *Actions, n int, seq schedule.Sequence) {
 	}
 }
 
-// TestActionsMemory: the checkpoints in RAM bound the memory. With sizes of 1, revolve with k snapshots needs the snapshots and
-// what a backward reads and writes (input, saved set, two gradients), and no more; on disk the snapshots cost nothing.
+// TestActionsMemory: the checkpoints in RAM bound the memory. With sizes of 1, revolve with k snapshots needs exactly the snapshots and the
+// operands of a backward: input, saved set and two gradients. Snapshots on disk cost nothing.
 func TestActionsMemory(t *testing.T) {
 	t.Parallel()
 	for file, most := range map[string]int64{

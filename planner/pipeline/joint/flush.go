@@ -2,10 +2,11 @@ package joint
 
 // joint-flush: several copies of a pipeline, each with a share of the microbatches.
 //
-// A step of m microbatches on P devices runs on r copies of a pipeline of P/r devices, m/r microbatches each, whose gradients are added up
-// behind the last backwards: data parallelism is r = P, a pipeline alone r = 1. Each copy is 1f1b-recompute's plan, whose stages are chosen
-// for, and recompute in, the memory that their microbatches leave; copies have neighbouring devices, or replicas do, whichever ends the step
-// earlier. Beside them gpipe-checkpoint is judged: so it is never slower than that, 1f1b-flush or data parallelism.
+// A step of m microbatches on P devices runs on r copies of a pipeline of P/r devices, m/r microbatches each. The copies' gradients are
+// added up behind the last backwards. Data parallelism is r = P, a pipeline alone r = 1. Each copy runs 1f1b-recompute's plan. The plan's
+// stages are chosen for the memory that their microbatches leave, and recompute in it. Either copies or replicas have neighbouring devices,
+// whichever ends the step earlier. gpipe-checkpoint is judged beside them, so joint-flush is never slower than gpipe-checkpoint, 1f1b-flush
+// or data parallelism.
 
 import (
 	"cmp"

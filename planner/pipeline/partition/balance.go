@@ -2,10 +2,10 @@ package partition
 
 // balance: torchgpipe's partitioner.
 //
-// It asks for blocks of consecutive layers whose loads (forward and backward) differ by at most the largest load of a
-// layer, and takes them from I. Bárány, V. S. Grinberg, "Block partitions of sequences", Israel J. Math. 206 (2015): while
-// the largest block B_p exceeds the smallest one by more than that, take the smallest one B_q nearest to it, and let its
-// neighbour on the side of B_p give it the layer between them.
+// It asks for blocks of consecutive layers whose loads (forward and backward) differ by at most the largest load of a layer. The algorithm
+// is from I. Bárány, V. S. Grinberg, "Block partitions of sequences", Israel J. Math. 206 (2015). While the largest block B_p exceeds the
+// smallest one by more than that, take the smallest block B_q nearest to B_p. The neighbour of B_q on the side of B_p then gives B_q the
+// layer between them.
 // Neither memory nor links are looked at; the schedule is 1F1B* with the smallest period that fits.
 
 import (

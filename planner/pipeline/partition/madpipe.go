@@ -2,15 +2,14 @@ package partition
 
 // madpipe: one device may have several stages.
 //
-// The MadPipe paper, section 4, and the thesis, chapter 7. Phase 1 chooses an allocation in which every device but one, the
-// special one, has one stage. For a target period T, the memory of a stage follows from the delay V of what comes after it,
-// as for contiguous; on the special device it counts g-1 live minibatches of a stage, the least possible, or g, which is
-// always enough. The paper minimizes the largest of T and the loads by bisection (Algorithm 8); since a larger target never
-// needs more memory, it is enough to ask whether all loads can be within T. Instead of rounding t_P, m_P and V to 101, 11
-// and 51 values, labels keep them exactly, and of those whose t_P and m_P fall into the same cell of such a grid the one
-// with the smallest V stays.
-// Phase 2 schedules the allocations found on the way (both counts of memory) with the list scheduler, which stands in for
-// the integer program of the thesis, section 7.2. The best contiguous plan is one of the candidates.
+// The MadPipe paper, section 4, and the thesis, chapter 7. Phase 1 chooses an allocation in which every device but one, the special one,
+// has one stage. For a target period T, the memory of a stage follows from the delay V of the stages after it, as for contiguous. On the
+// special device, a stage counts g-1 live minibatches, the least possible, or g, which is always enough. The paper minimizes the largest of
+// T and the loads by bisection (Algorithm 8). A larger target never needs more memory, so it is enough to ask whether all loads can be
+// within T. The paper rounds t_P, m_P and V to 101, 11 and 51 values; labels keep them exactly here. If t_P and m_P of several labels fall
+// into the same cell of such a grid, the label with the smallest V stays.
+// Phase 2 schedules the allocations found on the way (both counts of memory) with the list scheduler, which stands in for the integer
+// program of the thesis, section 7.2. The best contiguous plan is one of the candidates.
 // On platforms whose devices or links differ, phase 1 plans for the smallest memory and the slowest link.
 // Time: O(P n² · cells) for a period at worst; labels are few in practice.
 

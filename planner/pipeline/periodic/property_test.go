@@ -54,8 +54,8 @@ func limited(rng *rand.Rand, r pipeline.Request) pipeline.Request {
 	return r
 }
 
-// explore runs a strategy on random requests: every plan passes both checkers; every refusal names the smallest memory
-// that works: it works there, and with one byte less it does not.
+// explore runs a strategy on random requests. Every plan passes both checkers. Every refusal names the smallest memory that works: the
+// strategy plans within it, and refuses one byte less.
 func explore(t *testing.T, name string, seed uint64, count int, replicas, shared bool, tune func(*rand.Rand, *pipeline.Request)) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 7))

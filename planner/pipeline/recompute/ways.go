@@ -123,8 +123,8 @@ func (w *ways) split(f *front, s, x int, need, keeps int64, rest []Way) {
 		if _, beaten := f.beaten(best, best.worth(f.g)); !math.IsInf(beaten, 1) && !w.unpruned {
 			continue
 		}
-		// Of what runs again, peaks rise and seconds fall: of those within peak the last one is the best, and those above the next
-		// rest's peak are better with that, if it keeps no more.
+		// In redo, peaks rise and seconds fall, so the last way within peak is the best of those within it. If the next rest keeps no more,
+		// ways above that rest's peak are better with it.
 		first, end := within(redo, peak), len(redo)
 		if w.unpruned {
 			first = 0
@@ -134,7 +134,7 @@ func (w *ways) split(f *front, s, x int, need, keeps int64, rest []Way) {
 		for j := first; j < end; j++ {
 			l := redo[j]
 			beaten := f.add(Way{Kept: keeps + r.Kept, Peak: max(peak, l.Peak), Again: again + l.Again, x: int32(x), rest: int32(i), redo: int32(j)})
-			// What beats it beats those behind it, too, that are not faster.
+			// A way that beats this one also beats the ones behind it that are not faster.
 			for !w.unpruned && j+1 < end && again+redo[j+1].Again >= beaten {
 				j++
 			}

@@ -35,7 +35,7 @@ import (
 // scenario names what a process does that a test has started; see TestMain.
 const scenario = "PLIMSOLL_NCCL_SCENARIO"
 
-// scenarios are what the processes of a world do, each with its fabric and its GPU.
+// scenarios maps names to functions that each process of a world runs, with its fabric and its GPU.
 var scenarios = map[string]func(w *world.World, f *fabric, g *gpu) error{
 	"order": order, "few": few, "killed": killed, "closed": closed, "sizes": sizes, "again": again, "lists": lists, "memory": memory, "crossed": crossed,
 	"sums": sums, "some sums": someSums, "other sums": otherSums, "other groups": otherGroups, "killed sums": killedSums,
@@ -426,7 +426,7 @@ func few(w *world.World, f *fabric, g *gpu) error {
 	return err
 }
 
-// What NCCL does wrong is found, by NCCL's words or by the bits, and ends all processes.
+// Faults of NCCL are found, by NCCL's words or by the bits, and end all processes.
 func TestFaultsAreFound(t *testing.T) {
 	everybody := func(fault string) func(int) []string {
 		return func(int) []string { return []string{short + "=1", fake.Variable + "=" + fault} }

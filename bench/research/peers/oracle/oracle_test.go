@@ -24,8 +24,9 @@ var report = flag.String("out", "", "file to write the table of ratios to")
 
 const (
 	// mostNoise is the largest ratio of our distance from float64 to that of PyTorch's float32. Both are sums of random roundings, and one
-	// run of float32 is one draw of them: in a tensor of few elements it may be a few times luckier. Weights of another version, or
-	// a cosine over all steps, give ratios of 7,000 and more, a decay of biases 200 and more, 0.9991 for 0.999 as Adam's second decay 56.
+	// run of float32 is one draw of them: in a tensor of few elements it may be a few times luckier. Weights of another version, or a
+	// cosine over all steps, give ratios of 7,000 and more. A decay of biases gives 200 and more, and 0.9991 instead of 0.999 as Adam's
+	// second decay gives 56.
 	mostNoise = 10
 	// mostBlunt keeps cases sharp: an activation that float32 moves across ReLU's kink makes other gradients, and Adam and Muon make the most
 	// of them.
@@ -129,8 +130,8 @@ func (v verdict) worst() (tensor string, blunt float64) {
 	return tensor, noise / went
 }
 
-// TestTrainingIsPyTorchs finds what holds in each part alone and not from the command line on: defaults of flags, the rate of a step,
-// what a microbatch weighs, the version of the weights that a stage sees.
+// TestTrainingIsPyTorchs finds errors of properties that hold in each part alone, but not from the command line on. Such properties are the
+// defaults of flags, the rate of a step, the weight of a microbatch, and the version of the weights that a stage sees.
 func TestTrainingIsPyTorchs(t *testing.T) {
 	torch := worker.Start(t, "../src/torch_oracle.py")
 	folder := t.TempDir()
