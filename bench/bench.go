@@ -1,9 +1,9 @@
 // Package bench measures the promises of plans. It trains the same job along many plans, beside store-all, and
 // puts the predicted and the measured time and memory of each next to each other.
 //
-// Nothing is simulated or assumed: a peak is measured by a step that checks every byte of the arena, a time is the
-// median of whole steps, and "identical" means that the loss was compared with store-all's after every step, and every
-// weight, buffer, gradient and optimizer state after the last one, by the SHA-256 of its bytes.
+// Nothing is simulated or assumed. A peak is measured by a step that checks every byte of the arena, and a time is the median of whole
+// steps. "Identical" means two comparisons with store-all: the loss after every step, and the SHA-256 of the bytes of every weight, buffer,
+// gradient and optimizer state after the last step.
 package bench
 
 import (

@@ -12,7 +12,8 @@ import (
 	"plimsoll/planner/strategy"
 )
 
-// What the arena holds at the peak adds up to the peak, to the byte: of plans that recompute, that move, and of joins. Every piece says what it is, of a layer that there is.
+// The pieces that the arena holds at the peak add up to the peak, to the byte, for plans that recompute, plans that transfer, and models
+// with joins. Every piece names its role, and a layer that exists.
 func TestWhatIsHeldAtThePeakIsThePeak(t *testing.T) {
 	t.Parallel()
 	checked, moved := 0, 0

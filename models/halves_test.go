@@ -16,7 +16,7 @@ import (
 	"plimsoll/runtime"
 )
 
-// derived is what a backward leaves.
+// derived holds the results of a backward: the gradient of the input, and the gradients of the parameters.
 type derived struct{ input, grads []byte }
 
 func (d derived) equal(e derived) bool {
@@ -148,7 +148,7 @@ func checkHalves(t testing.TB, h *halved) {
 	h.before = nil
 }
 
-// keptBy returns what BackParams reads of gradients.
+// keptBy returns the references of the gradients that BackParams reads.
 func keptBy(p *models.Programs) (refs []models.Ref) {
 	for _, s := range p.BackParams.Steps {
 		refs = append(refs, s.Refs.DY)
@@ -276,11 +276,12 @@ func TestZooHalves(t *testing.T) {
 	}
 }
 
-// What the halves hold, by hand. Both layers are two convolutions with ReLU on maps of the same size, a.
+// The bytes that the halves hold are worked out by hand. Both layers are two convolutions with ReLU on maps of the same size, a.
 //
-//   - ReLU's gradient lies on that of its output, so that of the second convolution's output lies on δ, whose block lives on;
-//     that of the first's lies nowhere else (its output is the second one's input, which BackParams reads): a in Kept.
-//     The gradient of the first's ReLU lay there before it; the first layer of all has no other place for it.
+//   - ReLU's gradient lies on the gradient of its output. So the gradient of the second convolution's output lies on δ, and its block lives
+//     on. The gradient of the first convolution's output lies in Kept, with a bytes. It has no other place: the first convolution's output
+//     is the second one's input, which BackParams reads. The gradient of the first's ReLU lay there before it; the first layer of all has
+//     no other place for it.
 //   - In the first layer of a model the convolution's own gradient is not computed, nothing else changes.
 //   - With BatchNorm before the ReLU gradients lie on the norms' inputs, which only BackInput reads: nothing is held.
 func TestHeldBytes(t *testing.T) {

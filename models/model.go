@@ -1,14 +1,19 @@
 // Package models describes neural networks as chains of layers, each a small graph of ops, and compiles them.
 //
-// A layer's derivative is derived once, statically. Which tensors are saved for it, which are temporary and where
-// each of them lies follow from the graph, and with them the exact bytes of a_ℓ, ā_ℓ and of every overhead.
-// The package runs nothing and knows no device: it hands kernel calls over block references to the executor.
+// A layer's derivative is derived once, statically. The graph determines which tensors are saved for it, which are
+// temporary and where each of them lies. The exact bytes of a_ℓ, ā_ℓ and of every overhead follow from that. The
+// package runs nothing and knows no device: it hands kernel calls over block references to the executor.
 //
-// Choices that save memory at no cost are always taken: BatchNorm carries the residual sum and ReLU of a block, so
-// neither has a tensor of its own; the mask of a ReLU is read from its output, which the next op needs anyway;
-// the gradient of a sum is handed on, not copied; dropout masks are recomputed; elementwise ops run in place;
-// a backward keeps its temporaries in the parts of ā_ℓ, δ_ℓ and δ_{ℓ-1} that hold nothing at that moment, and, cut in two,
-// the gradients that wait for its second half on what only the first reads.
+// Choices that save memory at no cost are always taken:
+//
+//   - BatchNorm carries the residual sum and ReLU of a block, so neither has a tensor of its own.
+//   - The mask of a ReLU is read from its output, which the next op needs anyway.
+//   - The gradient of a sum is handed on, not copied.
+//   - Dropout masks are recomputed.
+//   - Elementwise ops run in place.
+//   - A backward keeps its temporaries in the parts of ā_ℓ, δ_ℓ and δ_{ℓ-1} that hold nothing at that moment.
+//   - If a backward is cut in two, it keeps the gradients that wait for its second half on tensors that only the first
+//     half reads.
 package models
 
 import (

@@ -135,8 +135,8 @@ func near(t testing.TB, what string, got, want []float32, scale float64) {
 	}
 }
 
-// nearBFloat16 compares the root of the mean square: a sum in bfloat16 is off by 2^-9 of itself wherever it is rounded,
-// and from op to op a few elements drift farther than that, which shows in a tensor of few.
+// nearBFloat16 compares the root of the mean square. A sum in bfloat16 is off by 2^-9 of itself wherever it is rounded.
+// From op to op a few elements drift farther than that, which shows in a tensor of few.
 func nearBFloat16(t testing.TB, what string, got, want []float32, scale float64) {
 	t.Helper()
 	if len(got) != len(want) {

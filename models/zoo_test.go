@@ -31,9 +31,9 @@ func compiled(t testing.TB, m *models.Model) []*models.Programs {
 	return programs
 }
 
-// Published counts. ImageNet: torchvision's tables. Small images: He et al. 2015, table 6, gives 0.27M, 0.46M, 0.85M and
-// 1.7M with shortcuts that have no parameters; our two projections add 16*32 + 32*64 weights and 2*(32+64) for their
-// norms. He et al. 2016, table 4, gives 1.7M and 10.2M.
+// Published counts. ImageNet: torchvision's tables. Small images: He et al. 2015, table 6, gives 0.27M, 0.46M, 0.85M
+// and 1.7M with shortcuts that have no parameters. Our two projections add 16*32 + 32*64 weights and 2*(32+64) for
+// their norms. He et al. 2016, table 4, gives 1.7M and 10.2M.
 func TestParameterCounts(t *testing.T) {
 	t.Parallel()
 	const projections = 16*32 + 32*64 + 2*(32+64)

@@ -68,7 +68,8 @@ func cyclicReceipt(t *testing.T, planned, ran *chain.Chain, text string, memory 
 
 func unchanged([]cycle.Span) {}
 
-// What takes longer in a run is what the receipt names: the ops, the update on the device, that on the host, or the copies.
+// If the ops, the update on the device, the update on the host or the copies take longer in a run, the receipt names
+// that cause.
 func TestCausesOfCyclicPlans(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {

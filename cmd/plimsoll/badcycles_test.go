@@ -91,7 +91,7 @@ func badCycles(t *testing.T) []badCase {
 	}
 }
 
-// What plan prints in text form is what check reads, for plans that move weights and state, too.
+// Check reads the text form that plan prints, for plans that move weights and state, too.
 func TestCheckReadsCycles(t *testing.T) {
 	t.Parallel()
 	blocks := blocksChain(t, nil)

@@ -84,7 +84,8 @@ const (
 	hostOfOne   = "--host-memory limits what the plan of one device offloads: " + wholeOnOne
 )
 
-// combinations returns what combines today. A row whose answers change is changed here and in docs/pipelines.md (-update).
+// combinations returns one row for each feature, with the kinds of plan that it combines with today. If the answers of a row change, it is
+// changed here and in docs/pipelines.md (-update).
 func combinations(t *testing.T, p map[string][]string) []combination {
 	t.Helper()
 	small := func(model string, more ...string) []string {
@@ -231,8 +232,8 @@ func opsText(text string) string {
 	return strings.Join(all, ",")
 }
 
-// Each cell of the table is run: what combines trains, and shows in the summary; what does not is refused by words that name the flag
-// and what to do, or is absent from the summary.
+// Each cell of the table is run. A feature that combines trains, and the summary shows it. Any other feature is refused by words that name
+// the flag and the remedy, or the summary lacks it.
 // Only this test finds a feature that has stopped to combine with a kind of plan, or one that combines and is not documented.
 func TestCombinations(t *testing.T) {
 	t.Parallel()

@@ -95,7 +95,7 @@ func TestEvaluateAndGenerate(t *testing.T) {
 	}
 }
 
-// What does not go together is refused, with a word on what would.
+// Arguments that do not go together are refused, with a word on arguments that would.
 func TestBadEvaluations(t *testing.T) {
 	t.Parallel()
 	words := vocabulary(t)

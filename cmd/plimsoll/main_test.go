@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// result is what one command line did.
+// result holds the exit code and the outputs of one command line.
 type result struct {
 	code     int
 	out, err string

@@ -47,8 +47,8 @@ func TestPlanPipeline(t *testing.T) {
 	}
 }
 
-// An operator graph is not linearized for pipedream: from plan and from bench it takes the authors' time or less, where its plain chain
-// takes twice that, and check and trace know the plan's layers again.
+// An operator graph is not linearized for pipedream. From plan and from bench it takes the authors' time or less, where its plain chain
+// takes twice that time. Check and trace recognize the plan's layers.
 func TestPipeDreamKnowsGraphs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -190,8 +190,8 @@ func TestBenchPipelines(t *testing.T) {
 	}
 }
 
-// GPipe with recomputation: plan and check print the same figures, the timeline is drawn, noise is simulated, and a file whose
-// last microbatch recomputes too, or not at all, is another plan.
+// GPipe with recomputation: plan and check print the same figures, the timeline is drawn, and noise is simulated. A file that lacks
+// last_ops, so that the last microbatch recomputes too, or that lacks ops, is another plan.
 func TestPlanCheckpointed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -257,8 +257,8 @@ func TestPicturesThatFailLeaveNothing(t *testing.T) {
 	}
 }
 
-// Plans with replicas say how stale weights are that are stashed: one stage on all devices is data parallelism, of which the next round
-// begins while the gradients of the last are added up.
+// Plans with replicas say how stale their stashed weights are. One stage on all devices is data parallelism: its next round begins while
+// the gradients of the last round are added up.
 func TestPlanSaysWhatReplicasMiss(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct{ chain, devices, versions, want string }{
@@ -276,7 +276,7 @@ func TestPlanSaysWhatReplicasMiss(t *testing.T) {
 	}
 }
 
-// What a plan says about itself, and is otherwise, is noted; it is still a plan.
+// If a file states wrong figures of its plan, check prints a note and still accepts the plan.
 func TestCheckNotesWhatAPlanSaysWrongly(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "p.json")

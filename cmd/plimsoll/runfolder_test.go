@@ -40,8 +40,8 @@ func sameContents(t *testing.T, folder string, was map[string]string) {
 	}
 }
 
-// A run that has ended has ended: resumed it gives what it gave, on one device and on several, with checkpoints and without, and no
-// file of it changes, whatever else is asked for. --force begins anew.
+// A run that has ended stays as it is. When it is resumed, it gives the same results, on one device and on several, with checkpoints and
+// without. Whatever else is asked for, none of its files changes. --force begins anew.
 func TestAFinishedRunIsFinished(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{
@@ -348,8 +348,8 @@ func steps(t *testing.T, out string) int {
 	return strings.Count(read(t, filepath.Join(out, logFile)), `{"step":`)
 }
 
-// Results that cannot be written to standard output are a failure, whatever the command, and nobody who reads them is none to speak
-// of (plimsoll | head); what was trained is in the folder all the same.
+// If results cannot be written to standard output, any command fails. If nobody reads them (plimsoll | head), the command ends without a
+// message. In both cases the folder holds the trained weights.
 func TestLostOutput(t *testing.T) {
 	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -393,7 +393,7 @@ func closedPipe(t *testing.T) *os.File {
 	return w
 }
 
-// What was measured is used where it cannot be kept, and that is noted.
+// If a measurement cannot be kept, it is used all the same, and a note says that it is not kept.
 func TestACacheThatCannotBeWritten(t *testing.T) {
 	// Serial: it sets environment variables.
 	args := []string{"train", "-m", "tiny", "--batch", "8", "--image", "16", "--steps", "2", "--option", "profile.steps=1"}

@@ -28,7 +28,7 @@ func withSettings(do func(path []string, s *settings)) {
 	visit(nil, (&app{}).root())
 }
 
-// valuesRead returns what a command has read from a command line: its flags and its settings.
+// valuesRead returns the values that a command has read from a command line, for its flags and its settings.
 func valuesRead(t *testing.T, path []string, line ...string) map[string]string {
 	t.Helper()
 	cmd, rest, err := (&app{}).root().Find(append(slices.Clone(path), line...))

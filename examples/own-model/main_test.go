@@ -55,7 +55,7 @@ func TestPipelines(t *testing.T) {
 	}
 }
 
-// What the program registers is found by name.
+// The model and the data that the program registers are found by name.
 func TestNames(t *testing.T) {
 	m, err := models.New("stripenet", models.Config{Batch: 2, Image: 16, Channels: 1, Classes: 4})
 	if err != nil || len(m.Layers) != 9 {

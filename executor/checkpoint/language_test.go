@@ -103,8 +103,8 @@ func TestHuggingFaceNames(t *testing.T) {
 	}
 }
 
-// Files with Hugging Face's names load into our models, every element at its place, and what is exported again is the same file but for
-// what others leave out or have beside it; so is a checkpoint, with the optimizer's state.
+// Files with Hugging Face's names load into our models, every element at its place. An exported file equals the imported one, except for
+// tensors that others leave out or have beside it. A checkpoint, with the optimizer's state, also returns the same tensors.
 func TestHuggingFaceFiles(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -188,7 +188,7 @@ func restored(t *testing.T, from, into *memory) {
 	}
 }
 
-// What does not fit is named as the file has it.
+// A tensor that does not fit is named as the file has it.
 func TestHuggingFaceErrors(t *testing.T) {
 	t.Parallel()
 	config := models.Config{Batch: 1, Image: 6, Classes: 50}

@@ -51,7 +51,7 @@ func TestCyclesThatMeetLate(t *testing.T) {
 	}
 }
 
-// madeUpOperand is what a command works in, by period.
+// madeUpOperand maps a period to the number of the slot, version or sum that a command works in.
 type madeUpOperand func(k int) int
 
 // madeUpOperands makes operands like those of tables: slots in turn, some of which settle late, and versions and sums of updates of so many

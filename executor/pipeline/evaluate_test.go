@@ -39,8 +39,8 @@ func predictor(t *testing.T, on executor.Target, m *models.Model, batch func(int
 	return r
 }
 
-// A pipeline predicts what one device with its weights predicts, bit for bit, for stages that are contiguous, that meet again
-// on a device, that are on several devices, and that are the loss alone; and in chaos.
+// A pipeline predicts bit for bit as one device with its weights does, in chaos too. Its stages may be contiguous, meet again on a device,
+// be on several devices, or be the loss alone.
 func TestEvaluateIsThatOfOneDevice(t *testing.T) {
 	t.Parallel()
 	const batches = 9
@@ -139,7 +139,7 @@ func TestEvaluateLeavesTrainingAlone(t *testing.T) {
 	}
 }
 
-// What ends an evaluation from outside leaves the executor usable; a device that fails stops it, and is named.
+// If an evaluation is ended from outside, the executor stays usable. If a device fails, the executor stops, and the error names the device.
 func TestEvaluateThatEndsEarly(t *testing.T) {
 	t.Parallel()
 	w := workload(t, testModel(t))

@@ -137,8 +137,8 @@ func TestAPanicInAKernelIsNamed(t *testing.T) {
 	}
 }
 
-// What fails behind the last period of a segment is named by the last update of its stage: the weights that move to slot 0, and the
-// statistics that replicas share.
+// If an operation after the last period of a segment fails, the error names the last update of its stage. Such operations move weights to
+// slot 0, or share statistics among replicas.
 func TestTheEndOfASegmentIsNamed(t *testing.T) {
 	t.Parallel()
 	w := workload(t, testModel(t))
@@ -230,8 +230,8 @@ func TestBadDataAndCtrlCStopAllDevices(t *testing.T) {
 	}
 }
 
-// A stream that is stuck ends the run with a text that says for every device what it issues, what that needs, and what its
-// streams wait for; patience alone ends nothing. In these tests the clock stands still while anything goes on.
+// A stream that is stuck ends the run with a text. For every device the text names the task that it issues, the needs of that task, and the
+// commands that its streams wait for. Patience alone ends nothing. In these tests the clock stands still while anything goes on.
 func TestWatchdog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -310,7 +310,7 @@ func TestPatienceIsForWhatStandsStill(t *testing.T) {
 	})
 }
 
-// What a driver needs of others is said in the words of plans.
+// The status of a driver names its needs from other devices in the words of plans.
 func TestStatuses(t *testing.T) {
 	t.Parallel()
 	w := workload(t, plainModel(t))

@@ -17,7 +17,7 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// guardedRun is what a run tells of its steps.
+// guardedRun holds the outcome of a run, and for each step whether it was skipped.
 type guardedRun struct {
 	*pipelinetest.Outcome
 	skipped []bool
@@ -174,8 +174,8 @@ func spoil(on []executor.Target, device int) []executor.Target {
 	return on
 }
 
-// Gradients that are not finite on one device alone keep all devices from updating, and the steps behind them are those of one
-// device that has skipped as many: Adam does not count them, nor does a run that goes on.
+// If gradients are not finite on one device alone, no device updates. The later steps equal those of one device that has skipped as many.
+// Adam does not count skipped steps, nor does a run that goes on.
 func TestOneBadDeviceSkipsTheStepOfAll(t *testing.T) {
 	t.Parallel()
 	m := plainModel(t)
@@ -253,7 +253,7 @@ func TestReplicasSkipTogether(t *testing.T) {
 	}
 }
 
-// What updates its stages at different times cannot clip.
+// A plan that updates its stages at different times cannot clip.
 func TestOnlyFlushesClip(t *testing.T) {
 	t.Parallel()
 	w := workload(t, plainModel(t))

@@ -16,8 +16,8 @@ import (
 
 var muon = kernels.Muon{Momentum: 0.95, WeightDecay: 1e-2, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8}
 
-// Matrices are updated as a whole, in every schedule, with every kind of weight versions and in replicas: to the bits of the
-// definition on one device, at the planned peak. Of the momentum alone there is a state of every weight.
+// Matrices are updated as a whole, in every schedule, with every kind of weight versions and in replicas. The results have the bits of the
+// definition on one device, and the memory has the planned peak. The momentum is the only state that every weight has.
 func TestMuonInPipelines(t *testing.T) {
 	t.Parallel()
 	m := plainModel(t)

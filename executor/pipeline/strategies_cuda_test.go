@@ -43,8 +43,8 @@ func plannedBy(t *testing.T, w *Workload, name string) (Costs, *pipeline.Plan) {
 	return Costs{c, p.Platform}, p
 }
 
-// A GPU trains as the CPU does: the losses of both are equal to 1e-4. Every plan trains as store-all does on that GPU: the same bits in every
-// weight, buffer and optimizer state, with the predicted peak, whether a step is graphs or many calls, and with batches that wait as bytes.
+// A GPU trains as the CPU does: the losses of both are equal to 1e-4. Every plan trains as store-all does on that GPU: the same bits in
+// every weight, buffer and optimizer state, with the predicted peak. A step may be graphs or many calls, and batches may wait as bytes.
 // Images are so large that every BatchNorm has values enough to be well-conditioned.
 func TestGPUTrainsEveryPlanAsTheCPU(t *testing.T) {
 	if status := cuda.Load(); status.Err != nil {

@@ -231,8 +231,8 @@ func TestZeroIsGradientAccumulation(t *testing.T) {
 	}
 }
 
-// The memory of every device is the undivided one's, less the states of others, with the blocks in which gradients and partial sums
-// arrive; an audit of a step finds the planned peak to the byte.
+// The memory of every device is the undivided plan's, less the states of others, with the blocks in which gradients and partial sums
+// arrive. An audit of a step finds the planned peak to the byte.
 func TestMemoryOfZero(t *testing.T) {
 	t.Parallel()
 	w := *workload(t, wideModel(t))
@@ -266,7 +266,7 @@ func TestMemoryOfZero(t *testing.T) {
 	}
 }
 
-// What is saved behind each segment of a divided run is what an undivided one has there; and either goes on from the other's state.
+// After each segment, a divided run saves the same state as an undivided run. Either run goes on from the other's state.
 func TestZeroCheckpoints(t *testing.T) {
 	t.Parallel()
 	w := workload(t, wideModel(t))

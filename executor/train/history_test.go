@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What is written is read again, whole or up to any step, numbers that are not finite included.
+// A written history is read again, whole or up to any step, numbers that are not finite included.
 func TestHistoryRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

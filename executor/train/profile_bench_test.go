@@ -11,9 +11,9 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// BenchmarkProfileInWindows compares what a profile in the memory of the smallest plan, along windows of layers, finds with what one along
-// the whole model finds, in turns: the ratios of the times of all forwards and of all backwards, medians over the rounds. The last column
-// is the same of two profiles along the whole model: what the machine's noise alone makes. Run with -benchtime 9x.
+// BenchmarkProfileInWindows compares a profile along windows of layers, in the memory of the smallest plan, with a profile along the whole
+// model. The two are taken in turns. The metrics are the ratios of the times of all forwards and of all backwards, medians over the rounds.
+// The last column is the same ratio of two profiles along the whole model: the effect of the machine's noise alone. Run with -benchtime 9x.
 func BenchmarkProfileInWindows(b *testing.B) {
 	for _, c := range []smallCase{{model: "resnet50", image: 64, batch: 32}, {model: "resnet56", image: 32, batch: 64}, {model: "densenet121", image: 64, batch: 16}, {model: "unet", image: 64, batch: 16}} {
 		b.Run(fmt.Sprintf("%s/%dx%d", c.model, c.batch, c.image), func(b *testing.B) {

@@ -104,8 +104,8 @@ func TestResultsThatComeEarly(t *testing.T) {
 	}
 }
 
-// Processes that are asked to stop, each at a time of its own, save one checkpoint; what goes on from it, in as many processes, ends as
-// a run that nobody has stopped. Losses and evaluations are those of one process in each of them.
+// Processes that are asked to stop, each at a time of its own, save one checkpoint. If as many processes go on from it, they end as a run
+// that nobody has stopped. Each of them has the losses and evaluations of one process.
 // If processes stop at different times, only this test finds an asynchronous run with different checkpoints.
 func TestRunsOfSeveralProcesses(t *testing.T) {
 	t.Parallel()
@@ -178,7 +178,7 @@ func TestRunsOfSeveralProcesses(t *testing.T) {
 	}
 }
 
-// What goes on from a step that was evaluated evaluates it in no process again, though only rank 0 has the log.
+// If a run goes on from a step that was evaluated, no process evaluates that step again, though only rank 0 has the log.
 func TestEvaluationsAreMadeOnce(t *testing.T) {
 	t.Parallel()
 	one := pipeRun(t, piped(t, 2, 2, 8), "gpipe", 2, 4)

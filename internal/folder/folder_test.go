@@ -184,7 +184,7 @@ func TestFoldersThatGo(t *testing.T) {
 	}
 }
 
-// What is no folder, or takes no file, is refused.
+// A path that is no folder, or takes no file, is refused.
 func TestBadFolders(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")

@@ -57,8 +57,8 @@ func sameByConversion(t *testing.T, c kernels.Call, in, want data) {
 	}
 }
 
-// TestBFloat16Products: a product of rows in bfloat16 adds the second of each pair first, rounds each sum to float32 once, and takes
-// subnormal numbers for zeros: to the bit, on every path, for factors of any size. The oracle computes in 200 bits.
+// TestBFloat16Products: a product of rows in bfloat16 adds the second of each pair first, rounds each sum to float32 once, and treats
+// subnormal numbers as zeros. The result is exact to the bit, on every path, for factors of any size. The oracle computes in 200 bits.
 func TestBFloat16Products(t *testing.T) {
 	t.Parallel()
 	finite := 0
@@ -150,8 +150,9 @@ func (r *rig) byReference(t testing.TB, in data) data {
 	return out
 }
 
-// nearReference fails unless two results agree: in float32 to 1e-4 of a tensor's largest element, for sums in another order that
-// cancel; in bfloat16 to one unit in the last place more, at most 2^-7 of an element, for two sums may lie on two sides of a tie.
+// nearReference fails unless two results agree. In float32 they agree to 1e-4 of a tensor's largest element, because sums in another order
+// cancel differently. In bfloat16 they may differ by one unit in the last place more, at most 2^-7 of an element: two sums may lie on two
+// sides of a tie.
 func nearReference(t testing.TB, c kernels.Call, got, want data) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -271,8 +272,8 @@ func TestBFloat16Aliases(t *testing.T) {
 	}
 }
 
-// TestBFloat16RoundsOnce: weights are rounded before they multiply, biases and sums are not, and a result is rounded once, when it
-// is complete: also one of several blocks, or one that is added to what was there.
+// TestBFloat16RoundsOnce: weights are rounded before they multiply; biases and sums are not. A result is rounded once, when it is complete,
+// also one of several blocks, or one that is added to an earlier value.
 func TestBFloat16RoundsOnce(t *testing.T) {
 	t.Parallel()
 	const depth, tie = 1100, 1 + 0x1p-8 // a tie goes to 1, the even one

@@ -202,7 +202,8 @@ func referenceRotary(op kernels.Rotary, c kernels.Call, in data, out wants) {
 	out[to] = w.close(8)
 }
 
-// scoreTerm is what is added to the score of head h of sample n at positions t and s; with a table also which of its elements.
+// scoreTerm returns the term that is added to the score of head h of sample n at positions t and s. If there is a table, entry is the
+// element of it that the term adds.
 func scoreTerm(op kernels.Attention, length int, in data, n, head, t, s int) (sum float64, entry int) {
 	next := 0
 	if op.Table > 0 {

@@ -15,8 +15,8 @@ import (
 
 var muon = kernels.Muon{Momentum: 0.95, WeightDecay: 0.05, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}
 
-// TestMuon: steps of matrices of any shape follow the reference, with the same bits whenever they are repeated, alone or at once with
-// what is no matrix; a step that is skipped changes neither weights nor momentum; guards behind operands stay.
+// TestMuon: steps of matrices of any shape follow the reference. They have the same bits whenever they are repeated, alone or at once with
+// a vector. A step that is skipped changes neither weights nor momentum. Guards behind operands stay.
 func TestMuon(t *testing.T) {
 	b := newBench(t)
 	l := libraries(t, b)[0]

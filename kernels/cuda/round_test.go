@@ -46,8 +46,8 @@ func TestRounding(t *testing.T) {
 	}
 }
 
-// TestTF32Rounding: a factor of any exponent and sign, beside a 1, goes through a product as kernels.RoundTF32 rounds it, whichever
-// side it is on, on tensor cores and without; the gradient of a bias, a sum, is exact.
+// TestTF32Rounding: a product rounds a factor of any exponent and sign, beside a 1, as kernels.RoundTF32 does. The factor may be on either
+// side, and the product on tensor cores or not. The gradient of a bias, a sum, is exact.
 func TestTF32Rounding(t *testing.T) {
 	b := newBench(t)
 	var values []float32

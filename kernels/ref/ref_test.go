@@ -579,7 +579,8 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
-// What no library can run is refused when it is prepared; what shows only when it runs is an error then.
+// A call that no library can run is refused when it is prepared. A fault that shows only when the call runs is an error
+// then.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	b := bind(t, kernels.ReLU{}, []kernels.Desc{image}, 1)

@@ -37,7 +37,8 @@ func statedJPEG(t *testing.T, side uint16, progressive bool) []byte {
 	return b
 }
 
-// What a picture takes while it is decoded follows from what it states, and is refused by name before anything is decoded.
+// The header of a picture determines the bytes that decoding it takes. A picture that takes too many is refused by name before anything is
+// decoded.
 func TestPicturesStateWhatTheyTake(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// testdata/jpeg has pictures of all subsamplings and, as PNGs, what libjpeg-turbo 3.2 decodes of them (jpeg.py).
-// What is left between the two is a unit here and there of the inverse transform, which becomes up to 3 when colors are formed.
-// Windows are those of whole pictures.
+// testdata/jpeg has pictures of all subsamplings and, as PNGs, the same pictures decoded by libjpeg-turbo 3.2 (jpeg.py). Our pictures
+// differ from them by a unit here and there of the inverse transform, which becomes up to 3 when colors are formed. A window has the same
+// bytes as that part of the whole picture.
 func TestColorsAreThoseOfLibjpeg(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/jpeg/*.jpg")

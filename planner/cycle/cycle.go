@@ -7,12 +7,12 @@ package cycle
 //
 //   - A sequence is one step of the steady state. Residency, and where the newest copy is, are the same at its end as at its start; both
 //     follow from the first op of each item.
-//   - F and B need current weights. A layer is updated once between its last B of a step and its next F, by U on the device or by H on the
-//     host, and needs its whole gradient for that. After H the device's weights and state are stale and can only be dropped.
+//   - F and B need current weights. U on the device or H on the host updates a layer once, between its last B of a step and its next F. The
+//     update needs the layer's whole gradient. After H the device's weights and state are stale and can only be dropped.
 //   - The first B of a step takes the gradient's memory, later ones add to it on the device, in the order of microbatches. Og moves it to the
 //     host, Pg back. Og, Pg, U and H carry a prime exactly where the gradient is that of the step before.
-//   - A layer with a gradient of 0 bytes is frozen. Tied layers have a gradient each, which Og and Pg move by its layer's number; the other
-//     ops name the owner of the weights, and its update needs and frees all of their gradients.
+//   - A layer with a gradient of 0 bytes is frozen. Tied layers have a gradient each, which Og and Pg move by its layer's number. The other
+//     ops name the owner of the weights, and its update needs and frees the gradients of all tied layers.
 //   - With Limits.UpdatesLast no update of a step starts before its last B has ended. The B that makes the gradient of some weights whole then
 //     takes norm_s longer, in which the device adds up its squares.
 

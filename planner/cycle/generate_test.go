@@ -9,8 +9,8 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// randomChain makes a chain of 1 to 5 layers with small whole sizes and times, or tenths; zeros are frequent, because ops of length 0 and
-// empty items are where simulators differ. No layer is frozen or tied, which the oracle judges by other rules.
+// randomChain makes a chain of 1 to 5 layers with small whole sizes and small times, whole or in tenths. Zeros are frequent, because ops of
+// length 0 and empty items are where simulators differ. No layer is frozen or tied, which the oracle judges by other rules.
 func randomChain(rng *rand.Rand) *chain.Chain {
 	size := func(n int) int64 { return int64(max(0, rng.IntN(n+2)-2)) }
 	unit := []float64{1, 1, 10}[rng.IntN(3)]

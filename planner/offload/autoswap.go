@@ -2,12 +2,17 @@ package offload
 
 // autoswap: activations are offloaded in the order of a weighted sum of four scores, until the rest fits.
 //
-// Paper: AutoSwap scores a variable by its duration of absence (DOA: from its last access in the forward phase to its first
-// one in the backward phase, less both transfers), its area of absence (AOA: that times its size), its weighted
-// duration of absence (WDOA: the memory load, summed over its absence) and the same with the load that the variables
-// chosen before leave (SWDOA). The scores are those of store-all's timeline, each scaled to at most 1. The paper
-// finds the weights by Bayesian optimization; the thesis of A. Shilova, section 3.4.1, finds that erratic. Here every
-// sum of quarters is tried and the best kept: no randomness. O(L^2) for each of 35 weights, and O(L) simulations.
+// Paper: AutoSwap scores a variable by four measures:
+//
+//   - DOA, its duration of absence, from its last access in the forward phase to its first one in the backward phase,
+//     less both transfers
+//   - AOA, its area of absence: DOA times its size
+//   - WDOA, its weighted duration of absence: the memory load, summed over its absence
+//   - SWDOA: WDOA with the load that the variables chosen before leave
+//
+// The scores come from store-all's timeline, each scaled to at most 1. The paper finds the weights by Bayesian
+// optimization; the thesis of A. Shilova, section 3.4.1, finds that erratic. Here every sum of quarters is tried and
+// the best kept: no randomness. O(L^2) for each of 35 weights, and O(L) simulations.
 
 import (
 	"context"

@@ -11,8 +11,8 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// deepChain is a chain of n-1 layers and the loss with the shape of a ResNet of three groups: each group halves the
-// activation and has layers of nearly equal time and size, as measured: no two are equal.
+// deepChain is a chain of n-1 layers and the loss with the shape of a ResNet of three groups. Each group halves the
+// activation. Its layers have nearly equal times and sizes, as measured: no two are equal.
 func deepChain(n int) *chain.Chain {
 	c := &chain.Chain{Name: fmt.Sprintf("deep%d", n), InputBytes: 4 * 3 * 224 * 224}
 	for l := 1; l < n; l++ {
@@ -29,16 +29,16 @@ func deepChain(n int) *chain.Chain {
 	return c
 }
 
-// benchShares are parts of the way from the smallest limit of a chain to its peak, in per cent; benchRatios are
-// bandwidths, of which 1 just carries every activation out and back while the step computes.
+// benchShares are parts of the way from the smallest limit of a chain to its peak, in per cent. The bandwidths are
+// benchRatios: a link of 1 just carries every activation out and back while the step computes.
 var (
 	benchShares = []int64{0, 25, 50, 75}
 	benchRatios = []float64{0.5, 1, 2}
 )
 
 // BenchmarkDynprog shows how offload-dynprog grows with the chain and with N. Each op of the benchmark plans for all
-// limits and bandwidths; the metrics are the slowest of these plans, in time and in processor time, which says little
-// about what else the machine does.
+// limits and bandwidths. The metrics are the slowest of these plans, in time and in processor time. Processor time
+// depends little on the machine's other work.
 func BenchmarkDynprog(b *testing.B) {
 	for _, n := range []int{28, 56, 111, 221, 340} {
 		for _, cells := range []int{50, 500, 2000} {

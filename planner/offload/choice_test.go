@@ -135,7 +135,7 @@ func TestMergeByHand(t *testing.T) {
 	}
 }
 
-// tflms delays nothing: with a slow link it refuses limits that the others reach by waiting, and where it plans, every
+// tflms delays nothing. If the link is slow, it refuses limits that the others reach by waiting. If it plans, every
 // compute op starts when the one before ends or its operand arrives, whatever the limit.
 func TestTFLMSWaitsForNoMemory(t *testing.T) {
 	t.Parallel()
@@ -166,8 +166,9 @@ func TestTFLMSWaitsForNoMemory(t *testing.T) {
 	}
 }
 
-// The example of section 3.3.1: a selection that halves a set exactly needs no idle time; a program that offloads whole
-// activations finds it. x = 3, 1, 2, 2, a link of V = 4 bytes/s, M = 2V; nothing else takes memory or time.
+// The example of section 3.3.1: a selection that halves a set exactly needs no idle time, and a program that offloads
+// whole activations finds it. The data are x = 3, 1, 2, 2, a link of V = 4 bytes/s, and M = 2V. Nothing else takes
+// memory or time.
 func TestTwoPartitionByHand(t *testing.T) {
 	t.Parallel()
 	c := &chain.Chain{Name: "2-partition", InputBytes: 3}

@@ -189,7 +189,7 @@ type Plan struct {
 	Period               float64 // T, seconds, of a periodic plan
 	MinibatchesPerPeriod int     // k, of a periodic plan; 0 means 1
 	Microbatches         int     // of a flush plan; for a periodic one what its maker says
-	Batch                int     // samples of a minibatch, or microbatch; 0 when not said. Of a chain of several sizes the one it is for
+	Batch                int     // samples of a minibatch, or microbatch; 0 when not said. If a chain has several sizes, it is the plan's
 
 	Tasks []Task
 	// Synchronization is when the gradients of replicas are added up. nil: that takes no time.

@@ -2,33 +2,32 @@ package pipeline
 
 // A stage with ops
 //
-// A stage of layers i..j with ops (Stage.Ops, and LastOps for the last microbatch of a plan with a flush) runs, for each minibatch, a
-// forward part F and a backward part B; other minibatches' parts come between. It has its devices for itself, and its
-// backward is not split. Its ops are forwards and backwards of layers i..j, in the numbers of the whole chain, with
-// the semantics of package schedule; F ends with the first op that computes layer j, and B is the rest. In a plan F and B are
-// one task each, of the times of their ops.
+// For each minibatch, a stage of layers i..j with ops runs a forward part F and a backward part B; other minibatches' parts come between.
+// The stage has its devices for itself, and its backward is not split. Its ops are Stage.Ops, and LastOps for the last microbatch of a plan
+// with a flush. They are forwards and backwards of layers i..j, in the numbers of the whole chain, with the semantics of package schedule.
+// F ends with the first op that computes layer j, and B is the rest. In a plan F and B are one task each, of the times of their ops.
 //
-// With a flush the ops of B before its first backward, which recompute and need no gradient, may run before the gradient is there: a
-// device that waits for a gradient recomputes meanwhile (GPipe, Huang et al. 2019, section 2.3; torchgpipe, Kim et al. 2020, sections
-// 2.1 and 3.2.4).
+// With a flush the ops of B before its first backward recompute and need no gradient, so they may run before the gradient is there. A
+// device that waits for a gradient recomputes meanwhile (GPipe, Huang et al. 2019, section 2.3; torchgpipe, Kim et al. 2020, sections 2.1
+// and 3.2.4).
 //
-// What a minibatch of a stage without transfers holds, beside the weights and the communication buffers:
+// Beside the weights and the communication buffers, a minibatch of a stage without transfers holds:
 //
 //	while F runs    a_{i-1}, and what the ops have made so far, with the op's output and overhead
 //	between         a_{i-1}, and what F leaves: K bytes together. A plain a_j goes, it is in the send buffer; an a_j that
 //	                is part of a saved set stays
 //	while B runs    that and δ_j, copied from the receive buffer, and so on to δ_{i-1}, which goes when B ends
 //
-// With R the most bytes that one minibatch holds while F or B runs, a stage in which at most g minibatches are live at once
-// (from the start of F to the end of B) needs at most
+// Let R be the most bytes that one minibatch holds while F or B runs. If at most g minibatches are live at once (from the start of F to the
+// end of B), a stage needs at most
 //
 //	copies·W(i,j) + Buffers(i,j) + (g-1)·K + R
 //
-// Proof: the device runs one part at a time, so that at any instant at most one live minibatch is inside F or B and holds at
-// most R; all others live are between and hold K each, and they are at most g-1. When none is inside, at most g hold K each,
-// and K <= R: F's last instant holds all of K, or it holds more. For g = 1 the bound is reached: R is what some op reaches, and
-// the sum is exactly what it takes. For g > 1 it is reached when a part's peak falls on an instant with g live minibatches. With a
-// flush the sum of one part and what all others keep is counted exactly, part by part.
+// Proof: the device runs one part at a time. So at any instant at most one live minibatch is inside F or B, and it holds at most R. All
+// others live are between and hold K each, and they are at most g-1. When none is inside, at most g hold K each. K <= R, because F's last
+// instant holds all of K or more. For g = 1 the bound is reached: some op reaches R, and the stage takes exactly the sum. For g > 1 it is
+// reached when a part's peak falls on an instant with g live minibatches. With a flush the sum of one part and of the bytes that all others
+// keep is counted exactly, part by part.
 
 import (
 	"fmt"

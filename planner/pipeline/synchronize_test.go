@@ -93,7 +93,7 @@ func TestChangedSynchronization(t *testing.T) {
 	pipelinetest.Agree(t, all)
 }
 
-// What is emitted keeps every rule, for the independent judge too, and runs no later than planned.
+// An emitted plan keeps every rule, for the independent judge too, and runs no later than planned.
 func TestEmittedSynchronization(t *testing.T) {
 	t.Parallel()
 	plans := many(300, 60)

@@ -136,8 +136,8 @@ func TestChangedZeroPlans(t *testing.T) {
 	pipelinetest.Agree(t, all)
 }
 
-// Three replicas share 12 MiB of weights in two buckets, 4 MiB and 8. On links of two directions parts take 1/3 s and 2/3 s: reduces of the
-// last layer leave when it is made, at 5 s, those of the first at 9 s, and the new weights when they have come.
+// Three replicas share 12 MiB of weights in two buckets, 4 MiB and 8. On links of two directions parts take 1/3 s and 2/3 s. Reduces of the
+// last layer leave when its gradient is made, at 5 s, and reduces of the first at 9 s. The new weights leave when the reduces have come.
 func TestZeroDividesTheOptimizersState(t *testing.T) {
 	t.Parallel()
 	k := threeReplicas()
@@ -164,7 +164,7 @@ func TestZeroDividesTheOptimizersState(t *testing.T) {
 	}
 }
 
-// What cannot be divided is refused, and the error names the field, its value and what to do.
+// A plan that cannot be divided is refused, and the error names the field, its value and the remedy.
 func TestRefusedDivisions(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {

@@ -1,7 +1,7 @@
 package pofo
 
-// capper: a rematerialization for a limit M' above the real one, M, of which activations are offloaded until it fits:
-// while the peak is above M, the one with the lowest index that is stored at the peak and not in use.
+// capper: a rematerialization for a limit M' above the real one, M, of which activations are offloaded until it fits. While the peak is
+// above M, it offloads the activation with the lowest index that is stored at the peak and not in use.
 //
 // Paper: A. Shilova, thesis, section 4.3. With M' at store-all's peak, the default, nothing is computed again and it is
 // the greedy heuristic of section 3.2, where any op may be the peak. Peaks count transfers as done; the simulation waits for them.

@@ -2,18 +2,19 @@ package pofo
 
 // pofo: persistent rematerialization with offloading during the forward phase only.
 //
-// Paper: A. Shilova, thesis, chapter 4, Theorem 12, with these repairs: a run of forwards may end at the last layer
-// before the loss; no gradient is stored in the forward phase; the input of the loss stays on the device. The thesis
-// rounds sizes up to N = 50 cells, which loses the smallest limits of real chains. Here sizes are exact, and N bounds how
-// many alternatives are kept (types segments and forward); chains of up to about 8 layers lose none.
+// Paper: A. Shilova, thesis, chapter 4, Theorem 12, with three repairs. A run of forwards may end at the last layer
+// before the loss. No gradient is stored in the forward phase. The input of the loss stays on the device. The thesis
+// rounds sizes up to N = 50 cells, which loses the smallest limits of real chains. Here sizes are exact, and N bounds
+// how many alternatives are kept (types segments and forward); chains of up to about 8 layers lose none.
 //
-// The program runs twice: as printed, where memory goes piece by piece while it is transferred, and with the rule of
-// real transfers, under which memory is free when the whole activation has left (type queue). Both propose; the
-// sequences of the cheapest solutions are simulated together with rotor-exact's, offload-dynprog's and autocapper's, and
-// the best of each are improved by local moves (package improve). So pofo is never slower than these.
+// The program runs twice: as printed, and with the rule of real transfers. As printed, memory goes piece by piece while
+// it is transferred. With the rule, memory is free when the whole activation has left (type queue). Both propose; the
+// sequences of the cheapest solutions are simulated together with rotor-exact's, offload-dynprog's and autocapper's,
+// and the best of each are improved by local moves (package improve). So pofo is never slower than these.
 //
-// Complexity: O(n^3·N^2) for the segments, O(n^2·S·N) for the forward phase with S states a layer. What cannot beat the
-// best sequence known so far, with what must be run again elsewhere, is cut off, which in real chains is nearly everything.
+// Complexity: O(n^3·N^2) for the segments, O(n^2·S·N) for the forward phase with S states a layer. A solution is cut
+// off if, with the ops that must be run again elsewhere, it cannot beat the best sequence known so far. In real chains
+// nearly everything is cut off.
 
 import (
 	"context"

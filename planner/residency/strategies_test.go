@@ -45,7 +45,7 @@ func tie(random *rand.Rand, c *chain.Chain) {
 	last.Update = chain.Update{WeightsOf: 1}
 }
 
-// Auto is never slower than a named strategy, nor below the bound; every plan is legal, within the limit, and in order too; and the same
+// Auto is never slower than a named strategy, nor below the bound. Every plan is legal, within the limit, and in order too. The same
 // request has the same plan.
 func TestAutoIsNeverSlowerThanANamedStrategy(t *testing.T) {
 	t.Parallel()

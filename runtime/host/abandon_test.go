@@ -9,8 +9,8 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// A device that is abandoned gives up copies that wait for a link which would take centuries, skips what is behind them, wakes who
-// waits for it, also on a peer, and can be closed.
+// A device that is abandoned gives up copies that wait for a link which would take centuries, and skips the commands behind them. It wakes
+// everyone who waits for it, also on a peer, and can be closed.
 func TestAbandonedDevicesGiveUp(t *testing.T) {
 	t.Parallel()
 	const n = 1 << 20

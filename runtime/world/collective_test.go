@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// script is what all ranks of a world do, in one order: collectives, with parts that follow from rank and step.
+// script describes the collectives that all ranks of a world run, in one order, with parts that follow from rank and step.
 type script struct {
 	seed  uint64
 	steps int
 }
 
-// part is what a rank gives in a step.
+// part returns the bytes that a rank gives in a step.
 func (s script) part(rank, step int) []byte {
 	r := rand.New(rand.NewPCG(s.seed, uint64(rank)<<32|uint64(step)))
 	return bytes.Repeat([]byte{byte(r.IntN(256))}, r.IntN(1<<r.IntN(16)))
@@ -62,8 +62,8 @@ func (s script) play(t *testing.T, w *World) {
 	}
 }
 
-// Several worlds in one process, over loopback, TLS and all: every collective gives every rank the same, messages arrive everywhere in one
-// order, late handlers miss none, and all have been handled when the world has been left.
+// Several worlds run in one process, over loopback, TLS and all. Every collective gives every rank the same, and messages arrive everywhere
+// in one order. Late handlers miss no message, and all messages have been handled when the world has been left.
 func TestCollectivesAndMessages(t *testing.T) {
 	t.Parallel()
 	epochs := sync.Map{}

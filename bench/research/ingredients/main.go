@@ -1,5 +1,5 @@
-// Command ingredients asks what stages, replicas and recomputation are worth together: it plans chains for devices, memories and links
-// with joint, and with joint without each of them, and writes where the plans that lack one are slower, or are none at all.
+// Command ingredients measures the joint value of stages, replicas and recomputation. It plans chains for devices, memories and links with
+// joint, and with joint without each of the three. It writes where the plans that lack one are slower, or where no such plan exists.
 //
 //	cd bench/research && go run ./ingredients [-chains ../../docs/chains] [-out results/ingredients] [-devices 2,8,64] [-memory 3,80] [-bandwidths 8,450]
 //

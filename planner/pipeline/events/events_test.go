@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Jobs end in the order of time, those of one instant together and in the order in which they were started; the clock never goes
-// back, and is not before the end of anything that has ended.
+// Jobs end in the order of time. Jobs that end at one instant end together, in the order in which they were started. The clock never goes
+// back, and is not before the end of any job that has ended.
 func TestClock(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 1))

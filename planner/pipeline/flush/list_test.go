@@ -9,8 +9,9 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// earliest returns when every op starts at the earliest, by relaxing all edges until nothing changes: those of the order
-// of each device, and those of the data. ok is false when it never stops: the order deadlocks. Messages take no time.
+// earliest returns the earliest start of every op. It relaxes all edges until nothing changes: the edges of the order
+// of each device, and the edges of the data. If the order deadlocks, the relaxation never stops and ok is false.
+// Messages take no time.
 func earliest(c costs, o order) (starts map[op]float64, ok bool) {
 	starts = map[op]float64{}
 	total := 0

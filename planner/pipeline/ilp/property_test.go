@@ -156,8 +156,8 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// A program refuses no schedule that exists: given the devices, the period and, as limits, the very peaks of a plan, it has a
-// solution. What it answers has that period, and but for gradients larger than activations that memory.
+// A program refuses no schedule that exists: given the devices, the period and, as limits, the very peaks of a plan, it has a solution. The
+// answer has that period. It also has that memory, unless gradients are larger than activations.
 func TestILPProgramsTakePlans(t *testing.T) {
 	t.Parallel()
 	need(t)

@@ -74,7 +74,7 @@ func TestFlushNeverSlower(t *testing.T) {
 	}
 }
 
-// scheduled returns what makes the plans of a schedule with a flush.
+// scheduled returns the solver of a schedule with a flush.
 func scheduled(t *testing.T, name string) solver {
 	t.Helper()
 	all := named(flush.Strategies(), name)

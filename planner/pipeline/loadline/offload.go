@@ -1,12 +1,11 @@
 package loadline
 
-// Stages that offload: the same dynamic program over first layer and device, in which a stage that does not fit as it is may
-// also run a sequence of rotor's whose kept activations go to the host between F and B, the first ones first: they are the last
-// that B needs, and F makes them first. Transfers take no time of F and B, so that a stage that stores everything and offloads
-// has the shortest delay there is.
+// Stages that offload: the same dynamic program over first layer and device. A stage that does not fit as it is may also run a sequence of
+// rotor's, and its kept activations go to the host between F and B. The first activations go first: B needs them last, and F makes them
+// first. Transfers take no time of F and B, so that a stage that stores everything and offloads has the shortest delay there is.
 //
-// What such a stage holds depends on when F and B of the minibatches in flight meet, which a longer period may make worse. So
-// the period is bisected for a better one than that without transfers, which stays the answer where none is found.
+// The memory of such a stage depends on when F and B of the minibatches in flight meet, and a longer period may make it worse. So the
+// period is bisected for a better one than the period without transfers. If none is found, the latter stays the answer.
 
 import (
 	"slices"

@@ -3,12 +3,12 @@ package periodic
 // list: 1-periodic schedules of any allocation, contiguous or not.
 //
 // It stands in for the integer program of the thesis, section 7.2, where that takes too long or cannot be solved. Like
-// 1F1B*, it places tasks from the loss outwards: the forward of a stage (or its communication) as late as possible before
-// what comes after it, its backward as early as possible, so that few minibatches are live. A device with several stages
-// has gaps between tasks that are placed already; a forward may go before, a backward behind any of them. A beam of partial
-// schedules is kept: half those with the shortest delay, half those with the most memory to spare. The period is the
-// smallest that works among the sums of consecutive virtual stages, then bisected. With one stage a device the result is
-// that of 1F1B*.
+// 1F1B*, it places tasks from the loss outwards, so that few minibatches are live. The forward of a stage (or its
+// communication) goes as late as possible before its successor, and its backward as early as possible. A device with
+// several stages has gaps between tasks that are placed already; a forward may go before, a backward behind any of
+// them. A beam of partial schedules is kept: half those with the shortest delay, half those with the most memory to
+// spare. The period is the smallest that works among the sums of consecutive virtual stages, then bisected. With one
+// stage a device the result equals that of 1F1B*.
 
 import (
 	"cmp"

@@ -88,7 +88,7 @@ func TestExternalRecord(t *testing.T) {
 	}
 }
 
-// What must not happen while a stream captures, and what becomes of the capture.
+// Each case makes calls while a stream captures, most of them illegal, and states the end of the capture.
 func TestIllegalCaptures(t *testing.T) {
 	const global, relaxed = 0, 2
 	cases := []struct {

@@ -13,7 +13,7 @@ import (
 	"plimsoll/runtime/world/nccl/fake"
 )
 
-// What is no NCCL, or not one that can be used, is refused by one clear line.
+// A library that is no NCCL, or not one that can be used, is refused by one clear line.
 func TestLibraries(t *testing.T) {
 	// Serial: it sets environment variables.
 	folder := t.TempDir()
