@@ -9,7 +9,7 @@
 typedef unsigned long long u64;
 typedef long long i64;
 
-// What the factors of a product are rounded to.
+// The factors of a product are rounded to one of these.
 enum rounding { EXACT, TO_BF16, TO_TF32 };
 
 // map_args: element by element. out (+)= f(a, b), n elements.
@@ -99,8 +99,8 @@ struct multiply_args {
 };
 
 // embed_args: rows of weight, and of position when there are any, by token. Backward: gradients in place of weight, position and y.
-// Backward sorts rows by token, by one digit of so many bits from shift on in each pass: unsorted (0: rows as they are) to order, int32;
-// a block takes chunk rows. counts holds blocks x digits int32, starts vocabulary + 1 int32, parts pieces x width float32.
+// Backward sorts rows by token. Each pass sorts by the digit of SORT_BITS bits from shift on, from unsorted (0: rows as they are) to order,
+// int32; a block takes chunk rows. The field counts holds blocks x digits int32, starts vocabulary + 1 int32, parts pieces x width float32.
 struct embed_args {
 	u64 x, weight, position, y, unsorted, order, counts, starts, parts;
 	int tokens, length, width, vocabulary, positions, add, chunk, shift;
@@ -189,8 +189,8 @@ struct update_args {
 	i64 n[UPDATE_TENSORS];
 };
 
-// muon_args: the parts of a step of one matrix that are no products, see kernels.Muon. x: the update, of n elements; partials: double
-// sums of the squares of its chunks; square and again: float side,side, A, and A*A, which becomes a + b*A + c*A*A.
+// muon_args: the parts of a step of one matrix that are no products, see kernels.Muon. The update is x, of n elements; partials holds
+// double sums of the squares of its chunks. The fields square and again are float side,side: A, and A*A, which becomes a + b*A + c*A*A.
 struct muon_args {
 	u64 scalars, param, rounded, grad, momentum, x, partials, square, again;
 	i64 n, chunk, parts, side, narrow; // narrow: the gradient is bf16
@@ -295,8 +295,8 @@ struct edge_args {
 	int narrow; // weights are bf16, not float
 };
 
-// widen_args: rows of c columns to rows of padded ones in bf16, n elements in all. What the columns behind hold makes the product of both
-// results have a bias: ones on the one side, on the other the bias in as many parts as its 24 bits need.
+// widen_args: rows of c columns to rows of padded ones in bf16, n elements in all. The columns behind give the product of both results a
+// bias. They hold ones on the one side, on the other the bias in as many parts as its 24 bits need.
 enum { BIAS_PARTS = 3 };
 struct widen_args {
 	u64 in, bias, out;

@@ -22,7 +22,7 @@ template <typename T> struct rows {
 	INLINE float value(int r, int c, int width) const { return r < count && c < width ? to_float(at[r * step + c]) : 0; }
 };
 
-// product_panels are what a product reads. All products of a kernel share them: a block may declare 48 KiB.
+// product_panels holds the panels that a product reads. All products of a kernel share them: a block may declare 48 KiB.
 union product_panels {
 	struct {
 		float left[TILE][DEPTH + 1], right[TILE][DEPTH + 1];
@@ -111,7 +111,7 @@ INLINE i64 entry_of(const attention_args &a, int t, int s) {
 	return row > 0 ? (i64)fminf(row, (float)(a.table - 1)) : 0;
 }
 
-// term is what is added to the score of positions t and s, both of which there are.
+// term returns the number that is added to the score of positions t and s, both of which there are.
 template <typename T> INLINE float term(const head<T> &h, int t, int s) {
 	const attention_args &a = h.a;
 	float sum = 0;

@@ -1,25 +1,25 @@
-// The geometry of convolutions as implicit matrix products. Nothing stores an im2col matrix: products read images through
-// windows.
+// The geometry of convolutions as implicit matrix products. Nothing stores an im2col matrix: products read images through windows.
 //
-// A window product computes Y (forward) or DX (backward): rows are pixels of the result, columns its channels, and the
-// inner dimension runs over taps and the channels of each tap. The input's gradient at stride s falls into s*s classes of
-// positions modulo the strides; each is a product of its own with the taps that reach it. The inner dimension is cut into
-// slabs that never cross a tap: each tap's channels are rounded up to whole slabs, the rest is zero.
+// A window product computes Y (forward) or DX (backward). Its rows are pixels of the result, its columns channels. Its inner dimension runs
+// over taps and the channels of each tap. The input's gradient at stride s falls into s*s classes of positions modulo the strides; each is
+// a product of its own with the taps that reach it. The inner dimension is cut into slabs that never cross a tap: each tap's channels are
+// rounded up to whole slabs, the rest is zero.
 //
-// A pixel product computes the weight's gradient: rows are output channels, columns taps and input channels, and the
-// inner dimension runs over the output's pixels.
+// A pixel product computes the weight's gradient: rows are output channels, columns taps and input channels, and the inner dimension runs
+// over the output's pixels.
 //
-// A folded convolution (fold.go) computes another one over an image whose pixels are whole vectors: a pixel of it holds the pixels of a
-// stride along w, each with channels of zeros behind. Its kernel is as much wider; weights of zeros stand for what the other has not.
+// A folded convolution (fold.go) computes another one over an image of pixels that are whole vectors. A pixel of it holds the pixels of a
+// stride along w, each with channels of zeros behind. Its kernel is as much wider; weights of zeros fill the places that the other
+// kernel does not have.
 //
-// grid: x row tiles, y column tiles, z (class*groups + group)*splits + split.
+// Grid: x row tiles, y column tiles, z (class*groups + group)*splits + split.
 #ifndef PLIMSOLL_CONV_CUH
 #define PLIMSOLL_CONV_CUH
 
 #include "plimsoll.cuh"
 
-// axis of a window product: the result's positions g < extent look at g*mul + off + t*step for tap t < taps, which must be
-// within limit; the weight's tap is first + t*stride, and the result lies at g*spread + rest.
+// axis of a window product. At tap t < taps, the result's position g < extent looks at g*mul + off + t*step, which must be within limit.
+// The weight's tap is first + t*stride, and the result lies at g*spread + rest.
 struct axis {
 	int extent, limit, mul, off, step, taps, first, stride, spread, rest;
 };
@@ -141,14 +141,14 @@ struct place {
 	bool inside;
 };
 
-// sight is what a cursor's tap adds to any window's beginning, and the channel of the group that a lane sees there.
+// sight holds the offset that a cursor's tap adds to any window's beginning, and the channel of the group that a lane sees there.
 struct sight {
 	int y, x, e;
 };
 
 INLINE sight sight_of(const view &v, const cursor &c, int lane) { return sight{c.h * v.h.step, c.w * v.apart + c.e, c.e + lane}; }
 
-// seen_at returns what a pixel's window shows k channels behind the sight's.
+// seen_at returns the place that a pixel's window shows k channels behind the sight's.
 INLINE place seen_at(const view &v, const pixel &p, const sight &s, int k) {
 	int x = p.x + s.x + k;
 	bool inside = s.e + k < v.inner & (unsigned)(p.y + s.y) < (unsigned)v.height & (unsigned)x < (unsigned)v.row;
@@ -200,7 +200,7 @@ INLINE void advance(walker &p, const geometry &g, const walker &by) {
 	p.line += by.line + (y >= g.oh ? g.h : 0);
 }
 
-// input_at returns what a column sees at a pixel, which is one or lies behind the last.
+// input_at returns the place that a column sees at a pixel; one: the pixel is one, and does not lie behind the last.
 INLINE place input_at(const geometry &g, const walker &p, const column &c, bool one) {
 	int y = p.y * g.sh + c.y, x = p.x * g.sw * g.c + c.x, row = g.w * g.c;
 	return place{(i64)(p.line + y) * row + x, (bool)(one & (unsigned)y < (unsigned)g.h & (unsigned)x < (unsigned)row)};

@@ -1,5 +1,5 @@
-// Kernels of causal self-attention on tensor cores share the layout of their factors, which are bf16 or tf32: rows of a head's channels
-// in shared memory, and fragments of them in registers (see mma.cuh).
+// Kernels of causal self-attention on tensor cores share the layout of their factors, which are bf16 or tf32. Rows of a head's channels are
+// in shared memory, fragments of them in registers (see mma.cuh).
 #ifndef PLIMSOLL_FLASH_CUH
 #define PLIMSOLL_FLASH_CUH
 
@@ -69,8 +69,8 @@ INLINE void factors_of(fragment<tf32> &f, const float (*sums)[4]) {
 	for (int i = 0; i < 4; i++) f.r[i] = rounded_bits(__float_as_uint(sums[0][i % 2 * 2 + i / 2]));
 }
 
-// each_right calls f for the D/8 blocks of columns of INNER rows, with their B. In tf32 inner t and t+4 are rows 2t and 2t+1, as
-// factors_of has them, and the columns of four blocks alternate, so that a lane reads 16 bytes of a row: see column_of.
+// each_right calls f for the D/8 blocks of columns of INNER rows, with their B. In tf32, inner t and t+4 are rows 2t and 2t+1, as
+// factors_of has them. There the columns of four blocks alternate, so that a lane reads 16 bytes of a row: see column_of.
 template <int D, typename F> INLINE void each_right(const bf16 *rows, int lane, F f) {
 #pragma unroll
 	for (int n = 0; n < D / 8; n += 2) {

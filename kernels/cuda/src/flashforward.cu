@@ -1,7 +1,7 @@
-// Causal self-attention in bf16 or tf32 on tensor cores, forward (Dao: FlashAttention-2, 2023). A block computes queries of a head, each
-// of its warps BLOCKS times 16 of them: their scores, weights and results are in registers, in the layout of fragments (see mma.cuh). Tiles
-// of keys and values pass through shared memory, one at work and one on its way. Scores and sums are float32; weights are rounded as
-// factors of the values. Sums run in an order that the shape alone decides.
+// Causal self-attention in bf16 or tf32 on tensor cores, forward (Dao: FlashAttention-2, 2023). A block computes queries of a head, each of
+// its warps BLOCKS times 16 of them. Their scores, weights and results are in registers, in the layout of fragments (see mma.cuh). Tiles of
+// keys and values pass through shared memory, one at work and one on its way. Scores and sums are float32; weights are rounded as factors
+// of the values. Sums run in an order that the shape alone decides.
 #include "flash.cuh"
 
 // tiles of heads of up to DIM channels in shared memory: a stage is KEYS keys, then their values. A warp has ROWS queries, which it reads
@@ -19,8 +19,8 @@ template <typename E, int DIM> struct tiles {
 	};
 };
 
-// results of a lane's two rows of a block, group and group + 8: sums of weighted values, the largest score in powers of two, and the
-// lane's part of the sum of weights.
+// results of a lane's two rows of a block, group and group + 8. They are sums of weighted values, the largest score in powers of two, and
+// the lane's part of the sum of weights.
 template <int DIM> struct results {
 	float o[DIM / 8][4], top[2], sum[2];
 };

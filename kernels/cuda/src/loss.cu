@@ -38,7 +38,8 @@ template <typename T> INLINE stretch stretch_of(u64 address, int classes) {
 
 enum { LOSS_VECTORS = 4, LOSS_WARPS = LOSS_THREADS / 32 }; // vectors that a thread has in flight
 
-// exponentials are those of what a thread has seen of a row: the largest value, and the sum of exp(v - top), in which a NaN is not lost.
+// exponentials summarizes the values of a row that a thread has seen: the largest one, and the sum of exp(v - top), in which a NaN is not
+// lost.
 struct exponentials {
 	best top;
 	double sum;
@@ -97,7 +98,7 @@ template <typename T> INLINE void take_one(exponentials &p, u64 logits, int c) {
 	add_exponentials(p, x[0]);
 }
 
-// exponentials_of are those of the thread's share of a row.
+// exponentials_of returns the exponentials of the thread's share of a row.
 template <typename T> INLINE exponentials exponentials_of(const loss_args &a, i64 base) {
 	const int V = wide<T>::elements;
 	u64 logits = a.logits + base * sizeof(T);
@@ -225,7 +226,7 @@ KERNEL(loss_total, struct loss_args) {
 	GLOBAL(float, a.result)[2] = (float)counts[0];
 }
 
-// slope is what the gradient of a row's logits depends on.
+// slope holds the numbers that the gradient of a row's logits depends on.
 struct slope {
 	float top, inverse, off, share;
 	int label;
@@ -250,8 +251,8 @@ template <typename T> INLINE void gradient_of_one(const loss_args &a, const slop
 	deposit(ELEMENT(T, a.dx, base + c), x, 1, a.add);
 }
 
-// loss_backward: dx (+)= (softmax - onehot(label)) / rows that count; 0 in a row that does not, NaN in one whose label is out of range. dx
-// may lie on the logits.
+// loss_backward: dx (+)= (softmax - onehot(label)) / rows that count. The gradient is 0 in a row that does not count, and NaN in a row with
+// a label out of range. dx may lie on the logits.
 template <typename T> INLINE void loss_backward(const loss_args &a) {
 	const int V = wide<T>::elements;
 	int t = threadIdx.x, step = blockDim.x;

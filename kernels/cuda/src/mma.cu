@@ -97,8 +97,9 @@ template <int V, typename E, typename F> INLINE void bring(E *to, const E *from,
 	}
 }
 
-// run fills the stages in turn and adds up products. fetch(slab, stage) begins to bring a slab, zeros for one behind the last;
-// load(factors, stage, k) reads those of the step at inner index k. Each step's factors are on their way while the step before multiplies.
+// run fills the stages in turn and adds up products. The function fetch(slab, stage) begins to bring a slab, zeros for one behind the last.
+// The function load(factors, stage, k) reads the factors of the step at inner index k. Each step's factors are on their way while the step
+// before multiplies.
 template <typename E, int BM, int BN, typename F, typename L> INLINE void run(sums<BM, BN> &sum, share s, F fetch, L load) {
 	typedef slabs<E> S;
 	factors<E, BM, BN> f[2];

@@ -5,11 +5,11 @@
 
 #include "plimsoll.cuh"
 
-// With group = lane/4 and t = lane%4, a lane of a warp holds, of bf16,
-//   of A (16 x 16): a[0] rows group, a[1] group+8, inner 2t and 2t+1; a[2], a[3] the same 8 further;
-//   of B (16 x 8): b[0] inner 2t and 2t+1, b[1] 8 further, of column group;
-//   of C (16 x 8): c[0], c[1] row group, columns 2t and 2t+1; c[2], c[3] row group+8.
-// Of tf32 it is the same in bytes, one value where two of bf16 are: A is 16 x 8, B 8 x 8; inner t, and 4 further.
+// With group = lane/4 and t = lane%4, a lane of a warp holds these values of bf16.
+//   * Of A (16 x 16): a[0] rows group, a[1] group+8, inner 2t and 2t+1; a[2], a[3] the same 8 further.
+//   * Of B (16 x 8): b[0] inner 2t and 2t+1, b[1] 8 further, of column group.
+//   * Of C (16 x 8): c[0], c[1] row group, columns 2t and 2t+1; c[2], c[3] row group+8.
+// The layout of tf32 is the same in bytes, one value where two of bf16 are. A is 16 x 8, B 8 x 8; inner t, and 4 further.
 template <typename E> struct fragment {
 	unsigned r[4];
 };
@@ -45,7 +45,7 @@ INLINE fragment<bf16> load_transposed(const bf16 *row) {
 	return f;
 }
 
-// rounded_bits are those of a float32 rounded to TF32: mma would cut off what it does not use.
+// rounded_bits returns the bits of a float32 rounded to TF32: mma would cut off the bits that it does not use.
 INLINE unsigned rounded_bits(unsigned exact) {
 	unsigned bits;
 	float v = __uint_as_float(exact);

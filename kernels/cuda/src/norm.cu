@@ -289,8 +289,8 @@ INLINE void deposit_one(u64 base, int c, double v, int add) {
 	*p = add ? *p + (float)v : (float)v;
 }
 
-// norm_backward_params writes dweight and dbias, and the coefficients of the input's gradient,
-// dx = scale*(g - off - (x - mean)*slope), as factors of g and x and what is added.
+// norm_backward_params writes dweight and dbias, and three coefficients of the input's gradient, dx = scale*(g - off - (x - mean)*slope).
+// They are the factors of g and x, and the number that is added.
 MERGE_KERNEL(norm_backward_params, struct norm_args) {
 	int c = blockIdx.x * MERGE_LANES + threadIdx.x;
 	double sum = sum_chunks(a.part, c, a.channels, a.chunks, 0, 2);

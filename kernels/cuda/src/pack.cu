@@ -1,4 +1,4 @@
-// What stands before and behind products: weights packed into panels, and partial results added up.
+// These kernels run before and behind products: they pack weights into panels and add up partial results.
 #include "conv.cuh"
 
 // weight_at returns the offset of the weight for inner index e at the cursor's tap and a column of a view, or -1.
@@ -15,8 +15,9 @@ INLINE i64 weight_at(const geometry &g, const fold &f, const view &v, const curs
 	return at < 0 ? -1 : row * f.taps * f.channels + at;
 }
 
-// pack: by panel and slab; within a slab by inner index, then column (f32), or by column, then inner index (for tensor cores).
-// grid: x elements of a slab, y slabs, z panels.
+// pack: by panel and slab. Within a slab, f32 is packed by inner index, then column, and values for tensor cores by column, then inner
+// index.
+// Grid: x elements of a slab, y slabs, z panels.
 template <typename T, bool INNER_FIRST> INLINE void pack(const pack_args &a) {
 	const geometry &g = a.g;
 	view v = view_of(g, blockIdx.z * g.splits);

@@ -1,4 +1,4 @@
-// What every kernel uses: the macros that declare one, element types, 16-byte loads and stores.
+// Every kernel uses this file: the macros that declare one, element types, 16-byte loads and stores.
 #ifndef PLIMSOLL_CUH
 #define PLIMSOLL_CUH
 
@@ -171,7 +171,7 @@ template <int V> INLINE void deposit_floats(float *p, const values<V> &x, int ad
 	}
 }
 
-// passed is what of a gradient passes a ReLU with output y: NaN where that is none.
+// passed returns the part of a gradient that passes a ReLU with output y. If y is NaN, so is the result.
 INLINE float passed(float dy, float y) { return y > 0 ? dy : (y != y ? y : 0); }
 
 // wide is the number of elements in 16 bytes.

@@ -2,7 +2,7 @@
 // visits the windows that contain it, in ascending order, so that no two threads write the same byte.
 #include "plimsoll.cuh"
 
-// place is what a thread has: V channels from c on of pixel x of a row.
+// place is a thread's part of the work: V channels from c on of pixel x of a row.
 struct place {
 	int x, c;
 	bool inside;

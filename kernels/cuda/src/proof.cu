@@ -17,7 +17,7 @@ INLINE bool reached(int in, int tap, int stride, int pad, int dilation, int size
 	return far >= 0 && far % stride == 0 && out < size;
 }
 
-// weight is that of an output channel, a tap and a channel of its group.
+// weight returns the weight of an output channel, a tap and a channel of its group.
 INLINE double weight(const proof_args &a, int o, int kh, int kw, int channel) {
 	const geometry &g = a.g;
 	float w = weight_of(a.weight, (((i64)o * g.kh + kh) * g.kw + kw) * (g.c / g.groups) + channel, a.narrow);
@@ -72,7 +72,7 @@ template <typename T> INLINE double term(const proof_args &a, i64 i, i64 k) {
 	return params_term<T>(a, i, k);
 }
 
-// bias_of returns what an output begins with.
+// bias_of returns the first term of an output.
 INLINE double bias_of(const proof_args &a, i64 i) { return a.bias ? GLOBAL(const float, a.bias)[i % a.g.o] : 0.; }
 
 // proof_sums: the sum of a slice of an output's terms, and the sum of their squares. grid: x samples, y slices.

@@ -54,7 +54,7 @@ KERNEL(embed_numbers, struct embed_args) {
 // of the chunk, one after the other.
 enum { SORT_WARPS = ROW_THREADS / 32, SORT_BITS = 8, SORT_DIGITS = 1 << SORT_BITS };
 
-// key_of is what rows are sorted by: the token, or the size of the vocabulary for tokens that are not in it.
+// key_of returns the key that rows are sorted by: the token, or the size of the vocabulary for tokens that are not in it.
 INLINE int key_of(const embed_args &a, int row) {
 	int token = GLOBAL(const int, a.x)[row];
 	return token >= 0 && token < a.vocabulary ? token : a.vocabulary;
@@ -160,8 +160,8 @@ KERNEL(sort_place, struct embed_args) {
 	}
 }
 
-// embed_starts: starts[token] is the first place of the sorted rows whose key is the token or a larger one; that of the vocabulary's size
-// is the number of rows whose token is known.
+// embed_starts: starts[token] is the first place of the sorted rows with this or a larger key. At index vocabulary, it is the number of
+// rows of known tokens.
 KERNEL(embed_starts, struct embed_args) {
 	i64 token = (i64)blockIdx.x * ROW_THREADS + threadIdx.x;
 	if (token > a.vocabulary) return;

@@ -137,8 +137,8 @@ INLINE double squares_of(const float *x, i64 n) {
 	return sum;
 }
 
-// squares_of_lane returns what one of GUARD_LANES threads adds up of a chunk's squares: every GUARD_LANES-th value, the first thread the
-// rest, too.
+// squares_of_lane returns the sum that one of GUARD_LANES threads makes of a chunk's squares. The thread takes every GUARD_LANES-th value;
+// the first one takes the rest, too.
 template <typename T> INLINE double squares_of_lane(const T *grad, i64 left, int lane) {
 	double sum = 0;
 	i64 whole = left / GUARD_LANES * GUARD_LANES;
