@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"strings"
 )
 
 func main() {
@@ -25,14 +24,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, "prose:", err)
 		os.Exit(1)
 	}
+	fmt.Println("prose: 0 sentences break the rule")
 }
 
-// read returns the breaches of all Go files below a folder, tests apart.
+// read returns the breaches of all Go files below a folder. Of tests it reads the comments alone.
 func read(root string) (all []breach, err error) {
 	err = files(root, ".go", func(path string, source []byte) error {
-		if strings.HasSuffix(path, "_test.go") {
-			return nil
-		}
 		found, err := check(path, source)
 		all = append(all, found...)
 		return err

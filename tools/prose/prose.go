@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -40,8 +39,25 @@ func check(file string, source []byte) ([]breach, error) {
 		return nil, err
 	}
 	c := &checker{set: set, folder: path.Dir(file)}
-	ast.Inspect(tree, c.node)
+	if !strings.HasSuffix(file, "_test.go") {
+		ast.Inspect(tree, c.node)
+	}
+	for _, doc := range tree.Comments {
+		if !isCode(tree, doc) {
+			c.comment(doc)
+		}
+	}
 	return c.found, nil
+}
+
+// isCode reports whether a comment is C code that the file imports.
+func isCode(tree *ast.File, doc *ast.CommentGroup) bool {
+	for _, d := range tree.Decls {
+		if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.IMPORT && g.Doc == doc && g.Specs[0].(*ast.ImportSpec).Path.Value == `"C"` {
+			return true
+		}
+	}
+	return false
 }
 
 // checker collects the breaches of a file.
@@ -55,17 +71,11 @@ func (c *checker) add(at token.Pos, k kind, sentence string) {
 	c.found = append(c.found, breach{c.set.Position(at).String(), k, sentence})
 }
 
-// node checks the texts of a node: comments, messages and help texts.
+// node checks the texts of a node: messages and help texts.
 func (c *checker) node(n ast.Node) bool {
 	switch n := n.(type) {
-	case *ast.FuncDecl:
-		c.comment(n.Doc)
 	case *ast.GenDecl:
-		for _, s := range n.Specs {
-			c.spec(n, s)
-		}
-	case *ast.Field:
-		c.comment(n.Doc)
+		c.constants(n)
 	case *ast.CallExpr:
 		if textCalls.MatchString(called(n)) {
 			for _, arg := range n.Args {
@@ -92,16 +102,12 @@ func called(n *ast.CallExpr) string {
 	return f.String()
 }
 
-// spec checks the comment of a type, a constant or a variable, and the texts of constants of commands.
-func (c *checker) spec(d *ast.GenDecl, s ast.Spec) {
-	switch s := s.(type) {
-	case *ast.TypeSpec:
-		c.comment(cmp.Or(s.Doc, d.Doc))
-	case *ast.ValueSpec:
-		c.comment(cmp.Or(s.Doc, d.Doc))
-		if d.Tok == token.CONST && strings.HasPrefix(c.folder, "cmd/") {
-			for _, v := range s.Values {
-				c.literals(v)
+// constants checks the texts of constants of commands.
+func (c *checker) constants(d *ast.GenDecl) {
+	for _, s := range d.Specs {
+		if v, ok := s.(*ast.ValueSpec); ok && d.Tok == token.CONST && strings.HasPrefix(c.folder, "cmd/") {
+			for _, x := range v.Values {
+				c.literals(x)
 			}
 		}
 	}
@@ -109,11 +115,8 @@ func (c *checker) spec(d *ast.GenDecl, s ast.Spec) {
 
 var predicates = regexp.MustCompile(`^\w+ (is|are|returns) (what|those|that of)\b`)
 
-// comment checks the comment of a declaration.
+// comment checks a comment.
 func (c *checker) comment(doc *ast.CommentGroup) {
-	if doc == nil {
-		return
-	}
 	text := doc.Text()
 	if predicates.MatchString(text) {
 		c.add(doc.Pos(), predicate, sentences(text)[0])
