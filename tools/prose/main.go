@@ -1,4 +1,4 @@
-// Command prose lists sentences that break the rule for sentences, in error messages, help texts, comments and documents, and fails if
+// Command prose lists sentences that break the rule for sentences, in error messages, help texts, documents and the comments of Go, C and CUDA, and fails if
 // there are any.
 package main
 
@@ -8,11 +8,14 @@ import (
 )
 
 func main() {
-	found, err := read(".")
-	if err == nil {
-		var inDocuments []breach
-		inDocuments, err = documents(".")
-		found = append(found, inDocuments...)
+	var found []breach
+	var err error
+	for _, look := range []func(root string) ([]breach, error){read, documents, inC} {
+		var some []breach
+		if some, err = look("."); err != nil {
+			break
+		}
+		found = append(found, some...)
 	}
 	for _, b := range found {
 		fmt.Println(b)

@@ -79,3 +79,24 @@ func TestDocument(t *testing.T) {
 		}
 	}
 }
+
+// Comments of C that stand in lines of their own break the rule, and code and comments behind it do not.
+func TestCSource(t *testing.T) {
+	t.Parallel()
+	words := func(n int) string { return "It" + strings.Repeat(" goes on", n/2) }
+	for _, c := range []struct{ name, text, want string }{
+		{"long", "int x;\n// " + words(17) + "\n// " + strings.ToLower(words(17)) + ".", "k.cu:2"},
+		{"an opening", "\t// What goes on ends.", "k.cu:1"},
+		{"a predicate", "// place is what there is.", "k.cu:1"},
+		{"two texts", "// " + words(17) + "\n//\n// " + strings.ToLower(words(17)) + ".", ""},
+		{"code", "int x; // " + words(31), ""},
+	} {
+		found, got := cSource("k.cu", c.text), ""
+		for _, b := range found {
+			got += b.position
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
