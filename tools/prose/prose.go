@@ -50,8 +50,11 @@ func check(file string, source []byte) ([]breach, error) {
 	return c.found, nil
 }
 
-// isCode reports whether a comment is C code that the file imports.
+// isCode reports whether a comment is C code that the file imports, or the output of an example.
 func isCode(tree *ast.File, doc *ast.CommentGroup) bool {
+	if strings.HasPrefix(doc.Text(), "Output:") {
+		return true
+	}
 	for _, d := range tree.Decls {
 		if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.IMPORT && g.Doc == doc && g.Specs[0].(*ast.ImportSpec).Path.Value == `"C"` {
 			return true
