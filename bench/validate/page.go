@@ -19,7 +19,7 @@ const (
 )
 
 // sharedNote says what the times of devices that share processors mean.
-const sharedNote = "devices that share processors: predictions count how many ops these run at once (--simulated compares periods on devices of their own)"
+const sharedNote = "devices share processors, which predictions count (--simulated: devices of their own)"
 
 // Table returns the rows for people: times, idle shares, bits.
 func (r *Report) Table() *report.Table {

@@ -369,7 +369,7 @@ func TestKernels(t *testing.T) {
 	var text strings.Builder
 	r.Rows[0].Shared = &train.SharedProcessors{Devices: 2, Processors: 1, Kind: "core"} // as on a machine of one core
 	must(t, r.Print(&text, true))
-	for _, want := range []string{"cpu*2 on 1 core", "devices that share processors", "12 of 12 devices were written up to the predicted byte", "3 of 3 steps with a flush"} {
+	for _, want := range []string{"cpu*2 on 1 core", "devices share processors", "12 of 12 devices were written up to the predicted byte", "3 of 3 steps with a flush"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}
