@@ -51,7 +51,7 @@ func (s *SharedProcessors) processors() string { return units.Count(s.Processors
 // SharedProcessors returns how the job's devices share processors, and how far the plan counts that; nil where each device has its own. So many
 // processes with such devices run on this machine.
 func (p *JobPlan) SharedProcessors(j *Job, processes int) *SharedProcessors {
-	s := j.Spec.SharedProcessors(processes)
+	s := j.SharedProcessors(processes)
 	if s != nil && p.IsPipeline() {
 		s.predict(p)
 	}
@@ -81,7 +81,7 @@ func (s *SharedProcessors) predict(p *JobPlan) {
 // copies of it run at once: one, and as many as keep all cores busy. So threads that wait for each other, caches and memory count. If measure is
 // nil, ops count as if they kept all their threads busy. Errors: those of measure.
 func OnProcessors(j *Job, p *pipeline.Platform, measure func(copies int) (*chain.Chain, error)) (*pipeline.Platform, error) {
-	shared := j.Spec.SharedProcessors(1)
+	shared := j.SharedProcessors(1)
 	if shared == nil || p.OpsAtOnce > 0 || j.Processes > 1 || shared.Devices != p.Devices {
 		return p, nil
 	}
