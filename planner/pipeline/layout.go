@@ -464,6 +464,7 @@ func (p *Plan) Line(stage int) (line []int) {
 // Its makespan counts them. They start behind all tasks of their device, so no task waits for them.
 type tie struct {
 	owner, reader  int // stages
+	layer          int // of the owner
 	bytes          int64
 	sums, renewals [][2]int // messages, from one device to another
 }

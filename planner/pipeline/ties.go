@@ -7,17 +7,14 @@ import (
 	"slices"
 )
 
-// findTies finds the weights that stages of a plan with a flush share and train. It refuses replicas that would divide the gradients of shared weights, and
-// devices that no link joins.
+// findTies finds the messages of weights that stages of a plan with a flush share and train. It refuses replicas that would divide their
+// gradients, and devices that no link joins.
 func (a *arranger) findTies() {
 	a.ties = nil
-	for i := range a.chain.Len() {
-		bytes := a.chain.SummedWeights(i + 1)
-		if !a.plan.IsFlush() || !a.chain.Shares(i+1) || bytes == 0 {
-			continue
-		}
-		o := a.chain.Owner(i + 1)
-		x := tie{owner: stageWith(a.plan, o), reader: stageWith(a.plan, i+1), bytes: bytes}
+	if !a.plan.IsFlush() {
+		return
+	}
+	for _, x := range trainedTies(a.layout) {
 		if a.unfit = undividedTie(a.layout, x); a.unfit != nil {
 			return
 		}
@@ -29,7 +26,7 @@ func (a *arranger) findTies() {
 		for _, ends := range x.messages() {
 			if a.platform.Beta(ends[0], ends[1]) == 0 {
 				a.unfit = fmt.Errorf("%w: stages %d and %d share weights of layer %d (%s), and no link joins their devices %d and %d", ErrPlatform,
-					x.owner, x.reader, o, a.chain.Layer(o).Name, min(ends[0], ends[1]), max(ends[0], ends[1]))
+					x.owner, x.reader, x.layer, a.chain.Layer(x.layer).Name, min(ends[0], ends[1]), max(ends[0], ends[1]))
 				return
 			}
 		}
@@ -37,14 +34,22 @@ func (a *arranger) findTies() {
 	}
 }
 
+// trainedTies returns the weights that two layers share and train, in the order of the layers that read them, without messages.
+func trainedTies(l *layout) (all []tie) {
+	for i := range l.chain.Len() {
+		if bytes := l.chain.SummedWeights(i + 1); l.chain.Shares(i+1) && bytes > 0 {
+			o := l.chain.Owner(i + 1)
+			all = append(all, tie{owner: stageWith(l.plan, o), reader: stageWith(l.plan, i+1), layer: o, bytes: bytes})
+		}
+	}
+	return all
+}
+
 // warnOfTies says which stages of a plan without a flush share weights: a run refuses that.
 func warnOfTies(l *layout) (warnings []string) {
-	for i := range l.chain.Len() {
-		if l.plan.IsFlush() || !l.chain.Shares(i+1) || l.chain.SummedWeights(i+1) == 0 {
-			continue
-		}
-		if owner, reader := stageWith(l.plan, l.chain.Owner(i+1)), stageWith(l.plan, i+1); owner != reader {
-			warnings = append(warnings, fmt.Sprintf("stages %d and %d share weights and update them at different times, which train refuses: give a plan with a flush", owner, reader))
+	for _, x := range trainedTies(l) {
+		if x.owner != x.reader && !l.plan.IsFlush() {
+			warnings = append(warnings, fmt.Sprintf("stages %d and %d share weights and update them at different times, which train refuses: give a plan with a flush", x.owner, x.reader))
 		}
 	}
 	return warnings
