@@ -31,7 +31,7 @@ func plannedFor(t *testing.T, chain string, args ...string) string {
 
 // along is a run of a plan, as arguments.
 func along(plan string, args ...string) []string {
-	base := []string{"train", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", "cpu*2", "--plan", plan, "--steps", "12", "--option", "profile.steps=9", "--json"}
+	base := []string{"train", "-m", "tiny", "--batch", "8", "--image", "16", "--devices", "cpu*2", "--plan", plan, "--steps", "12", "--option", "profile.steps=9", "--option", "platform.ops-at-once=2", "--json"}
 	return append(base, args...)
 }
 

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"plimsoll/internal/stats"
@@ -57,44 +58,30 @@ func timedAs(c *chain.Chain, plan *pipeline.Plan, spans []cycle.Span) *chain.Cha
 	return &out
 }
 
-// pacedRun trains steps of a cyclic plan whose ops compute nothing, and returns when they ran.
-func pacedRun(t *testing.T, w *Workload, costs Costs, plan *pipeline.Plan) []cycle.Span {
+// pacedRun trains steps of a cyclic plan whose ops compute nothing, and returns when they ran, on a clock that only pauses and copies move.
+func pacedRun(t *testing.T, w *Workload, costs Costs, plan *pipeline.Plan) (spans []cycle.Span) {
 	t.Helper()
-	on := targets(t, 1, host.Config{Bandwidth: costs.Platform.Host})
-	device, hosted := paused{on[0].Library, time.Millisecond, 2 * time.Millisecond}, paused{on[0].Library, time.Millisecond, 4 * time.Millisecond}
-	on[0].Library, on[0].Host = device, hosted
-	e, err := New(w, on, costs, plan, Options{Feed: feedOf(w.Model), Seed: 7, Rate: rate, Timed: &Timed{Periods: 16}})
-	must(t, err)
-	must(t, e.Run(t.Context(), 12*plan.Microbatches))
-	ran, err := e.Timings()
-	must(t, err)
-	return CycleSpans(plan, ran)
-}
-
-// pacedGap returns by which part steps of a cyclic plan take longer than the simulation says, given what their ops take.
-func pacedGap(t *testing.T, w *Workload, costs Costs, plan *pipeline.Plan) float64 {
-	t.Helper()
-	spans := pacedRun(t, w, costs, plan)
-	sim, r, err := plan.PlayCycle(timedAs(costs.Chain, plan, spans), costs.Platform)
-	must(t, err)
-	windows := sim.Windows(spans, r.WarmUp, r.Repeats)
-	seconds := func(w cycle.Window) float64 { return w.Length().Seconds() / float64(w.Steps) }
-	return seconds(windows[stats.Middle(windows, seconds)])/r.Period - 1
+	synctest.Test(t, func(t *testing.T) {
+		on := targets(t, 1, host.Config{Bandwidth: costs.Platform.Host, FakeClock: true})
+		device, hosted := paused{on[0].Library, time.Millisecond, 2 * time.Millisecond}, paused{on[0].Library, time.Millisecond, 4 * time.Millisecond}
+		on[0].Library, on[0].Host = device, hosted
+		e, err := New(w, on, costs, plan, Options{Feed: feedOf(w.Model), Seed: 7, Rate: rate, Timed: &Timed{Periods: 16}})
+		must(t, err)
+		must(t, e.Run(t.Context(), 12*plan.Microbatches))
+		ran, err := e.Timings()
+		must(t, err)
+		spans = CycleSpans(plan, ran)
+	})
+	return spans
 }
 
 // Given what the ops take, steps of a cyclic plan take no longer than the simulation says: no op waits for what that does not know. This holds
-// where there is room, and in the least memory, where many ops wait for those whose bytes they take over.
-// Kernels and the link take simulated times, so that the load of the machine counts little; what is left of it is in the worst of all plans.
+// where there is room, and in the least memory, where many ops wait for those whose bytes they take over. Batches and losses cross the link, too: the simulation leaves out these small copies.
 func TestCyclicPlansRunAsSimulated(t *testing.T) {
 	m, err := models.New("gpt2-2-64", models.Config{Batch: 2, Image: 12, Classes: 50})
 	must(t, err)
 	w := workloadOf(t, m, kernels.SGD{Momentum: 0.9})
-	var gaps []float64
-	counts := []int{1, 2}
-	if testing.Short() {
-		counts = counts[:1]
-	}
-	for _, n := range counts {
+	for _, n := range []int{1, 2} {
 		for name, way := range cyclicPlans {
 			p := &pipeline.Platform{Devices: 1, Memory: []int64{pipeline.NoLimit}, Host: 50e6, Duplex: true, HostMemory: 1 << 40}
 			c := withState(w)
@@ -104,16 +91,15 @@ func TestCyclicPlansRunAsSimulated(t *testing.T) {
 			least := p.WithMemory(needed(t, w, Costs{c, p.WithMemory(1)}, plan)[0].Extent)
 			for _, on := range []*pipeline.Platform{p, least} {
 				plan.Waits = needed(t, w, Costs{c, on}, plan)[0].Waits
-				gap := math.Inf(1)
-				for try := 0; try < 3 && gap > 0.05; try++ { // a stall of the machine does not come again and again
-					gap = min(gap, pacedGap(t, w, Costs{c, on}, plan))
+				spans := pacedRun(t, w, Costs{c, on}, plan)
+				sim, r, err := plan.PlayCycle(c, on)
+				must(t, err)
+				windows := sim.Windows(spans, r.WarmUp, r.Repeats)
+				seconds := func(w cycle.Window) float64 { return w.Length().Seconds() / float64(w.Steps) }
+				if gap := seconds(windows[stats.Middle(windows, seconds)])/r.Period - 1; math.Abs(gap) > 3e-4 {
+					t.Errorf("%s, %d microbatches in %d B: %+.4f %%", name, n, on.Memory[0], 100*gap)
 				}
-				gaps = append(gaps, gap)
-				t.Logf("%s, %d microbatches in %d B: %+.1f %%", name, n, on.Memory[0], 100*gap)
 			}
 		}
-	}
-	if median, worst := stats.Median(gaps), slices.Max(gaps); median > 0.005 || worst > 0.1 {
-		t.Errorf("gaps of %.1f %% in the middle, %.1f %% at worst", 100*median, 100*worst)
 	}
 }

@@ -60,24 +60,25 @@ func (c *command) run(begin time.Duration, config *Config, abandoned *atomic.Boo
 	}
 	switch c.kind {
 	case launching:
-		return c.launch(begin, abandoned)
+		return c.launch(begin, pauser{config.FakeClock, abandoned})
 	case copying:
 		if err := config.fault(c.copyKind()); err != nil {
 			return begin, err
 		}
 		ownTurn()
-		return c.link.copy(begin, c.dst, c.src, abandoned)
+		return c.link.copy(begin, c.dst, c.src, pauser{config.FakeClock, abandoned})
 	case waiting:
 		due, err = c.point.await()
+		return max(begin, due), err
 	}
-	return max(begin, due), err
+	return begin, nil
 }
 
 // launch runs work: a pause ends when it is due, anything else when it has ended.
-func (c *command) launch(begin time.Duration, abandoned *atomic.Bool) (due time.Duration, err error) {
+func (c *command) launch(begin time.Duration, on pauser) (due time.Duration, err error) {
 	if p, ok := c.work.(pause); ok {
 		due = begin + p.length
-		return due, pauseUntil(due, true, abandoned)
+		return due, on.until(due, true)
 	}
 	err = runGuarded(c.work)
 	return now(), err

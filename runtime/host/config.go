@@ -31,6 +31,9 @@ type Config struct {
 	// what it waits for, and does not sleep. It is for Linux, and for a process with two cores or more and this device alone. Two processes
 	// that ask for it take the same core.
 	OwnCore bool
+	// FakeClock says that the clock is that of a bubble of testing/synctest, where only time.Sleep takes time, and exactly what it is told. So
+	// pauses and throttled copies take exactly their times, and anything else takes none. For tests.
+	FakeClock bool
 	// Until, when not nil, abandons the device when it ends.
 	Until context.Context
 	// Fault, when not nil, is asked before each "reserve", "copy" and "copy to peer", from many goroutines; the

@@ -100,7 +100,7 @@ func TestLateCopiesAreDueAsPunctualOnes(t *testing.T) {
 	begin := now() - time.Minute
 	l.free = begin
 	for i, want := range []time.Duration{begin + 3*time.Second, begin + 6*time.Second} { // the link is busy when the second one begins
-		due, err := l.copy(begin+time.Duration(i)*time.Second, make([]byte, 3000), make([]byte, 3000), &never)
+		due, err := l.copy(begin+time.Duration(i)*time.Second, make([]byte, 3000), make([]byte, 3000), pauser{abandoned: &never})
 		must(t, err)
 		if due != want {
 			t.Errorf("copy %d is due %v after the first began, want %v", i, due-begin, want-begin)

@@ -17,7 +17,7 @@ type point struct {
 // await waits until the stream has reached the point, and returns when that was due; the error is the one that stopped it before.
 func (p point) await() (due time.Duration, err error) {
 	if p.stream == nil {
-		return 0, nil
+		return longAgo, nil
 	}
 	p.stream.mu.Lock()
 	defer p.stream.mu.Unlock()

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"math"
 	goruntime "runtime"
 	"sync"
 	"sync/atomic"
@@ -22,12 +23,12 @@ func newLink(bandwidth float64) *link {
 	if bandwidth == 0 {
 		return nil
 	}
-	return &link{bandwidth: bandwidth}
+	return &link{bandwidth: bandwidth, free: longAgo}
 }
 
 // copy copies src to dst from an instant on, and returns when a link of this bandwidth would have delivered the last byte. Where memory is
 // slower than the link, memory counts. Errors: runtime.ErrAbandoned.
-func (l *link) copy(begin time.Duration, dst, src []byte, abandoned *atomic.Bool) (due time.Duration, err error) {
+func (l *link) copy(begin time.Duration, dst, src []byte, pause pauser) (due time.Duration, err error) {
 	if l == nil {
 		return begin + timed(dst, src), nil
 	}
@@ -38,7 +39,7 @@ func (l *link) copy(begin time.Duration, dst, src []byte, abandoned *atomic.Bool
 		busy += timed(dst[:n], src[:n])
 		dst, src = dst[n:], src[n:]
 		due = max(l.reserve(due, n), begin+busy)
-		if err := pauseUntil(due, len(src) == 0, abandoned); err != nil {
+		if err := pause.until(due, len(src) == 0); err != nil {
 			return due, err
 		}
 	}
@@ -72,12 +73,21 @@ func (l *link) reserve(from time.Duration, n int) time.Duration {
 
 var epoch = time.Now()
 
+// longAgo is before any instant. A fake clock may be before the epoch.
+const longAgo = time.Duration(math.MinInt64)
+
 // now is the monotonic time that all host devices share.
 func now() time.Duration { return time.Since(epoch) }
 
-// pauseUntil sleeps until just before due; when exact, it yields in a loop for the rest (about 0.1 ms). Errors: runtime.ErrAbandoned, not
-// long after it is abandoned.
-func pauseUntil(due time.Duration, exact bool, abandoned *atomic.Bool) error {
+// pauser sleeps on a clock until its device is abandoned.
+type pauser struct {
+	fake      bool // Config.FakeClock
+	abandoned *atomic.Bool
+}
+
+// until sleeps until just before due; when exact, it yields in a loop for the rest (about 0.1 ms). Errors: runtime.ErrAbandoned, not
+// long after the device is abandoned.
+func (p pauser) until(due time.Duration, exact bool) error {
 	const (
 		glance     = 50 * time.Millisecond   // between two looks at whether it is abandoned
 		sleepError = 1500 * time.Microsecond // time.Sleep wakes up late by up to a millisecond
@@ -86,13 +96,17 @@ func pauseUntil(due time.Duration, exact bool, abandoned *atomic.Bool) error {
 	for {
 		left := due - now()
 		switch {
-		case abandoned.Load():
+		case p.abandoned.Load():
 			return runtime.ErrAbandoned
+		case left <= 0:
+			return nil
+		case p.fake:
+			time.Sleep(min(left, glance))
 		case left > 2*sleepError:
 			time.Sleep(min(left-sleepError, glance))
 		case left > napError:
 			nap(left - napError)
-		case left <= 0 || !exact:
+		case !exact:
 			return nil
 		default:
 			goruntime.Gosched()

@@ -22,5 +22,5 @@ func (p pause) Kernel() string { return p.name }
 
 // Run implements Launch, away from a stream.
 func (p pause) Run() error {
-	return pauseUntil(now()+p.length, true, &never)
+	return pauser{abandoned: &never}.until(now()+p.length, true)
 }

@@ -208,7 +208,7 @@ func (s *Stream) slot(n uint64) *command { return &s.ring[n%uint64(len(s.ring))]
 // It then needs a processor of Go's beside those that copies in both directions hold.
 func (s *Stream) run() {
 	defer close(s.exited)
-	var due time.Duration
+	due := longAgo
 	var keeps, polls bool
 	for {
 		if polls {
