@@ -40,7 +40,7 @@ func Pack(items []Item, ops int) int64 { return Around(nil, items, ops) }
 
 // Around is Pack for memory in which fixed items have their places already, in the gaps that these leave and above them.
 func Around(fixed, items []Item, ops int) int64 {
-	p := newPacker(slices.Concat(fixed, items), len(fixed))
+	p := newPacker(slices.Concat(fixed, items), len(fixed), ops)
 	return p.best(items, max(Live(p.items, ops), p.ground))
 }
 
@@ -87,34 +87,31 @@ var packOrders = []func(a, b *Item) int{
 	},
 }
 
-// packer holds, for every item, the items that live together with it.
+// packer gives items their places, one by one.
 type packer struct {
 	items  []Item
 	fixed  int   // so many of the items, the first ones, have their places
 	ground int64 // the end of the highest of these
-	meet   [][]int32
-	done   []bool
-	gaps   []*Item
+	round  int   // the length of a sequence that repeats; 0: it does not
+	placed []place
+	parts  [][]place // the placed items of each part of the sequence, for short lives in long sequences
+	length int       // of such a part
 }
 
-func newPacker(items []Item, fixed int) *packer {
-	p := &packer{items: items, fixed: fixed, meet: make([][]int32, len(items)), done: make([]bool, len(items))}
+// place is the bytes and the life of an item that has its place.
+type place struct {
+	from, to    int64
+	first, last int
+}
+
+// itemsOfPart is how many items begin in a part of a sequence on the mean.
+const itemsOfPart = 256
+
+func newPacker(items []Item, fixed, moments int) *packer {
+	length := max(moments, 1)/(1+len(items)/itemsOfPart) + 1
+	p := &packer{items: items, fixed: fixed, length: length, parts: make([][]place, max(moments-1, 0)/length+1)}
 	for _, it := range items[:fixed] {
 		p.ground = max(p.ground, it.Offset+it.Bytes)
-	}
-	byFirst := make([]int, len(items))
-	for i := range byFirst {
-		byFirst[i] = i
-	}
-	slices.SortStableFunc(byFirst, func(a, b int) int { return cmp.Compare(items[a].First, items[b].First) })
-	var open []int
-	for _, i := range byFirst {
-		open = slices.DeleteFunc(open, func(j int) bool { return items[j].Last < items[i].First })
-		for _, j := range open {
-			p.meet[i] = append(p.meet[i], int32(j))
-			p.meet[j] = append(p.meet[j], int32(i))
-		}
-		open = append(open, i)
 	}
 	return p
 }
@@ -130,35 +127,96 @@ func (p *packer) sorted(less func(a, b *Item) int) []int {
 
 // place puts the items, in order, each at the lowest offset that is free while it lives.
 func (p *packer) place(order []int) (extent int64) {
-	for i := range p.done {
-		p.done[i] = i < p.fixed
+	p.placed = p.placed[:0]
+	for i := range p.parts {
+		p.parts[i] = p.parts[i][:0]
+	}
+	for i := range p.fixed {
+		p.insert(&p.items[i])
 	}
 	extent = p.ground
 	for _, i := range order {
-		p.items[i].Offset = p.lowest(i)
-		p.done[i] = true
-		extent = max(extent, p.items[i].Offset+p.items[i].Bytes)
+		it := &p.items[i]
+		it.Offset = p.lowest(it)
+		p.insert(it)
+		extent = max(extent, it.Offset+it.Bytes)
 	}
 	return extent
 }
 
-// lowest returns the lowest offset at which item i overlaps none of the placed items that live together with it.
-func (p *packer) lowest(i int) int64 {
-	p.gaps = p.gaps[:0]
-	for _, j := range p.meet[i] {
-		if p.done[j] && p.items[j].Bytes > 0 {
-			p.gaps = append(p.gaps, &p.items[j])
+// insert adds an item to those that have their places, which are sorted by their offsets.
+func (p *packer) insert(it *Item) {
+	if it.Bytes == 0 {
+		return
+	}
+	x := place{it.Offset, it.Offset + it.Bytes, it.First, it.Last}
+	p.placed = inserted(p.placed, x)
+	if len(p.parts) > 1 {
+		first, n := p.partsOf(it)
+		for k := range n {
+			part := &p.parts[(first+k)%len(p.parts)]
+			*part = inserted(*part, x)
 		}
 	}
-	slices.SortFunc(p.gaps, func(a, b *Item) int { return cmp.Compare(a.Offset, b.Offset) })
-	var at int64
-	for _, g := range p.gaps {
-		if g.Offset-at >= p.items[i].Bytes {
+}
+
+// partsOf returns the first part of the sequence in which an item lives, and the number of parts.
+func (p *packer) partsOf(it *Item) (first, n int) {
+	all := len(p.parts)
+	part := func(moment int) int {
+		if p.round > 0 {
+			moment %= p.round
+		}
+		return moment / p.length
+	}
+	first, last := part(it.First), part(it.Last)
+	if first == last && it.Last-it.First >= p.length {
+		return first, all
+	}
+	return first, (last-first+all)%all + 1
+}
+
+func inserted(all []place, x place) []place {
+	at, _ := slices.BinarySearchFunc(all, x.from, func(y place, from int64) int { return cmp.Compare(y.from, from) })
+	return slices.Insert(all, at, x)
+}
+
+// beside returns placed items, by their offsets: among them all that live together with an item.
+func (p *packer) beside(it *Item) []place {
+	if len(p.parts) > 1 {
+		if first, n := p.partsOf(it); n == 1 {
+			return p.parts[first]
+		}
+	}
+	return p.placed
+}
+
+// lowest returns the lowest offset at which an item overlaps none of the placed items that live together with it.
+func (p *packer) lowest(it *Item) (at int64) {
+	placed := p.beside(it)
+	for i := range placed {
+		x := &placed[i]
+		if x.from-at >= it.Bytes {
 			break
 		}
-		at = max(at, g.Offset+g.Bytes)
+		if x.to > at && p.meets(it, x) {
+			at = x.to
+		}
 	}
 	return at
+}
+
+// meets reports whether an item lives together with a placed one. In a sequence that repeats they do if one of them begins while the other
+// lives.
+func (p *packer) meets(it *Item, x *place) bool {
+	if p.round == 0 {
+		return it.First <= x.last && x.first <= it.Last
+	}
+	behind := x.first - it.First
+	if behind < 0 {
+		behind += p.round
+	}
+	return behind <= it.Last-it.First || p.round-behind <= x.last-x.first
 }
 
 // promote moves the items that end above floor to the front of the order, for another round; false if there are

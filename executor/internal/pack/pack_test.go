@@ -41,9 +41,12 @@ func TestPackNeverOverlapsAndStaysNearTheLivePeak(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	const cases = 500
 	var excess float64
-	for range cases {
-		ops := 2 + r.IntN(40)
-		items := randomItems(r, 1+r.IntN(60), ops)
+	for c := range cases {
+		ops, n := 2+r.IntN(40), 60
+		if c%50 == 0 { // so many that parts of the sequence are looked at
+			ops, n = 50+r.IntN(500), 1000
+		}
+		items := randomItems(r, 1+r.IntN(n), ops)
 		floor := Live(items, ops)
 		extent := Pack(items, ops)
 		if got := checkPacking(t, items); got != extent {
