@@ -21,6 +21,9 @@ func TestCyclicSlackLeavesRoomForTheEvaluation(t *testing.T) {
 	p := &pipeline.Platform{Devices: 1, Memory: []int64{pipeline.NoLimit}, Host: 4e10, Duplex: true, HostMemory: 1 << 40}
 	larger, slack := 0, 0
 	for seed := uint64(590); seed < 710; seed++ { // in 595 and 704 what stays fills most of the limit
+		if testing.Short() && seed > 600 && seed < 700 {
+			continue
+		}
 		plan, err := pipeline.PlanCycle(c, "random", randomCycle(rand.New(rand.NewPCG(seed, 1)), c, 1), p)
 		if err != nil {
 			continue
