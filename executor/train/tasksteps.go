@@ -34,6 +34,9 @@ func (c *pipelineEngine) measureTasks() error {
 		if err != nil {
 			return 0, err
 		}
+		if p.IsFlush() {
+			return c.out.PredictedS - p.Predicted.Makespan*(1-o.Makespan/sim.Makespan), nil
+		}
 		return c.out.PredictedS * o.PerMinibatch / sim.PerMinibatch, nil
 	})
 	return err
@@ -86,10 +89,10 @@ func (c *pipelineEngine) idleTasks(sim *pipeline.Outcome) *Idle {
 		}
 	}
 	length := p.Predicted.Makespan // of all that repeats
+	planned := length / c.out.MeasuredS
 	if !p.IsFlush() {
-		length = cmp.Or(p.Predicted.Period, p.Period)
+		length, planned = cmp.Or(p.Predicted.Period, p.Period), c.out.PredictedS/c.out.MeasuredS
 	}
-	planned := c.out.PredictedS / c.out.MeasuredS
 	i := &Idle{Share: max(1-busy*planned/(length*float64(len(used))), 0)}
 	i.Data = min(c.out.DataWaitShare, i.Share)
 	i.Bubble = min(sim.Bubble*planned, i.Share-i.Data)

@@ -1,0 +1,28 @@
+package pipeline
+
+import "plimsoll/planner/chain"
+
+// UpdateSeconds returns how long the updates of a plan with a flush take behind its last task and message, in seconds. Whether all gradients
+// are finite is known when they are all there. Then all devices of a platform update the weights of their stages at once, or the parts of
+// them that they own (Plan.Zero). Devices that share processors share them in equal parts.
+func (p *Plan) UpdateSeconds(c *chain.Chain, on *Platform) float64 {
+	longest, total, updates := 0.0, 0.0, map[int]float64{}
+	for _, s := range p.Stages {
+		seconds := 0.0
+		for i := s.First; i <= s.Last; i++ {
+			seconds += c.Layers[i-1].Update.DeviceS
+		}
+		if p.Zero == ZeroShards {
+			seconds /= float64(len(s.Devices))
+		}
+		for _, d := range s.Devices {
+			total += seconds
+			updates[d] += seconds
+			longest = max(longest, updates[d])
+		}
+	}
+	if on.OpsAtOnce > 0 {
+		return max(longest, total/on.OpsAtOnce)
+	}
+	return longest
+}
