@@ -121,7 +121,7 @@ func TestPipelinesRunAsSimulated(t *testing.T) {
 					must(t, err)
 					o, err := pipeline.Simulate(c, p, plan, pipeline.Noise{})
 					must(t, err)
-					want, most := o.Makespan+plan.UpdateSeconds(c, p), z.most
+					want, most := o.Makespan+pipeline.UpdateSeconds(c, p, plan), z.most
 					if plan.Zero == pipeline.ZeroShards {
 						most = max(most, 5e-3)
 					}

@@ -117,7 +117,7 @@ func (p *JobPlan) PredictedSeconds() float64 {
 		return float64(p.Group)*p.Predicted.Makespan + executor.UpdateSeconds(p.Costs.Chain)
 	}
 	if p.IsFlush() {
-		return p.Predicted.Makespan + p.UpdateSeconds(p.Costs.Chain, p.Costs.Platform)
+		return p.Predicted.Makespan + pipeline.UpdateSeconds(p.Costs.Chain, p.Costs.Platform, p.Plan)
 	}
 	return p.SecondsPerMinibatch()
 }

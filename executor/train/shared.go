@@ -72,7 +72,7 @@ func (s *SharedProcessors) predict(p *JobPlan) {
 	}
 	s.OpsAtOnce, s.OwnS = n, o.PerMinibatch
 	if p.IsFlush() {
-		s.OwnS = o.Makespan + p.UpdateSeconds(p.Costs.Chain, &own)
+		s.OwnS = o.Makespan + pipeline.UpdateSeconds(p.Costs.Chain, &own, p.Plan)
 	}
 }
 

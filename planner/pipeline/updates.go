@@ -5,7 +5,7 @@ import "plimsoll/planner/chain"
 // UpdateSeconds returns how long the updates of a plan with a flush take behind its last task and message, in seconds. Whether all gradients
 // are finite is known when they are all there. Then all devices of a platform update the weights of their stages at once, or the parts of
 // them that they own (Plan.Zero). Devices that share processors share them in equal parts.
-func (p *Plan) UpdateSeconds(c *chain.Chain, on *Platform) float64 {
+func UpdateSeconds(c *chain.Chain, on *Platform, p *Plan) float64 {
 	longest, total, updates := 0.0, 0.0, map[int]float64{}
 	for _, s := range p.Stages {
 		seconds := 0.0
