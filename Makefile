@@ -95,6 +95,9 @@ test-cuda: emulator ## run the CUDA backend on the emulated driver
 	LD_LIBRARY_PATH=$(EMULATOR) go test -tags cuda -count=1 -timeout 20m -run '$(CUDA_NAMES)' $(CUDA_TESTS)
 	LD_LIBRARY_PATH=$(EMULATOR) PLIMSOLL_EMULATOR_DEVICES=2 PLIMSOLL_NCCL=$(EMULATOR)/libnccl.so.2 go test -tags cuda -count=1 -run GPUsOfProcesses ./cmd/plimsoll
 
+test-kernels: emulator ## run tests of kernels/cuda on the emulated driver: make test-kernels RUN=TestLargeCalls
+	LD_LIBRARY_PATH=$(EMULATOR) go test -tags cuda -count=1 -run '$(RUN)' ./kernels/cuda
+
 test-cuda-strict: ## run the device and the kernels on the emulated driver that watches every access
 	runtime/cuda/emulator/build.sh $(STRICT) --checked $(CUDA_KERNELS)
 	LD_LIBRARY_PATH=$(STRICT) go test -tags cuda -short -count=1 -timeout 20m ./runtime/cuda ./kernels/cuda
