@@ -1,13 +1,10 @@
 package joint
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"math/bits"
-	"slices"
 
-	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline/periodic"
 )
 
@@ -25,13 +22,7 @@ import (
 //
 // Time: O(n²P + nP²) for each T, beside the sequences. It is 0 when the context ends.
 func (c *cutter) bound(ctx context.Context) float64 {
-	for l := range c.costs.Len() {
-		c.worthy = append(c.worthy, l+1)
-	}
-	slices.SortStableFunc(c.worthy, func(x, y int) int {
-		a, b := c.Chain.Layer(x), c.Chain.Layer(y)
-		return cmp.Compare(more(b)*float64(a.SavedBytes), more(a)*float64(b.SavedBytes))
-	})
+	c.kept = newKeeper(c.Chain)
 	c.work()
 	low, high := 0.0, c.longest()
 	for high > low*(1+precision) {
@@ -115,7 +106,7 @@ func (c *cutter) may(i, j, r int, turn float64) bool {
 		kept = min(kept, rest/float64(live-1))
 	}
 	room := kept - float64(c.Chain.Activation(i-1))
-	return room >= 0 && rest >= 0 && work+c.again(i, j, room) <= turn*loose
+	return room >= 0 && rest >= 0 && work+c.kept.seconds(i, j, room) <= turn*loose
 }
 
 // summing returns for how long the busiest link between r devices is used, at least, when they add up gradients of so many bytes.
@@ -157,25 +148,6 @@ func (c *cutter) work() {
 		c.working = append(c.working, of)
 	}
 }
-
-// again returns for how long a stage computes again, at least, for a minibatch that holds so many bytes of saved sets between F and B.
-func (c *cutter) again(i, j int, room float64) (seconds float64) {
-	for _, l := range c.worthy {
-		if l < i || l > j {
-			continue
-		}
-		layer := c.Chain.Layer(l)
-		bytes := float64(layer.SavedBytes)
-		if kept := min(bytes, room); kept < bytes {
-			seconds += more(layer) * (1 - kept/bytes)
-		}
-		room = max(0, room-bytes)
-	}
-	return seconds
-}
-
-// more returns the extra time of a layer whose saved set is not kept: one more forward, which saves it or not.
-func more(l *chain.Layer) float64 { return min(l.ForwardS, l.DiscardSeconds()) }
 
 // loose is more than the judge's tolerance, as a factor.
 const loose = 1 + 1e-8

@@ -39,7 +39,7 @@ type cutter struct {
 	// of bound
 	fastest float64   // bytes/s of the fastest link
 	working [][]int64 // see work
-	worthy  []int     // layers, those first whose saved sets are worth most seconds of their forwards for a byte
+	kept    *keeper
 	// tables, by group and layer
 	delay, after [][]float64 // of the stage that begins with the layer; of what comes behind the layer
 	choice       [][]choice  // what the delay comes from
