@@ -70,6 +70,8 @@ type Layer struct {
 	ForwardBeside, BackwardBeside *Beside
 
 	Extra map[string]json.RawMessage
+
+	inner int64 // inputs of all layers but the first, of a layer that Group has merged
 }
 
 // Len returns n = L+1, the number of layers with the loss.
@@ -85,6 +87,9 @@ func (c *Chain) Activation(i int) int64 {
 	}
 	return c.Layers[i-1].OutputBytes
 }
+
+// Inputs returns the bytes of the inputs of a layer, 1 <= l <= Len(): of one that Group has merged, those of all its layers. Files do not have it.
+func (c *Chain) Inputs(l int) int64 { return c.Activation(l-1) + c.Layer(l).inner }
 
 // Saved returns the bytes of ā_i, 0 <= i <= Len(); ā_0 = a_0.
 func (c *Chain) Saved(i int) int64 {

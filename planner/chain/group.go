@@ -99,6 +99,9 @@ func (g group) merge() Layer {
 		m.WeightBytes += layer.WeightBytes
 		m.UnroundedWeightBytes += layer.WideWeights()
 		discard += layer.DiscardSeconds()
+		if m.inner += layer.inner; l > g.first {
+			m.inner += g.Activation(l - 1)
+		}
 	}
 	if m.UnroundedWeightBytes == m.WeightBytes {
 		m.UnroundedWeightBytes = 0

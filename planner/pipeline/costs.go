@@ -26,7 +26,7 @@ func NewCosts(c *chain.Chain) *Costs {
 		return c.Layer(l).WideWeights()
 	})
 	k.summed = prefix(c, func(l int) int64 { return c.SummedWeights(l) })
-	k.inputs = prefix(c, func(l int) int64 { return c.Activation(l - 1) })
+	k.inputs = prefix(c, func(l int) int64 { return c.Inputs(l) })
 	k.saved = prefix(c, func(l int) int64 { return c.Layer(l).SavedBytes })
 	for l := range c.Len() {
 		if c.Shares(l + 1) {

@@ -24,7 +24,7 @@ const (
 // those of requests that no periodic strategy takes.
 func solve(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 	tied := slices.ContainsFunc(r.Chain.Layers, func(l chain.Layer) bool { return l.Update.WeightsOf > 0 })
-	if r.Chain.Len() <= mostLayers || len(r.Chain.Branches) > 0 || tied || r.Accounting != pipeline.Saved { // else groups count too few inputs
+	if r.Chain.Len() <= mostLayers || len(r.Chain.Branches) > 0 || tied {
 		return Without(ctx, r, Ingredients{})
 	}
 	return byGroups(ctx, r, coarseGroups)

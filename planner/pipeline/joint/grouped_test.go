@@ -26,7 +26,7 @@ func TestPlansByGroups(t *testing.T) {
 		}
 		devices := 2 + rng.IntN(3)
 		r := pipeline.Request{Chain: c, Platform: pipeline.NewPlatform(devices, 1500+rng.Int64N(2500), []float64{20, 200, 1e6}[rng.IntN(3)])}
-		r.Accounting = pipeline.Saved
+		r.Accounting = []pipeline.Accounting{pipeline.Inputs, pipeline.Saved}[rng.IntN(2)]
 		plan, err := byGroups(t.Context(), r, 16)
 		want, failure := Without(t.Context(), r, Ingredients{})
 		if (err == nil) != (failure == nil) {
