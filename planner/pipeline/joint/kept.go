@@ -22,7 +22,7 @@ type keeper struct {
 	saved  func(layer int) int64
 }
 
-// kept is what the layers of a node have.
+// kept sums up the layers of a node.
 type kept struct {
 	left, right int32
 	bytes       int64
@@ -71,8 +71,7 @@ func (k *keeper) with(of int32, layer, rank, low, high int) int32 {
 	return int32(len(k.nodes) - 1)
 }
 
-// seconds returns for how long a stage of layers i to j computes again, at least, for a minibatch that holds so many bytes of saved sets between
-// F and B.
+// seconds returns for how long a stage of layers i to j computes again, at least. Between F and B, a minibatch holds so many bytes of saved sets.
 func (k *keeper) seconds(i, j int, room float64) float64 {
 	from, to := k.roots[i-1], k.roots[j]
 	again := k.again[j] - k.again[i-1]
