@@ -16,8 +16,8 @@ type Tasks struct {
 	Platform *pipeline.Platform
 	Plan     *pipeline.Plan
 	Took     map[int]float64 // seconds of the tasks that compute, by their position in the plan
-	// Predicted is the predicted time of a step and Measured its time, seconds. Behind its last task, updates took Updates of that, which no
-	// prediction has.
+	// Predicted is the predicted time of a step and Measured its time, seconds. Updates is the part of that in which updates ran behind the last
+	// task.
 	Predicted, Measured, Updates float64
 }
 
@@ -32,9 +32,13 @@ func NewTasks(t Tasks) (*Receipt, error) {
 	if err != nil {
 		return nil, err
 	}
-	slower := t.Predicted * (replayed.PerMinibatch/planned.PerMinibatch - 1)
+	updates := 0.0
+	if t.Plan.IsFlush() {
+		updates = pipeline.UpdateSeconds(t.Chain, t.Platform, t.Plan)
+	}
+	slower := (t.Predicted - updates) * (replayed.PerMinibatch/planned.PerMinibatch - 1)
 	a := attribution{}
-	a.by[Ops], a.by[Update] = signedDuration(slower), signedDuration(t.Updates)
+	a.by[Ops], a.by[Update] = signedDuration(slower), signedDuration(t.Updates-updates)
 	costs := map[int]float64{}
 	for _, s := range planned.Spans {
 		costs[s.Task] = s.End - s.Start

@@ -16,7 +16,7 @@ func tasks(t *testing.T) Tasks {
 	t.Helper()
 	c := &chain.Chain{Name: "four"}
 	for _, name := range []string{"a", "b", "c", "loss"} {
-		c.Layers = append(c.Layers, chain.Layer{Name: name, ForwardS: 0.002, BackwardS: 0.004, OutputBytes: 1, SavedBytes: 1, GradientBytes: 1})
+		c.Layers = append(c.Layers, chain.Layer{Name: name, ForwardS: 0.002, BackwardS: 0.004, OutputBytes: 1, SavedBytes: 1, GradientBytes: 1, Update: chain.Update{DeviceS: 0.001}})
 	}
 	p := &pipeline.Platform{Devices: 2, Memory: []int64{pipeline.NoLimit, pipeline.NoLimit}, Bandwidth: 1e9}
 	for _, s := range flush.Strategies() {
@@ -27,7 +27,9 @@ func tasks(t *testing.T) Tasks {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := Tasks{Chain: c, Platform: p, Plan: plan, Took: map[int]float64{}, Predicted: plan.Predicted.Makespan, Measured: plan.Predicted.Makespan + 0.007, Updates: 0.002}
+		x := Tasks{Chain: c, Platform: p, Plan: plan, Took: map[int]float64{}, Updates: 0.004}
+		x.Predicted = plan.Predicted.Makespan + pipeline.UpdateSeconds(c, p, plan)
+		x.Measured = plan.Predicted.Makespan + 0.009
 		spans, err := pipeline.Planned(c, p, plan, 1)
 		if err != nil {
 			t.Fatal(err)

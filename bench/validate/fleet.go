@@ -109,6 +109,9 @@ func (f *Fleet) planOne(ctx context.Context, c *Case, s pipeline.Strategy, limit
 	}
 	if p.IsFlush() {
 		row.Kind, row.PredictedS = "flush", p.Predicted.Makespan
+		if !f.Simulated { // else updates take no time
+			row.PredictedS = p.PredictedSeconds()
+		}
 	}
 	if row.line, err = timeline.NewPipeline(p.Costs, p.Plan, p.Needs, p.Holds); err != nil {
 		return nil, err

@@ -10,8 +10,9 @@ import (
 	"plimsoll/runtime"
 )
 
-// A measurement of updates on the host beside copies has rounds. In each, updates run for hostBesideFor beside copies of every
-// direction, and copies of every direction run alone. The time of a copy is such that many run meanwhile.
+// A measurement of updates on the host beside copies has as many rounds as an exercise has measured steps, up to hostBesideRounds. In each,
+// updates run for hostBesideFor beside copies of every direction, and copies of every direction run alone. The time of a copy is such that
+// many run meanwhile.
 const (
 	hostBesideRounds = 4
 	hostBesideFor    = 20 * time.Millisecond
@@ -44,7 +45,7 @@ func (m *updateMeter) contend(ctx context.Context, class *updateClass, c *chain.
 		return err
 	}
 	b := &hostBesides{}
-	_, err = inRounds(hostBesideRounds, m.opt.Enough, func(int) error {
+	_, err = inRounds(min(hostBesideRounds, max(m.opt.Repeats, 1)), m.opt.Enough, func(int) error {
 		for way := range besideWays {
 			if err := ctx.Err(); err != nil {
 				return err

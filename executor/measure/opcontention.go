@@ -30,7 +30,7 @@ func (m *prober) besideUpdates(ctx context.Context, s *session, c *chain.Chain) 
 		return err
 	}
 	b := &opBesides{}
-	_, err = inRounds(besideRounds, s.opt.Enough, func(int) error {
+	_, err = inRounds(min(besideRounds, max(s.opt.Repeats, 1)), s.opt.Enough, func(int) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

@@ -111,11 +111,11 @@ func (p *pipePlanner) fastest(ctx context.Context, free *JobPlan, limit int64) (
 			return nil, err
 		case found == nil:
 			found, next.Winner = other, s.Name
-		case other.PredictedSeconds() < found.PredictedSeconds():
-			next.RunnerUp = &pipeline.RunnerUp{Strategy: next.Winner, Seconds: found.PredictedSeconds()}
+		case other.taskSeconds() < found.taskSeconds():
+			next.RunnerUp = &pipeline.RunnerUp{Strategy: next.Winner, Seconds: found.taskSeconds()}
 			found, next.Winner = other, s.Name
-		case next.RunnerUp == nil || other.PredictedSeconds() < next.RunnerUp.Seconds:
-			next.RunnerUp = &pipeline.RunnerUp{Strategy: s.Name, Seconds: other.PredictedSeconds()}
+		case next.RunnerUp == nil || other.taskSeconds() < next.RunnerUp.Seconds:
+			next.RunnerUp = &pipeline.RunnerUp{Strategy: s.Name, Seconds: other.taskSeconds()}
 		}
 	}
 	switch {
@@ -130,6 +130,14 @@ func (p *pipePlanner) fastest(ctx context.Context, free *JobPlan, limit int64) (
 		return nil, failure
 	}
 	return p.best(ctx, free, limit)
+}
+
+// taskSeconds returns the makespan of a plan with a flush, and else the time of a minibatch: strategies choose by it.
+func (p *JobPlan) taskSeconds() float64 {
+	if p.IsFlush() {
+		return p.Predicted.Makespan
+	}
+	return p.SecondsPerMinibatch()
 }
 
 // alone returns the fastest plan of one strategy in a limit.

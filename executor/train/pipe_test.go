@@ -703,3 +703,30 @@ func readPipe(j *Job, path string, c *chain.Chain) (*JobPlan, error) {
 	}
 	return j.PipeOf(path, plan, c, Corrections{})
 }
+
+// Predicted steps count updates once: behind the tasks of a plan with a flush, and among the ops of a cyclic plan.
+func TestPredictedStepsCountUpdates(t *testing.T) {
+	t.Parallel()
+	for strategy, devices := range map[string]int{"1f1b-flush": 2, "layer-window": 1} {
+		j := piped(t, devices, 4, 8)
+		c := timed(j)
+		for i := range c.Layers {
+			c.Layers[i].Update.DeviceS, c.Layers[i].Update.NormS = 0.003, 0.001
+		}
+		q := request(t, strategy, devices)
+		q.Options.Microbatches = j.Microbatches
+		p, err := j.PlanPipe(t.Context(), c, q)
+		must(t, err)
+		want := p.Predicted.Makespan
+		if !p.IsCycle() {
+			most := 0
+			for _, s := range p.Stages {
+				most = max(most, s.Last-s.First+1)
+			}
+			want += 0.004 * float64(most)
+		}
+		if got := p.PredictedSeconds(); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s: %g s, want %g", strategy, got, want)
+		}
+	}
+}

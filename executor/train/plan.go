@@ -110,8 +110,8 @@ func (p *JobPlan) versions() pipeline.Versions {
 	return p.Versions
 }
 
-// PredictedSeconds returns the time of a training step by the plan. It leaves out the update of a pipeline. A plan without a flush has the
-// share of a minibatch in its period.
+// PredictedSeconds returns the time of a training step by the plan. A plan without a flush has the share of a minibatch in its
+// period, which leaves out its updates.
 func (p *JobPlan) PredictedSeconds() float64 {
 	if !p.IsPipeline() {
 		return float64(p.Group)*p.Predicted.Makespan + executor.UpdateSeconds(p.Costs.Chain)

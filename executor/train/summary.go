@@ -71,7 +71,7 @@ type Speed struct {
 
 // Drift compares the machine during a run with its profile, and gives the prediction's error with that difference corrected. The reference
 // is the run's own ops beside which nothing was copied (executor.Drift). In a plan without transfers the reference is all ops, and the
-// rest of the error is launches, waits and the update.
+// rest of the error is launches and waits.
 type Drift struct {
 	Factor     float64    `json:"factor"` // costs of ops in the run over those in the chain
 	Ops        float64    `json:"reference_ops"`

@@ -35,7 +35,7 @@ func (c *pipelineEngine) measureTasks() error {
 			return 0, err
 		}
 		if p.IsFlush() {
-			return c.out.PredictedS - p.Predicted.Makespan*(1-o.Makespan/sim.Makespan), nil
+			return p.Predicted.Makespan*o.Makespan/sim.Makespan + pipeline.UpdateSeconds(drifted, p.Costs.Platform, p.Plan), nil
 		}
 		return c.out.PredictedS * o.PerMinibatch / sim.PerMinibatch, nil
 	})

@@ -2,15 +2,21 @@ package pipeline
 
 import "plimsoll/planner/chain"
 
-// UpdateSeconds returns how long the updates of a plan with a flush take behind its last task and message, in seconds. Whether all gradients
-// are finite is known when they are all there. Then all devices of a platform update the weights of their stages at once, or the parts of
-// them that they own (Plan.Zero). Devices that share processors share them in equal parts.
+// UpdateSeconds returns how long the updates of a plan with a flush take behind its last task and message, in seconds; 0 of a cyclic plan,
+// which has them among its ops. Whether all gradients are finite is known when they are all there. Then all devices of a platform measure
+// the gradients of their stages and update the weights, or the parts of them that they own (Plan.Zero). Devices that share processors share
+// them in equal parts.
 func UpdateSeconds(c *chain.Chain, on *Platform, p *Plan) float64 {
+	if p.IsCycle() {
+		return 0
+	}
 	longest, total, updates := 0.0, 0.0, map[int]float64{}
 	for _, s := range p.Stages {
 		seconds := 0.0
 		for i := s.First; i <= s.Last; i++ {
-			seconds += c.Layers[i-1].Update.DeviceS
+			if u := c.Layers[i-1].Update; u.WeightsOf == 0 {
+				seconds += u.NormS + u.DeviceS
+			}
 		}
 		if p.Zero == ZeroShards {
 			seconds /= float64(len(s.Devices))

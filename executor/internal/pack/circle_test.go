@@ -13,11 +13,14 @@ func TestCircleNeverOverlapsAndStaysNearTheLivePeak(t *testing.T) {
 	var excess float64
 	over := 0
 	for c := range cases {
-		moments, n := 2+r.IntN(30), 40
-		if c%75 == 0 { // so many that parts of the round are looked at
-			moments, n = 50+r.IntN(300), 1000
+		moments := 2 + r.IntN(30)
+		items := make([]Item, 1+r.IntN(40))
+		switch { // so many that parts of the round are looked at
+		case c%75 == 0:
+			moments, items = 50+r.IntN(300), make([]Item, r.IntN(1000))
+		case c%10 == 0:
+			moments, items = 2+r.IntN(12), make([]Item, 256+r.IntN(600))
 		}
-		items := make([]Item, 1+r.IntN(n))
 		for i := range items {
 			first := r.IntN(moments)
 			items[i] = Item{Bytes: unit * int64(r.IntN(12)), First: first, Last: first + r.IntN(1+r.IntN(moments))}

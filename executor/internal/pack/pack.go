@@ -162,18 +162,11 @@ func (p *packer) insert(it *Item) {
 
 // partsOf returns the first part of the sequence in which an item lives, and the number of parts.
 func (p *packer) partsOf(it *Item) (first, n int) {
-	all := len(p.parts)
-	part := func(moment int) int {
-		if p.round > 0 {
-			moment %= p.round
-		}
-		return moment / p.length
+	first, all := it.First/p.length, len(p.parts)
+	if p.round > 0 && it.Last >= p.round {
+		return first, min(all-first+(it.Last-p.round)/p.length+1, all)
 	}
-	first, last := part(it.First), part(it.Last)
-	if first == last && it.Last-it.First >= p.length {
-		return first, all
-	}
-	return first, (last-first+all)%all + 1
+	return first, it.Last/p.length - first + 1
 }
 
 func inserted(all []place, x place) []place {
