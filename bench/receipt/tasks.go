@@ -32,10 +32,7 @@ func NewTasks(t Tasks) (*Receipt, error) {
 	if err != nil {
 		return nil, err
 	}
-	updates := 0.0
-	if t.Plan.IsFlush() {
-		updates = pipeline.UpdateSeconds(t.Chain, t.Platform, t.Plan)
-	}
+	updates := pipeline.UpdateSeconds(t.Chain, t.Platform, t.Plan)
 	slower := (t.Predicted - updates) * (replayed.PerMinibatch/planned.PerMinibatch - 1)
 	a := attribution{}
 	a.by[Ops], a.by[Update] = signedDuration(slower), signedDuration(t.Updates-updates)

@@ -32,8 +32,8 @@ func (p paused) PrepareUpdate(kernels.Update, ...kernels.UpdateOperands) (runtim
 	return host.Pause("update", p.update), nil
 }
 
-// timedAs returns a chain with the times of a run's ops, in whole milliseconds, as pauses are. The time of an op is the median over all
-// steps, then the mean over all microbatches.
+// timedAs returns a chain with the times of a run's ops, where an op takes the same in all steps. Its time is the mean over all
+// microbatches.
 func timedAs(c *chain.Chain, plan *pipeline.Plan, spans []cycle.Span) *chain.Chain {
 	at := make([][]float64, len(plan.Cycle))
 	for _, x := range spans {
@@ -43,7 +43,7 @@ func timedAs(c *chain.Chain, plan *pipeline.Plan, spans []cycle.Span) *chain.Cha
 		took, n := 0.0, 0
 		for p, op := range plan.Cycle {
 			if op.Kind == kind && op.Layer == layer {
-				took, n = took+math.Round(1000*stats.Median(at[p]))/1000, n+1
+				took, n = took+stats.Median(at[p]), n+1
 			}
 		}
 		return took / float64(max(n, 1))

@@ -13,7 +13,6 @@ import (
 	"plimsoll/executor/measure"
 	"plimsoll/internal/stats"
 	"plimsoll/kernels"
-	"plimsoll/kernels/cpu"
 	"plimsoll/models"
 	"plimsoll/planner"
 	"plimsoll/planner/chain"
@@ -48,17 +47,13 @@ func (p paced) PrepareUpdate(_ kernels.Update, all ...kernels.UpdateOperands) (r
 
 // pacedTargets are devices with links of a bandwidth on a fake clock, and libraries that only take time.
 func pacedTargets(t testing.TB, n int, bandwidth float64, update time.Duration) []executor.Target {
-	config := host.Config{Bandwidth: 10e9, PeerBandwidth: bandwidth, FakeClock: true, Memory: int64(n) << 31, HostMemory: int64(n) << 31}
+	config := host.Config{Bandwidth: 10e9, PeerBandwidth: bandwidth, FakeClock: true}
 	if bandwidth == pipeline.Free() {
 		config.PeerBandwidth = 0
 	}
-	devices, err := host.Split(config, n)
-	must(t, err)
-	on := make([]executor.Target, n)
-	for i, d := range devices {
-		lib, err := cpu.New(d, cpu.Options{Threads: 1})
-		must(t, err)
-		on[i] = executor.Target{Device: d, Library: paced{lib, update}}
+	on := openTargets(t, n, config)
+	for i := range on {
+		on[i].Library = paced{on[i].Library, update}
 	}
 	return on
 }

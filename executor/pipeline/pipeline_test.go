@@ -112,6 +112,16 @@ func rate(step int) float32 { return 0.01 / float32(1+step) }
 // targets returns n virtual CPU devices with their kernels.
 func targets(t testing.TB, n int, config host.Config) []executor.Target {
 	t.Helper()
+	on := openTargets(t, n, config)
+	for _, x := range on {
+		t.Cleanup(func() { must(t, x.Device.Close()) })
+	}
+	return on
+}
+
+// openTargets opens devices that the caller closes.
+func openTargets(t testing.TB, n int, config host.Config) []executor.Target {
+	t.Helper()
 	config.Memory, config.HostMemory = int64(n)<<31, int64(n)<<31 // pages that nobody touches cost nothing
 	devices, err := host.Split(config, n)
 	must(t, err)
@@ -120,7 +130,6 @@ func targets(t testing.TB, n int, config host.Config) []executor.Target {
 		lib, err := cpu.New(d, cpu.Options{Threads: 1})
 		must(t, err)
 		on[i] = executor.Target{Device: d, Library: lib}
-		t.Cleanup(func() { must(t, d.Close()) })
 	}
 	return on
 }

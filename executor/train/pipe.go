@@ -132,14 +132,6 @@ func (p *pipePlanner) fastest(ctx context.Context, free *JobPlan, limit int64) (
 	return p.best(ctx, free, limit)
 }
 
-// taskSeconds returns the makespan of a plan with a flush, and else the time of a minibatch: strategies choose by it.
-func (p *JobPlan) taskSeconds() float64 {
-	if p.IsFlush() {
-		return p.Predicted.Makespan
-	}
-	return p.SecondsPerMinibatch()
-}
-
 // alone returns the fastest plan of one strategy in a limit.
 func (p *pipePlanner) alone(ctx context.Context, limit int64) (*JobPlan, error) {
 	free, err := p.plan(ctx, pipeline.NoLimit)

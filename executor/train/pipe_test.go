@@ -728,5 +728,10 @@ func TestPredictedStepsCountUpdates(t *testing.T) {
 		if got := p.PredictedSeconds(); math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s: %g s, want %g", strategy, got, want)
 		}
+		shared := *p.Costs.Platform
+		shared.OpsAtOnce = 1
+		if got, all := pipeline.UpdateSeconds(c, &shared, p.Plan), 0.004*float64(c.Len()); !p.IsCycle() && math.Abs(got-all) > 1e-9 {
+			t.Errorf("%s: updates of %g s on one processor, want %g", strategy, got, all)
+		}
 	}
 }

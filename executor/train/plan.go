@@ -116,8 +116,13 @@ func (p *JobPlan) PredictedSeconds() float64 {
 	if !p.IsPipeline() {
 		return float64(p.Group)*p.Predicted.Makespan + executor.UpdateSeconds(p.Costs.Chain)
 	}
+	return p.taskSeconds() + pipeline.UpdateSeconds(p.Costs.Chain, p.Costs.Platform, p.Plan)
+}
+
+// taskSeconds returns the makespan of a plan with a flush, and else the time of a minibatch: strategies choose by it.
+func (p *JobPlan) taskSeconds() float64 {
 	if p.IsFlush() {
-		return p.Predicted.Makespan + pipeline.UpdateSeconds(p.Costs.Chain, p.Costs.Platform, p.Plan)
+		return p.Predicted.Makespan
 	}
 	return p.SecondsPerMinibatch()
 }

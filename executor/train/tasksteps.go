@@ -34,10 +34,7 @@ func (c *pipelineEngine) measureTasks() error {
 		if err != nil {
 			return 0, err
 		}
-		if p.IsFlush() {
-			return p.Predicted.Makespan*o.Makespan/sim.Makespan + pipeline.UpdateSeconds(drifted, p.Costs.Platform, p.Plan), nil
-		}
-		return c.out.PredictedS * o.PerMinibatch / sim.PerMinibatch, nil
+		return p.taskSeconds()*o.PerMinibatch/sim.PerMinibatch + pipeline.UpdateSeconds(drifted, p.Costs.Platform, p.Plan), nil
 	})
 	return err
 }

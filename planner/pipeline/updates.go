@@ -3,11 +3,11 @@ package pipeline
 import "plimsoll/planner/chain"
 
 // UpdateSeconds returns how long the updates of a plan with a flush take behind its last task and message, in seconds. It is 0 of a cyclic plan,
-// which has them among its ops. Whether all gradients are finite is known when they are all there. Then all devices of a platform measure
+// which has them among its ops, and without a flush. Whether all gradients are finite is known when they are all there. Then all devices of a platform measure
 // the gradients of their stages and update the weights, or the parts of them that they own (Plan.Zero). Devices that share processors share
 // them in equal parts.
 func UpdateSeconds(c *chain.Chain, on *Platform, p *Plan) float64 {
-	if p.IsCycle() {
+	if !p.IsFlush() || p.IsCycle() {
 		return 0
 	}
 	longest, total, updates := 0.0, 0.0, map[int]float64{}

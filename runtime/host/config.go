@@ -32,7 +32,8 @@ type Config struct {
 	// that ask for it take the same core.
 	OwnCore bool
 	// FakeClock says that the clock is that of a bubble of testing/synctest, where only time.Sleep takes time, and exactly what it is told. So
-	// pauses and throttled copies take exactly their times, and anything else takes none. Launches of Pause must come alone, not within others. For tests.
+	// pauses and throttled copies take exactly their times, and anything else takes none. Launches of Pause must come alone, not within
+	// others. For tests.
 	FakeClock bool
 	// Until, when not nil, abandons the device when it ends.
 	Until context.Context

@@ -14,12 +14,11 @@ import (
 // It is a persistent segment tree over the layers by that worth, with a version for each layer and those before it. The layers of a stage are
 // the difference of two versions. A question takes O(log n).
 type keeper struct {
+	chain  *chain.Chain
 	worthy []int     // layers, those first whose saved sets are worth most
 	nodes  []kept    // node 0 has no layers
 	roots  []int32   // by layer, from 0: no layers
 	again  []float64 // seconds to compute all of the first layers again, by their number
-	more   func(layer int) float64
-	saved  func(layer int) int64
 }
 
 // kept sums up the layers of a node.
@@ -31,17 +30,15 @@ type kept struct {
 
 func newKeeper(c *chain.Chain) *keeper {
 	n := c.Len()
-	k := &keeper{nodes: make([]kept, 1), roots: make([]int32, n+1), again: make([]float64, n+1)}
-	k.more = func(l int) float64 { return more(c.Layer(l)) }
-	k.saved = func(l int) int64 { return c.Layer(l).SavedBytes }
+	k := &keeper{chain: c, nodes: make([]kept, 1), roots: make([]int32, n+1), again: make([]float64, n+1)}
 	for l := range n {
 		k.worthy = append(k.worthy, l+1)
 	}
 	worth := func(l int) float64 {
-		if k.saved(l) == 0 {
+		if c.Layer(l).SavedBytes == 0 {
 			return math.Inf(1) // it is always kept
 		}
-		return k.more(l) / float64(k.saved(l))
+		return more(c.Layer(l)) / float64(c.Layer(l).SavedBytes)
 	}
 	slices.SortStableFunc(k.worthy, func(x, y int) int { return cmp.Compare(worth(y), worth(x)) })
 	rank := make([]int, n+1)
@@ -49,7 +46,7 @@ func newKeeper(c *chain.Chain) *keeper {
 		rank[l] = i
 	}
 	for l := 1; l <= n; l++ {
-		k.again[l] = k.again[l-1] + k.more(l)
+		k.again[l] = k.again[l-1] + more(c.Layer(l))
 		k.roots[l] = k.with(k.roots[l-1], l, rank[l], 0, n)
 	}
 	return k
@@ -58,8 +55,8 @@ func newKeeper(c *chain.Chain) *keeper {
 // with returns a node as another one of the ranks from low to high, with a layer more.
 func (k *keeper) with(of int32, layer, rank, low, high int) int32 {
 	x := k.nodes[of]
-	x.bytes += k.saved(layer)
-	x.seconds += k.more(layer)
+	x.bytes += k.chain.Layer(layer).SavedBytes
+	x.seconds += more(k.chain.Layer(layer))
 	if middle := (low + high) / 2; high-low > 1 {
 		if rank < middle {
 			x.left = k.with(x.left, layer, rank, low, middle)
@@ -88,11 +85,11 @@ func (k *keeper) seconds(i, j int, room float64) float64 {
 		}
 	}
 	if layer := k.worthy[low]; i <= layer && layer <= j {
-		part := 1.0
-		if bytes := float64(k.saved(layer)); bytes > room {
+		part, of := 1.0, k.chain.Layer(layer)
+		if bytes := float64(of.SavedBytes); bytes > room {
 			part = room / bytes
 		}
-		again -= part * k.more(layer)
+		again -= part * more(of)
 	}
 	return max(again, 0)
 }
