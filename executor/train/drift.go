@@ -1,9 +1,12 @@
 package train
 
 import (
+	"errors"
+
 	"plimsoll/executor"
 	"plimsoll/internal/stats"
 	"plimsoll/planner/chain"
+	"plimsoll/planner/cycle"
 	"plimsoll/planner/schedule"
 )
 
@@ -13,8 +16,12 @@ func (l *loop) measureDevice(idle *idleness) (err error) {
 		l.out.Idle = idle.shares(l.busy.Seconds())
 	}
 	p := l.Plan
+	planned, err := schedule.Simulate(p.Costs.Chain, p.Sequence(), p.Limits())
+	if err != nil {
+		return err
+	}
 	l.out.Drift, err = l.drift(l.recent.Ops(p.Costs.Chain, p.Sequence()), l.recent.Times(), func(c *chain.Chain) (float64, error) {
-		sim, err := schedule.Simulate(c, p.Sequence(), p.Limits())
+		sim, err := schedule.Resimulate(c, p.Sequence(), p.Limits(), planned)
 		if err != nil {
 			return 0, err
 		}
@@ -24,14 +31,18 @@ func (l *loop) measureDevice(idle *idleness) (err error) {
 }
 
 // drift compares the steps of a run on one device, their ops and their times, with their prediction by a chain; nil where no step was left to
-// run.
+// run, and where a cyclic plan needs the times that it was made for to fit.
 func (l *loop) drift(steps [][]executor.TimedOp, times []float64, predict func(*chain.Chain) (float64, error)) (d *Drift, err error) {
 	if len(times) == 0 {
 		return nil, nil
 	}
 	d = &Drift{}
 	d.Factor, d.Ops = executor.Drift(steps)
-	if d.PredictedS, err = predict(executor.Drifted(l.Plan.Costs.Chain, d.Factor)); err != nil {
+	d.PredictedS, err = predict(executor.Drifted(l.Plan.Costs.Chain, d.Factor))
+	if misfit := (*cycle.MemoryError)(nil); errors.As(err, &misfit) {
+		return nil, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	errorOf := func(predicted, measured float64) float64 {

@@ -49,6 +49,11 @@ func replaySequence(c *chain.Chain, p *Platform, plan *Plan, n Noise) (*schedule
 		return nil, err
 	}
 	if n.Fraction > 0 {
+		planned, err := s.Run(plan.Sequence(), p.Limits(0))
+		if err != nil {
+			return nil, err
+		}
+		s.Order = slices.Clone(planned.Order)
 		s.Stretch = func(op int) float64 { return n.factor(op, 0) }
 	}
 	return s.Run(plan.Sequence(), p.Limits(0))

@@ -1,8 +1,12 @@
 package schedule
 
 import (
+	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
+
+	"plimsoll/planner/chain"
 )
 
 // The order of a simulation holds every start and end once, by their times, and adding up what ops take and leave along
@@ -65,5 +69,64 @@ func TestOrderTellsThePeak(t *testing.T) {
 	}
 	if checked < 150 {
 		t.Errorf("only %d sequences were checked", checked)
+	}
+}
+
+// A sequence that fits with its own times fits with all others where ops take memory in the planned order, and with its own times runs as
+// planned. Only this test finds a prediction for other times that fails although the executor would run the plan.
+func TestResimulateFitsWithAllTimes(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(7, 8))
+	eachRandom(t, 1200, func(c *chain.Chain, seq Sequence, limits Limits, planned *Result) {
+		limits.Memory = planned.Peak
+		same, err := Resimulate(c, seq, limits, planned)
+		if err != nil || !slices.Equal(same.Start, planned.Start) || !slices.Equal(same.End, planned.End) || same.Peak != planned.Peak {
+			t.Fatalf("%s with its own times: %v, %v, planned %v", seq, err, same, planned)
+		}
+		r, err := Resimulate(retimed(rng, c), seq, limits, planned)
+		if err != nil || r.Peak > planned.Peak {
+			t.Fatalf("%s with other times: %v, %v, planned %v", seq, err, r, planned)
+		}
+	})
+}
+
+// retimed returns a chain with random times of its ops.
+func retimed(rng *rand.Rand, c *chain.Chain) *chain.Chain {
+	out := *c
+	out.Layers = slices.Clone(c.Layers)
+	for i := range out.Layers {
+		l := &out.Layers[i]
+		l.ForwardS, l.BackwardS = 10*rng.ExpFloat64(), 10*rng.ExpFloat64()
+	}
+	return &out
+}
+
+// TestResimulateKeepsAPrefetchBack has a sequence whose prefetch takes the memory of a later forward where ops take longer than planned.
+func TestResimulateKeepsAPrefetchBack(t *testing.T) {
+	t.Parallel()
+	layer := func(forward, backward float64, output, saved, gradient, over, back int64) chain.Layer {
+		return chain.Layer{ForwardS: forward, BackwardS: backward, OutputBytes: output, SavedBytes: saved, GradientBytes: gradient, ForwardOverheadBytes: over, BackwardOverheadBytes: back}
+	}
+	c := &chain.Chain{InputBytes: 3, Layers: []chain.Layer{layer(0, 1, 1, 1, 0, 4, 0), layer(4, 0, 0, 5, 3, 1, 2), layer(2, 0, 6, 8, 9, 3, 2)}}
+	seq, err := Parse("Fck1 Fck2 O1 Fck3 O3 Fall2 P1 Fck2 Fall3 B3 B2 O1 P1 Fall1 B1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := Limits{Memory: 23, Link: Link{Bandwidth: 0.25}}
+	planned, err := Simulate(c, seq, limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := *c
+	slow.Layers = slices.Clone(c.Layers)
+	for i := range slow.Layers {
+		slow.Layers[i].ForwardS, slow.Layers[i].BackwardS = 20, 20
+	}
+	misfit := (*MemoryError)(nil)
+	if _, err := Simulate(&slow, seq, limits); !errors.As(err, &misfit) {
+		t.Errorf("with other times and no order: %v", err)
+	}
+	if r, err := Resimulate(&slow, seq, limits, planned); err != nil || r.Peak > limits.Memory {
+		t.Errorf("with other times in the planned order: %v, %v", err, r)
 	}
 }

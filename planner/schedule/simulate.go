@@ -56,12 +56,26 @@ func Simulate(c *chain.Chain, seq Sequence, limits Limits) (*Result, error) {
 	return s.Run(seq, limits)
 }
 
+// Resimulate simulates a sequence with the times of another chain of the same sizes: its ops take memory in the order of a result of the
+// sequence, as an executor runs them. Errors: those of Simulate.
+func Resimulate(c *chain.Chain, seq Sequence, limits Limits, planned *Result) (*Result, error) {
+	s, err := NewSimulator(c)
+	if err != nil {
+		return nil, err
+	}
+	s.Order = planned.Order
+	return s.Run(seq, limits)
+}
+
 // Simulator simulates sequences of one chain, which must not change meanwhile. It allocates only when a sequence
 // is longer than all before it, so that a search can call it in its inner loop.
 type Simulator struct {
 	replay
 	// Stretch returns how many times as long as its costs say the op at a position takes; nil: once.
 	Stretch func(position int) float64
+	// Order is a Result's, of a run with other times: ops take memory in the order in which they started there, so that a sequence that fits
+	// with those times fits with all. nil: each op takes memory as soon as it fits.
+	Order []int
 
 	c       *chain.Chain
 	over    float64           // bandwidth of the link of beside
@@ -69,6 +83,7 @@ type Simulator struct {
 	limits  Limits
 	streams []stream
 	now     float64
+	turn    int // index in Order of the next op that takes memory
 	used    int64
 	ended   int // compute ops that have ended
 	busy    float64
@@ -131,6 +146,7 @@ func (s *Simulator) begin(seq Sequence, limits Limits) {
 	// Far above any memory; keeps sums of bytes from overflowing when nothing waits for memory.
 	s.limits.Memory = min(limits.Memory, 1<<62)
 	s.now, s.busy, s.ended, s.used = 0, 0, 0, s.c.AllInputBytes()
+	s.turn = s.nextTaker(0)
 	r := &s.result
 	*r = Result{Peak: s.used, PeakOp: none, Start: resize(r.Start, len(seq)), End: resize(r.End, len(seq)), Order: r.Order[:0], Curve: r.Curve[:0]}
 	r.Curve = append(r.Curve, Point{0, s.used})
@@ -237,7 +253,18 @@ func (s *Simulator) ready(k, p int) bool {
 			return false
 		}
 	}
+	if st.takes > 0 && s.turn < len(s.Order) && s.Order[s.turn] != p {
+		return false
+	}
 	return s.used+st.takes <= s.limits.Memory
+}
+
+// nextTaker returns the first index in Order, from i on, of the start of an op that takes memory.
+func (s *Simulator) nextTaker(i int) int {
+	for i < len(s.Order) && (s.Order[i] < 0 || s.steps[s.Order[i]].takes <= 0) {
+		i++
+	}
+	return i
 }
 
 func (s *Simulator) start(k int) {
@@ -255,6 +282,9 @@ func (s *Simulator) start(k int) {
 		s.busy += seconds
 	}
 	s.use(s.used + st.takes)
+	if st.takes > 0 {
+		s.turn = s.nextTaker(s.turn + 1)
+	}
 	if s.used > s.result.Peak {
 		s.result.Peak, s.result.PeakOp = s.used, p
 	}
