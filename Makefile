@@ -25,6 +25,8 @@ export GOFLAGS     := $(strip $(shell go env GOFLAGS) -trimpath)
 export CGO_ENABLED = 1
 export CGO_CFLAGS  = -O2 -g -Wno-deprecated-declarations -I$(CUDA)/include
 export CGO_LDFLAGS = -O2 -g -L$(CUDA)/lib
+# The compiler and the tests have small heaps: collecting them less often saves an eighth of the time.
+export GOGC       ?= 400
 
 # Tests that only the tag cuda builds, the packages that have them, and what has kernels to compile for the emulated driver.
 CUDA_FILES   = $(filter-out ./cmd/plimsoll/%,$(shell grep -rl --include='*_test.go' '^//go:build .*\<cuda\>' .))

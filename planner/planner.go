@@ -131,6 +131,8 @@ func LookupSequence(name string) (pipeline.Strategy, error) {
 	switch {
 	case errors.Is(err, ErrUnknownStrategy) || interop.IsTable(name):
 		return s, names.Unknown(ErrUnknownStrategy, name, Names())
+	case err == nil && s.Type == pipeline.Cyclic:
+		err = fmt.Errorf("%w: %s moves weights and state, too, which only plan and train do", ErrOtherDevices, name)
 	case err == nil && s.Type != pipeline.Sequencing:
 		err = fmt.Errorf("%w: %s plans for several devices: give --devices", ErrOtherDevices, name)
 	}

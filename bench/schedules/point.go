@@ -113,7 +113,7 @@ func solve(ctx context.Context, c *chain.Chain, on *platform, each time.Duration
 			if _, err := pipeline.Check(c, on, plan); err != nil {
 				return nil, fmt.Errorf("%s: %w", s.Name, err)
 			}
-			r.seconds, r.remark = plan.SecondsPerMinibatch(), plan.Winner
+			r.seconds, r.remark = pipeline.StepSeconds(c, on, plan), plan.Winner
 		}
 		rows = append(rows, r)
 	}

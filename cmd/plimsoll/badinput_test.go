@@ -76,6 +76,7 @@ func badPlans(t *testing.T) []badCase {
 		{"plan: bad memory", []string{"plan", "-c", five, "--memory", "4GX"}, 2, []string{`"4GX"`, "4GiB"}},
 		{"plan: memory of a fraction", []string{"plan", "-c", five, "--memory", "0.4"}, 2, []string{"--memory: ", `"0.4"`, "no unit", `a share as "40%"`}},
 		{"plan: memory of a size and a share", []string{"plan", "-c", five, "--memory", "40GB%"}, 2, []string{"--memory: ", "both a size and a share", `"40GB" or "40%"`}},
+		{"frontier: strategy that moves state", []string{"frontier", "-c", five, "--strategy", "residency"}, 2, []string{"residency moves weights and state"}},
 		{"plan: strategy of several devices", []string{"plan", "-c", five, "--memory", "1GiB", "--strategy", "gpipe"}, 2, []string{"gpipe plans for several devices", "give --devices"}},
 		{"plan: a strategy misspelt", []string{"plan", "-c", five, "--memory", "1GiB", "--strategy", "rotr"}, 2, []string{"did you mean rotor?"}},
 		{"plan: a pipeline misspelt", []string{"plan", "-c", five, "--devices", "2", "--bandwidth", "1GB/s", "--strategy", "madpip"}, 2, []string{"did you mean madpipe?"}},

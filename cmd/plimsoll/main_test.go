@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -56,6 +57,9 @@ func plimsoll(t *testing.T, args ...string) result {
 
 func plimsollIn(ctx context.Context, t *testing.T, stdin string, args ...string) result {
 	t.Helper()
+	if testing.Short() && args != nil && slices.Contains(args[1:], "residency") && slices.Contains([]string{"plan", "train"}, args[0]) {
+		args = slices.Insert(slices.Clone(args), 1, "--option", "residency.trials=300") // its plans run, they need not be fast
+	}
 	var out, errs bytes.Buffer
 	code := run(ctx, args, strings.NewReader(stdin), &out, &errs)
 	return result{code, out.String(), errs.String()}

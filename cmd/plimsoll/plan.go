@@ -216,7 +216,7 @@ func (c *planCommand) listStrategies() error {
 		list.Strategies = append(list.Strategies, listed{Name: remat.Checkmate, Missing: err.Error()})
 	}
 	for _, s := range planner.Cyclic() {
-		list.Cyclic = append(list.Cyclic, listed{Name: s.Name, Summary: s.Summary, Paper: s.Paper, Section: s.Section})
+		list.Cyclic = append(list.Cyclic, listed{Name: s.Name, Summary: s.Summary, Paper: s.Paper, Section: s.Section, Options: optionsNamed(s.Name)})
 	}
 	for _, s := range planner.Pipelines() {
 		list.Pipelines = append(list.Pipelines, listed{Name: s.Name, Summary: s.Summary, Paper: s.Paper, Section: s.Section, Options: optionsNamed(s.Name)})

@@ -58,6 +58,7 @@ type pipelineFlags struct {
 	microbatches int
 	batch        int
 	chunks       int
+	trials       int // of residency
 	perPeriod    int
 	opsAtOnce    float64
 	versions     string
@@ -74,6 +75,7 @@ func (f *pipelineFlags) register(cmd *cobra.Command) {
 	s.StringVar(&f.platform, "platform", "", "platform file, instead of --devices")
 	s.IntVar(&f.microbatches, "microbatches", 0, "microbatches of a schedule with a flush (default: the strategy's)")
 	s.IntVar(&f.batch, "batch", 0, "samples of a step of --model (default: 32), or of a pipeline with a flush: its microbatches have the fastest of the batch sizes that were profiled")
+	o.IntVar(&f.trials, "residency.trials", 0, "")
 	o.IntVar(&f.chunks, "interleaved.chunks", 0, "")
 	o.IntVar(&f.perPeriod, "k-periodic.per-period", 0, "")
 	s.StringVar(&f.versions, "versions", "", "weight versions, double_buffered, stash, vertical_sync, latest or flush (default: the strategy's)")
@@ -141,7 +143,7 @@ func (f *pipelineFlags) fit(s pipeline.Strategy) error {
 // asked returns the parameters of strategies for several devices.
 func (f *pipelineFlags) asked() pipeline.Options {
 	return pipeline.Options{
-		Microbatches: f.microbatches, Chunks: f.chunks, PerPeriod: f.perPeriod, TimeLimit: f.timeLimit, Gap: f.gap,
+		Microbatches: f.microbatches, Chunks: f.chunks, Trials: f.trials, PerPeriod: f.perPeriod, TimeLimit: f.timeLimit, Gap: f.gap,
 		Versions: pipeline.Versions(f.versions), Accounting: pipeline.Accounting(f.accounting), Zero: pipeline.Zero(f.zero),
 	}
 }

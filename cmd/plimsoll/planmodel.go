@@ -84,7 +84,7 @@ func (f *planFlags) planJob(ctx context.Context, s *choice) (*train.Job, *train.
 	platform := pipeline.NewPlatform(1, pipeline.NoLimit, pipeline.Free())
 	platform.Host, platform.Duplex, platform.HostMemory = c.Bandwidth, executor.LinkOf(c).Duplex, host
 	p, err := job.PlanPipe(ctx, c, train.PipeRequest{
-		Strategy: s.Strategy, Platform: platform, Options: pipeline.Options{Accounting: pipeline.Saved, Microbatches: flags.microbatches},
+		Strategy: s.Strategy, Platform: platform, Options: pipeline.Options{Accounting: pipeline.Saved, Microbatches: flags.microbatches, Trials: f.pipe.trials},
 		Limit: func(int64) int64 { return limit },
 	})
 	return job, p, err

@@ -51,6 +51,7 @@ var optionTable = []setting{
 	{"rotor offload-dynprog", "slots", aCount, "500", "memory slots", "slots"},
 	{"pofo", "slots", aCount, "50", "N, more of which keep more alternatives", "pofo-slots"},
 	{"branch-and-bound", "states", aCount, "1048576; in auto 65536", "states that the search keeps, about 100 bytes each", "states"},
+	{"residency", "trials", aCount, "by the chain's length", "plans that the search times", ""},
 	{"periodic", "segments", aCount, "the best number", "segments", "segments"},
 	{"capper", "high-memory", aSize, "store-all's peak", "limit of the plan that is then offloaded, M' of the thesis", ""},
 	{"interleaved looped-bfs", "chunks", aNumber, "2", "stages of each device", "chunks"},

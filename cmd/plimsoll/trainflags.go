@@ -85,6 +85,7 @@ func (f *trainFlags) check() error {
 type trainPipeFlags struct {
 	stageFlags
 	accumulate int // microbatches by another name, on one device
+	trials     int // of residency
 	allreduce  string
 	patience   time.Duration
 	train.Corrections
@@ -103,6 +104,7 @@ func (f *trainPipeFlags) register(cmd *cobra.Command) {
 	s, o, debug := cmd.Flags(), optionsOf(cmd), debugOf(cmd)
 	f.stageFlags.register(cmd, "double_buffered, stash, vertical_sync, latest or flush")
 	s.IntVar(&f.accumulate, "accumulate", 0, "equal parts of a step on one device, whose gradients are added up")
+	o.IntVar(&f.trials, "residency.trials", 0, "")
 	o.Var(newOneOf(&f.allreduce, "ordered", "nccl"), "world.allreduce", "")
 	debug.DurationVar(&f.patience, "patience", 5*time.Minute, "")
 	o.IntVar(&f.PipeMare, "pipemare.updates", 0, "")

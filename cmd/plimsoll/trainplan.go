@@ -365,7 +365,7 @@ func (c *trainCommand) newPipe(ctx context.Context, r *train.Run, platform *pipe
 		return nil, err
 	}
 	for i, s := range c.pipe.strategies {
-		o := pipeline.Options{Versions: pipeline.Versions(c.pipe.versions), Accounting: pipeline.Saved, Zero: pipeline.Zero(c.pipe.zero)}
+		o := pipeline.Options{Versions: pipeline.Versions(c.pipe.versions), Accounting: pipeline.Saved, Zero: pipeline.Zero(c.pipe.zero), Trials: c.pipe.trials}
 		o.UpdatesLast, o.WholeUpdates = c.updatesLast(), c.wholeUpdates()
 		if s.Divides() {
 			o.Microbatches = c.pipe.stepParts()

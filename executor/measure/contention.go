@@ -13,8 +13,8 @@ import (
 // besideWays are the directions that copy while a step runs: none, and as the factors of chain.Beside.
 var besideWays = [...][]int{nil, {chain.ToHost}, {chain.ToDevice}, {chain.ToHost, chain.ToDevice}}
 
-// Rounds of a measurement of contention, each a step alone and one beside copies of every way: at most besideRounds, and after enoughRounds
-// only until they have taken besideFor.
+// Rounds of a measurement of contention, each a step alone and one beside copies of every way: two for each measured step of an exercise, at
+// most besideRounds, and after enoughRounds only until they have taken besideFor.
 const (
 	besideRounds = 8
 	enoughRounds = 4
@@ -46,12 +46,12 @@ func inRounds(most int, enough time.Duration, measure func(round int) error) (ro
 }
 
 // besides measures steps alone and beside copies in rounds. step is called linkSteps times.
-func (m *prober) besides(ctx context.Context, x *Exercise, enough time.Duration, step func()) (*besides, error) {
+func (m *prober) besides(ctx context.Context, x *Exercise, opt *ProfileOptions, step func()) (*besides, error) {
 	b := &besides{exercise: x}
 	for way := range b.ops {
 		b.ops[way] = make([][]float64, len(x.Seq))
 	}
-	rounds, err := inRounds(besideRounds, enough, func(round int) error {
+	rounds, err := inRounds(min(besideRounds, 2*max(opt.Repeats, 1)), opt.Enough, func(round int) error {
 		for i := range besideWays {
 			if err := m.stepBeside(ctx, b, (round+i)%len(besideWays)); err != nil {
 				return err

@@ -23,12 +23,16 @@ func TestStepsAreMeasuredBesideCopies(t *testing.T) {
 		m.direction[i].bytes = firstProbe // as the link's measurement leaves them
 	}
 	x := &Exercise{Workload: r.Workload, Seq: r.StoreAll(), count: len(r.Layers)}
-	for enough, rounds := range map[time.Duration]int{0: enoughRounds, 1: 1} {
-		steps := 0
-		b, err := m.besides(t.Context(), x, enough, func() { steps++ })
+	for _, of := range []struct {
+		repeats        int
+		enough         time.Duration
+		fewest, rounds int
+	}{{5, 0, enoughRounds, besideRounds}, {5, 1, 1, 1}, {1, 0, 2, 2}} {
+		steps, rounds, enough := 0, of.fewest, of.enough
+		b, err := m.besides(t.Context(), x, &ProfileOptions{Repeats: of.repeats, Enough: enough}, func() { steps++ })
 		must(t, err)
 		for way := range b.ops {
-			if n := len(b.whole[way]); n < rounds || enough > 0 && n > rounds || slices.ContainsFunc(b.ops[way], func(s []float64) bool { return len(s) != n }) {
+			if n := len(b.whole[way]); n < rounds || n > of.rounds || slices.ContainsFunc(b.ops[way], func(s []float64) bool { return len(s) != n }) {
 				t.Errorf("enough %v, way %d: %d steps, want %d; of ops %v", enough, way, n, rounds, b.ops[way])
 			}
 		}

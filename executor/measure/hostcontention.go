@@ -11,7 +11,7 @@ import (
 )
 
 // A measurement of updates on the host beside copies has as many rounds as an exercise has measured steps, up to hostBesideRounds. In each,
-// updates run for hostBesideFor beside copies of every direction, and copies of every direction run alone. The time of a copy is such that
+// updates run for hostBesideFor, or less (ProfileOptions.lasting), beside copies of every direction, and copies of every direction run alone. The time of a copy is such that
 // many run meanwhile.
 const (
 	hostBesideRounds = 4
@@ -45,7 +45,7 @@ func (m *updateMeter) contend(ctx context.Context, class *updateClass, c *chain.
 		return err
 	}
 	b := &hostBesides{}
-	_, err = inRounds(min(hostBesideRounds, max(m.opt.Repeats, 1)), m.opt.Enough, func(int) error {
+	_, err = inRounds(m.opt.rounds(hostBesideRounds), m.opt.Enough, func(int) error {
 		for way := range besideWays {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -91,13 +91,14 @@ func (m *updateMeter) copiesBeside(bandwidth float64) (copies []*probe, err erro
 
 // updateBeside runs updates beside the copies of a way, and copies of one way alone.
 func (m *updateMeter) updateBeside(b *hostBesides, way int, copies []*probe, launches []runtime.Launch) error {
+	lasting := m.opt.lasting(hostBesideFor)
 	var beside []*probe
 	for _, i := range besideWays[way] {
 		beside = append(beside, copies[i])
 	}
 	rates, err := whileCopying(beside, func() error {
 		begun, runs := time.Now(), 0
-		for ; time.Since(begun) < hostBesideFor; runs++ {
+		for ; time.Since(begun) < lasting; runs++ {
 			if _, err := m.onThreads(launches[runs%len(launches)]); err != nil {
 				return err
 			}
@@ -108,7 +109,7 @@ func (m *updateMeter) updateBeside(b *hostBesides, way int, copies []*probe, lau
 	if err != nil || len(beside) != 1 {
 		return err
 	}
-	alone, err := whileCopying(beside, func() error { time.Sleep(hostBesideFor); return nil })
+	alone, err := whileCopying(beside, func() error { time.Sleep(lasting); return nil })
 	if err != nil {
 		return err
 	}

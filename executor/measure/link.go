@@ -22,6 +22,7 @@ func (s *session) link(ctx context.Context, exercises []*Exercise, c *chain.Chai
 		if err != nil {
 			return err
 		}
+		m.lasting = s.opt.lasting(probeFor)
 		if link, err = m.measure(ctx); err != nil {
 			return err
 		}
@@ -31,7 +32,7 @@ func (s *session) link(ctx context.Context, exercises []*Exercise, c *chain.Chai
 			}
 			return nil
 		}
-		b, err := m.besides(ctx, x, s.opt.Enough, s.step)
+		b, err := m.besides(ctx, x, &s.opt, s.step)
 		if err != nil {
 			return err
 		}

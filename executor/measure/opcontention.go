@@ -30,11 +30,11 @@ func (m *prober) besideUpdates(ctx context.Context, s *session, c *chain.Chain) 
 		return err
 	}
 	b := &opBesides{}
-	_, err = inRounds(min(besideRounds, max(s.opt.Repeats, 1)), s.opt.Enough, func(int) error {
+	_, err = inRounds(s.opt.rounds(besideRounds), s.opt.Enough, func(int) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		return m.stepBesideUpdates(b, launches)
+		return m.stepBesideUpdates(b, launches, s.opt.lasting(hostBesideFor))
 	})
 	if err != nil {
 		return err
@@ -71,14 +71,14 @@ func (m *prober) hostUpdates(s *session) ([]runtime.Launch, error) {
 	return room.prepare(onHost, s.Optimizer)
 }
 
-// stepBesideUpdates measures a step and updates, each alone and then both side by side.
-func (m *prober) stepBesideUpdates(b *opBesides, launches []runtime.Launch) error {
+// stepBesideUpdates measures a step and updates, each alone, updates for as long as lasting, and then both side by side.
+func (m *prober) stepBesideUpdates(b *opBesides, launches []runtime.Launch, lasting time.Duration) error {
 	alone, err := m.Step()
 	if err != nil {
 		return err
 	}
 	b.steps[0] = append(b.steps[0], alone.Sequence)
-	seconds, err := whileUpdating(launches, func() error { time.Sleep(hostBesideFor); return nil })
+	seconds, err := whileUpdating(launches, func() error { time.Sleep(lasting); return nil })
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"plimsoll/runtime"
 )
 
-// A measurement makes larger and then more copies until they take probeFor. Copies that take longer than probePatience end it.
+// A measurement makes larger and then more copies until they take probeFor, or less (ProfileOptions.lasting). Copies that take longer than probePatience end it.
 const (
 	probeFor      = 60 * time.Millisecond
 	probePatience = 10 * time.Second
@@ -27,10 +27,11 @@ type prober struct {
 	bytes     int64     // of the longest copy
 	direction [2]*probe // to the host, to the device
 	patience  time.Duration
+	lasting   time.Duration // of the copies that give a bandwidth
 }
 
 func (t *OpTimer) newProber(of windows, patience time.Duration) (*prober, error) {
-	m := &prober{OpTimer: t, probe: of, bytes: min(of.device, of.host, probeBytes), patience: patience}
+	m := &prober{OpTimer: t, probe: of, bytes: min(of.device, of.host, probeBytes), patience: patience, lasting: probeFor}
 	for i, name := range []string{"probe to host", "probe to device"} {
 		device := runtime.Span{Offset: t.limit - int64(i+1)*of.device, Bytes: of.device}
 		dst, src := t.host.probe.Part(int64(i)*of.host, of.host), device
@@ -112,7 +113,7 @@ func (m *prober) bandwidth(ctx context.Context, directions []int, bytesPerSec []
 			*bytesPerSec[k] = float64(copies) * float64(size) / max(took.Seconds(), 1e-9)
 		}
 		switch {
-		case shortest >= probeFor:
+		case shortest >= m.lasting:
 			return nil
 		case size < m.bytes:
 			size = min(2*size, m.bytes)

@@ -25,6 +25,17 @@ type ProfileOptions struct {
 	Progress func(done, total int) // called after every step; may be nil
 }
 
+// rounds returns how many rounds a measurement in turns has: as many as there are measured steps, and at most so many.
+func (o *ProfileOptions) rounds(most int) int { return min(most, max(o.Repeats, 1)) }
+
+// lasting returns how long a measurement takes that takes so long with fullRepeats: with fewer measured steps less.
+func (o *ProfileOptions) lasting(full time.Duration) time.Duration {
+	return full * time.Duration(o.rounds(fullRepeats)) / fullRepeats
+}
+
+// fullRepeats are the measured steps from which on measurements take their full time.
+const fullRepeats = 3
+
 // session is a profile while it is made: how the parts of one measure, and what they share.
 type session struct {
 	*executor.Workload

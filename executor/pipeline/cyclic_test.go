@@ -296,6 +296,14 @@ func TestPlannedResidencyTrainsAsResident(t *testing.T) {
 	}
 }
 
+// fewTrials ends residency's search early at the size of every submission: its plans run, they need not be fast.
+func fewTrials() int {
+	if testing.Short() {
+		return 800
+	}
+	return 0
+}
+
 // residencyPlans trains models along plans within shares of the resident plan's peak, and returns what the plans do.
 func residencyPlans(t *testing.T, cases []cyclicCase, shares []float64) (seen map[string]int) {
 	t.Helper()
@@ -321,7 +329,7 @@ func residencyPlans(t *testing.T, cases []cyclicCase, shares []float64) (seen ma
 				must(t, err)
 				for _, share := range shares {
 					plan, err := s.Solve(t.Context(), pipeline.Request{
-						Chain: c, Platform: p.WithMemory(int64(share * float64(free.Peak()))), Options: pipeline.Options{Microbatches: n},
+						Chain: c, Platform: p.WithMemory(int64(share * float64(free.Peak()))), Options: pipeline.Options{Microbatches: n, Trials: fewTrials()},
 					})
 					if errors.As(err, new(*pipeline.InfeasibleError)) {
 						continue

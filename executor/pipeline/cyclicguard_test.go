@@ -165,7 +165,7 @@ func TestPlannedResidencyClips(t *testing.T) {
 		for _, n := range []int{1, 2} {
 			want := clippedRun(t, targets(t, 1, host.Config{}), w, flush, planFor(t, "1f1b-flush", flush, pipeline.Options{Microbatches: n}), Options{MaxNorm: z.most})
 			p := &pipeline.Platform{Devices: 1, Memory: []int64{pipeline.NoLimit}, Host: []float64{4e9, 4e10}[(n+i)%2], Duplex: n == 1, HostMemory: 1 << 40}
-			o := pipeline.Options{Microbatches: n, UpdatesLast: true}
+			o := pipeline.Options{Microbatches: n, UpdatesLast: true, Trials: fewTrials()}
 			free := solved(t, "resident", c, p, o)
 			plans := map[string]*pipeline.Plan{}
 			for _, s := range residency.ForPlans() {

@@ -111,11 +111,11 @@ func (p *pipePlanner) fastest(ctx context.Context, free *JobPlan, limit int64) (
 			return nil, err
 		case found == nil:
 			found, next.Winner = other, s.Name
-		case other.taskSeconds() < found.taskSeconds():
-			next.RunnerUp = &pipeline.RunnerUp{Strategy: next.Winner, Seconds: found.taskSeconds()}
+		case other.PredictedSeconds() < found.PredictedSeconds():
+			next.RunnerUp = &pipeline.RunnerUp{Strategy: next.Winner, Seconds: found.PredictedSeconds()}
 			found, next.Winner = other, s.Name
-		case next.RunnerUp == nil || other.taskSeconds() < next.RunnerUp.Seconds:
-			next.RunnerUp = &pipeline.RunnerUp{Strategy: s.Name, Seconds: other.taskSeconds()}
+		case next.RunnerUp == nil || other.PredictedSeconds() < next.RunnerUp.Seconds:
+			next.RunnerUp = &pipeline.RunnerUp{Strategy: s.Name, Seconds: other.PredictedSeconds()}
 		}
 	}
 	switch {

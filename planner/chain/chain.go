@@ -55,7 +55,7 @@ type Layer struct {
 	ForwardOverheadBytes  int64   // o_F
 	BackwardOverheadBytes int64   // o_B
 	WeightBytes           int64   // parameters, as forward and backward read them; counted by pipelines and cyclic plans only
-	Update                Update  // of the weights; counted by cyclic plans only
+	Update                Update  // of the weights; counted by cyclic plans, and behind the makespans of plans with a flush
 	// UnroundedWeightBytes is WeightBytes with all parameters in float32, where some are rounded; 0: none is. See WideWeights.
 	UnroundedWeightBytes int64
 

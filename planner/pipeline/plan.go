@@ -153,7 +153,7 @@ type Choice struct {
 	RunnerUp *RunnerUp // the one whose plan comes next; nil: none has one, or nobody chose
 }
 
-// RunnerUp names the strategy whose plan comes next in a choice, and has its makespan in seconds.
+// RunnerUp names the strategy whose plan comes next in a choice, and has the seconds of its step: the makespan and the updates.
 type RunnerUp struct {
 	Strategy string
 	Seconds  float64

@@ -36,6 +36,7 @@ type Options struct {
 	WholeUpdates bool          // no strategy may choose to divide updates among replicas: see Zero
 	Accounting   Accounting    // default: inputs
 	UpdatesLast  bool          // as in Plan, of strategies of type cyclic
+	Trials       int           // plans that residency's search times (default: as many as fit the length of the chain)
 	TimeLimit    time.Duration // of a search; 0: none but the context's
 	Gap          float64       // relative gap at which a search may stop; 0: as far as the solver's tolerance
 }

@@ -44,7 +44,7 @@ func SolveSizes(ctx context.Context, s Strategy, r Request, batch int) (*Plan, *
 			return nil, nil, err
 		}
 		p.Batch = c.Batch
-		if best == nil || p.samplesPerSecond() > best.samplesPerSecond() {
+		if best == nil || samplesPerSecond(c, r.Platform, p) > samplesPerSecond(of, r.Platform, best) {
 			best, of = p, c
 		}
 	}
@@ -67,7 +67,9 @@ func (r Request) microbatchesOf(c *chain.Chain, batch int) int {
 }
 
 // samplesPerSecond is how fast a plan trains that says its batch size.
-func (p *Plan) samplesPerSecond() float64 { return float64(p.Batch) / p.SecondsPerMinibatch() }
+func samplesPerSecond(c *chain.Chain, on *Platform, p *Plan) float64 {
+	return float64(p.Batch) / StepSeconds(c, on, p)
+}
 
 // wanted says how many microbatches a request asks for.
 func wanted(microbatches int) string {

@@ -17,7 +17,7 @@ type Request struct {
 	Limits       cycle.Limits
 	Microbatches int    // of a step; 0: one
 	Strategy     string // one of Strategies; "": auto
-	// Evaluations bounds the sequences that auto times; 0: as many as fit the length of the chain.
+	// Evaluations bounds the sequences that auto times in one round; 0: as many as fit the length of the chain, in rounds.
 	Evaluations int
 }
 

@@ -42,9 +42,13 @@ func (s *search) search() error {
 	}
 	count, rounds := s.effort()
 	start := s.elite
-	for range rounds {
+	for k := range rounds {
+		before := s.best
 		s.evolve(start, count)
 		s.polish(max(count/polishedOf, fewestPolished))
+		if k > 0 && s.best == before { // a second way to plans no better
+			break
+		}
 	}
 	return s.ctx.Err()
 }

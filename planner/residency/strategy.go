@@ -95,7 +95,7 @@ func least(ctx context.Context, shown string, level Sparing, r pipeline.Request)
 func requestOf(r pipeline.Request) Request {
 	link, limits := r.Platform.CycleLimits()
 	limits.UpdatesLast = r.UpdatesLast
-	return Request{Chain: r.Chain, Link: link, Limits: limits, Microbatches: r.Microbatches}
+	return Request{Chain: r.Chain, Link: link, Limits: limits, Microbatches: r.Microbatches, Evaluations: r.Trials}
 }
 
 // planOf returns the plan of a sequence on a platform. Errors: those of Plan.PredictCycle.

@@ -22,7 +22,7 @@ var autoParts = append([]pipeline.Strategy{{Name: flushing, Type: pipeline.Flush
 			return s.Type != pipeline.Flushing || slices.ContainsFunc(flushParts, func(part pipeline.Strategy) bool { return part.Name == s.Name })
 		})...))...)
 
-// solveAuto returns the fastest plan of all schedules with a flush, synchronization counted, with the one that comes next. A schedule that
+// solveAuto returns the fastest plan of all schedules with a flush, synchronization and updates counted, with the one that comes next. A schedule that
 // does not take the request, as one for an even number of microbatches, is no candidate. Errors: those of solveFlush.
 func solveAuto(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 	if err := r.Validate(); err != nil {
@@ -30,7 +30,7 @@ func solveAuto(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) 
 	}
 	r.Microbatches = cmp.Or(r.Microbatches, 2*r.Platform.Devices)
 	var ranked []*pipeline.Plan
-	var best pick
+	best := pick{request: r}
 	for i, s := range autoParts {
 		plan, err := s.Solve(ctx, r)
 		if i == 0 && errors.Is(err, pipeline.ErrPlatform) {
@@ -50,11 +50,11 @@ func solveAuto(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) 
 	if best.plan == nil {
 		return nil, best.unfit(automatic)
 	}
-	slices.SortStableFunc(ranked, func(a, b *pipeline.Plan) int { return cmp.Compare(a.SecondsPerMinibatch(), b.SecondsPerMinibatch()) })
+	slices.SortStableFunc(ranked, func(a, b *pipeline.Plan) int { return cmp.Compare(best.stepSeconds(a), best.stepSeconds(b)) })
 	ranked = slices.DeleteFunc(ranked, func(p *pipeline.Plan) bool { return p == best.plan })
 	if len(ranked) > 0 {
 		next := ranked[0]
-		best.plan.RunnerUp = &pipeline.RunnerUp{Strategy: next.Strategy, Seconds: max(next.Predicted.Makespan, best.plan.Predicted.Makespan)}
+		best.plan.RunnerUp = &pipeline.RunnerUp{Strategy: next.Strategy, Seconds: float64(r.Microbatches) * max(best.stepSeconds(next), best.stepSeconds(best.plan))}
 	}
 	best.plan.Winner, best.plan.Strategy = best.plan.Strategy, automatic
 	return best.plan, nil

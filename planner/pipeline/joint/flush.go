@@ -48,7 +48,7 @@ func fastestFlush(ctx context.Context, asked string, r pipeline.Request, of ...p
 		return nil, err
 	}
 	r.Microbatches = cmp.Or(r.Microbatches, 2*r.Platform.Devices)
-	var best pick
+	best := pick{request: r}
 	for _, s := range of {
 		if err := best.add(s.Solve(ctx, r)); err != nil {
 			return nil, underName(asked, err, s.Name)

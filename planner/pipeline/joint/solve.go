@@ -28,7 +28,7 @@ func Without(ctx context.Context, r pipeline.Request, these Ingredients) (*pipel
 		all.Go(func() { plans[i], errs[i] = solve(ctx, r) })
 	}
 	all.Wait()
-	var best pick
+	best := pick{request: r}
 	for i, plan := range plans {
 		if err := best.add(plan, errs[i]); err != nil {
 			return nil, err
@@ -66,8 +66,9 @@ func solveOwn(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
 	return c.plan(ctx)
 }
 
-// pick is the fastest of several plans, the first of equals.
+// pick is the fastest of several plans for a request, updates counted, the first of equals.
 type pick struct {
+	request  pipeline.Request
 	plan     *pipeline.Plan
 	smallest int64                     // a memory that works, the least that is known of those that did not fit; 0: none
 	refusal  *pipeline.InfeasibleError // the first of those that did not fit
@@ -86,7 +87,7 @@ func (p *pick) add(plan *pipeline.Plan, err error) error {
 	case err == nil && plan == nil || errors.Is(err, pipeline.ErrPlatform) || errors.Is(err, periodic.ErrStages):
 	case err != nil:
 		return err
-	case p.plan == nil || plan.SecondsPerMinibatch() < p.plan.SecondsPerMinibatch()*(1-1e-9): // of equals the first: they differ by rounding
+	case p.plan == nil || p.stepSeconds(plan) < p.stepSeconds(p.plan)*(1-1e-9): // of equals the first: they differ by rounding
 		p.plan = plan
 	}
 	return nil
@@ -94,6 +95,11 @@ func (p *pick) add(plan *pipeline.Plan, err error) error {
 
 // solver makes a plan, as a strategy does.
 type solver func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error)
+
+// stepSeconds is pipeline.StepSeconds.
+func (p *pick) stepSeconds(plan *pipeline.Plan) float64 {
+	return pipeline.StepSeconds(p.request.Chain, p.request.Platform, plan)
+}
 
 // seconds returns the time of a minibatch of the plan; +Inf: there is none.
 func (p *pick) seconds() float64 {
