@@ -37,6 +37,8 @@ CUDA_KERNELS = $(wildcard runtime/cuda/cudatest/src kernels/cuda/src)
 RESEARCH = bench/research
 # Packages that start goroutines or guard what these share; of the program, tests that run it in processes and interrupt it.
 CONCURRENT   = $(filter-out ./cmd/plimsoll/,$(sort $(dir $(shell grep -rlE --include='*.go' '"sync|^[[:space:]]*go [a-z]|\.Go\b|parallel\.For\b' .))))
+# Tests of products in large calls and in every size of tile.
+PRODUCTS = ^(TestLargeCalls|TestEveryTile)$$
 # Counts the tests that pass, and fails when fewer pass than tools/tally/counts.txt has for the tier.
 TALLY = go run ./tools/tally
 # Tests of the strategies that need HiGHS.
@@ -102,7 +104,13 @@ test-kernels: emulator ## run tests of kernels/cuda on the emulated driver: make
 
 test-cuda-strict: ## run the device and the kernels on the emulated driver that watches every access
 	runtime/cuda/emulator/build.sh $(STRICT) --checked $(CUDA_KERNELS)
-	LD_LIBRARY_PATH=$(STRICT) go test -tags cuda -short -count=1 -timeout 20m ./runtime/cuda ./kernels/cuda
+	$(MAKE) --no-print-directory -j 2 strict-products strict-others
+
+strict-products: # the half of the tests of kernels that takes as long as all others: the emulated GPU has one thread
+	LD_LIBRARY_PATH=$(STRICT) go test -tags cuda -short -count=1 -timeout 20m -run '$(PRODUCTS)' ./kernels/cuda
+
+strict-others:
+	LD_LIBRARY_PATH=$(STRICT) go test -tags cuda -short -count=1 -timeout 20m -skip '$(PRODUCTS)' ./runtime/cuda ./kernels/cuda
 
 test-cuda-faults: ## plant faults in the CUDA backend, each must be found, into bench/research/results/cuda-faults.md (slow)
 	cd $(RESEARCH) && go run ./faults -out results/cuda-faults.md

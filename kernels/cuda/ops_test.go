@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"plimsoll/kernels"
+	"plimsoll/runtime/cuda/cudatest"
 )
 
 // types of activations, and of factors.
@@ -468,14 +469,17 @@ func TestLargeCalls(t *testing.T) {
 				backward[j].Train, backward[j].SkipDX = true, nil
 			}
 			inputs := randomInputs(r, forward)
-			for _, l := range libraries(t, b) {
+			for k, l := range libraries(t, b) {
+				if cudatest.Checked() && (i/3+int(d)+k)%2 != 0 {
+					continue // slow
+				}
 				_, n := check(t, b, l, forward, backward, inputs)
 				calls += n
 				splits += sums(t, l, append(backward, forward))
 			}
 		}
 	}
-	if calls < 2*len(largeCalls) || splits == 0 {
+	if calls < len(largeCalls) || splits == 0 {
 		t.Errorf("ran %d calls, %d of them in splits", calls, splits)
 	}
 }
