@@ -30,14 +30,14 @@ type recomputing1F1B struct {
 	sums   *pipeline.Costs
 	seqs   *recompute.Sequences
 	micros int
-	known  map[stageKey]stageWay
+	known  map[rowKey][]stageWay // by the last layer
 }
 
-// stageKey identifies the inputs of a stage's choice of a sequence.
-type stageKey struct {
-	memory            int64 // bytes of its device
-	live, first, last int
-	copies            float64
+// rowKey identifies the inputs of the choices of a sequence for stages that begin with a layer.
+type rowKey struct {
+	memory      int64 // bytes of the device
+	live, first int
+	copies      float64
 }
 
 // stageWay is how a stage runs.
@@ -45,6 +45,7 @@ type stageWay struct {
 	seconds float64 // of a microbatch, forward and backward
 	number  int     // of its sequence; keepsAll: it keeps everything
 	fits    bool
+	known   bool
 }
 
 const keepsAll = -1
@@ -69,8 +70,8 @@ func solveRecomputing1F1B(ctx context.Context, name string, q pipeline.Request) 
 	if err != nil {
 		return nil, err
 	}
-	x := &recomputing1F1B{Request: q, sums: p.sums, micros: p.micros, known: map[stageKey]stageWay{}}
-	x.seqs = recompute.New(x.sums, slices.Max(q.Platform.Memory)).Until(ctx)
+	x := &recomputing1F1B{Request: q, sums: p.sums, micros: p.micros, known: map[rowKey][]stageWay{}}
+	x.seqs = recompute.For(ctx, x.sums, slices.Max(q.Platform.Memory))
 	var best *pipeline.Plan
 	try := func(stages []pipeline.Stage) error {
 		below := math.Inf(1)
@@ -129,18 +130,32 @@ func (x *recomputing1F1B) copies(s int) (n float64) {
 
 // way returns how stage s of n runs layers on a device.
 func (x *recomputing1F1B) way(s, n, d, first, last int) stageWay {
-	live := x.live(s, n)
-	key := stageKey{x.Platform.Memory[d], live, first, last, x.copies(s)}
-	if w, ok := x.known[key]; ok {
-		return w
+	return x.wayOf(x.row(s, n, d, first), s, n, d, first, last)
+}
+
+// row returns the ways of stages s of n that begin with a layer, as far as they are known.
+func (x *recomputing1F1B) row(s, n, d, first int) []stageWay {
+	key := rowKey{x.Platform.Memory[d], x.live(s, n), first, x.copies(s)}
+	row := x.known[key]
+	if row == nil {
+		row = make([]stageWay, x.sums.Len()+1)
+		x.known[key] = row
 	}
-	w := stageWay{seconds: x.sums.U(first, last), number: keepsAll, fits: x.bytes(s, n, first, last) <= x.Platform.Memory[d]}
+	return row
+}
+
+// wayOf is way, where the row is at hand.
+func (x *recomputing1F1B) wayOf(row []stageWay, s, n, d, first, last int) stageWay {
+	if row[last].known {
+		return row[last]
+	}
+	w := stageWay{seconds: x.sums.U(first, last), number: keepsAll, fits: x.bytes(s, n, first, last) <= x.Platform.Memory[d], known: true}
 	if !w.fits {
 		var again float64
-		w.number, again, w.fits = x.seqs.Fastest(first, last, live, x.Platform.Memory[d]-x.fixed(s, n, first, last))
+		w.number, again, w.fits = x.seqs.Fastest(first, last, x.live(s, n), x.Platform.Memory[d]-x.fixed(s, n, first, last))
 		w.seconds += again
 	}
-	x.known[key] = w
+	row[last] = w
 	return w
 }
 
@@ -287,6 +302,7 @@ func (c *cut) cut(bound float64) bool {
 
 // end tries all ends of stage s, which begins with a layer.
 func (c *cut) end(s, first int, bound float64) {
+	row := c.row(s, c.n, s, first)
 	for last := first; last <= c.sums.Len() && c.sums.U(first, last) <= bound; last++ {
 		rest := c.rest[s+1][last+1]
 		if s < c.n-1 && !math.IsInf(rest, 1) {
@@ -299,7 +315,7 @@ func (c *cut) end(s, first int, bound float64) {
 		if rest+c.sums.U(first, last) >= c.rest[s][first] {
 			continue
 		}
-		w := c.way(s, c.n, s, first, last)
+		w := c.wayOf(row, s, c.n, s, first, last)
 		sum := rest + w.seconds
 		if !w.fits || w.seconds > bound || sum > bound*float64(c.live(s, c.n))*(1+1e-9) || sum >= c.rest[s][first] {
 			continue

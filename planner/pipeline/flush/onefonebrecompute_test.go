@@ -41,7 +41,7 @@ func everyWay(t *testing.T, q pipeline.Request, do func(*pipeline.Plan)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &recomputing1F1B{Request: q, sums: p.sums, micros: p.micros, known: map[stageKey]stageWay{}}
+	x := &recomputing1F1B{Request: q, sums: p.sums, micros: p.micros, known: map[rowKey][]stageWay{}}
 	x.seqs = recompute.New(x.sums, slices.Max(q.Platform.Memory))
 	var stages func(n, first int, before []pipeline.Stage)
 	stages = func(n, first int, before []pipeline.Stage) {

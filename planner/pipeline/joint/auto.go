@@ -9,6 +9,7 @@ import (
 
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/flush"
+	"plimsoll/planner/pipeline/recompute"
 )
 
 // automatic is the strategy that chooses among all schedules with a flush.
@@ -30,6 +31,7 @@ func solveAuto(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) 
 	}
 	r.Microbatches = cmp.Or(r.Microbatches, 2*r.Platform.Devices)
 	var ranked []*pipeline.Plan
+	ctx = recompute.Share(ctx)
 	best := pick{request: r}
 	for i, s := range autoParts {
 		plan, err := s.Solve(ctx, r)

@@ -17,6 +17,7 @@ import (
 
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/flush"
+	"plimsoll/planner/pipeline/recompute"
 )
 
 const flushing = "joint-flush"
@@ -24,7 +25,7 @@ const flushing = "joint-flush"
 // solveFlush returns the fastest plan with a flush, synchronization counted. Errors: *pipeline.InfeasibleError, the context's, and those of
 // requests that no schedule with a flush takes.
 func solveFlush(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
-	return fastestFlush(ctx, flushing, r, flushParts[1], flushParts[2], flushParts[0])
+	return fastestFlush(recompute.Share(ctx), flushing, r, flushParts[1], flushParts[2], flushParts[0])
 }
 
 // solveCopies returns the fastest plan of several copies of a pipeline. Errors: those of solveFlush.
@@ -39,7 +40,7 @@ func solveCopies(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error
 			all = append(all, pipeline.Strategy{Solve: func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) { return copied(ctx, r, places) }})
 		}
 	}
-	return fastestFlush(ctx, flushing, r, all...)
+	return fastestFlush(recompute.Share(ctx), flushing, r, all...)
 }
 
 // fastestFlush returns the fastest of several plans with a flush, the first of equals, as the plan of the strategy that was asked.

@@ -3,6 +3,7 @@ package joint
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -82,4 +83,46 @@ func scheduled(t *testing.T, name string) solver {
 		t.Fatalf("%d schedules are named %s", len(all), name)
 	}
 	return all[0].Solve
+}
+
+// TestSharedSequencesFindTheSamePlans: parts that share their sequences have the plans that each has with sequences of its own.
+// Only this test finds sequences that are taken for those of another chain or limit.
+func TestSharedSequencesFindTheSamePlans(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(16, 6))
+	plans := 0
+	for range 150 {
+		r := request(rng, 14, 6)
+		r.Versions, r.Microbatches = "", r.Platform.Devices*(1+rng.IntN(3))
+		var all pick
+		all.request = r
+		for _, s := range flushParts[1:] {
+			plan, err := s.Solve(t.Context(), r)
+			if err := all.add(plan, err); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for copies := 2; copies <= r.Platform.Devices; copies++ {
+			for _, places := range layouts(r, copies) {
+				plan, err := copied(t.Context(), r, places)
+				if err := all.add(plan, err); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		shared, err := solveFlush(t.Context(), r)
+		if (err == nil) != (all.plan != nil) {
+			t.Errorf("shared: %v; apart: %v", err, all.plan)
+			continue
+		}
+		if err != nil {
+			continue
+		}
+		if plans++; math.Abs(shared.Predicted.Makespan-all.plan.Predicted.Makespan) > 1e-9*all.plan.Predicted.Makespan {
+			t.Errorf("%d layers on %d devices: shared %g s, apart %g s", r.Chain.Len(), r.Platform.Devices, shared.Predicted.Makespan, all.plan.Predicted.Makespan)
+		}
+	}
+	if plans < 50 {
+		t.Errorf("only %d plans", plans)
+	}
 }

@@ -4,6 +4,7 @@ package recompute
 
 import (
 	"context"
+	"slices"
 
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/schedule"
@@ -18,6 +19,35 @@ type Sequences struct {
 // New returns the sequences of a chain that need at most the given bytes.
 func New(k *pipeline.Costs, most int64) *Sequences {
 	return &Sequences{ways: newWays(k, most)}
+}
+
+// shared are the sequences of requests that follow each other.
+type shared struct{ all []*Sequences }
+
+// sharedKey is the key of shared in a context.
+type sharedKey struct{}
+
+// Share returns a context in which For gives the requests that follow each other the same sequences, as they find most of them again. No two
+// of these may run at once.
+func Share(ctx context.Context) context.Context {
+	if ctx.Value(sharedKey{}) != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, sharedKey{}, &shared{})
+}
+
+// For returns the sequences of a chain that need at most the given bytes, and maybe others of up to twice as many, none when the context has
+// ended.
+func For(ctx context.Context, k *pipeline.Costs, most int64) *Sequences {
+	s, _ := ctx.Value(sharedKey{}).(*shared)
+	if s == nil {
+		return New(k, most).Until(ctx)
+	}
+	i := slices.IndexFunc(s.all, func(q *Sequences) bool { return q.c == k.Chain && most <= q.limit && q.limit/2 <= most })
+	if i < 0 {
+		i, s.all = len(s.all), append(s.all, New(k, most))
+	}
+	return s.all[i].Until(ctx)
 }
 
 // Until makes ways none as soon as the context has ended: whoever asks looks at the context before an answer means anything.
