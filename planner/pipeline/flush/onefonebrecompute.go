@@ -31,6 +31,7 @@ type recomputing1F1B struct {
 	seqs   *recompute.Sequences
 	micros int
 	known  map[rowKey][]stageWay // by the last layer
+	below  float64               // seconds of the fastest step yet: slower ones are not wanted
 }
 
 // rowKey identifies the inputs of the choices of a sequence for stages that begin with a layer.
@@ -70,17 +71,13 @@ func solveRecomputing1F1B(ctx context.Context, name string, q pipeline.Request) 
 	if err != nil {
 		return nil, err
 	}
-	x := &recomputing1F1B{Request: q, sums: p.sums, micros: p.micros, known: map[rowKey][]stageWay{}}
+	x := &recomputing1F1B{Request: q, sums: p.sums, micros: p.micros, known: map[rowKey][]stageWay{}, below: math.Inf(1)}
 	x.seqs = recompute.For(ctx, x.sums, slices.Max(q.Platform.Memory))
-	var best *pipeline.Plan
+	var best *draft
 	try := func(stages []pipeline.Stage) error {
-		below := math.Inf(1)
-		if best != nil {
-			below = best.Predicted.Makespan
-		}
-		plan, err := x.plan(&base, stages, below)
-		if err == nil && plan != nil && plan.Predicted.Makespan < below {
-			best = plan
+		d, err := x.draft(&base, stages)
+		if err == nil && d.makespan < x.below {
+			best, x.below = d, d.makespan
 		}
 		return err
 	}
@@ -92,6 +89,9 @@ func solveRecomputing1F1B(ctx context.Context, name string, q pipeline.Request) 
 	for n := p.devices; n > 0 && len(q.Stages) == 0; n-- {
 		if !x.counts(n) {
 			continue
+		}
+		if x.sums.U(1, x.sums.Len())/float64(n)*float64(x.micros) >= x.below { // all of the work, divided evenly
+			break
 		}
 		if err := x.choose(ctx, n, try); err != nil {
 			return nil, err
@@ -105,7 +105,7 @@ func solveRecomputing1F1B(ctx context.Context, name string, q pipeline.Request) 
 		return nil, &pipeline.InfeasibleError{Strategy: name, Smallest: works, Found: x.smallest(p.stages, x.least) < works,
 			Reason: "not even with stages that keep their inputs alone and recompute everything else"}
 	}
-	return best, nil
+	return best.plan()
 }
 
 // live returns how many microbatches are in flight in a stage of n.
@@ -210,6 +210,7 @@ func (x *recomputing1F1B) choose(ctx context.Context, n int, try func([]pipeline
 	if x.micros == 1 {
 		bound = longest
 	}
+	bound = min(bound, x.below/float64(x.micros)) // in a step each stage runs all microbatches
 	for range mostCuts {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -217,8 +218,10 @@ func (x *recomputing1F1B) choose(ctx context.Context, n int, try func([]pipeline
 		if !c.cut(bound) {
 			return nil
 		}
-		if err := try(c.stages()); err != nil {
-			return err
+		if c.least() < x.below {
+			if err := try(c.stages()); err != nil {
+				return err
+			}
 		}
 		bound = c.period * (1 - 1e-9)
 	}
@@ -327,6 +330,22 @@ func (c *cut) end(s, first int, bound float64) {
 // seconds returns about what a step takes.
 func (c *cut) seconds() float64 { return c.rest[0][1] + float64(c.micros-1)*c.period }
 
+// least returns seconds that no step of the stages of the latest cut is below. Stage s runs m microbatches. The first one comes through the
+// stages before it, and the gradient of the last one goes back through them.
+func (c *cut) least() (seconds float64) {
+	before := 0.0
+	for s, first := 0, 1; s < c.n; s++ {
+		last := c.last[s][first]
+		t := c.way(s, c.n, s, first, last).seconds
+		seconds = max(seconds, before+float64(c.micros)*t)
+		if before += t; s < c.n-1 {
+			before += c.messages(s, last)
+		}
+		first = last + 1
+	}
+	return seconds * (1 - 1e-9)
+}
+
 // stages returns the stages of the latest cut.
 func (c *cut) stages() (all []pipeline.Stage) {
 	for s, first := 0, 1; s < c.n; s++ {
@@ -337,8 +356,18 @@ func (c *cut) stages() (all []pipeline.Stage) {
 	return all
 }
 
-// plan schedules stages; nil where a step takes longer than so many seconds, but for rounding: judging a plan takes longer than its schedule.
-func (x *recomputing1F1B) plan(base *recipe, stages []pipeline.Stage, below float64) (*pipeline.Plan, error) {
+// draft is a schedule of stages, without its plan: judging that takes longer than the schedule.
+type draft struct {
+	*recomputing1F1B
+	name   string
+	place  *placement
+	stages []pipeline.Stage
+	costs  costs
+	timetable
+}
+
+// draft schedules stages.
+func (x *recomputing1F1B) draft(base *recipe, stages []pipeline.Stage) (*draft, error) {
 	r := x.Request
 	r.Stages, r.Microbatches = slices.Clone(stages), x.micros
 	for s := range r.Stages {
@@ -363,14 +392,16 @@ func (x *recomputing1F1B) plan(base *recipe, stages []pipeline.Stage, below floa
 	if math.IsInf(t.makespan, 0) {
 		return nil, fmt.Errorf("%s: %w: its schedule takes longer than a number can say", base.name, ErrOptions)
 	}
-	if t.makespan > below*(1+1e-9) {
-		return nil, nil
-	}
-	plan := p.plan(r, p.withRecomputation(c, t))
+	return &draft{x, base.name, p, stages, c, t}, nil
+}
+
+// plan returns the plan of a draft, judged.
+func (d *draft) plan() (*pipeline.Plan, error) {
+	plan := d.place.plan(d.Request, d.place.withRecomputation(d.costs, d.timetable))
 	for s := range plan.Stages {
-		plan.Stages[s].Ops = stages[s].Ops
+		plan.Stages[s].Ops = d.stages[s].Ops
 	}
-	return finish(base.name, x.Request, plan)
+	return finish(d.name, d.Request, plan)
 }
 
 // withAgain puts what a backward recomputes before it needs its gradient in front of it.

@@ -47,7 +47,11 @@ func everyWay(t *testing.T, q pipeline.Request, do func(*pipeline.Plan)) {
 	stages = func(n, first int, before []pipeline.Stage) {
 		if len(before) == n {
 			if given := x.given(before); first == q.Chain.Len()+1 && given != nil {
-				plan, err := x.plan(&base, given, math.Inf(1))
+				d, err := x.draft(&base, given)
+				if err != nil {
+					t.Fatal(err)
+				}
+				plan, err := d.plan()
 				if err != nil {
 					t.Fatal(err)
 				}
