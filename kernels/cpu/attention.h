@@ -1,8 +1,8 @@
 // Self-attention by blocks (Dao: FlashAttention-2, 2023): ATT_ROWS queries meet ATT_KEYS keys at a time, so that scores stay in the
 // second-level cache. Blocks are the same on every path. Weights that the mask hides are left out by parts of ATT_PART rows and are exactly
-// zero elsewhere, so that sums have the same bits on all paths.
+// zero elsewhere. So sums of finite values have the same bits on all paths.
 
-enum { ATT_PART = 28 };             // two strips of the longest tile
+enum { ATT_PART = 2 * STRIP };      // shorter parts leave out more of a block on the diagonal
 
 // att_lead is the floats from row to row of a block of queries, keys or values: whole registers, and a gap.
 INLINE int64_t att_lead(int64_t dim) { return ceildiv(dim, 16) * 16 + GAP; }
