@@ -1,8 +1,8 @@
 // Self-attention by blocks (Dao: FlashAttention-2, 2023): ATT_ROWS queries meet ATT_KEYS keys at a time, so that scores stay in the
 // second-level cache. Blocks are the same on every path. Weights that the mask hides are left out by parts of ATT_PART rows and are exactly
-// zero elsewhere, so that sums have the same bits on all paths.
+// zero elsewhere. So sums of finite values have the same bits on all paths.
 
-enum { ATT_PART = 28 };             // two strips of the longest tile
+enum { ATT_PART = 2 * STRIP };      // shorter parts leave out more of a block on the diagonal
 
 // att_lead is the floats from row to row of a block of queries, keys or values: whole registers, and a gap.
 INLINE int64_t att_lead(int64_t dim) { return ceildiv(dim, 16) * 16 + GAP; }
@@ -96,7 +96,9 @@ static void row_pointers(float *first, int64_t step, int64_t rows, float **out) 
 	for (int64_t r = 0; r < rows; r++) out[r] = first + r * step;
 }
 
-enum { REGS = LINES / LANES };      // registers of LINES values
+enum { REGS = LINES / LANES, SIDE = 4 }; // registers of LINES values, and of scores that are weighed side by side
+
+typedef uint32_t words __attribute__((vector_size(LANES * 4)));
 
 // highest is the largest of n values, or the one given. It closes what is behind them up to whole LINES with -infinity.
 INLINE float highest(float *x, int64_t n, float given) {
@@ -115,16 +117,41 @@ INLINE float highest(float *x, int64_t n, float given) {
 	return a > b ? a : b;
 }
 
+// exponentials is exponential of count registers, with the same bits. A chain of sums is long, so several run side by side.
+INLINE void exponentials(reg *x, const int count) {
+	static const float taylor[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1, 1};
+	const float magic = 12582912;
+	reg n[SIDE], p[SIDE];
+	words open[SIDE];
+	UNROLL for (int j = 0; j < count; j++) open[j] = ~(words)(x[j] < -87);
+	UNROLL for (int j = 0; j < count; j++) n[j] = x[j] * 1.44269504f + magic;
+	UNROLL for (int j = 0; j < count; j++) p[j] = n[j] - magic;
+	UNROLL for (int j = 0; j < count; j++) n[j] = (reg)(((words)n[j] - 0x4B400000u + 127) << 23);
+	UNROLL for (int j = 0; j < count; j++) x[j] = (x[j] - p[j] * 0.693359375f) + p[j] * 2.12194440e-4f;
+	UNROLL for (int j = 0; j < count; j++) p[j] = splat(taylor[0]);
+	UNROLL for (int k = 1; k < 8; k++)
+		UNROLL for (int j = 0; j < count; j++) p[j] = p[j] * x[j] + taylor[k];
+	UNROLL for (int j = 0; j < count; j++) x[j] = (reg)((words)(p[j] * n[j]) & open[j]);
+}
+
+// exponentiate turns scores that fill count registers into e^(score - off).
+INLINE void exponentiate(float *score, float off, const int count) {
+	reg x[SIDE];
+	UNROLL for (int j = 0; j < count; j++) x[j] = *(const vec *)(score + j * LANES) - off;
+	exponentials(x, count);
+	UNROLL for (int j = 0; j < count; j++) *(vec *)(score + j * LANES) = x[j];
+}
+
 // weigh makes weights of one row's scores and returns their sum. The first `open` scores, which the row sees, become e^(score - off). The
 // others become zeros, up to keys and whole LINES.
 INLINE float weigh(float *score, int64_t open, int64_t keys, float off) {
-	int64_t whole = ceildiv(open, LINES) * LINES;
+	int64_t whole = ceildiv(open, LINES) * LINES, i = 0;
 	reg sum[REGS];
-	INDEPENDENT
-	for (int64_t j = 0; j < whole; j++) score[j] = exponential(score[j] - off);
+	for (; i + SIDE * LANES <= whole; i += SIDE * LANES) exponentiate(score + i, off, SIDE);
+	for (; i < whole; i += LINES) exponentiate(score + i, off, REGS);
 	for (int64_t j = open; j < most(whole, keys); j++) score[j] = 0;
 	UNROLL for (int j = 0; j < REGS; j++) sum[j] = splat(0);
-	for (int64_t i = 0; i < whole; i += LINES)
+	for (i = 0; i < whole; i += LINES)
 		UNROLL for (int j = 0; j < REGS; j++) sum[j] += *(const vec *)(score + i + j * LANES);
 	return folded(sum);
 }

@@ -5,6 +5,12 @@
 #include <math.h>
 #include <string.h>
 
+// Without masked registers, GCC makes vectors of a choice such as x < -87 ? 0 : p * q only if it may compute both sides. By default it fears
+// a floating-point exception of the side that is not chosen. Nothing here reads the exceptions, and values do not change.
+#if !defined(__clang__) && PATH < 2
+#pragma GCC optimize("no-trapping-math")
+#endif
+
 #include "job.h"
 
 #ifndef HALF

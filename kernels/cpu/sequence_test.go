@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -94,6 +95,40 @@ func TestAttentionSeesNothingAhead(t *testing.T) {
 			for i, v := range want[o] {
 				if v-v != 0 {
 					t.Fatalf("%v[%d] is %v", o, i, v)
+				}
+			}
+		}
+	}
+}
+
+// TestAttentionWithoutHidden: scores that a mask makes very low or minus infinity have weights of exactly 0, forward and backward.
+func TestAttentionWithoutHidden(t *testing.T) {
+	t.Parallel()
+	const length = 150
+	mask := operand(kernels.ParamRole, 0)
+	c := kernels.Call{Op: kernels.Attention{Heads: 2, Masks: 1}, In: []kernels.Desc{kernels.F32(1, length, 6*20)}, Train: true}
+	for _, c.Pass = range []kernels.Pass{kernels.Forward, kernels.Backward} {
+		in := randomInputs(rand.New(rand.NewPCG(8, 8)), c)
+		hide := func(as float32) data {
+			hidden := in.clone()
+			for i := range hidden[mask] {
+				if i%3 == 1 && i%(length+1) != 0 { // each row sees itself
+					hidden[mask][i] = as
+				}
+			}
+			return hidden
+		}
+		for _, path := range testedPaths() {
+			l := newLibrary(t, path, 2)
+			want := run(t, l, c, hide(-1000))
+			for _, as := range []float32{-1e9, -math.MaxFloat32, float32(math.Inf(-1))} {
+				sameBits(t, fmt.Sprintf("%v, scores of %g", path, as), run(t, l, c, hide(as)), want)
+			}
+			for o, values := range want {
+				for i, v := range values {
+					if v-v != 0 {
+						t.Fatalf("%v: %v[%d] is %v", path, o, i, v)
+					}
 				}
 			}
 		}
