@@ -13,8 +13,8 @@ import (
 // besideWays are the directions that copy while a step runs: none, and as the factors of chain.Beside.
 var besideWays = [...][]int{nil, {chain.ToHost}, {chain.ToDevice}, {chain.ToHost, chain.ToDevice}}
 
-// Rounds of a measurement of contention, each a step alone and one beside copies of every way: two for each measured step of an exercise, at
-// most besideRounds, and after enoughRounds only until they have taken besideFor.
+// Rounds of a measurement of contention, each a step alone and one beside copies of every way. There are two for each measured step of an
+// exercise, at most besideRounds. After enoughRounds no other begins when they have taken besideFor.
 const (
 	besideRounds = 8
 	enoughRounds = 4

@@ -30,8 +30,8 @@ func (l *loop) measureDevice(idle *idleness) (err error) {
 	return err
 }
 
-// drift compares the steps of a run on one device, their ops and their times, with their prediction by a chain; nil where no step was left to
-// run, and where a cyclic plan needs the times that it was made for to fit.
+// drift compares the steps of a run on one device, their ops and their times, with their prediction by a chain. It returns nil where no step
+// was left to run, and where a cyclic plan fits with the times alone that it was made for.
 func (l *loop) drift(steps [][]executor.TimedOp, times []float64, predict func(*chain.Chain) (float64, error)) (d *Drift, err error) {
 	if len(times) == 0 {
 		return nil, nil

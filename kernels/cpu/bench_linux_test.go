@@ -146,16 +146,18 @@ func BenchmarkAttention(b *testing.B) {
 			In: []kernels.Desc{kernels.F32(s.batch, s.length, (s.heads+2*s.kv)*s.dim)},
 		}
 		product := float64(s.batch*s.heads*s.dim) * float64(s.length) * float64(s.length+1)
-		for _, threads := range []int{1, 2} {
-			name := fmt.Sprintf("%dx%d/heads=%d,%d/dim=%d", s.batch, s.length, s.heads, s.kv, s.dim)
-			c.Pass = kernels.Forward
-			b.Run(fmt.Sprintf("%s/forward/threads=%d", name, threads), func(b *testing.B) {
-				benchmarkCall(b, fastest(), threads, c, 2*product)
-			})
-			c.Pass = kernels.Backward
-			b.Run(fmt.Sprintf("%s/backward/threads=%d", name, threads), func(b *testing.B) {
-				benchmarkCall(b, fastest(), threads, c, 5*product)
-			})
+		for _, path := range Paths() {
+			for _, threads := range []int{1, 2} {
+				name := fmt.Sprintf("%v/%dx%d/heads=%d,%d/dim=%d", path, s.batch, s.length, s.heads, s.kv, s.dim)
+				c.Pass = kernels.Forward
+				b.Run(fmt.Sprintf("%s/forward/threads=%d", name, threads), func(b *testing.B) {
+					benchmarkCall(b, path, threads, c, 2*product)
+				})
+				c.Pass = kernels.Backward
+				b.Run(fmt.Sprintf("%s/backward/threads=%d", name, threads), func(b *testing.B) {
+					benchmarkCall(b, path, threads, c, 5*product)
+				})
+			}
 		}
 	}
 }

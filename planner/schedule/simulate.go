@@ -56,7 +56,7 @@ func Simulate(c *chain.Chain, seq Sequence, limits Limits) (*Result, error) {
 	return s.Run(seq, limits)
 }
 
-// Resimulate simulates a sequence with the times of another chain of the same sizes: its ops take memory in the order of a result of the
+// Resimulate simulates a sequence with the times of another chain of the same sizes. Its ops take memory in the order of a result of the
 // sequence, as an executor runs them. Errors: those of Simulate.
 func Resimulate(c *chain.Chain, seq Sequence, limits Limits, planned *Result) (*Result, error) {
 	s, err := NewSimulator(c)
@@ -73,8 +73,8 @@ type Simulator struct {
 	replay
 	// Stretch returns how many times as long as its costs say the op at a position takes; nil: once.
 	Stretch func(position int) float64
-	// Order is a Result's, of a run with other times: ops take memory in the order in which they started there, so that a sequence that fits
-	// with those times fits with all. nil: each op takes memory as soon as it fits.
+	// Order is the Result.Order of a simulation with other times, in which ops then take memory. A sequence that fits with those times fits
+	// with all. If Order is nil, each op takes memory as soon as it fits.
 	Order []int
 
 	c       *chain.Chain
