@@ -423,7 +423,7 @@ func (f *planFigures) writeStages(w io.Writer) {
 		fmt.Fprintf(w, "%s %s, %s a microbatch, bubble %s\n", estimated("makespan", f.Estimated), units.Seconds(f.Makespan), units.Seconds(f.PerMinibatch), percent(f.Bubble))
 	}
 	if f.Updates > 0 {
-		fmt.Fprintf(w, "%s   %s, behind the makespan\n", estimated("updates", f.Estimated), units.Seconds(f.Updates))
+		fmt.Fprintf(w, "%s %s, behind the makespan\n", estimated("updates", f.Estimated), units.Seconds(f.Updates))
 	}
 	if f.RunnerUp != "" {
 		fmt.Fprintf(w, "runner-up %s, %s more\n", f.RunnerUp, percent(f.RunnerUpS/(f.Makespan+f.Updates)-1))
