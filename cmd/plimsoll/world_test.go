@@ -50,7 +50,8 @@ func byMPI(t *testing.T, n int, args ...string) *process {
 
 // forDevices is a run of a small model on several devices.
 func forDevices(more ...string) []string {
-	return append([]string{"-m", "resnet20", "--data", "glyphs", "--batch", "16", "--debug", "threads=1", "--steps", "4", "--option", "profile.steps=1"}, more...)
+	return append([]string{"-m", "resnet20", "--data", "glyphs", "--batch", "16", "--debug", "threads=1", "--steps", "4", "--option", "profile.steps=1",
+		"--option", "platform.ops-at-once=2"}, more...) // measured, it may give one process another plan than several
 }
 
 // onDisks starts a process on each of some disks, by rank, and returns them when they have ended, or when kill says so.
@@ -179,8 +180,8 @@ func TestMPITrainsTheBitsOfOne(t *testing.T) {
 
 func trainTheBitsOfOne(t *testing.T, in func(t *testing.T, n int, args ...string) *process) {
 	in(t, 1) // or skip
-	unet := []string{"-m", "unet", "--data", "glyphs", "--image", "32", "--batch", "8", "--debug", "threads=1", "--steps", "2", "--option", "profile.steps=1", "--microbatches", "4", "--strategy", "1f1b-flush"}
-	densenet := []string{"-m", "densenet121", "--data", "glyphs", "--image", "32", "--batch", "4", "--debug", "threads=1", "--steps", "2", "--option", "profile.steps=1"}
+	unet := []string{"-m", "unet", "--data", "glyphs", "--image", "32", "--batch", "8", "--debug", "threads=1", "--steps", "2", "--option", "profile.steps=1", "--option", "platform.ops-at-once=2", "--microbatches", "4", "--strategy", "1f1b-flush"}
+	densenet := []string{"-m", "densenet121", "--data", "glyphs", "--image", "32", "--batch", "4", "--debug", "threads=1", "--steps", "2", "--option", "profile.steps=1", "--option", "platform.ops-at-once=2"}
 	for _, c := range []struct {
 		name    string
 		n       int
