@@ -60,7 +60,7 @@ func (g *Grid) predict(r *Report, samples *measure.Samples) error {
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		for c, seconds := range map[*chain.Chain]*float64{g.Latest: &row.PredictedS, alone: &row.AsAloneS} {
-			sim, err := schedule.Simulate(c, row.Plan.Sequence(), row.Plan.Limits())
+			sim, err := schedule.Resimulate(g.Chain, c, row.Plan.Sequence(), row.Plan.Limits())
 			if err != nil {
 				return err
 			}

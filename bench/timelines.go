@@ -16,7 +16,7 @@ func runCycle(r *train.Run, o *train.Outcome) (*timeline.Cycle, error) {
 
 // runStep is the step of a finished run.
 func runStep(r *train.Run, o *train.Outcome) *timeline.Step {
-	return timeline.NewStep(r.Chain, r.Plan.Plan, r.Plan.Work, o.Measured)
+	return timeline.NewStep(r.Chain, r.Chain, r.Plan.Plan, r.Plan.Work, o.Measured)
 }
 
 // runPipeline is how a finished run went along its plan.
@@ -34,5 +34,5 @@ func runPipeline(r *train.Run, o *train.Outcome) (*timeline.Pipeline, error) {
 
 // step is the step in the middle of a row.
 func (g *Grid) step(row *Row) *timeline.Step {
-	return timeline.NewStep(g.Latest, row.Plan, g.Job.Work, row.Measured)
+	return timeline.NewStep(g.Chain, g.Latest, row.Plan, g.Job.Work, row.Measured)
 }

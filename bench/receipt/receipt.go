@@ -53,7 +53,9 @@ type Step struct {
 	Chain  *chain.Chain
 	Ops    schedule.Sequence
 	Limits schedule.Limits
-	Spans  []schedule.Span // of every op, transfers included
+	// Predicted is the result of a simulation of the ops with the chain's times.
+	Predicted *schedule.Result
+	Spans     []schedule.Span // of every op, transfers included
 	// Update is the time of the update, UpdatePredicted what it was predicted to take; Whole is the time of the step.
 	Update, UpdatePredicted, Whole time.Duration
 }
@@ -75,13 +77,9 @@ type OpGap struct {
 	Gap       time.Duration
 }
 
-// New makes the receipt of a step. Errors: those of schedule.Simulate and schedule.Waits.
+// New makes the receipt of a step. Errors: those of schedule.Waits.
 func New(s Step) (*Receipt, error) {
-	sim, err := schedule.Simulate(s.Chain, s.Ops, s.Limits)
-	if err != nil {
-		return nil, err
-	}
-	predicted := sim.Spans()
+	predicted := s.Predicted.Spans()
 	expected, err := schedule.Waits(s.Chain, s.Ops, s.Limits, predicted)
 	if err != nil {
 		return nil, err

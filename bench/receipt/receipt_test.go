@@ -35,7 +35,7 @@ func step(t *testing.T, text string, limits schedule.Limits, change func(spans [
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Step{Chain: three(), Ops: seq, Limits: limits, Spans: r.Spans(), Update: ms(1), UpdatePredicted: ms(1)}
+	s := Step{Chain: three(), Ops: seq, Limits: limits, Predicted: r, Spans: r.Spans(), Update: ms(1), UpdatePredicted: ms(1)}
 	change(s.Spans)
 	for p, op := range seq {
 		if !op.Kind.Transfer() {
@@ -160,9 +160,13 @@ func TestCausesAlwaysAddUp(t *testing.T) {
 			Whole: time.Duration(rng.IntN(1e8)), Limits: schedule.Limits{Memory: 7000 + rng.Int64N(5000), Link: schedule.Link{Bandwidth: 1e6, Duplex: k%4 < 2}},
 		}
 		s.Spans = randomSpans(rng, s.Ops)
+		var err error
+		if s.Predicted, err = schedule.Simulate(s.Chain, s.Ops, s.Limits); err != nil {
+			continue // a limit that is too small, or a sequence that breaks a rule
+		}
 		r, err := New(s)
 		if err != nil {
-			continue // a limit that is too small, or a sequence that breaks a rule
+			t.Fatal(err)
 		}
 		ran++
 		sums(t, s.Ops.String(), r)

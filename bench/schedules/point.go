@@ -58,7 +58,7 @@ func over(devices int, memory int64, links []float64) *platform {
 // row is the plan of a strategy at a point.
 type row struct {
 	strategy string
-	seconds  float64 // of a microbatch; 0: there is no plan
+	seconds  float64 // of a microbatch with its share of the updates, which joint has none of; 0: there is no plan
 	remark   string  // of auto-flush the schedule that it took; late: the time for planning had ended
 }
 

@@ -20,16 +20,18 @@ import (
 
 // Step is one training step along a plan, as predicted and as measured.
 type Step struct {
-	Chain    *chain.Chain
+	Planned  *chain.Chain // the costs that the plan was made with
+	Chain    *chain.Chain // the costs of the prediction
 	Plan     *pipeline.Plan
 	Static   int64             // bytes that lie in the arena throughout
 	UpdateS  float64           // predicted time of the optimizer's update, which follows the ops
 	Measured executor.Measured // without ops when no step was measured
 }
 
-// NewStep returns a step of the work along a plan, which was measured or, without ops, not.
-func NewStep(c *chain.Chain, p *pipeline.Plan, w *executor.Workload, m executor.Measured) *Step {
-	return &Step{Chain: c, Plan: p, Static: w.StaticBytes(), UpdateS: executor.UpdateSeconds(c), Measured: m}
+// NewStep returns a step of the work along a plan that was made with a chain and is predicted with another. It was measured or, without ops,
+// not.
+func NewStep(planned, c *chain.Chain, p *pipeline.Plan, w *executor.Workload, m executor.Measured) *Step {
+	return &Step{Planned: planned, Chain: c, Plan: p, Static: w.StaticBytes(), UpdateS: executor.UpdateSeconds(c), Measured: m}
 }
 
 // Curves returns the memory of the arena over time, as predicted and as measured.
@@ -120,7 +122,7 @@ func (t *Step) byStart() []int {
 }
 
 func (t *Step) simulate() (*schedule.Result, error) {
-	return schedule.Simulate(t.Chain, t.Plan.Sequence(), t.Plan.Limits())
+	return schedule.Resimulate(t.Planned, t.Chain, t.Plan.Sequence(), t.Plan.Limits())
 }
 
 // Trace returns the step as a trace with a process for the prediction and one for the measurement.
@@ -182,13 +184,17 @@ func (t *Step) process(name string, at []executor.Interval, updateS, whole float
 }
 
 // Receipt attributes the gap between the predicted and the measured time of the step. It is nil when no step was measured.
-// Errors: those of receipt.New.
+// Errors: those of schedule.Simulate and receipt.New.
 func (t *Step) Receipt() (*receipt.Receipt, error) {
 	if len(t.Measured.Intervals) == 0 {
 		return nil, nil
 	}
+	predicted, err := t.simulate()
+	if err != nil {
+		return nil, err
+	}
 	s := receipt.Step{
-		Chain: t.Chain, Ops: t.Plan.Sequence(), Limits: t.Plan.Limits(),
+		Chain: t.Chain, Ops: t.Plan.Sequence(), Limits: t.Plan.Limits(), Predicted: predicted,
 		Update: schedule.Duration(t.Measured.Update), UpdatePredicted: schedule.Duration(t.UpdateS), Whole: schedule.Duration(t.Measured.Whole),
 	}
 	for _, at := range t.Measured.Intervals {

@@ -59,7 +59,7 @@ func (p *anyPlan) pictures() (svg, trace func(io.Writer) error, err error) {
 		picture := &report.Timeline{Title: t.Title, Panels: []report.Panel{timeline.Panel("planned", t)}}
 		return picture.WriteSVG, timeline.Trace(t).Write, nil
 	}
-	t := &timeline.Step{Chain: p.chain, Plan: p.plan}
+	t := &timeline.Step{Planned: p.chain, Chain: p.chain, Plan: p.plan}
 	chart, err := t.Chart()
 	if err != nil {
 		return nil, nil, err

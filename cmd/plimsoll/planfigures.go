@@ -226,7 +226,10 @@ func (p *anyPlan) figures(r *pipeline.Report) (*planFigures, error) {
 	if r == nil {
 		return f, nil
 	}
-	f.planTimes = planTimes{Period: r.Period, Makespan: r.Makespan, PerMinibatch: r.PerMinibatch, LowerBound: r.LowerBound, Bubble: r.Bubble, Updates: pipeline.UpdateSeconds(p.chain, p.platform, plan)}
+	f.planTimes = planTimes{Period: r.Period, Makespan: r.Makespan, PerMinibatch: r.PerMinibatch, LowerBound: r.LowerBound, Bubble: r.Bubble}
+	if !plan.IsSequence() {
+		f.Updates = pipeline.UpdateSeconds(p.chain, p.platform, plan)
+	}
 	if next := plan.RunnerUp; next != nil {
 		f.RunnerUp, f.RunnerUpS = next.Strategy, next.Seconds
 	}
@@ -413,7 +416,7 @@ func (f *planFigures) writeStages(w io.Writer) {
 		fmt.Fprint(w, ", minibatches")
 	}
 	if f.Batch > 0 {
-		fmt.Fprintf(w, " of %s, %.4g samples/s", units.Count(f.Batch, "sample"), float64(f.Batch)/f.PerMinibatch)
+		fmt.Fprintf(w, " of %s, %.4g samples/s", units.Count(f.Batch, "sample"), float64(f.Batch)/(f.PerMinibatch+f.Updates/float64(max(f.Microbatches, 1))))
 	}
 	fmt.Fprintln(w)
 	switch {
@@ -426,7 +429,7 @@ func (f *planFigures) writeStages(w io.Writer) {
 		fmt.Fprintf(w, "%s %s, behind the makespan\n", estimated("updates", f.Estimated), units.Seconds(f.Updates))
 	}
 	if f.RunnerUp != "" {
-		fmt.Fprintf(w, "runner-up %s, %s more\n", f.RunnerUp, percent(f.RunnerUpS/(f.Makespan+f.Updates)-1))
+		fmt.Fprintf(w, "runner-up %s, %s more\n", f.RunnerUp, percent(max(0, f.RunnerUpS/(f.Makespan+f.Updates)-1)))
 	}
 	if f.LowerBound > 0 && f.PerMinibatch > 0 {
 		fmt.Fprintf(w, "bound as the plan states it: with one stage on each device, and replicas in turn, no plan takes less than %s a minibatch, at most %s less\n", units.Seconds(f.LowerBound), percent(max(0, 1-f.LowerBound/f.PerMinibatch)))

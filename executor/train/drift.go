@@ -16,12 +16,8 @@ func (l *loop) measureDevice(idle *idleness) (err error) {
 		l.out.Idle = idle.shares(l.busy.Seconds())
 	}
 	p := l.Plan
-	planned, err := schedule.Simulate(p.Costs.Chain, p.Sequence(), p.Limits())
-	if err != nil {
-		return err
-	}
 	l.out.Drift, err = l.drift(l.recent.Ops(p.Costs.Chain, p.Sequence()), l.recent.Times(), func(c *chain.Chain) (float64, error) {
-		sim, err := schedule.Resimulate(c, p.Sequence(), p.Limits(), planned)
+		sim, err := schedule.Resimulate(p.Costs.Chain, c, p.Sequence(), p.Limits())
 		if err != nil {
 			return 0, err
 		}
@@ -39,7 +35,7 @@ func (l *loop) drift(steps [][]executor.TimedOp, times []float64, predict func(*
 	d = &Drift{}
 	d.Factor, d.Ops = executor.Drift(steps)
 	d.PredictedS, err = predict(executor.Drifted(l.Plan.Costs.Chain, d.Factor))
-	if misfit := (*cycle.MemoryError)(nil); errors.As(err, &misfit) {
+	if errors.As(err, new(*cycle.MemoryError)) || errors.Is(err, cycle.ErrNoSteadyState) {
 		return nil, nil
 	}
 	if err != nil {

@@ -46,7 +46,7 @@ func (s *search) search() error {
 		before := s.best
 		s.evolve(start, count)
 		s.polish(max(count/polishedOf, fewestPolished))
-		if k > 0 && s.best == before { // a second way to plans no better
+		if k > 0 && before != nil && s.best == before { // a second way to plans no better
 			break
 		}
 	}

@@ -79,11 +79,12 @@ func TestResimulateFitsWithAllTimes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	eachRandom(t, 1200, func(c *chain.Chain, seq Sequence, limits Limits, planned *Result) {
 		limits.Memory = planned.Peak
-		same, err := Resimulate(c, seq, limits, planned)
+		other := *c
+		same, err := Resimulate(c, &other, seq, limits)
 		if err != nil || !slices.Equal(same.Start, planned.Start) || !slices.Equal(same.End, planned.End) || same.Peak != planned.Peak {
 			t.Fatalf("%s with its own times: %v, %v, planned %v", seq, err, same, planned)
 		}
-		r, err := Resimulate(retimed(rng, c), seq, limits, planned)
+		r, err := Resimulate(c, retimed(rng, c), seq, limits)
 		if err != nil || r.Peak > planned.Peak {
 			t.Fatalf("%s with other times: %v, %v, planned %v", seq, err, r, planned)
 		}
@@ -113,10 +114,6 @@ func TestResimulateKeepsAPrefetchBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	limits := Limits{Memory: 23, Link: Link{Bandwidth: 0.25}}
-	planned, err := Simulate(c, seq, limits)
-	if err != nil {
-		t.Fatal(err)
-	}
 	slow := *c
 	slow.Layers = slices.Clone(c.Layers)
 	for i := range slow.Layers {
@@ -126,7 +123,7 @@ func TestResimulateKeepsAPrefetchBack(t *testing.T) {
 	if _, err := Simulate(&slow, seq, limits); !errors.As(err, &misfit) {
 		t.Errorf("with other times and no order: %v", err)
 	}
-	if r, err := Resimulate(&slow, seq, limits, planned); err != nil || r.Peak > limits.Memory {
+	if r, err := Resimulate(c, &slow, seq, limits); err != nil || r.Peak > limits.Memory {
 		t.Errorf("with other times in the planned order: %v, %v", err, r)
 	}
 }

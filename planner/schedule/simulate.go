@@ -56,14 +56,18 @@ func Simulate(c *chain.Chain, seq Sequence, limits Limits) (*Result, error) {
 	return s.Run(seq, limits)
 }
 
-// Resimulate simulates a sequence with the times of another chain of the same sizes. Its ops take memory in the order of a result of the
-// sequence, as an executor runs them. Errors: those of Simulate.
-func Resimulate(c *chain.Chain, seq Sequence, limits Limits, planned *Result) (*Result, error) {
+// Resimulate simulates a sequence that was planned with a chain, with the times of another one of the same sizes. Its ops take memory in the
+// planned order, as an executor runs them: what fits with the planned times fits. Errors: those of Simulate.
+func Resimulate(planned, c *chain.Chain, seq Sequence, limits Limits) (*Result, error) {
+	first, err := Simulate(planned, seq, limits)
+	if err != nil || c == planned {
+		return first, err
+	}
 	s, err := NewSimulator(c)
 	if err != nil {
 		return nil, err
 	}
-	s.Order = planned.Order
+	s.Order = first.Order
 	return s.Run(seq, limits)
 }
 

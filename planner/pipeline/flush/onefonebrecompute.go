@@ -210,7 +210,7 @@ func (x *recomputing1F1B) choose(ctx context.Context, n int, try func([]pipeline
 	if x.micros == 1 {
 		bound = longest
 	}
-	bound = min(bound, x.below/float64(x.micros)) // in a step each stage runs all microbatches
+	bound = min(bound, x.below/float64(x.micros)) // each stage runs all microbatches; the messages and sums are bounded, too, by judgement
 	for range mostCuts {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -331,14 +331,19 @@ func (c *cut) end(s, first int, bound float64) {
 func (c *cut) seconds() float64 { return c.rest[0][1] + float64(c.micros-1)*c.period }
 
 // least returns seconds that no step of the stages of the latest cut is below. Stage s runs m microbatches. The first one comes through the
-// stages before it, and the gradient of the last one goes back through them.
+// stages before it, and the gradient of the last one goes back through them. These may recompute before the gradient is there.
 func (c *cut) least() (seconds float64) {
 	before := 0.0
 	for s, first := 0, 1; s < c.n; s++ {
 		last := c.last[s][first]
-		t := c.way(s, c.n, s, first, last).seconds
-		seconds = max(seconds, before+float64(c.micros)*t)
-		if before += t; s < c.n-1 {
+		w := c.way(s, c.n, s, first, last)
+		seconds = max(seconds, before+float64(c.micros)*w.seconds)
+		st := c.stage(pipeline.Stage{First: first, Last: last}, w, c.live(s, c.n))
+		if before += w.seconds; len(st.Ops) > 0 {
+			_, hidden, _ := parts(c.Chain, st)
+			before -= hidden
+		}
+		if s < c.n-1 {
 			before += c.messages(s, last)
 		}
 		first = last + 1

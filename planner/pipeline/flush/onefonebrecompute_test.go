@@ -33,16 +33,62 @@ func tight(t *testing.T, rnd *rand.Rand) pipeline.Request {
 	return q
 }
 
-// everyWay calls do for all stages of all numbers of devices, each with its fastest sequence.
-func everyWay(t *testing.T, q pipeline.Request, do func(*pipeline.Plan)) {
+// planner returns the search of a request, before its first division.
+func planner(t *testing.T, base *recipe, q pipeline.Request) *recomputing1F1B {
 	t.Helper()
-	base := oneForwardOneBackward()
 	p, err := base.prepare(q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	x := &recomputing1F1B{Request: q, sums: p.sums, micros: p.micros, known: map[rowKey][]stageWay{}}
 	x.seqs = recompute.New(x.sums, slices.Max(q.Platform.Memory))
+	return x
+}
+
+// No schedule of stages takes less than cut.least says, by which stages are left out.
+// Only this test finds a bound that leaves out the fastest plan.
+func TestNoScheduleIsBelowItsLeast(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(41, 2))
+	compared, recomputing, equal := 0, 0, 0
+	for range 400 {
+		q, base := tight(t, rnd), oneForwardOneBackward()
+		x := planner(t, &base, q)
+		for n := 1; n <= q.Platform.Devices; n++ {
+			c, bound := newCut(x, n), x.longest(n)
+			for range mostCuts {
+				if !c.cut(bound) {
+					break
+				}
+				bound = c.period * (1 - 1e-9)
+				stages := c.stages()
+				d, err := x.draft(&base, stages)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.least() > d.makespan {
+					t.Errorf("%v take %g s, at least %g", stages, d.makespan, c.least())
+				}
+				if compared++; c.least() > d.makespan*(1-1e-6) {
+					equal++
+				}
+				if slices.ContainsFunc(stages, func(st pipeline.Stage) bool { return len(st.Ops) > 0 }) {
+					recomputing++
+				}
+			}
+		}
+	}
+	t.Logf("%d compared, %d of them recompute, %d take no longer", compared, recomputing, equal)
+	if recomputing < 200 || equal < 50 {
+		t.Error("too few of some kind")
+	}
+}
+
+// everyWay calls do for all stages of all numbers of devices, each with its fastest sequence.
+func everyWay(t *testing.T, q pipeline.Request, do func(*pipeline.Plan)) {
+	t.Helper()
+	base := oneForwardOneBackward()
+	x := planner(t, &base, q)
 	var stages func(n, first int, before []pipeline.Stage)
 	stages = func(n, first int, before []pipeline.Stage) {
 		if len(before) == n {

@@ -36,14 +36,13 @@ func Share(ctx context.Context) context.Context {
 	return context.WithValue(ctx, sharedKey{}, &shared{})
 }
 
-// For returns the sequences of a chain that need at most the given bytes, and maybe others of up to twice as many, none when the context has
-// ended.
+// For returns the sequences of a chain that need at most the given bytes, none when the context has ended.
 func For(ctx context.Context, k *pipeline.Costs, most int64) *Sequences {
 	s, _ := ctx.Value(sharedKey{}).(*shared)
 	if s == nil {
 		return New(k, most).Until(ctx)
 	}
-	i := slices.IndexFunc(s.all, func(q *Sequences) bool { return q.c == k.Chain && most <= q.limit && q.limit/2 <= most })
+	i := slices.IndexFunc(s.all, func(q *Sequences) bool { return q.c == k.Chain && q.limit == most })
 	if i < 0 {
 		i, s.all = len(s.all), append(s.all, New(k, most))
 	}
