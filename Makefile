@@ -65,7 +65,7 @@ help: ## show this list
 build: ## build bin/plimsoll
 	go build -tags "$(TAGS) $(HIGHS)" -buildvcs=auto -o bin/plimsoll ./cmd/plimsoll
 
-test: ## run every feature's tests once: 10 to 15 minutes on two cores
+test: ## run every feature's tests once: 5 to 10 minutes on two cores
 	go test -short -json -count=1 -parallel 4 -timeout 15m ./... | $(TALLY) -tier test
 	cd examples/own-model && go vet ./... && go test -count=1 ./...
 	cd $(RESEARCH) && go vet ./... && go test -short -count=1 ./...
