@@ -21,7 +21,7 @@ func printTable(w io.Writer, path string) error {
 	none := slices.DeleteFunc(slices.Clone(all), func(p *point) bool { return p.seconds[automatic] > 0 || p.slower() })
 	slower := slices.DeleteFunc(slices.Clone(all), func(p *point) bool { return !p.slower() })
 	fmt.Fprintf(w, "%d points. auto-flush is slower than some schedule, or has no plan where one has, in %d. No schedule has a plan in %d.\n", len(all), len(slower), len(none))
-	fmt.Fprintf(w, "Left out are %d points at which auto-flush was late. Updates are counted, but those of joint.\n\n", len(late))
+	fmt.Fprintf(w, "Left out are %d points at which auto-flush was late. Updates are counted, except those of joint.\n\n", len(late))
 	printWinners(w, all)
 	printStrategies(w, all)
 	for i, name := range []string{"chain", "devices", "GiB of a device", "links, GB/s"} {

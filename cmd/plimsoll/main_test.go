@@ -57,7 +57,7 @@ func plimsoll(t *testing.T, args ...string) result {
 
 func plimsollIn(ctx context.Context, t *testing.T, stdin string, args ...string) result {
 	t.Helper()
-	if testing.Short() && args != nil && slices.Contains(args[1:], "residency") && slices.Contains([]string{"plan", "train"}, args[0]) {
+	if testing.Short() && len(args) > 0 && slices.Contains(args[1:], "residency") && slices.Contains([]string{"plan", "train"}, args[0]) {
 		args = slices.Insert(slices.Clone(args), 1, "--option", "residency.trials=300") // its plans run, they need not be fast
 	}
 	var out, errs bytes.Buffer

@@ -12,10 +12,10 @@ func StepSeconds(c *chain.Chain, on *Platform, p *Plan) float64 {
 	return seconds
 }
 
-// UpdateSeconds returns how long the updates of a plan with a flush take behind its last task and message, in seconds. It is 0 of a cyclic plan,
-// which has them among its ops, and without a flush. Whether all gradients are finite is known when they are all there. Then all devices of a platform measure
-// the gradients of their stages and update the weights, or the parts of them that they own (Plan.Zero). Devices that share processors share
-// them in equal parts.
+// UpdateSeconds returns how long the updates of a plan with a flush take behind its last task and message, in seconds. It is 0 of a cyclic
+// plan, which has them among its ops, and without a flush. Whether all gradients are finite is known when they are all there. Then all
+// devices of a platform measure the gradients of their stages and update the weights, or the parts of them that they own (Plan.Zero).
+// Devices that share processors share them in equal parts.
 func UpdateSeconds(c *chain.Chain, on *Platform, p *Plan) float64 {
 	if !p.IsFlush() || p.IsCycle() {
 		return 0

@@ -9,6 +9,7 @@ import (
 
 	"plimsoll/planner/chain"
 	"plimsoll/planner/cycle"
+	"plimsoll/planner/pipeline"
 )
 
 // trial is a request of up to 7 layers and 4 microbatches, with layers that are frozen, tied, or without host updates.
@@ -226,5 +227,39 @@ func TestCanceledSearch(t *testing.T) {
 	r := trial(rand.New(rand.NewPCG(1, 1)))
 	if _, err := Solve(ctx, r); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
+	}
+}
+
+// The option of a plan bounds the search. Only this test finds an option that is passed over.
+func TestTrialsBoundTheSearch(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(3, 9))
+	timed := func(r Request) int {
+		p, err := newProblem(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newSearch(p)
+		if err := s.search(); err != nil {
+			t.Fatal(err)
+		}
+		return s.evaluated
+	}
+	long := 0
+	for range 6 {
+		r := trial(random)
+		all := timed(r)
+		on := pipeline.NewPlatform(1, r.Limits.Memory, pipeline.Free())
+		r.Evaluations = requestOf(pipeline.Request{Chain: r.Chain, Platform: on, Options: pipeline.Options{Trials: 100}}).Evaluations
+		few := timed(r)
+		if all > 1000 && few > all/2 {
+			t.Errorf("%d plans with 100 trials, %d without", few, all)
+		}
+		if all > 1000 {
+			long++
+		}
+	}
+	if long == 0 {
+		t.Error("no search is long")
 	}
 }
