@@ -194,6 +194,7 @@ func (s *placedStage) write(w io.Writer, i int) {
 type replicatedStage struct {
 	Stage    int           `json:"stage"`
 	Replicas int           `json:"replicas"`
+	Parts    int           `json:"parts"`
 	Zero     pipeline.Zero `json:"zero,omitempty"`
 	Buckets  int           `json:"buckets"`
 	Behind   float64       `json:"behind_s"`
@@ -208,6 +209,9 @@ func (s replicatedStage) String() string {
 	buckets, until := units.Count(s.Buckets, "bucket"), units.Seconds(s.Behind)
 	if s.Zero != pipeline.ZeroNothing {
 		return line + fmt.Sprintf("each updates its part of %s (zero %d), and the new weights have come %s behind the last backward", buckets, s.Zero, until)
+	}
+	if s.Parts > 1 {
+		return line + fmt.Sprintf("each adds up its part of the gradients in %s, and all parts have come %s behind the last backward", buckets, until)
 	}
 	return line + fmt.Sprintf("their gradients are added up in %s, until %s behind the last backward", buckets, until)
 }

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"plimsoll/executor/internal/order"
+	"plimsoll/models"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 	"plimsoll/runtime/host"
@@ -114,6 +115,19 @@ func TestSumsByLibrary(t *testing.T) {
 				costs, plan := synchronizedPlan(t, w, x.name, x.versions, x.devices)
 				sumsByLibrary(t, w, costs, summing(t, costs, plan, buckets))
 			})
+		}
+	}
+}
+
+// A library adds up parts, too, whoever would own them.
+func TestPartsByLibrary(t *testing.T) {
+	t.Parallel()
+	for _, m := range []*models.Model{testModel(t), wideModel(t)} {
+		w := workload(t, m)
+		c := costs(w, 4, 3)
+		for _, plan := range sharedPlans(t, c) {
+			divided, _ := sharing(t, c, plan)
+			sumsByLibrary(t, w, c, inParts(t, c, divided))
 		}
 	}
 }

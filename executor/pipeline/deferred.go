@@ -109,11 +109,11 @@ func (d *compiler) moveStatistics(ctx context.Context, t *localStage) error {
 		return err
 	}
 	d.launch(moves)
-	if !t.divided() {
+	if !t.shards() {
 		return nil
 	}
 	return d.sums().share(ctx, t)
 }
 
-// divided reports whether replicas have parts of the sum of the stage's gradients, not all of it.
-func (s *localStage) divided() bool { return s.sums != nil && s.sums.Divided() }
+// shards reports whether replicas have parts of the sum of the stage's gradients, not all of it.
+func (s *localStage) shards() bool { return s.sums != nil && s.sums.Shards }

@@ -67,7 +67,7 @@ func (b *halfDuplex) Changes(in *order.Bound, v order.Instance, step int) bool {
 		}
 		t := b.instructions[i-j*n]
 		if m := j*r + t.Shift; m >= 0 && in.In(m) && !b.order.Idle(t, m) {
-			return t.To != v.To && t.Renews() == v.Renews()
+			return t.To != v.To && t.Renews == v.Renews
 		}
 	}
 }

@@ -88,7 +88,7 @@ func (lay *layout) newReducers() {
 		bytes += lay.laterBytes(s)
 		hosts, sums := lay.order.Hosts(s), lay.order.Sums[s]
 		source := hosts[0]
-		if sums != nil && sums.Divided() {
+		if sums != nil && sums.Shards {
 			source = sums.Owner(lastPlace(lay.bucketPlaces(s)))
 		}
 		r := newReducer(s, hosts, source, bytes, sums != nil || lay.collectives[s] != nil)

@@ -74,7 +74,7 @@ func (lay *layout) laySums(t *localStage, c *chain.Chain, g *allocator) {
 		}
 		l.size(slots * n)
 		for i := range l.blocks {
-			if l.blocks[i] = t.gradientsOf(i/n, i%n); x.Divided() {
+			if l.blocks[i] = t.gradientsOf(i/n, i%n); x.Shards {
 				l.blocks[i] = t.weightsOf(i % n)
 			}
 		}
@@ -136,7 +136,7 @@ func (d sumCompiler) closes(t *localStage, kind pipeline.Kind, f *inFlight) bool
 // synchronize issues a message between replicas, or lets one come.
 func (d sumCompiler) synchronize(ctx context.Context, t *localStage, v order.Instance) error {
 	x, n := t.sums, len(t.sums.Buckets)
-	if x.Divided() {
+	if x.Shards && (v.Renews || v.Kind == pipeline.Admitting || v.Kind == pipeline.Completing) {
 		return d.exchange(ctx, t, v, 0) // a step has one sum of gradients
 	}
 	slot, fresh := t.stash.Sum(v.Minibatch / t.stash.Group)
@@ -149,8 +149,14 @@ func (d sumCompiler) synchronize(ctx context.Context, t *localStage, v order.Ins
 		d.grant(x.gathers[[2]int{v.To, d.Number}], i)
 		return nil
 	case pipeline.Owning:
+		if x.Divided() {
+			return d.own(ctx, t, v, slot)
+		}
 		return d.addPartial(ctx, t, v, slot)
 	case pipeline.Reducing:
+		if x.Divided() {
+			return d.message(ctx, x.scatters[[2]int{d.Number, v.To}], v, x.made[i], src, nil)
+		}
 		ready := x.added[i]
 		if x.at == 0 {
 			ready = x.made[i]
@@ -211,7 +217,7 @@ func (d sumCompiler) total(ctx context.Context, t *localStage, v order.Instance,
 // sends have left.
 func (d sumCompiler) collect(ctx context.Context, t *localStage, minibatch, slot int) error {
 	x := t.sums
-	if x.Divided() {
+	if x.Shards {
 		d.collectOwn(t, slot)
 		return nil
 	}
@@ -220,6 +226,9 @@ func (d sumCompiler) collect(ctx context.Context, t *localStage, minibatch, slot
 		return nil
 	}
 	for _, b := range x.Arriving(d.lay.order.Residue(minibatch)) {
+		if x.places[b].Bytes == 0 {
+			continue
+		}
 		v := order.Instance{Instruction: order.Instruction{Kind: pipeline.Update, Stage: t.stage, Bucket: b}, Minibatch: minibatch}
 		whole, err := d.total(ctx, t, v, slot)
 		if err != nil {

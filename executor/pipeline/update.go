@@ -32,7 +32,7 @@ func (d *compiler) update(ctx context.Context, t *localStage) error {
 	if err := d.sums().reduce(ctx, t, last, m.Sum); err != nil {
 		return err
 	}
-	if !t.divided() {
+	if !t.shards() {
 		if err := d.moveStatistics(ctx, t); err != nil {
 			return err
 		}

@@ -13,17 +13,17 @@ import (
 	"plimsoll/runtime"
 )
 
-// ZeRO-1 in the replicas of a stage (pipeline.ZeroShards), of a plan with a flush.
+// Parts of the gradients of a stage's replicas, of a plan with a flush, and ZeRO-1 (pipeline.ZeroShards).
 //
-// Every part of a bucket is a bucket of its own here, with an owner. Its gradients come to the owner from all other replicas, which adds
-// them up in the order of the line: sums have the bits of undivided ones. Parts begin where a partial sum of the norm does, so
-// that owners measure their own, and all devices put the same partial sums together. At the end of the step each owner updates its parts;
-// then the new weights go to the other replicas, and the step is over when all have come.
+// Every part of a bucket is a bucket of its own here, with an owner. Its gradients come to the owner from all other replicas. The owner adds
+// them up in the order of the line: sums have the bits of undivided ones. Without ZeRO-1 the sum then goes to the other replicas. With it, parts
+// begin where a partial sum of the norm does, so that owners measure their own, and all devices put the same partial sums together. At the end
+// of the step each owner updates its parts. Then the new weights go to the other replicas, and the step is over when all have come.
 
 // shardOf returns the part of a stage's optimizer state that a device keeps; nil: all.
 func (lay *layout) shardOf(s, device int) *shard {
 	x := lay.order.Sums[s]
-	if x == nil || !x.Divided() {
+	if x == nil || !x.Shards {
 		return nil
 	}
 	h := &shard{}
@@ -120,7 +120,7 @@ func (lay *layout) dropEmpty() {
 		places := lay.bucketPlaces(s)
 		for d, list := range lay.order.Instructions {
 			lay.order.Instructions[d] = slices.DeleteFunc(list, func(t order.Instruction) bool {
-				return t.Stage == s && t.Synchronized() && t.Kind != pipeline.Completing && places[t.Bucket].Bytes == 0
+				return t.Stage == s && t.Synchronized() && t.Kind != pipeline.Completing && !slices.ContainsFunc(lay.order.Summed(t), func(b int) bool { return places[b].Bytes > 0 })
 			})
 		}
 	}
@@ -200,16 +200,12 @@ func (d sumCompiler) addUp(q table.Queue, to, from runtime.Span) error {
 	return nil
 }
 
-// exchange issues what belongs to a message of a part.
+// exchange issues what belongs to a message of a part that its owner updates.
 func (d sumCompiler) exchange(ctx context.Context, t *localStage, v order.Instance, slot int) error {
 	x, i := t.sums, slot*len(t.sums.Buckets)+v.Bucket
 	switch v.Kind {
 	case pipeline.Completing:
 		return d.complete(ctx, t, v, slot)
-	case pipeline.Owning:
-		return d.own(ctx, t, v, slot)
-	case pipeline.Reducing:
-		return d.message(ctx, x.scatters[[2]int{d.Number, v.To}], v, x.made[i], t.gradientsOf(slot, v.Bucket), nil)
 	case pipeline.Admitting:
 		d.release(x.gathers[[2]int{v.To, d.Number}], i)
 		return nil

@@ -46,6 +46,18 @@ func sharing(t testing.TB, c Costs, plan *pipeline.Plan) (divided, whole *pipeli
 	return of(pipeline.ZeroShards), of(pipeline.ZeroNothing)
 }
 
+// inParts returns a divided plan whose replicas divide the sums of gradients alone.
+func inParts(t testing.TB, c Costs, divided *pipeline.Plan) *pipeline.Plan {
+	t.Helper()
+	whole := *divided
+	whole.Zero = pipeline.ZeroNothing
+	out, err := pipeline.Timed(c.Chain, c.Platform, &whole)
+	must(t, err)
+	_, err = pipeline.Check(c.Chain, c.Platform, out)
+	must(t, err)
+	return out
+}
+
 // sharedPlans are plans with a flush and replicas.
 func sharedPlans(t testing.TB, c Costs) map[string]*pipeline.Plan {
 	t.Helper()
@@ -58,7 +70,7 @@ func sharedPlans(t testing.TB, c Costs) map[string]*pipeline.Plan {
 }
 
 // A divided run is the undivided one to the last bit, whatever the model, the optimizer and the plan: losses, norms, weights and
-// states, clipped or not. And each device has its part of the state alone.
+// states, clipped or not. And each device has its part of the state alone, unless sums alone are divided.
 // Only this test finds that dividing the optimizer's state among replicas changes a norm or a deferred statistic.
 func TestZeroIsTheUndividedRun(t *testing.T) {
 	t.Parallel()
@@ -82,14 +94,18 @@ func TestZeroIsTheUndividedRun(t *testing.T) {
 							want, out := guarded(t, targets(t, devices, host.Config{}), &w, c, whole, steps, opt)
 							must(t, want.Run(t.Context(), steps*p.Repeats()))
 							out.Tensors = tensors(t, want)
-							got, shared := guarded(t, targets(t, devices, host.Config{Chaos: 3}), &w, c, divided, steps, opt)
-							must(t, got.Run(t.Context(), steps*p.Repeats()))
-							shared.Tensors = tensors(t, got)
-							if d := out.FirstDifference(shared.Outcome); d != "" || !slices.Equal(out.Norms, shared.Norms) {
-								t.Fatalf("%s; norms %v, undivided %v", d, shared.Norms, out.Norms)
+							for _, parts := range []*pipeline.Plan{divided, inParts(t, c, divided)} {
+								got, shared := guarded(t, targets(t, devices, host.Config{Chaos: 3}), &w, c, parts, steps, opt)
+								must(t, got.Run(t.Context(), steps*p.Repeats()))
+								shared.Tensors = tensors(t, got)
+								if d := out.FirstDifference(shared.Outcome); d != "" || !slices.Equal(out.Norms, shared.Norms) {
+									t.Fatalf("%s; norms %v, undivided %v", d, shared.Norms, out.Norms)
+								}
+								if parts.Zero != pipeline.ZeroNothing {
+									got.sharesStates(t, want)
+									got.joinsPartialSums(t)
+								}
 							}
-							got.sharesStates(t, want)
-							got.joinsPartialSums(t)
 						}
 					})
 				}
@@ -158,7 +174,7 @@ func TestRandomPlansAreDivided(t *testing.T) {
 		n := 2 * plan.Repeats()
 		e, want := trained(t, w, c, whole, n, host.Config{})
 		want.Tensors = tensors(t, e)
-		for _, p := range []*pipeline.Plan{divided, by} {
+		for _, p := range []*pipeline.Plan{divided, by, inParts(t, c, divided), inParts(t, c, by)} {
 			e, got := trained(t, w, c, p, n, host.Config{Chaos: seed})
 			got.Tensors = tensors(t, e)
 			if d := want.FirstDifference(got); d != "" {
@@ -263,6 +279,15 @@ func TestMemoryOfZero(t *testing.T) {
 			}
 			t.Logf("%d devices: device %d keeps the states of %d of %d bytes, %d bytes for what arrives; peak %d, undivided %d", devices, a.Device, own, all, blocks, a.PeakBytes, undivided[a.Device].Peak)
 		}
+		parts := inParts(t, c, divided)
+		e, _ = guarded(t, targets(t, devices, host.Config{}), &w, c, parts, 1, Options{Audit: true})
+		needs, err = Needs(&w, c, parts, Options{})
+		must(t, err)
+		for _, a := range e.Audited() {
+			if m := needs[a.Device]; a.PeakBytes != m.Peak || e.driver(a.Device).stages[0].shard != nil {
+				t.Errorf("%d devices, sums in parts: audited %+v, planned %+v", devices, a, m)
+			}
+		}
 	}
 }
 
@@ -319,13 +344,15 @@ func TestZeroBetweenProcesses(t *testing.T) {
 			costs := costs(w, devices, 3)
 			costs.Platform.Duplex = duplex
 			for name, p := range sharedPlans(t, costs) {
-				plan, _ := sharing(t, costs, p)
+				divided, _ := sharing(t, costs, p)
 				n := 2 * p.Repeats()
-				want := newWorld(t, w, costs, plan, make([]int, devices), cpus(t, host.Config{}), Options{}).trained(n)
-				for i, process := range divisions(devices, r) {
-					t.Run(fmt.Sprintf("%s/%v/%v", name, duplex, process), func(t *testing.T) {
-						same(t, want, newWorld(t, w, costs, plan, process, cpus(t, host.Config{Chaos: uint64(i)}), Options{}).trained(n))
-					})
+				want := newWorld(t, w, costs, divided, make([]int, devices), cpus(t, host.Config{}), Options{}).trained(n)
+				for _, plan := range []*pipeline.Plan{divided, inParts(t, costs, divided)} {
+					for i, process := range divisions(devices, r) {
+						t.Run(fmt.Sprintf("%s/%v/%d/%v", name, duplex, plan.Zero, process), func(t *testing.T) {
+							same(t, want, newWorld(t, w, costs, plan, process, cpus(t, host.Config{Chaos: uint64(i)}), Options{}).trained(n))
+						})
+					}
 				}
 			}
 		}

@@ -445,6 +445,7 @@ type replicatedStage struct {
 	line    []int
 	round   int   // minibatches, or microbatches, between two sums
 	weights int64 // bytes
+	parts   int   // of each bucket, which its messages carry
 }
 
 // Line returns the devices of a stage that work, in the order of the stage: that in which their gradients are added up.

@@ -20,11 +20,7 @@ func (o *orderer) addSums() {
 			continue
 		}
 		o.closeRounds(s)
-		if o.sharded() {
-			o.addParts(s)
-			continue
-		}
-		o.addMessages(s)
+		o.addMessages(s, o.addParts(s))
 		if o.period != nil {
 			o.addRoundUpdates(s)
 		}
@@ -96,7 +92,10 @@ func (o *orderer) depth(j *job) int {
 	}
 	end := len(x.line) - 1
 	depth := end
-	for x.gathers[n] != nil && depth <= 2*end {
+	if x.part > 0 {
+		depth = 2 // behind what its owner adds up
+	}
+	for most := depth + end; x.gathers[n] != nil && depth <= most; {
 		n = slices.Index(x.line, x.gathers[n].from)
 		depth++
 	}
@@ -114,11 +113,13 @@ type sumOn struct {
 	device int
 }
 
-// addMessages adds the messages of a stage whose gradients are added up along the line of its devices.
-func (o *orderer) addMessages(s int) {
-	all := o.messages(func(j *job) bool { return j.stage == s })
+// addMessages adds the messages of a stage along the line of its devices, and those of whole sums. come is the half moment in which sums
+// come, whole or not.
+func (o *orderer) addMessages(s int, come map[sumOn]int) {
+	all := o.messages(func(j *job) bool {
+		return j.stage == s && !o.renews(j) && (j.bucket.Part == 0 || j.bucket.Kind == Gather)
+	})
 	slices.SortStableFunc(all, func(a, b *job) int { return o.depth(a) - o.depth(b) })
-	come := map[sumOn]int{} // the half moment in which sums come, whole or not
 	for _, j := range all {
 		x, round := o.sumOf[j.task], o.round(s, j.residue)
 		half := max(o.moments.begin(j), round.backwards[j.from], round.backwards[j.to])
@@ -158,12 +159,12 @@ func (o *orderer) addRoundUpdates(s int) {
 	}
 }
 
-// addParts adds the messages of a stage's parts to their owners, and the work of adding them up there.
-func (o *orderer) addParts(s int) {
-	last := o.repeats - 1
+// addParts adds the messages of a stage's parts to their owners, and the work of adding them up there. It returns the half moments of that.
+func (o *orderer) addParts(s int) map[sumOn]int {
+	last, added := o.repeats-1, map[sumOn]int{}
 	round := o.round(s, last)
 	var sums []*sum
-	for _, j := range o.messages(func(j *job) bool { return j.stage == s }) {
+	for _, j := range o.messages(func(j *job) bool { return j.stage == s && j.bucket.Part > 0 }) {
 		if x := o.sumOf[j.task]; !slices.Contains(sums, x) {
 			sums = append(sums, x)
 		}
@@ -181,7 +182,9 @@ func (o *orderer) addParts(s int) {
 		}
 		w := Work{Kind: Owning, Stage: s, Task: None, To: NoDevice, First: x.first, Last: x.last, Part: x.part, Place: Place{Rank: rankOfSums + 2}}
 		o.add(owner, w, last, start, half)
+		added[sumOn{x, owner}] = half
 	}
+	return added
 }
 
 // lastEnd returns the moment at which the last task of a step in a stage ends on a device.

@@ -34,7 +34,7 @@ func (l *layout) lead(x, y *job) ticks {
 	switch {
 	case brings(x, y):
 		return y.early
-	case y.bucket != nil && y.bucket.Kind == Reduce && x.bucket == nil:
+	case y.bucket != nil && x.bucket == nil && !l.renews(y):
 		return l.after(x, y.bucket.First)
 	}
 	return new(big.Int)

@@ -71,7 +71,8 @@ func (l *layout) span() ticks {
 // Replicated is when the gradients of the replicas of a stage are added up.
 type Replicated struct {
 	Stage, Replicas int
-	Zero            Zero    // what they divide
+	Parts           int     // into which buckets are divided: 1, or as many as there are replicas
+	Zero            Zero    // what they divide beside gradients
 	Buckets         int     // of layers; 0: the plan has no messages for them, adding up takes no time
 	Behind          float64 // seconds from the end of the last backward of a round to the last message, in the round where that is longest
 }

@@ -11,14 +11,20 @@ import (
 
 // replicatedStages returns the stages with weights on several devices that work.
 func (l *layout) replicatedStages() (all []replicatedStage) {
-	costs := NewCosts(l.chain)
+	costs, inParts := NewCosts(l.chain), map[int]bool{}
+	for _, m := range l.plan.Synchronization {
+		inParts[m.Stage] = inParts[m.Stage] || m.Part > 0
+	}
 	for s, st := range l.plan.Stages {
 		if len(st.Devices) < 2 {
 			continue
 		}
-		x := replicatedStage{stage: s, line: l.plan.Line(s), round: l.repeats, weights: costs.Summed(st.First, st.Last)}
+		x := replicatedStage{stage: s, line: l.plan.Line(s), round: l.repeats, weights: costs.Summed(st.First, st.Last), parts: 1}
 		if len(x.line) < 2 || x.weights == 0 {
 			continue
+		}
+		if l.sharded() || inParts[s] {
+			x.parts = len(x.line)
 		}
 		if l.period != nil {
 			x.round = l.plan.Round(s)
@@ -163,7 +169,7 @@ func (a *arranger) misdirected(m *Synchronization, all []replicatedStage) (reaso
 	if last := modulus(m.Shift, x.round); last != x.round-1 {
 		return fmt.Sprintf("field \"shift\" is %d: a round of the stage is %d of them and ends with %d", m.Shift, x.round, m.Shift-last+x.round-1)
 	}
-	return a.noWay(m, x.line)
+	return a.noWay(m, x)
 }
 
 func stagesOf(all []replicatedStage) (stages []int) {
@@ -174,7 +180,8 @@ func stagesOf(all []replicatedStage) (stages []int) {
 }
 
 // noWay says why no message of that kind goes that way along the line of a stage's devices.
-func (a *arranger) noWay(m *Synchronization, line []int) (reason string) {
+func (a *arranger) noWay(m *Synchronization, x *replicatedStage) (reason string) {
+	line := x.line
 	from, to, last := slices.Index(line, m.From), slices.Index(line, m.To), len(line)-1
 	switch {
 	case from < 0:
@@ -183,8 +190,8 @@ func (a *arranger) noWay(m *Synchronization, line []int) (reason string) {
 		return fmt.Sprintf("field \"to\" is %d: for the stage work devices %v", m.To, line)
 	case from == to:
 		return fmt.Sprintf("fields \"from\" and \"to\" are both %d", m.To)
-	case a.misowned(m, line) != "":
-		return a.misowned(m, line)
+	case a.misowned(m, x) != "":
+		return a.misowned(m, x)
 	case m.Part == 0 && m.Kind == Reduce && to != from+1:
 		return fmt.Sprintf("field \"to\" is %d: sums pass devices %v in this order", m.To, line)
 	case m.Part == 0 && m.Kind == Gather && to == last:
@@ -199,7 +206,7 @@ func (a *arranger) noWay(m *Synchronization, line []int) (reason string) {
 func (a *arranger) addedUp(x *replicatedStage) {
 	for _, round := range rounds(a.repeats, x.round) {
 		r, next := round[x.round-1], a.plan.Stages[x.stage].First
-		for bucket := range slices.Chunk(a.sumsOf(x.stage, round), a.parts(x)) {
+		for bucket := range slices.Chunk(a.sumsOf(x.stage, round), x.parts) {
 			y := bucket[0]
 			switch {
 			case !a.whole(x, bucket):
@@ -279,7 +286,8 @@ func (a *arranger) sent(y *sum) bool {
 
 // beforeSum calls do for every pair of jobs of a sum of which the second needs the first. A reduce needs the reduce before it, and the
 // backwards of the round on the sender and on the receiver, which adds its own. A gather needs the message that brought the sum. A
-// reduce of a part needs the backwards on the sender alone; for its owner's waits see behindAll.
+// reduce of a part needs the backwards on the sender alone. The first gather of a part needs all its reduces, and the backwards on its
+// owner; of new weights see behindAll.
 func (l *layout) beforeSum(x *sum, do func(x, y *job)) {
 	n := x.end()
 	for i, y := range x.reduces {
@@ -297,9 +305,16 @@ func (l *layout) beforeSum(x *sum, do func(x, y *job)) {
 	}
 	for i, y := range x.gathers {
 		switch from := slices.Index(x.line, y.fromOr(x.line[n])); {
-		case i == n || x.part > 0 && from == n:
+		case i == n || l.sharded() && from == n:
 		case from != n:
 			do(x.gathers[from], y)
+		case x.part > 0:
+			for _, reduce := range x.reduces {
+				if reduce != nil {
+					do(reduce, y)
+				}
+			}
+			l.beforeGradients(x, x.line[n], y, do)
 		default:
 			do(x.reduces[n-1], y)
 		}
@@ -342,10 +357,10 @@ func (l *layout) after(backward *job, layer int) ticks {
 // replicated returns the report on stages with replicas and weights.
 func (l *layout) replicated() (all []Replicated) {
 	for _, x := range l.replicatedStages() {
-		r := Replicated{Stage: x.stage, Replicas: len(x.line), Zero: l.plan.Zero}
+		r := Replicated{Stage: x.stage, Replicas: len(x.line), Parts: x.parts, Zero: l.plan.Zero}
 		for _, round := range rounds(l.repeats, x.round) {
 			r.Buckets = len(l.sumsOf(x.stage, round))
-			r.Buckets /= l.parts(&x)
+			r.Buckets /= x.parts
 			r.Behind = max(r.Behind, l.seconds(sub(l.updated(x.stage, round), l.computed(x.stage, round))))
 		}
 		all = append(all, r)

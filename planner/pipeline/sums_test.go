@@ -45,7 +45,7 @@ func TestReplicasAreAddedUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []pipeline.Replicated{{Replicas: 3, Buckets: 2, Behind: 5}}; r.Makespan != 14 || !equal(r.Replicated, want) {
+	if want := []pipeline.Replicated{{Replicas: 3, Parts: 1, Buckets: 2, Behind: 5}}; r.Makespan != 14 || !equal(r.Replicated, want) {
 		t.Errorf("makespan %g, %+v", r.Makespan, r.Replicated)
 	}
 	if o := simulate(t, k, pipeline.Noise{}); o.Makespan != 14 {
@@ -63,7 +63,7 @@ func TestReplicasAreAddedUp(t *testing.T) {
 		t.Errorf("emitted: %+v, %v", r, err)
 	}
 	k.Plan.Synchronization = nil
-	if r, err := pipeline.Check(k.Chain, k.Platform, k.Plan); err != nil || r.Makespan != 9 || !equal(r.Replicated, []pipeline.Replicated{{Replicas: 3}}) {
+	if r, err := pipeline.Check(k.Chain, k.Platform, k.Plan); err != nil || r.Makespan != 9 || !equal(r.Replicated, []pipeline.Replicated{{Replicas: 3, Parts: 1}}) {
 		t.Errorf("without messages: %+v, %v", r, err)
 	}
 }

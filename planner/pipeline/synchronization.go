@@ -11,12 +11,19 @@ package pipeline
 //	gathers   the sum of all, from any device that has it, until all have it. Synchronize sends it back along the line: with links of two
 //	          directions each then carries the bytes once
 //
+// In a plan with a flush the buckets of a stage may instead all be in r parts of as many bytes, of which d_i owns part i+1 (reduce-scatter and
+// all-gather). For each part:
+//
+//	reduces   from each device to the owner, which adds all parts up in the order of the devices: the bits are the same
+//	gathers   the sum, from the owner or another device that has it, until all have it
+//
 // A message takes as long as the weights of its bucket take on the link from one device to the other, which carries nothing else
 // meanwhile. It may start:
 //
 //	the first reduce   when the gradients of the bucket are made on d_0 and d_1, in all backwards of the round
 //	another reduce     when they are made on the device that it goes to, and the reduce before it has ended
-//	a gather           when the device that sends has the sum
+//	a reduce of a part when they are made on the device that sends
+//	a gather           when the device that sends has the sum; a part's owner when the reduces have ended, and its own gradients are made
 //
 // A backward comes down from the last layer of its stage. It has made the gradients of layers i and above when only the layers of the stage
 // below i remain. These layers take their times of the chain. In a stage with ops or with a split backward, and in a task with a timing,
@@ -29,7 +36,7 @@ package pipeline
 //
 // A plan has all these messages, of all stages with weights on several devices that work, or none: then that takes no time. Where the
 // platform counts buffers, a device has blocks for the reduces that come to it, from each device that sends some. For each sender it has
-// two blocks of the largest of these messages, or one where a round has one message. Parts (ZeroShards) are added up in the order of the
+// two blocks of the largest of these messages, or one where a round has one message. Parts are added up in the order of the
 // devices, so there are at least as many blocks as parts are there at once. A part is there from the start of its message until all
 // messages of the part have come and its owner has made its own gradients. Copies of the weights follow the papers, by Versions and
 // minibatches in flight. If an update comes while another minibatch is live, one version is kept longer. Only the executor's accounts,
@@ -48,7 +55,7 @@ type Synchronization struct {
 	Kind        SynchronizationKind
 	Stage       int     // counted from 0
 	First, Last int     // the layers of the bucket, counted from 1
-	Part        int     // of the bucket, counted from 1: what the replica at that place of the stage owns (Plan.Zero); 0: all of it
+	Part        int     // of the bucket, counted from 1: what the replica at that place of the stage owns; 0: all of it
 	From, To    int     // devices, counted from 0
 	Start       float64 // seconds, as a task's
 	Shift       int     // of the last minibatch of the round; of a flush plan the last microbatch

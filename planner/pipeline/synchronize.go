@@ -24,10 +24,12 @@ import (
 // period, it is stretched, with everything in it. The stretch is the smallest that is found, within 0.1 %, or somewhat more if sums then
 // come periods earlier.
 //
-// With field Zero the parts of a bucket go straight to their owners. When all have come, the new weights go straight from the owners to
-// all. Each link of two directions carries 2/r of the bytes each way. Such a plan always has messages.
+// In a plan with a flush, where links join all of a stage's r replicas, a bucket may go in parts: each straight to its owner, which adds
+// it up, and from there to all (reduce-scatter and all-gather). Each link of two directions then carries 2/r of the bytes each way. Synchronize
+// takes what ends first. With field Zero all buckets go in parts, and what goes from the owners are new weights, when all gradients have
+// come. Such a plan always has messages.
 //
-// Where blocks for sums that arrive need more memory than there is, buckets are smaller.
+// Where blocks for sums that arrive need more memory than there is, buckets are smaller, and at last whole.
 //
 // Errors: of a plan with replicas those of Check up to RuleSynchronization; ErrPlan where Zero needs a link that there is not.
 func Synchronize(c *chain.Chain, p *Platform, plan *Plan) (*Plan, error) {
@@ -37,8 +39,8 @@ func Synchronize(c *chain.Chain, p *Platform, plan *Plan) (*Plan, error) {
 
 // synchronizeAndCheck returns Synchronize's plan, and what Check says of it.
 func synchronizeAndCheck(c *chain.Chain, p *Platform, plan *Plan) (best *Plan, report *Report, refused, err error) {
-	for fewest := 1; fewest != none; {
-		out, err := synchronize(c, p, plan, fewest)
+	for way := (sending{1, false}); way.fewest != none; {
+		out, err := synchronize(c, p, plan, way)
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -50,9 +52,24 @@ func synchronizeAndCheck(c *chain.Chain, p *Platform, plan *Plan) (best *Plan, r
 		if best == nil || slices.Max(r.PerDevicePeak) < slices.Max(report.PerDevicePeak) {
 			best, report, refused = out, r, wrong
 		}
-		fewest = out.fewer(fewest)
+		way = out.smaller(way)
 	}
 	return best, report, refused, nil
+}
+
+// sending is how Synchronize may send sums.
+type sending struct {
+	fewest int  // buckets of a stage, or one for each layer where that is fewer
+	whole  bool // no bucket goes in parts, but where owners update them
+}
+
+// smaller returns a way to send sums behind one whose blocks are too large: with smaller blocks, and at last in whole buckets.
+func (p *Plan) smaller(way sending) sending {
+	fewest := p.fewer(way.fewest)
+	if fewest == none && !way.whole && p.Zero == ZeroNothing && slices.ContainsFunc(p.Synchronization, func(m Synchronization) bool { return m.Part > 0 }) {
+		return sending{1, true}
+	}
+	return sending{fewest, way.whole}
 }
 
 // none is a number of buckets that there is nothing behind.
@@ -84,8 +101,8 @@ func (p *Plan) mostBuckets() (most int) {
 	return most
 }
 
-// synchronize is Synchronize with at least so many buckets for a stage, or one for each layer where that is fewer.
-func synchronize(c *chain.Chain, p *Platform, plan *Plan, fewest int) (*Plan, error) {
+// synchronize is Synchronize that sends sums in some way.
+func synchronize(c *chain.Chain, p *Platform, plan *Plan, way sending) (*Plan, error) {
 	bare := plan.bare()
 	if !slices.ContainsFunc(plan.Stages, func(st Stage) bool { return len(st.Devices) > 1 }) {
 		return bare, nil
@@ -111,7 +128,7 @@ func synchronize(c *chain.Chain, p *Platform, plan *Plan, fewest int) (*Plan, er
 		return bare, nil
 	}
 	y := newSynchronizer(l, stages)
-	y.fewest = fewest
+	y.sending = way
 	longer, out := y.least(), bare
 	messages := y.best(longer)
 	if longer > 1 {
@@ -150,7 +167,7 @@ type synchronizer struct {
 	rounds  []gradients
 	windows map[resource][]window
 	load    float64 // the largest of a link in a period, with the messages of sums, seconds
-	fewest  int     // buckets of a stage that has the layers for them
+	sending
 }
 
 // gradients are the gradients of a round of a stage.
@@ -275,6 +292,7 @@ func (y *synchronizer) fits(longer float64) bool {
 type choice struct {
 	buckets int  // of a stage, about; oneEach: one for each layer with weights
 	late    bool // no message goes before all gradients of the device are there: messages follow each other without gaps
+	parts   bool // buckets go in parts, of stages where that can be
 }
 
 // mostSums bounds the buckets of all stages and rounds that are tried, beyond one each.
@@ -288,27 +306,35 @@ const (
 // choices returns the choices with at least the fewest buckets or, if no stage can have so many, with the most that are
 // possible.
 func (y *synchronizer) choices() (all []choice) {
-	most := 1
-	for _, x := range y.stages {
-		most = max(most, y.plan.Stages[x.stage].Len())
-	}
+	most := y.mostLayers()
 	if y.fewest == single {
 		most = 1
 	}
 	for _, n := range []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, oneEach} {
-		few := min(n, most)
-		if n == oneEach && y.fewest <= 1 || n > 1 && (n > most && n != oneEach || few*len(y.rounds)*y.factor() > mostSums || !y.divides(few)) {
+		if n == oneEach && y.fewest <= 1 || n > most && n != oneEach {
+			continue
+		}
+		possible := slices.DeleteFunc([]choice{{n, false, false}, {n, true, false}, {n, false, true}}, func(c choice) bool {
+			return c.late && y.period == nil || !c.parts && y.sharded() || !y.possible(c) || n > 1 && min(n, most)*len(y.rounds)*y.factor(c.parts) > mostSums
+		})
+		if len(possible) == 0 {
 			continue
 		}
 		if len(all) > 0 && all[0].buckets < y.fewest {
 			all = nil
 		}
-		all = append(all, choice{n, false})
-		if y.period != nil {
-			all = append(all, choice{n, true})
-		}
+		all = append(all, possible...)
 	}
 	return all
+}
+
+// mostLayers returns how many layers the stage has that has most.
+func (y *synchronizer) mostLayers() int {
+	most := 1
+	for _, x := range y.stages {
+		most = max(most, y.plan.Stages[x.stage].Len())
+	}
+	return most
 }
 
 // worthwhile is the part of the period or makespan that more messages must save: their number costs what a plan does not count.
@@ -386,12 +412,9 @@ type passage struct {
 // place returns the messages of a choice with their times; fits is false when there is none for one of them.
 func (y *synchronizer) place(c choice, longer float64) (all []placedMessage, fits bool) {
 	r := y.router(longer)
-	if !y.sharded() {
-		return y.send(r, y.passages(c, longer), longer)
-	}
-	reduces, fits := y.send(r, y.scattered(c), longer)
-	if !fits {
-		return nil, false
+	reduces, fits := y.send(r, append(y.passages(c, longer), y.scattered(c)...), longer)
+	if !fits || !c.parts {
+		return reduces, fits
 	}
 	all, fits = y.send(r, y.gathered(c, reduces), longer)
 	return append(reduces, all...), fits
@@ -443,10 +466,13 @@ func (y *synchronizer) router(longer float64) *router {
 func (y *synchronizer) passages(c choice, longer float64) (all passages) {
 	for i := range y.rounds {
 		g := &y.rounds[i]
+		if y.divides(g.stage, c) {
+			continue
+		}
 		for _, b := range y.buckets(g.stage, c.buckets) {
 			x := &passage{of: g, first: b[0], last: b[1], bytes: weights(y.chain, b[0], b[1]), number: len(all)}
-			for l := y.plan.Stages[g.stage.stage].First; l < x.first && !c.late; l++ {
-				x.below += y.chain.Layer(l).BackwardS
+			if !c.late {
+				x.below = y.behind(g.stage, b[0])
 			}
 			x.ready = max(g.made[0].at(longer, x.below), x.own(longer))
 			all = append(all, x)

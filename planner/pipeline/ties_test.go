@@ -255,6 +255,7 @@ func TestSharedWeightsAreNotDivided(t *testing.T) {
 	alone := tiedChain()
 	for i := range alone.Layers {
 		alone.Layers[i].WeightBytes *= 1 << 20
+		alone.Layers[i].Update.DeviceS = 1
 	}
 	alone.Layers[2].Update.WeightsOf = 0
 	r.Chain = alone

@@ -34,31 +34,24 @@ func cut(bytes int64, i, r int) int64 {
 // sharded reports whether the optimizer's state of stages is divided among their replicas.
 func (l *layout) sharded() bool { return l.plan.Zero == ZeroShards }
 
-// parts returns into how many each bucket of a stage is divided.
-func (l *layout) parts(x *replicatedStage) int {
-	if l.sharded() {
-		return len(x.line)
-	}
-	return 1
-}
-
 // whole reports whether some sums are those of all parts of one bucket.
 func (a *arranger) whole(x *replicatedStage, bucket []*sum) bool {
 	for i, y := range bucket {
-		if a.sharded() && y.part != i+1 || y.first != bucket[0].first || y.last != bucket[0].last {
+		if x.parts > 1 && y.part != i+1 || y.first != bucket[0].first || y.last != bucket[0].last {
 			return false
 		}
 	}
-	return len(bucket) == a.parts(x)
+	return len(bucket) == x.parts
 }
 
 // misowned says why no message carries such a part of a bucket that goes along a line.
-func (a *arranger) misowned(m *Synchronization, line []int) (reason string) {
+func (a *arranger) misowned(m *Synchronization, x *replicatedStage) (reason string) {
+	line := x.line
 	switch {
-	case !a.sharded() && m.Part != 0:
-		return fmt.Sprintf("field \"part\" is %d: only plans with field \"zero\" divide buckets", m.Part)
-	case a.sharded() && (m.Part < 1 || m.Part > len(line)):
-		return fmt.Sprintf("field \"part\" is %d: with field \"zero\" the %d devices that work for the stage own parts 1 to %d", m.Part, len(line), len(line))
+	case a.period != nil && m.Part != 0:
+		return fmt.Sprintf("field \"part\" is %d: only plans with a flush divide buckets", m.Part)
+	case x.parts > 1 && (m.Part < 1 || m.Part > len(line)):
+		return fmt.Sprintf("field \"part\" is %d: the %d devices that work for the stage own parts 1 to %d of its buckets, with field \"zero\", or where one message has a part", m.Part, len(line), len(line))
 	case m.Part == 0:
 		return ""
 	}
@@ -111,7 +104,12 @@ func (l *layout) finals() (all []*job) {
 	return all
 }
 
-// fromOwner reports whether a job carries new weights from who has made them.
+// renews reports whether a job carries new weights.
+func (l *layout) renews(j *job) bool {
+	return l.sharded() && j.bucket != nil && j.bucket.Kind == Gather
+}
+
+// fromOwner reports whether a job carries a part from who has added it up.
 func (j *job) fromOwner() bool {
 	return j.bucket != nil && j.bucket.Kind == Gather && j.owner == j.from
 }

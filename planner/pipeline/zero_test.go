@@ -16,7 +16,7 @@ import (
 	"plimsoll/planner/pipeline/pipelinetest"
 )
 
-// divided returns random plans with a flush whose replicas divide the optimizer's state.
+// divided returns random plans with a flush whose replicas divide sums of gradients, and most of them the optimizer's state, too.
 func divided(t *testing.T, rnd *rand.Rand, plans int) (all []pipelinetest.Case) {
 	t.Helper()
 	for len(all) < plans {
@@ -24,15 +24,16 @@ func divided(t *testing.T, rnd *rand.Rand, plans int) (all []pipelinetest.Case) 
 		if !k.Plan.IsFlush() {
 			continue
 		}
+		k.Plan.Zero, k.Plan.OptimizerCopies = pipeline.ZeroShards, float64(rnd.IntN(5))/2
 		if rnd.IntN(3) > 0 {
 			larger(k)
+			k.Plan.Zero = pipeline.Zero(min(rnd.IntN(3), 1))
 		}
-		k.Plan.Zero, k.Plan.OptimizerCopies = pipeline.ZeroShards, float64(rnd.IntN(5))/2
 		plan, err := pipeline.Synchronize(k.Chain, k.Platform, k.Plan)
 		if err != nil {
 			t.Fatalf("%v: %+v", err, k.Plan)
 		}
-		if k.Plan = plan; plan.Synchronization != nil {
+		if k.Plan = plan; slices.ContainsFunc(plan.Synchronization, func(m pipeline.Synchronization) bool { return m.Part > 0 }) {
 			all = append(all, k)
 		}
 	}
@@ -64,17 +65,21 @@ func many(usual, short int) int {
 	return usual
 }
 
-// Plans that divide the optimizer's state keep every rule, for the independent judge too, run no later than planned, and hold no more of it
-// than r-th parts.
+// Plans that divide sums, and the optimizer's state, keep every rule, for the independent judge too, run no later than planned, and hold no
+// more of a divided state than r-th parts.
 func TestZeroPlansAreValid(t *testing.T) {
 	t.Parallel()
-	all := divided(t, rand.New(rand.NewPCG(16, 11)), many(300, 60))
+	all, whole := divided(t, rand.New(rand.NewPCG(16, 11)), many(300, 60)), 0
 	for _, k := range all {
+		whole += int(pipeline.ZeroShards - k.Plan.Zero)
 		report, err := pipeline.Check(k.Chain, k.Platform, k.Plan)
 		if err != nil {
 			t.Fatalf("%v: %+v of %+v", err, k.Plan, k.Platform)
 		}
 		neverLater(t, k, report)
+	}
+	if whole < len(all)/10 || whole > len(all)/2 {
+		t.Errorf("%d of %d plans divide sums alone", whole, len(all))
 	}
 	pipelinetest.Accept(t, all)
 }
@@ -99,7 +104,7 @@ func TestChangedZeroPlans(t *testing.T) {
 			case 3:
 				m.Part += rnd.IntN(3) - 1
 			case 4:
-				x.Plan.Zero = pipeline.ZeroNothing
+				x.Plan.Zero = pipeline.ZeroShards - x.Plan.Zero
 			case 5:
 				x.Plan.Synchronization = slices.DeleteFunc(x.Plan.Synchronization, func(pipeline.Synchronization) bool { return rnd.IntN(4) == 0 })
 			case 6:
@@ -161,6 +166,64 @@ func TestZeroDividesTheOptimizersState(t *testing.T) {
 	k.Plan.Zero, k.Plan.Synchronization = pipeline.ZeroNothing, nil
 	if r, err := pipeline.Check(k.Chain, k.Platform, k.Plan); err != nil || !equal(r.PerDeviceWeights, []int64{48 * times, 48 * times, 48 * times}) {
 		t.Errorf("undivided: %+v, %v", r, err)
+	}
+}
+
+// Where links join all replicas, sums go in parts if these come sooner, whatever is updated where: a third of the bytes goes each way, and back
+// as soon as it is added up. Parts that are too small do not.
+func TestSumsInParts(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		times    int64
+		pairs    map[[2]int]float64
+		parts    int
+		makespan float64
+	}{
+		{1 << 20, nil, 3, 9 + 1.0/3 + 1.0/3}, // reduces of 1/3 s at 9 s, and gathers
+		{1 << 20, map[[2]int]float64{{0, 2}: 0}, 1, 14},
+		{1 << 17, nil, 1, 14},
+	} {
+		k := threeReplicas()
+		for i := range k.Chain.Layers {
+			k.Chain.Layers[i].WeightBytes *= x.times
+		}
+		k.Platform.Bandwidth *= float64(x.times)
+		k.Platform.Duplex, k.Platform.Pairs = true, x.pairs
+		plan, err := pipeline.Synchronize(k.Chain, k.Platform, k.Plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := pipeline.Check(k.Chain, k.Platform, plan)
+		if err != nil || r.Replicated[0].Parts != x.parts || math.Abs(r.Makespan-x.makespan) > 1e-6 {
+			t.Errorf("%d bytes, links %v: %+v, makespan %g, want %g; %v", x.times, x.pairs, r.Replicated, r.Makespan, x.makespan, err)
+		}
+	}
+}
+
+// Where parts would wait for their owner in more memory than there is, buckets go whole.
+func TestWholeSumsNeedLessMemory(t *testing.T) {
+	t.Parallel()
+	k, mib := threeReplicas(), int64(1<<20)
+	k.Chain.Layers, k.Plan.Stages[0].Last = nil, 8
+	for range 8 {
+		k.Chain.Layers = append(k.Chain.Layers, layer(1, 1, 1, 3*mib))
+	}
+	k.Plan.Tasks = nil
+	for d := range 3 {
+		k.Plan.Tasks = append(k.Plan.Tasks, pipeline.Task{Kind: F, Device: d, Shift: d}, pipeline.Task{Kind: B, Device: d, Start: []float64{100, 8, 8}[d], Shift: d})
+	}
+	k.Platform.Bandwidth, k.Platform.Duplex, k.Plan.WeightCopies = float64(mib), true, []float64{1}
+	for _, x := range []struct{ room, parts int64 }{{16, 3}, {6, 1}} {
+		for d := range 3 {
+			k.Platform.Memory[d] = (24+x.room)*mib + 1<<10
+		}
+		plan, err := pipeline.Synchronize(k.Chain, k.Platform, k.Plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := pipeline.Check(k.Chain, k.Platform, plan); err != nil || int64(r.Replicated[0].Parts) != x.parts {
+			t.Errorf("%d MiB for blocks: %v, %+v", x.room, err, r)
+		}
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// SumAtOnce puts one instruction on all devices of a stage's line in place of the messages of a bucket. Its place is where the last device
-// would first send the whole sum: behind the last backwards of all devices, and before their updates. Buckets that are made behind one part
+// SumAtOnce puts one instruction on all devices of a stage's line in place of the messages of a bucket. Its place is where the device that
+// has it first would first send the whole sum: behind the last backwards of all devices, and before their updates. Buckets that are made behind one part
 // of a backward, and between which no device of the line has anything else to do, are one instruction.
 func (o *Order) SumAtOnce(s int, parts []float64) {
 	x := o.Sums[s]
@@ -31,14 +31,18 @@ func (o *Order) SumAtOnce(s int, parts []float64) {
 	}
 }
 
-// wholeSums returns the instructions with which the last device of a stage's line first sends the sum of each bucket of each round, in
-// their order.
+// wholeSums returns the instructions with which the sum of each bucket of each round is first sent, in their order.
 func (o *Order) wholeSums(s int) (all []Instruction) {
 	x := o.Sums[s]
-	for _, t := range o.Instructions[x.Line[len(x.Line)-1]] {
-		if t.Kind != pipeline.Gathering || t.Stage != s {
-			continue
+	var sends []Instruction
+	for _, d := range x.Line {
+		for _, t := range o.Instructions[d] {
+			if t.Kind == pipeline.Gathering && t.Stage == s && x.Owner(t.Bucket) == d {
+				sends = append(sends, t)
+			}
 		}
+	}
+	for _, t := range sends {
 		at := slices.IndexFunc(all, func(u Instruction) bool { return u.Bucket == t.Bucket && o.Residue(u.Shift) == o.Residue(t.Shift) })
 		switch {
 		case at < 0:
@@ -51,6 +55,14 @@ func (o *Order) wholeSums(s int) (all []Instruction) {
 		return cmp.Or(cmp.Compare(o.Residue(a.Shift), o.Residue(b.Shift)), cmp.Compare(b.Shift, a.Shift), a.Place.Compare(b.Place))
 	})
 	return all
+}
+
+// Summed returns the buckets of an instruction: its own, or those that a library adds up at once.
+func (o *Order) Summed(t Instruction) []int {
+	if all := o.Sums[t.Stage].Together[ArrivalOf{o.Residue(t.Shift), t.Bucket, none}]; t.Kind == pipeline.Joining {
+		return all
+	}
+	return []int{t.Bucket}
 }
 
 // comesBetween reports whether a device of a line has something else to do between two instructions of sums.

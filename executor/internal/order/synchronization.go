@@ -33,6 +33,7 @@ type Synchronization struct {
 	Sources map[ArrivalOf]int
 	closing map[TaskKey]bool // the last task of its kind on its device in a round
 
+	Shards   bool                // owners of parts update them, and send new weights
 	Together map[ArrivalOf][]int // by residue and first of them: buckets that a library adds up at once; nil: none does
 }
 
@@ -48,7 +49,7 @@ func synchronizations(o *Order) (all []*Synchronization) {
 	for _, m := range o.Plan.Synchronization {
 		x := all[m.Stage]
 		if x == nil {
-			x = &Synchronization{Line: o.Hosts(m.Stage), round: o.Repeats, Sources: map[ArrivalOf]int{}, closing: map[TaskKey]bool{}}
+			x = &Synchronization{Line: o.Hosts(m.Stage), round: o.Repeats, Shards: o.Plan.Zero == pipeline.ZeroShards, Sources: map[ArrivalOf]int{}, closing: map[TaskKey]bool{}}
 			if !o.Plan.IsFlush() {
 				x.round = o.Plan.Round(m.Stage)
 			}
@@ -69,10 +70,11 @@ func (x *Synchronization) Bucket(m pipeline.Synchronization) int {
 	return slices.Index(x.Buckets, Bucket{m.First, m.Last, m.Part})
 }
 
-// Arriving returns the buckets of the round that ends with a residue: those that come to the first device.
+// Arriving returns the buckets of the round that ends with a residue: those that come to a device. One of the first two devices of a line
+// does not have the sum from the beginning.
 func (x *Synchronization) Arriving(residue int) (all []int) {
 	for b := range x.Buckets {
-		if _, ok := x.Sources[ArrivalOf{residue, b, x.Line[0]}]; ok {
+		if slices.ContainsFunc(x.Line[:2], func(d int) bool { _, ok := x.Sources[ArrivalOf{residue, b, d}]; return ok }) {
 			all = append(all, b)
 		}
 	}
@@ -104,11 +106,13 @@ func (o *Order) Number(v Instance) int {
 // Divided reports whether buckets are parts, which have owners.
 func (x *Synchronization) Divided() bool { return x.Buckets[0].Part > 0 }
 
-// Owner returns the device that owns a part.
-func (x *Synchronization) Owner(bucket int) int { return x.Line[x.Buckets[bucket].Part-1] }
-
-// Renews reports whether a message carries new weights: it stands behind the updates of its step.
-func (t Instruction) Renews() bool { return t.Kind == pipeline.Gathering && t.part > 0 }
+// Owner returns the device at which the sum of a bucket is whole first: the owner of a part, or the last device.
+func (x *Synchronization) Owner(bucket int) int {
+	if part := x.Buckets[bucket].Part; part > 0 {
+		return x.Line[part-1]
+	}
+	return x.Line[len(x.Line)-1]
+}
 
 // MostReduces returns how many blocks a device has for the sums of another one. With two, one sum is added up while the next one comes;
 // one is enough where a round has one bucket (pipeline.Check counts as many).

@@ -8,14 +8,19 @@ A stage with weights on several devices that work, d_0..d_{r-1} in the order of 
 plan the step, else the fewest minibatches n, counted from 0, such that n divides R and each n in a row give every device one at least. There
 are no messages at all, or for each such stage and round buckets [first_layer, last_layer] that do not overlap and have all layers with weights.
 
-"zero" 0: for each bucket a reduce from d_i to d_{i+1} for each i, and for each device but the last a gather to it from a device that has the
+Stages of flush plans may have their buckets in parts: all messages of such a stage have a "part", of other stages none. A bucket of W bytes is
+parts 1..r, part k the bytes [(k-1)W/r, kW/r), both rounded down, which d_{k-1} owns.
+
+Without parts: for each bucket a reduce from d_i to d_{i+1} for each i, and for each device but the last a gather to it from a device that has the
 sum: the last one, or one that a gather comes to. Each takes the bucket's weight_bytes over the bandwidth. A reduce starts when both devices have
 made the gradients of the bucket, and the reduce to d_i has ended; a gather when the sum is at its device "from".
 
-"zero" 1, of flush plans alone, which then must have messages: a bucket of W bytes is parts 1..r, part k the bytes [(k-1)W/r, kW/r), both rounded
-down, which d_{k-1} owns. For each part a reduce from each other device to the owner, when that device has made its gradients, and a gather to
-each other device, from the owner or one that a gather comes to. A gather from the owner starts when all tasks but communications, and all
-reduces of the plan, have ended; another one when the part is at its device "from".
+With parts: for each part a reduce from each other device to the owner, when that device has made its gradients, and a gather to each other
+device, from the owner or one that a gather comes to. A gather from the owner starts when the part's reduces have ended and the owner has made its
+gradients; another one when the part is at its device "from".
+
+"zero" 1, of flush plans alone, which then must have messages, all of parts: a gather from the owner starts when all tasks but communications, and
+all reduces of the plan, have ended.
 
 Gradients of layers from first_layer on are made at the end of the minibatch's last task, less backward_s of the layers of the stage before
 first_layer where B is not split. Messages use links like CF and CB, in the direction from "from" to "to".
@@ -54,6 +59,7 @@ class Plan:
         self.stages = plan["stages"]
         self.split = {t["stage"] for t in plan["tasks"] if t["kind"] == "W"}
         self.zero = plan.get("zero", 0)
+        self.parted = {m["stage"] for m in plan.get("synchronization") or [] if self.zero or m.get("part", 0)}
         self.tasks, self.on = {}, {}
         for t in plan["tasks"]:
             r, start = self.when(t)
@@ -130,7 +136,7 @@ def read(p, m):
         raise Broken("no such time")
     if m["from"] not in line or m["to"] not in line or m["from"] == m["to"]:
         raise Broken("no such way")
-    if (k == 0) != (p.zero == 0) or not 0 <= k <= len(line):
+    if (k == 0) != (s not in p.parted) or k and not p.flush or not 0 <= k <= len(line):
         raise Broken("no such part")
     i, j = line.index(m["from"]), line.index(m["to"])
     end = k - 1 if k else len(line) - 1
@@ -154,7 +160,7 @@ def complete(p, messages):
         at[place] = x
     for s in p.replicated():
         line, n = p.line(s), p.round(s)
-        parts = list(range(1, len(line) + 1)) if p.zero else [0]
+        parts = list(range(1, len(line) + 1)) if s in p.parted or p.zero else [0]
         for r in range(n - 1, p.R, n):
             buckets = sorted({(f, l) for (t, q, f, l, k) in sums if (t, q) == (s, r)})
             seen = [i for f, l in buckets for i in range(f, l + 1)]
@@ -198,8 +204,10 @@ def late(p, sums, eps):
         for x in of["gather"].values():
             if x["i"] != end:
                 need = of["gather"][x["i"]]["stop"]
-            elif k:
+            elif p.zero:
                 need = max(all_tasks, reduces)
+            elif k:
+                need = max([made(end)] + [y["stop"] for y in of["reduce"].values()])
             else:
                 need = of["reduce"][end - 1]["stop"]
             if need > x["start"] + eps:
@@ -272,7 +280,7 @@ def blocks(p, messages, sums, eps):
         rounds = [x["r"] for x in way]
         n = min(2, max(rounds.count(r) for r in rounds))
         there = []
-        for x in way if p.zero else []:
+        for x in way if s in p.parted else []:
             part = sums[s, x["r"], x["first"], x["last"], x["k"]]["reduce"].values()
             stop = max([y["stop"] for y in part] + [p.made(s, to, x["first"], range(p.R))])
             if stop - x["start"] > 2 * eps:
