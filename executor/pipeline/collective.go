@@ -75,7 +75,7 @@ func (d sumCompiler) sumBuckets(ctx context.Context, t *localStage, v order.Inst
 	if fresh {
 		return fmt.Errorf("BUG: %v of minibatch %d comes before its gradients", v.Instruction, v.Minibatch)
 	}
-	j := joint{slot, x.Number(v), d.lay.order.Summed(v.Instruction)}
+	j := joint{slot, x.Number(v), x.Summed(v.Instruction, d.lay.order.Residue(v.Minibatch))}
 	for _, b := range j.buckets {
 		d.adding.Wait(x.made[slot*n+b])
 	}

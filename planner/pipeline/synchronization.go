@@ -11,8 +11,8 @@ package pipeline
 //	gathers   the sum of all, from any device that has it, until all have it. Synchronize sends it back along the line: with links of two
 //	          directions each then carries the bytes once
 //
-// In a plan with a flush the buckets of a stage may instead all be in r parts of as many bytes, of which d_i owns part i+1 (reduce-scatter and
-// all-gather). For each part:
+// In a plan with a flush the buckets of a stage may instead all be in r parts of as many bytes (reduce-scatter and all-gather). Device d_i
+// owns part i+1. For each part:
 //
 //	reduces   from each device to the owner, which adds all parts up in the order of the devices: the bits are the same
 //	gathers   the sum, from the owner or another device that has it, until all have it

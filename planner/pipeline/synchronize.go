@@ -24,10 +24,10 @@ import (
 // period, it is stretched, with everything in it. The stretch is the smallest that is found, within 0.1 %, or somewhat more if sums then
 // come periods earlier.
 //
-// In a plan with a flush, where links join all of a stage's r replicas, a bucket may go in parts: each straight to its owner, which adds
-// it up, and from there to all (reduce-scatter and all-gather). Each link of two directions then carries 2/r of the bytes each way. Synchronize
-// takes what ends first. With field Zero all buckets go in parts, and what goes from the owners are new weights, when all gradients have
-// come. Such a plan always has messages.
+// With a flush, and links between all of a stage's r replicas, a bucket may go in r parts (reduce-scatter and all-gather). Each part goes
+// straight to its owner, which adds it up, and from there to all. Each link of two directions then carries 2/r of the bytes each way.
+// Synchronize takes what ends first. With field Zero all buckets go in parts. Their owners then send new weights, when all gradients have come.
+// Such a plan always has messages.
 //
 // Where blocks for sums that arrive need more memory than there is, buckets are smaller, and at last whole.
 //

@@ -11,7 +11,7 @@ func (l *layout) reachable(stages []replicatedStage) error {
 		return nil
 	}
 	for _, x := range stages {
-		if from, to, lacks := l.unjoined(x.line); lacks {
+		if from, to, lacks := l.platform.unjoined(x.line); lacks {
 			return fmt.Errorf("%w: field \"zero\" is %d: replicas of stage %d send to each other, and no link joins devices %d and %d", ErrPlan, l.plan.Zero, x.stage, from, to)
 		}
 	}
@@ -19,10 +19,10 @@ func (l *layout) reachable(stages []replicatedStage) error {
 }
 
 // unjoined returns two devices of a line that no link joins.
-func (l *layout) unjoined(line []int) (x, y int, lacks bool) {
+func (p *Platform) unjoined(line []int) (x, y int, lacks bool) {
 	for i, y := range line {
 		for _, x := range line[:i] {
-			if l.platform.Beta(y, x) == 0 {
+			if p.Beta(y, x) == 0 {
 				return x, y, true
 			}
 		}
@@ -55,7 +55,7 @@ func (y *synchronizer) divides(x *replicatedStage, c choice) bool {
 	if !c.parts || y.sharded() {
 		return c.parts
 	}
-	_, _, lacks := y.unjoined(x.line)
+	_, _, lacks := y.platform.unjoined(x.line)
 	return !lacks && x.large(min(c.buckets, y.plan.Stages[x.stage].Len()))
 }
 
@@ -110,8 +110,8 @@ func (y *synchronizer) scattered(c choice) passages {
 	return y.exchanged(c, Reduce, func(m *placedMessage, from int, below float64) float64 { return m.of.made[from].at(1, below) })
 }
 
-// gathered returns the messages of parts from their owners: when what makes up the part has come, and the owner has made its own; of new
-// weights when all gradients of the step are made, and have come.
+// gathered returns the messages of parts from their owners. A part goes when its reduces have come, and the owner has made its own gradients.
+// New weights go when all gradients of the step are made, and have come.
 func (y *synchronizer) gathered(c choice, reduces []placedMessage) passages {
 	type part struct {
 		of          *gradients

@@ -65,8 +65,8 @@ func many(usual, short int) int {
 	return usual
 }
 
-// Plans that divide sums, and the optimizer's state, keep every rule, for the independent judge too, run no later than planned, and hold no
-// more of a divided state than r-th parts.
+// Plans that divide sums, and the optimizer's state, keep every rule, for the independent judge too, and run no later than planned. Devices
+// hold no more of a divided state than r-th parts.
 func TestZeroPlansAreValid(t *testing.T) {
 	t.Parallel()
 	all, whole := divided(t, rand.New(rand.NewPCG(16, 11)), many(300, 60)), 0
@@ -169,8 +169,8 @@ func TestZeroDividesTheOptimizersState(t *testing.T) {
 	}
 }
 
-// Where links join all replicas, sums go in parts if these come sooner, whatever is updated where: a third of the bytes goes each way, and back
-// as soon as it is added up. Parts that are too small do not.
+// Where links join all replicas, sums go in parts if these come sooner. A third of the bytes goes each way, and back as soon as it is added
+// up. Parts that are too small do not.
 func TestSumsInParts(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {

@@ -58,9 +58,9 @@ func (o *Order) wholeSums(s int) (all []Instruction) {
 }
 
 // Summed returns the buckets of an instruction: its own, or those that a library adds up at once.
-func (o *Order) Summed(t Instruction) []int {
-	if all := o.Sums[t.Stage].Together[ArrivalOf{o.Residue(t.Shift), t.Bucket, none}]; t.Kind == pipeline.Joining {
-		return all
+func (x *Synchronization) Summed(t Instruction, residue int) []int {
+	if t.Kind == pipeline.Joining {
+		return x.Together[ArrivalOf{residue, t.Bucket, none}]
 	}
 	return []int{t.Bucket}
 }
