@@ -248,7 +248,7 @@ func TestEventsOrderEverythingThatSharesMemory(t *testing.T) {
 		w := workload(t, plainModel(t))
 		c := costs(w, x.devices, 2)
 		if x.name == "1f1b-recompute" {
-			c.Platform = c.Platform.WithMemory(smallestFor(t, x.name, c))
+			c.Platform = c.Platform.WithMemory(smallestFor(t, x.name, c, pipeline.Options{Microbatches: 4}))
 		}
 		o := pipeline.Options{Microbatches: 4, Versions: x.versions}
 		if x.versions == pipeline.VerticalSync {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -178,12 +179,12 @@ func planFor(t testing.TB, name string, c Costs, o pipeline.Options) *pipeline.P
 }
 
 // smallestFor returns the memory of each device that a schedule says it needs at least, with 4 microbatches.
-func smallestFor(t testing.TB, name string, c Costs) int64 {
+func smallestFor(t testing.TB, name string, c Costs, o pipeline.Options) int64 {
 	t.Helper()
 	s, err := planner.LookupPipeline(name)
 	must(t, err)
 	var small *pipeline.InfeasibleError
-	_, err = s.Solve(context.Background(), pipeline.Request{Chain: c.Chain, Platform: c.Platform.WithMemory(0), Options: pipeline.Options{Microbatches: 4}})
+	_, err = s.Solve(context.Background(), pipeline.Request{Chain: c.Chain, Platform: c.Platform.WithMemory(0), Options: o})
 	if !errors.As(err, &small) || small.Smallest == 0 {
 		t.Fatalf("%s without memory: %v", name, err)
 	}
@@ -283,17 +284,19 @@ func TestFlushSchedulesAreGradientAccumulation(t *testing.T) {
 	for _, norm := range []bool{false, true} {
 		m := builtModel(t, norm)
 		w := workload(t, m)
-		for _, name := range []string{"gpipe", "1f1b-flush", "interleaved", "looped-bfs", "chimera", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v", "1f1b-recompute"} {
+		for _, name := range []string{"gpipe", "1f1b-flush", "interleaved", "looped-bfs", "chimera", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v", "1f1b-recompute", "interleaved, tight", "looped-bfs, tight", "chimera, tight"} {
+			name, tight := strings.CutSuffix(name, ", tight")
+			tight = tight || name == "1f1b-recompute"
 			for _, devices := range []int{2, 4} {
-				t.Run(fmt.Sprintf("%s/%d/%v", name, devices, norm), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/%d/%v/%v", name, devices, norm, tight), func(t *testing.T) {
 					if norm && (reversed[name] || name == "chimera") {
 						t.Skip("BatchNorm's running statistics depend on the order of the forwards")
 					}
 					c := costs(w, devices, 1)
-					if name == "1f1b-recompute" {
-						c.Platform = c.Platform.WithMemory(smallestFor(t, name, c))
+					plan := planFor(t, name, c, pipeline.Options{Microbatches: 8, Accounting: pipeline.Saved})
+					if tight {
+						plan = tightened(t, name, c, plan)
 					}
-					plan := planFor(t, name, c, pipeline.Options{Microbatches: 8})
 					e, out := trained(t, w, c, plan, 16, host.Config{})
 					out.Tensors = tensors(t, e)
 					p := pipelinetest.Flush(8)
@@ -303,6 +306,28 @@ func TestFlushSchedulesAreGradientAccumulation(t *testing.T) {
 			}
 		}
 	}
+}
+
+// tightened returns the plan of a schedule in as much less memory as lets it recompute. What layers of small models work in, which is more than
+// they keep, does not count.
+func tightened(t testing.TB, name string, c Costs, free *pipeline.Plan) *pipeline.Plan {
+	t.Helper()
+	s, err := planner.LookupPipeline(name)
+	must(t, err)
+	for i := range c.Chain.Layers {
+		l := &c.Chain.Layers[i]
+		l.ForwardOverheadBytes, l.BackwardOverheadBytes, l.DiscardOverheadBytes = 0, 0, nil
+	}
+	for memory := slices.Max(free.PerDevicePeak); memory > 0; memory -= memory/100 + 1 {
+		plan, err := s.Solve(t.Context(), pipeline.Request{Chain: c.Chain, Platform: c.Platform.WithMemory(memory), Options: pipeline.Options{Microbatches: free.Microbatches, Accounting: free.Accounting}})
+		if err != nil {
+			t.Fatalf("%s does not recompute in %d bytes: %v", name, memory, err)
+		}
+		if plan.HasOps() {
+			return plan
+		}
+	}
+	return nil
 }
 
 // replicas returns which of its devices, in the order of the plan, a stage has a minibatch on.

@@ -134,15 +134,15 @@ func (c account) buffers(costs *Costs, s, d int) (bytes int64) {
 // rounded.
 func (k *check) stays(costs *Costs) [][]stay {
 	all := make([][]stay, k.platform.Devices)
-	for s, st := range k.plan.Stages {
+	for s := range k.plan.Stages {
 		bytes := k.held(costs, s)
 		for r := range k.repeats {
 			f, b := k.at[place{F, s, r}], k.at[place{B, s, r}]
 			on := &all[f.device]
 			*on = append(*on, k.live(f, k.leaves(s, r), bytes))
 			if s+1 < len(k.plan.Stages) && !k.crosses(s, r) {
-				k.waits(on, f, k.at[place{F, s + 1, r}], k.chain.Activation(st.Last)-k.passing(s))
-				k.waits(on, k.at[place{B, s + 1, r}], b, k.chain.Gradient(st.Last)-k.passing(s))
+				k.waits(on, f, k.at[place{F, s + 1, r}], k.waiting(F, s, r))
+				k.waits(on, k.at[place{B, s + 1, r}], b, k.waiting(B, s, r))
 			}
 		}
 	}

@@ -3,7 +3,7 @@ package pipeline
 // A stage with ops
 //
 // For each minibatch, a stage of layers i..j with ops runs a forward part F and a backward part B; other minibatches' parts come between.
-// The stage has its devices for itself, and its backward is not split. Its ops are Stage.Ops, and LastOps for the last microbatch of a plan
+// Its backward is not split, and without a flush the stage has its devices for itself. Its ops are Stage.Ops, and LastOps for the last microbatch of a plan
 // with a flush. They are forwards and backwards of layers i..j, in the numbers of the whole chain, with the semantics of package schedule.
 // F ends with the first op that computes layer j, and B is the rest. In a plan F and B are one task each, of the times of their ops.
 //
@@ -38,7 +38,7 @@ import (
 	"plimsoll/planner/schedule"
 )
 
-// measureOps measures the stages that have ops. Each has its devices for itself, and its backward is one task.
+// measureOps measures the stages that have ops. The backward of each is one task.
 func (a *arranger) measureOps() {
 	a.ops = make([]*stageCosts, len(a.plan.Stages))
 	for s, st := range a.plan.Stages {
@@ -52,8 +52,8 @@ func (a *arranger) measureOps() {
 			a.unfit = fmt.Errorf("stage %d: %w", s, err)
 		case a.split[s]:
 			a.unfit = fmt.Errorf("%w: stage %d has ops and W tasks: its backward cannot be split", ErrOps, s)
-		case a.shared(s):
-			a.unfit = fmt.Errorf("%w: stage %d has ops, so it must have its devices for itself", ErrOps, s)
+		case !a.plan.IsFlush() && a.shared(s):
+			a.unfit = fmt.Errorf("%w: stage %d has ops, so without a flush it must have its devices for itself", ErrOps, s)
 		default:
 			continue
 		}
@@ -143,12 +143,16 @@ func (l *layout) timing(j *job) *Timing {
 
 // memoryOfOps sets the peaks of devices whose stage has ops, and refuses those that have less.
 func (k *check) memoryOfOps(r *Report, peaks []*peak) {
+	done := map[int]bool{}
 	for s, costs := range k.ops {
 		if costs == nil {
 			continue
 		}
 		for _, d := range k.plan.Stages[s].Devices {
-			k.memoryOfReplica(r, s, d, peaks[d].live[s])
+			if !done[d] {
+				k.memoryOfReplica(r, s, d, peaks[d].live[s])
+			}
+			done[d] = true
 		}
 	}
 }
@@ -172,20 +176,20 @@ func (k *check) memoryOfReplica(r *Report, s, d, live int) {
 // whose says what holds the memory of a device of a stage with ops.
 func (k *check) whose(s, live int) string {
 	if k.period == nil {
-		return fmt.Sprintf("microbatches of stage %d with its ops", s)
+		return "microbatches with their ops"
 	}
 	return fmt.Sprintf("%d live minibatches of stage %d with its ops", live, s)
 }
 
-// heldByOps returns the most bytes of live minibatches of a stage with ops on one of its devices, and the task that reaches it first
-// where one is known. With a flush and with transfers that is exact, else a bound.
+// heldByOps returns the most bytes of live minibatches on a device of a stage with ops, and the task that reaches it first where one is known.
+// With a flush and with transfers that is exact, else a bound.
 func (k *check) heldByOps(s, d, live int) (bytes int64, at int, why *misfit) {
 	switch cost := k.ops[s].each; {
+	case k.period == nil:
+		bytes, at = k.fullest(d)
+		return bytes, at, nil
 	case live == 0:
 		return 0, None, nil
-	case k.period == nil:
-		bytes, at = k.fullest(s, d)
-		return bytes, at, nil
 	case cost.Moves() > 0:
 		bytes, why = cost.held(k.platform, k.plan.rhythm(s), cost.Moves())
 		return bytes, None, why
@@ -194,26 +198,51 @@ func (k *check) heldByOps(s, d, live int) (bytes int64, at int, why *misfit) {
 	}
 }
 
-// fullest returns the most bytes that the microbatches of a stage with ops hold on a device at any instant, and the task that reaches it
-// first. One part runs at a time: one microbatch holds what its ops have made, and every other live one what is left between its parts.
-func (k *check) fullest(s, d int) (most int64, at int) {
-	between, at := int64(0), None
-	for _, q := range k.inOrder()[resource{d, d}] { // which has no other stage
+// fullest returns the most bytes that the microbatches of a step with a flush hold on a device at any instant, and the task that reaches it
+// first. One part runs at a time. The microbatch of a stage with ops holds what they have made, and between its parts what is left. Tensors
+// that wait between two stages of the device come beside.
+func (k *check) fullest(d int) (most int64, at int) {
+	costs, between, at := NewCosts(k.chain), int64(0), None
+	for _, q := range k.inOrder()[resource{d, d}] {
 		j := q.job
-		cost := k.run(s, j.residue)
-		inside := cost.ForwardPeak
-		if j.kind == B {
-			between -= cost.Kept
-			inside = cost.BackwardPeak
+		inside, leaves := int64(0), int64(0)
+		switch cost := k.ops[j.stage]; {
+		case j.kind == F:
+			between -= k.waiting(F, j.stage-1, j.residue)
+			if inside, leaves = 0, k.held(costs, j.stage); cost != nil {
+				inside, leaves = k.run(j.stage, j.residue).ForwardPeak, k.run(j.stage, j.residue).Kept
+			}
+			inside = max(inside, leaves)
+			leaves += k.waiting(F, j.stage, j.residue)
+		case j.kind == B:
+			between -= k.waiting(B, j.stage, j.residue)
+			if cost != nil {
+				between -= k.run(j.stage, j.residue).Kept
+				inside = k.run(j.stage, j.residue).BackwardPeak
+			}
+			leaves = k.waiting(B, j.stage-1, j.residue)
 		}
 		if at == None || between+inside > most {
 			most, at = between+inside, j.task
 		}
-		if j.kind == F {
-			between += cost.Kept
+		if between += leaves; k.ops[j.stage] == nil && j == k.leaves(j.stage, j.residue) {
+			between -= k.held(costs, j.stage)
 		}
 	}
 	return most, at
+}
+
+// waiting returns the bytes of a tensor that waits between a stage and the next one, where both are on one device: of the activation behind F,
+// or the gradient behind B.
+func (k *check) waiting(kind Kind, s, residue int) int64 {
+	if s < 0 || s+1 >= len(k.plan.Stages) || k.crosses(s, residue) {
+		return 0
+	}
+	bytes := k.chain.Activation(k.plan.Stages[s].Last)
+	if kind == B {
+		bytes = k.chain.Gradient(k.plan.Stages[s].Last)
+	}
+	return bytes - k.passing(s)
 }
 
 func (a *arranger) job(i int, t *Task) *job {

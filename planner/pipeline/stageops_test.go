@@ -184,8 +184,6 @@ func TestRefusedOps(t *testing.T) {
 		"stage 1: last_ops: bad ops of a stage: end of the sequence: δ_2 is in memory":          func(x *problem) { x.plan.Stages[1].LastOps = x.plan.Stages[1].LastOps[:1] },
 		"stage 0: last_ops: bad ops of a stage: op 1 (offload 1)":                               func(x *problem) { x.plan.Stages[0].LastOps[1].Kind = schedule.Offload },
 		"\"last_ops\" is for plans with a flush, \"weight_versions\" is \"st":                   func(x *problem) { x.plan.Versions, x.plan.Period = pipeline.Stash, 20 },
-		"so it must have its devices for itself":                                                func(x *problem) { x.plan.Stages[1].Devices = []int{1, 0} },
-		"stage 0 has ops, so it must have its devices for itself":                               func(x *problem) { x.plan.Stages[1].Devices = []int{0} },
 		"its backward cannot be split":                                                          func(x *problem) { x.plan.Tasks[0].Kind = pipeline.W },
 		"stage 1 holds layers 1 to 2, it must start at layer 2":                                 func(x *problem) { x.plan.Stages[1].First = 1 },
 		"the stages cover layers 1 to 1, the chain has 2":                                       func(x *problem) { x.plan.Stages = x.plan.Stages[:1] },

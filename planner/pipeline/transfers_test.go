@@ -184,13 +184,13 @@ func TestCheckErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(*Plan){
-		"stage 0 has ops, so it must have its devices for itself": func(x *Plan) { x.Stages[1].Devices = []int{0} },
-		"stage 0 has ops and W tasks":                             func(x *Plan) { x.Tasks = append(x.Tasks, Task{Kind: W, Stage: 0}) },
-		"the stages cover layers 1 to 1, the chain has 2":         func(x *Plan) { x.Stages = x.Stages[:1] },
-		"stage 1 holds layers 1 to 2":                             func(x *Plan) { x.Stages[1].First = 1 },
-		"stage 0: bad ops of a stage":                             func(x *Plan) { x.Stages[0].Ops = x.Stages[0].Ops[:2] },
-		"waits for":                                               func(x *Plan) { x.Tasks[1].Start = 0.5 },
-		"device 0":                                                func(x *Plan) { x.Tasks[3].Start = 4.5 },
+		"stage 0 has ops, so without a flush it must have its devices for itself": func(x *Plan) { x.Stages[1].Devices = []int{0} },
+		"stage 0 has ops and W tasks":                     func(x *Plan) { x.Tasks = append(x.Tasks, Task{Kind: W, Stage: 0}) },
+		"the stages cover layers 1 to 1, the chain has 2": func(x *Plan) { x.Stages = x.Stages[:1] },
+		"stage 1 holds layers 1 to 2":                     func(x *Plan) { x.Stages[1].First = 1 },
+		"stage 0: bad ops of a stage":                     func(x *Plan) { x.Stages[0].Ops = x.Stages[0].Ops[:2] },
+		"waits for":                                       func(x *Plan) { x.Tasks[1].Start = 0.5 },
+		"device 0":                                        func(x *Plan) { x.Tasks[3].Start = 4.5 },
 	} {
 		c, plan := one()
 		change(plan)

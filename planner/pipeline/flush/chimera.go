@@ -15,7 +15,7 @@ func chimera() recipe {
 	return recipe{
 		name: "chimera", summary: "two pipelines in opposite directions fill each other's bubbles; weights twice",
 		paper: "Chimera (Li and Hoefler 2021)", section: "table 2",
-		chunks: 1, shape: bidirectional,
+		chunks: 1, shape: bidirectional, recomputes: true,
 		accepts: func(devices, _ int) error {
 			if devices%2 != 0 {
 				return fmt.Errorf("%d devices: its two directions need an even number: give %d", devices, max(devices-1, 2))

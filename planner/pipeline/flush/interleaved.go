@@ -10,7 +10,7 @@ func interleaved() recipe {
 	return recipe{
 		name: "interleaved", summary: "1f1b on several stages of each device: a bubble v times smaller",
 		paper: "Megatron-LM (Narayanan et al. 2021)", section: "section 2.2.2",
-		shape: loop,
+		shape: loop, recomputes: true,
 		accepts: func(devices, micros int) error {
 			return multiple(micros, devices, "the number of devices")
 		},

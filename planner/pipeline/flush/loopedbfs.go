@@ -11,7 +11,7 @@ func loopedBFS() recipe {
 	return recipe{
 		name: "looped-bfs", summary: "gpipe on several stages of each device, all microbatches through one stage after the other",
 		paper: "Breadth-First Pipeline Parallelism (Lamy-Poirier 2023)", section: "section 4",
-		shape: loop,
+		shape: loop, recomputes: true,
 		order: func(n counts) order {
 			return each(n.devices, func(d int) []op {
 				var out []op

@@ -2,11 +2,9 @@ package flush
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 
-	"plimsoll/planner/chain"
 	"plimsoll/planner/pipeline"
 	"plimsoll/planner/pipeline/recompute"
 	"plimsoll/planner/schedule"
@@ -382,20 +380,13 @@ func (x *recomputing1F1B) draft(base *recipe, stages []pipeline.Stage) (*draft, 
 	if err != nil {
 		return nil, err
 	}
-	c := p.costs(false)
-	c.compute[again] = make([]float64, len(stages))
+	ops := make([]schedule.Sequence, len(stages))
 	for s, st := range stages {
-		if len(st.Ops) > 0 {
-			c.compute[pipeline.F][s], c.compute[again][s], c.compute[pipeline.B][s] = parts(x.Chain, st)
-		}
+		ops[s] = st.Ops
 	}
-	orders := base.order(p.counts)
-	for d := range orders {
-		orders[d] = p.withAgain(orders[d], c)
-	}
-	t := must(base.name, c, orders, 0)
-	if math.IsInf(t.makespan, 0) {
-		return nil, fmt.Errorf("%s: %w: its schedule takes longer than a number can say", base.name, ErrOptions)
+	c, t, err := base.recomputing(p, base.order(p.counts), ops)
+	if err != nil {
+		return nil, err
 	}
 	return &draft{x, base.name, p, stages, c, t}, nil
 }
@@ -407,17 +398,6 @@ func (d *draft) plan() (*pipeline.Plan, error) {
 		plan.Stages[s].Ops = d.stages[s].Ops
 	}
 	return finish(d.name, d.Request, plan)
-}
-
-// withAgain puts what a backward recomputes before it needs its gradient in front of it.
-func (p *placement) withAgain(ops []op, c costs) (out []op) {
-	for _, o := range ops {
-		if o.kind == pipeline.B && c.compute[again][o.stage] > 0 {
-			out = append(out, op{again, o.stage, o.micro})
-		}
-		out = append(out, o)
-	}
-	return out
 }
 
 // smallest returns a memory of each device in which there are stages, or those that are given fit, when each stage needs as many bytes as
@@ -470,22 +450,4 @@ func (x *recomputing1F1B) smallestOn(n int, need func(s, n, first, last int) int
 		behind = here
 	}
 	return behind[1]
-}
-
-// parts returns the seconds of the forward of a stage with ops, of what its backward computes before it needs its gradient, and of the
-// rest of that.
-func parts(c *chain.Chain, st pipeline.Stage) (forward, before, backward float64) {
-	turn := 1 + slices.IndexFunc(st.Ops, func(o schedule.Op) bool { return o.Layer == st.Last })
-	needed := turn + slices.IndexFunc(st.Ops[turn:], func(o schedule.Op) bool { return o.Kind == schedule.Backward })
-	for i, o := range st.Ops {
-		switch seconds := o.Seconds(c); {
-		case i < turn:
-			forward += seconds
-		case i < needed:
-			before += seconds
-		default:
-			backward += seconds
-		}
-	}
-	return forward, before, backward
 }

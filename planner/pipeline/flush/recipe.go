@@ -3,6 +3,7 @@ package flush
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -17,6 +18,7 @@ type recipe struct {
 	paper, section string
 	chunks         int  // stages of each device; 0: as Options.Chunks says
 	split          bool // the backward is split into B and W
+	recomputes     bool // stages recompute where they do not fit
 	shape          shape
 	// accepts refuses numbers of devices and microbatches that the schedule does not know, and names those that it does;
 	// nil: it knows all.
@@ -57,12 +59,12 @@ func (r *recipe) strategy() pipeline.Strategy {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			return r.solve(q)
+			return r.solve(ctx, q)
 		},
 	}
 }
 
-func (r *recipe) solve(q pipeline.Request) (*pipeline.Plan, error) {
+func (r *recipe) solve(ctx context.Context, q pipeline.Request) (*pipeline.Plan, error) {
 	p, err := r.prepare(q)
 	if err != nil {
 		return nil, err
@@ -71,7 +73,12 @@ func (r *recipe) solve(q pipeline.Request) (*pipeline.Plan, error) {
 	if math.IsInf(t.makespan, 0) {
 		return nil, fmt.Errorf("%s: %w: its schedule takes longer than a number can say", r.name, ErrOptions)
 	}
-	return finish(r.name, q, p.plan(q, t))
+	plan, err := finish(r.name, q, p.plan(q, t))
+	var whole *pipeline.InfeasibleError
+	if r.recomputes && errors.As(err, &whole) {
+		return r.fitted(ctx, q, p, whole.Best)
+	}
+	return plan, err
 }
 
 // prepare places the stages of a request that the schedule knows.
