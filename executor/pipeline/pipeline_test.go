@@ -308,8 +308,8 @@ func TestFlushSchedulesAreGradientAccumulation(t *testing.T) {
 	}
 }
 
-// tightened returns the plan of a schedule in as much less memory as lets it recompute. What layers of small models work in, which is more than
-// they keep, does not count.
+// tightened returns the plan of a schedule in as much less memory as lets it recompute. Layers of small models work in more than they keep,
+// which does not count here.
 func tightened(t testing.TB, name string, c Costs, free *pipeline.Plan) *pipeline.Plan {
 	t.Helper()
 	s, err := planner.LookupPipeline(name)

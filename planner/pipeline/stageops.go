@@ -232,8 +232,8 @@ func (k *check) fullest(d int) (most int64, at int) {
 	return most, at
 }
 
-// waiting returns the bytes of a tensor that waits between a stage and the next one, where both are on one device: of the activation behind F,
-// or the gradient behind B.
+// waiting returns the bytes of a tensor that waits between a stage and the next one, where both are on one device. It is the activation behind
+// F, or the gradient behind B.
 func (k *check) waiting(kind Kind, s, residue int) int64 {
 	if s < 0 || s+1 >= len(k.plan.Stages) || k.crosses(s, residue) {
 		return 0

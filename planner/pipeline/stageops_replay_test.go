@@ -143,7 +143,7 @@ func runOp(c *chain.Chain, all map[int]*microbatch, m *microbatch, op schedule.O
 	return peak
 }
 
-// replay is what a device of a plan with a flush holds.
+// replay runs the tasks of a device of a plan with a flush, and counts what it holds.
 type replay struct {
 	c      *chain.Chain
 	plan   *pipeline.Plan

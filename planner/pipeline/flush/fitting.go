@@ -15,9 +15,9 @@ import (
 
 // fitting lets the stages of a schedule recompute just as much as the memory of their devices asks. Stages and orders stay.
 //
-// A stage has the ways of recompute.Sequences for as many microbatches as are in flight there. Of a price for a byte, each stage takes the way
-// with the least sum of its time and of the bytes that all its microbatches hold. The smallest price at which the stages of a device fit
-// into it is found by bisection. What is left of the memory then goes to stages that become faster by it, in turn.
+// A stage has the ways of recompute.Sequences for as many microbatches as are in flight there. Each takes the way with the least sum of its time
+// and, at a price, of the bytes that all its microbatches hold. The smallest price at which the stages of a device fit into it is found by
+// bisection. The rest of the memory then goes to stages that become faster by it, in turn.
 //
 // On a device where one stage recomputes, all have ops, also those that keep everything. So what they work in is counted as well.
 type fitting struct {
@@ -30,7 +30,7 @@ type fitting struct {
 	beside []int64     // by rank: bytes beside what microbatches hold
 }
 
-// keeping is what a microbatch of a stage holds when it runs in a way, in bytes, with its input.
+// keeping says how many bytes a microbatch of a stage holds, with its input, when it runs in a way.
 type keeping struct {
 	ops               schedule.Sequence // nil: everything is kept
 	forward, backward int64             // at most while its forward or its backward runs
