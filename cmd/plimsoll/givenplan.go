@@ -25,6 +25,7 @@ type stageFlags struct {
 	microbatches int
 	versions     string
 	zero         int
+	hostState    bool // the host has the optimizer's state
 	links        platformFlags
 	given        givenFlags
 	portals      bool
@@ -47,7 +48,7 @@ func (f *stageFlags) register(cmd *cobra.Command, versions string) {
 
 // check refuses what the strategies do not know.
 func (f *stageFlags) check(strategies []pipeline.Strategy) error {
-	return firstOf(checkMicrobatches(f.microbatches), checkZero(f.zero, strategies...), zeroOfPlan(f.zero, f.given.plan), f.links.check())
+	return firstOf(checkMicrobatches(f.microbatches), checkZero(f.zero, strategies...), zeroOfPlan(f.zero, f.given.plan), checkHostState(f.hostState, f.given.plan, strategies...), f.links.check())
 }
 
 // straight reports whether skips may go straight from stage to stage: a plan that is given says its own.

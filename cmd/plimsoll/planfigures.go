@@ -70,6 +70,7 @@ type planTimes struct {
 	Makespan     float64 `json:"makespan_s,omitempty"`
 	PerMinibatch float64 `json:"seconds_per_minibatch"`
 	Updates      float64 `json:"updates_s,omitempty"`   // of a plan with a flush, behind its makespan
+	HostState    bool    `json:"host_state,omitempty"`  // the host makes them
 	RunnerUpS    float64 `json:"runner_up_s,omitempty"` // makespan and updates of the plan that comes next
 	// No plan takes less than LowerBound: on one device for a step (addBounds), on several for a minibatch, by the plan's word. 0: unknown.
 	LowerBound float64 `json:"lower_bound_s"`
@@ -232,7 +233,7 @@ func (p *anyPlan) figures(r *pipeline.Report) (*planFigures, error) {
 	}
 	f.planTimes = planTimes{Period: r.Period, Makespan: r.Makespan, PerMinibatch: r.PerMinibatch, LowerBound: r.LowerBound, Bubble: r.Bubble}
 	if !plan.IsSequence() {
-		f.Updates = pipeline.UpdateSeconds(p.chain, p.platform, plan)
+		f.Updates, f.HostState = pipeline.UpdateSeconds(p.chain, p.platform, plan), plan.HostState
 	}
 	if next := plan.RunnerUp; next != nil {
 		f.RunnerUp, f.RunnerUpS = next.Strategy, next.Seconds
@@ -429,8 +430,11 @@ func (f *planFigures) writeStages(w io.Writer) {
 	case f.Makespan > 0:
 		fmt.Fprintf(w, "%s %s, %s a microbatch, bubble %s\n", estimated("makespan", f.Estimated), units.Seconds(f.Makespan), units.Seconds(f.PerMinibatch), percent(f.Bubble))
 	}
-	if f.Updates > 0 {
-		fmt.Fprintf(w, "%s %s, behind the makespan\n", estimated("updates", f.Estimated), units.Seconds(f.Updates))
+	if by := ""; f.Updates > 0 {
+		if f.HostState {
+			by = ", on the host"
+		}
+		fmt.Fprintf(w, "%s %s%s, behind the makespan\n", estimated("updates", f.Estimated), units.Seconds(f.Updates), by)
 	}
 	if f.RunnerUp != "" {
 		fmt.Fprintf(w, "runner-up %s, %s more\n", f.RunnerUp, percent(max(0, f.RunnerUpS/(f.Makespan+f.Updates)-1)))

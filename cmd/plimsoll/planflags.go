@@ -63,6 +63,7 @@ type pipelineFlags struct {
 	opsAtOnce    float64
 	versions     string
 	zero         int
+	offload      string // what --offload-state keeps in host memory
 	accounting   string
 	timeLimit    time.Duration
 	gap          float64
@@ -80,6 +81,7 @@ func (f *pipelineFlags) register(cmd *cobra.Command) {
 	o.IntVar(&f.perPeriod, "k-periodic.per-period", 0, "")
 	s.StringVar(&f.versions, "versions", "", "weight versions, double_buffered, stash, vertical_sync, latest or flush (default: the strategy's)")
 	s.IntVar(&f.zero, "zero", 0, zeroUsage)
+	s.Var(newOneOf(&f.offload, offloadsNothing, offloadsOptimizer), "offload-state", "keep in host memory: none or optimizer, of schedules with a flush (of one device: --strategy zero-offload)")
 	s.Var(&oneOf{&f.accounting, []string{string(pipeline.Inputs), string(pipeline.Saved)}}, "accounting", "what a minibatch holds in a stage, inputs (thesis) or saved (default: inputs)")
 	o.Float64Var(&f.opsAtOnce, "platform.ops-at-once", 0, "")
 	o.DurationVar(&f.timeLimit, "milp.time-limit", 0, "")
@@ -92,7 +94,7 @@ func (f *pipelineFlags) register(cmd *cobra.Command) {
 func (f *pipelineFlags) wanted() bool { return f.devices != 0 || f.platform != "" }
 
 // ofStages are flags of pipelines alone.
-var ofStages = []string{"devices", "microbatches", "batch", "interleaved.chunks", "k-periodic.per-period", "platform.ops-at-once", "versions", "zero", "accounting", "milp.time-limit", "milp.gap"}
+var ofStages = []string{"devices", "microbatches", "batch", "interleaved.chunks", "k-periodic.per-period", "platform.ops-at-once", "versions", "zero", "offload-state", "accounting", "milp.time-limit", "milp.gap"}
 
 // check refuses flags of pipelines without devices, and contradictions.
 func (f *pipelineFlags) check(cmd *cobra.Command, cyclic bool) error {
@@ -137,7 +139,7 @@ func (f *pipelineFlags) fit(s pipeline.Strategy) error {
 	case f.timeLimit != 0 && s.Name != "milp" && s.Name != "ilp":
 		return usage(fmt.Errorf("--time-limit is for milp and ilp, which search: %s does not", s.Name))
 	}
-	return checkZero(f.zero, s)
+	return firstOf(checkZero(f.zero, s), checkHostState(f.offload == offloadsOptimizer, nil, s))
 }
 
 // asked returns the parameters of strategies for several devices.
@@ -145,6 +147,7 @@ func (f *pipelineFlags) asked() pipeline.Options {
 	return pipeline.Options{
 		Microbatches: f.microbatches, Chunks: f.chunks, Trials: f.trials, PerPeriod: f.perPeriod, TimeLimit: f.timeLimit, Gap: f.gap,
 		Versions: pipeline.Versions(f.versions), Accounting: pipeline.Accounting(f.accounting), Zero: pipeline.Zero(f.zero),
+		HostState: f.offload == offloadsOptimizer,
 	}
 }
 
@@ -223,6 +226,23 @@ func checkZero(n int, strategies ...pipeline.Strategy) error {
 func zeroOfPlan(n int, plan *pipeline.Plan) error {
 	if plan != nil && n != 0 && int(plan.Zero) != n {
 		return usage(fmt.Errorf("--zero is %d, and the plan's field \"zero\" is %d: leave --zero out, or plan again with it", n, plan.Zero))
+	}
+	return nil
+}
+
+// Values of --offload-state: all is left to --strategy; the host has the optimizer's state.
+const offloadsNothing, offloadsOptimizer = "none", "optimizer"
+
+// checkHostState refuses --offload-state where strategies, or the plan that is given, do not know it.
+func checkHostState(wanted bool, plan *pipeline.Plan, strategies ...pipeline.Strategy) error {
+	if !wanted {
+		return nil
+	}
+	if i := slices.IndexFunc(strategies, func(s pipeline.Strategy) bool { return s.Type != pipeline.Flushing }); i >= 0 {
+		return usage(fmt.Errorf("--offload-state optimizer is for one device, or for schedules with a flush: %s has none; give one, as in --strategy joint-flush", strategies[i].Name))
+	}
+	if plan != nil && !plan.HostState {
+		return usage(errors.New("--offload-state optimizer, and the plan leaves the optimizer's state on the devices (field \"host_state\"): leave it out, or plan again with it"))
 	}
 	return nil
 }

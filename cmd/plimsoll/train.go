@@ -61,6 +61,7 @@ planned. BatchNorm sees parts, so the weights differ from the weights of whole b
 
 --offload-state optimizer is --strategy zero-offload: page-locked host memory has the optimizer's state, and the host updates the weights.
 --offload-state weights is --strategy layer-window: the weights of two layers are on the device at a time, and the host has all others.
+On several devices --offload-state optimizer is for schedules with a flush.
 
 Several --devices train as a pipeline. The limit is that of each device's arena. A share is one of the largest need of a device under a
 plan without a limit. With a flush (--strategy gpipe, 1f1b-flush, ...) --batch is divided into --microbatches, and the weights are the

@@ -49,7 +49,7 @@ func (f *trainFlags) register(a *app, cmd *cobra.Command) {
 	f.memory = units.Size{Share: 1}
 	s.Var(&f.memory, "memory", "memory limit of the arena: 4GiB, or a share as 40%")
 	s.StringVar(&f.strategy, "strategy", auto.Name, "strategy (plimsoll plan --list shows them)")
-	s.Var(newOneOf(&f.offload, offloadsNothing, "optimizer", "weights"), "offload-state",
+	s.Var(newOneOf(&f.offload, offloadsNothing, offloadsOptimizer, "weights"), "offload-state",
 		"keep in host memory: none, optimizer (zero-offload) or weights (layer-window)")
 	s.IntVar(&f.steps, "steps", 100, "training steps")
 	s.Float64Var(&f.clip, "clip-norm", 0, "clip the norm of all gradients together to this (default: no clipping)")
@@ -152,10 +152,12 @@ func (c *trainCommand) prepare(cmd *cobra.Command) error {
 		strategy = c.strategy
 	}
 	if c.offload != offloadsNothing {
-		if strategy, err = c.offloadState(cmd, n); err != nil {
+		if strategy, err = c.offloadState(cmd, n, strategy); err != nil {
 			return err
 		}
-		c.strategy = strategy
+		if !c.pipe.hostState {
+			c.strategy = strategy
+		}
 	}
 	if cmd.Flags().Changed("accumulate") {
 		if err := c.add(cmd, n, strategy); err != nil {
@@ -179,6 +181,8 @@ func (c *trainCommand) prepare(cmd *cobra.Command) error {
 	first := c.pipe.strategies[0]
 	if plan := c.pipe.given.plan; plan != nil && plan.IsCycle() {
 		plan.UpdatesLast = plan.UpdatesLast || c.updatesLast()
+	} else if plan != nil {
+		c.pipe.hostState = plan.HostState
 	}
 	if err := train.CheckGuard(first.Name, first.Divides(), c.clip, c.onNaN == "skip"); err != nil {
 		return err
@@ -187,15 +191,19 @@ func (c *trainCommand) prepare(cmd *cobra.Command) error {
 	return nil
 }
 
-// offloadsNothing is the value of --offload-state that leaves all to --strategy; offloadStrategies are the strategies of the others.
-const offloadsNothing = "none"
+// offloadStrategies are the strategies that --offload-state takes on one device.
+var offloadStrategies = map[string]string{offloadsOptimizer: "zero-offload", "weights": "layer-window"}
 
-var offloadStrategies = map[string]string{"optimizer": "zero-offload", "weights": "layer-window"}
-
-// offloadState returns the strategy that --offload-state asks for, on one of so many devices.
-func (f *trainFlags) offloadState(cmd *cobra.Command, devices int) (strategy string, err error) {
-	if devices > 1 {
-		return "", usage(fmt.Errorf("--offload-state %s is for one device: leave it out, or give one in --devices", f.offload))
+// offloadState returns the strategy that --offload-state asks for, of one of so many devices. Several devices keep theirs.
+func (f *trainFlags) offloadState(cmd *cobra.Command, devices int, strategy string) (string, error) {
+	switch {
+	case devices > 1 && f.offload != offloadsOptimizer:
+		return "", usage(fmt.Errorf("--offload-state %s is for one device: leave it out, give one in --devices, or --offload-state optimizer", f.offload))
+	case devices > 1 && f.job.optimizer == "muon":
+		return "", usage(errors.New("--offload-state optimizer lets the host update weights, and it does not know --optimizer muon: leave one of them out, or take adamw"))
+	case devices > 1:
+		f.pipe.hostState = true
+		return strategy, nil
 	}
 	strategy = offloadStrategies[f.offload]
 	return strategy, refuse(cmd, fmt.Sprintf("and --offload-state %s, which is --strategy %s, do not go together: give one of them", f.offload, strategy), "strategy", "plan")

@@ -364,8 +364,12 @@ func (c *trainCommand) newPipe(ctx context.Context, r *train.Run, platform *pipe
 	if err != nil {
 		return nil, err
 	}
+	if c.pipe.hostState && platform.Host == 0 {
+		linked := *platform
+		linked.Host, platform = r.Chain.Bandwidth, &linked
+	}
 	for i, s := range c.pipe.strategies {
-		o := pipeline.Options{Versions: pipeline.Versions(c.pipe.versions), Accounting: pipeline.Saved, Zero: pipeline.Zero(c.pipe.zero), Trials: c.pipe.trials}
+		o := pipeline.Options{Versions: pipeline.Versions(c.pipe.versions), Accounting: pipeline.Saved, Zero: pipeline.Zero(c.pipe.zero), HostState: c.pipe.hostState, Trials: c.pipe.trials}
 		o.UpdatesLast, o.WholeUpdates = c.updatesLast(), c.wholeUpdates()
 		if s.Divides() {
 			o.Microbatches = c.pipe.stepParts()

@@ -215,6 +215,38 @@ func (s *localStage) resolve(o *stageops.Op, f *frame, ref models.Ref) runtime.S
 	return of.Part(ref.Offset, ref.Bytes)
 }
 
+// updated is where an update of a stage works.
+type updated struct{ weights, gradients, scalars, workspace runtime.Span }
+
+// updateOperands returns the operands of the update of a layer's own parameters, or of the parts of them that the device keeps the state of.
+func (b *binder) updateOperands(s *localStage, l *stageLayer, in updated) (all []kernels.UpdateOperands) {
+	for _, q := range l.params {
+		if !q.Trained {
+			continue
+		}
+		at, sumAt := l.at+q.Grad.Offset, l.sumAt+q.Grad.Offset
+		for _, p := range s.shard.pieces(sumAt, q.Desc.Bytes()) {
+			o := kernels.UpdateOperands{
+				Elements: p.bytes / kernels.Float32.Size(), Scalars: in.scalars, Workspace: in.workspace, Earlier: l.earlier,
+				Param: in.weights.Part(at+p.behind, p.bytes), Grad: in.gradients.Part(sumAt+p.behind, p.bytes),
+			}
+			for k := range kernels.StatesOf(b.optimizer, q.Matrix) {
+				o.States = append(o.States, s.state(k, l, q, p))
+			}
+			all = append(all, q.Updates(b.optimizer, o)...)
+		}
+	}
+	return all
+}
+
+// updateOnHost returns the launch that updates a layer's own parameters in host memory; nothing where nothing is trained.
+func (b *binder) updateOnHost(s *localStage, l *stageLayer) (u table.Prepared, err error) {
+	if all := b.updateOperands(s, l, updated{s.host.weights, s.host.gradients, s.host.scalars, runtime.Span{}}); len(all) > 0 {
+		u, err = b.changeBy(b.onHost, b.optimizer, all...)
+	}
+	return u, err
+}
+
 // update returns the launch that updates the weights in a slot by the gradients in one of theirs; nothing where nothing is trained.
 func (b *binder) update(s *localStage, slot, sum int) (table.Prepared, error) {
 	k := updateKey{s, slot, sum}
@@ -223,23 +255,7 @@ func (b *binder) update(s *localStage, slot, sum int) (table.Prepared, error) {
 	}
 	var all []kernels.UpdateOperands
 	for i := range s.layers {
-		l := &s.layers[i]
-		for _, q := range l.params {
-			if !q.Trained {
-				continue
-			}
-			at, sumAt := l.at+q.Grad.Offset, l.sumAt+q.Grad.Offset
-			for _, p := range s.shard.pieces(sumAt, q.Desc.Bytes()) {
-				o := kernels.UpdateOperands{
-					Elements: p.bytes / kernels.Float32.Size(), Scalars: s.scalars[sum], Workspace: s.workspace, Earlier: l.earlier,
-					Param: s.weights[slot].Part(at+p.behind, p.bytes), Grad: s.grads[sum].Part(sumAt+p.behind, p.bytes),
-				}
-				for k := range kernels.StatesOf(b.optimizer, q.Matrix) {
-					o.States = append(o.States, s.state(k, l, q, p))
-				}
-				all = append(all, q.Updates(b.optimizer, o)...)
-			}
-		}
+		all = append(all, b.updateOperands(s, &s.layers[i], updated{s.weights[slot], s.grads[sum], s.scalars[sum], s.workspace})...)
 	}
 	var u table.Prepared
 	var err error

@@ -70,7 +70,8 @@ func findOrder(lay *layout, costs Costs, plan *pipeline.Plan, devices int) (err 
 	portals := func() error { return matches(lay.Model, plan) }
 	staged := func() error { return checkStaged(lay.Workload, plan) }
 	ties := func() error { return newTies(lay) }
-	for _, part := range []func() error{portals, staged, newRules, lay.checkPipeMare, lay.newDiscrepancies, lay.checkDeferral, lay.checkShards, ties} {
+	hosted := func() error { return checkHostState(lay) }
+	for _, part := range []func() error{portals, staged, newRules, lay.checkPipeMare, lay.newDiscrepancies, lay.checkDeferral, lay.checkShards, hosted, ties} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -161,8 +162,9 @@ func (lay *layout) layStage(t *localStage, costs Costs, plan *pipeline.Plan, g *
 	if err != nil {
 		return err
 	}
-	t.shard = lay.shardOf(t.stage, t.device)
+	t.shard, t.host = lay.shardOf(t.stage, t.device), newHostState(plan, costs.Platform)
 	t.layStatic(lay.Workload, copies, sums, plan.IsFlush(), g, m)
+	m.Offloaded += t.host.bytes(t)
 	t.waiting.layOut(lay.Workload, t.stage == 0, t.stage == len(lay.order.On)-1, g)
 	lay.layStash(t, copies, sums)
 	m.Snapshot += t.savedBytes(!lay.placedBefore(t.stage))
@@ -300,6 +302,11 @@ func (d *driver) layHost() int64 {
 		}
 	}
 	d.guard.layHost(g)
+	for _, t := range d.stages {
+		if t != nil {
+			t.host.layOut(t, g)
+		}
+	}
 	d.chunk = g.alloc(executor.ChunkBytes)
 	if t := d.cyclicStage(); t != nil {
 		t.cyclic.shiftHost(g.alloc(t.cyclic.locked).Offset)

@@ -73,7 +73,10 @@ func (comp *compilation) openDrivers(on []executor.Target) error {
 			lib = simulated()
 		}
 		d.Dev, d.binder = on[d.Number].Device, newBinder(d.Number, lib, comp.Optimizer)
-		if t := d.cyclicStage(); t != nil && t.cyclic.updatesOnHost() {
+		switch t := d.cyclicStage(); {
+		case hostsState(d) && (comp.opt.Pace != nil || !comp.opt.World.has(d.Number)): // which computes nothing here
+			d.binder.onHost = lib
+		case hostsState(d), t != nil && t.cyclic.updatesOnHost():
 			var err error
 			if d.binder.onHost, err = updater(on[d.Number]); err != nil {
 				return err
@@ -154,7 +157,7 @@ func (d *driver) open(limit int64, m Memory) (err error) {
 			return err
 		}
 	}
-	return errors.Join(openBatches(d), d.openEvents(), d.openObserver())
+	return errors.Join(openBatches(d), d.openEvents(), openHostState(d), d.openObserver())
 }
 
 // openStreams makes the streams for compute, for what goes to other devices, and for sums.

@@ -173,6 +173,72 @@ func TestPipelinesRunAsSimulated(t *testing.T) {
 	}
 }
 
+// hostPaced takes time for updates in host memory, one after the other.
+type hostPaced struct {
+	kernels.Updater
+	update time.Duration // of an element
+	turn   chan struct{}
+}
+
+func (p hostPaced) PrepareUpdate(_ kernels.Update, all ...kernels.UpdateOperands) (runtime.Launch, error) {
+	elements := int64(0)
+	for _, o := range all {
+		elements += o.Elements
+	}
+	return host.Func{Name: "host update", Do: func() error {
+		p.turn <- struct{}{}
+		time.Sleep(p.update * time.Duration(elements))
+		<-p.turn
+		return nil
+	}}, nil
+}
+
+// Updates on the host take the simulated time, whether copies take longer or the host does, over links of one direction or of two.
+func TestHostStateRunsAsSimulated(t *testing.T) {
+	m, err := models.New("gpt2-4-64-untied", models.Config{Batch: 2, Image: 12, Classes: 50})
+	must(t, err)
+	w := workload(t, m)
+	c := pacedProfile(t, w, 0)
+	for _, update := range []time.Duration{2 * time.Nanosecond, 50 * time.Nanosecond} {
+		for i := range c.Layers {
+			seconds := update.Seconds() * float64(c.SummedWeights(i+1)/4)
+			c.Layers[i].Update.HostS = &seconds
+		}
+		for _, duplex := range []bool{false, true} {
+			p := pipeline.NewPlatform(2, pipeline.NoLimit, 100e6)
+			p.Duplex, p.Host = duplex, 100e6
+			for _, name := range []string{"joint-flush", "1f1b-flush", "interleaved"} {
+				plan := onHostState(planFor(t, name, Costs{c, p}, pipeline.Options{Microbatches: 4, Accounting: pipeline.Saved}))
+				o, err := pipeline.Simulate(c, p, plan, pipeline.Noise{})
+				must(t, err)
+				want, n, got := o.Makespan+pipeline.UpdateSeconds(c, p, plan), plan.Repeats(), 0.0
+				synctest.Test(t, func(t *testing.T) {
+					config := host.Config{Bandwidth: p.Host, PeerBandwidth: p.Bandwidth, FakeClock: true}
+					on, turn := openTargets(t, 2, config), make(chan struct{}, 1)
+					for i := range on {
+						on[i].Library, on[i].Host = paced{on[i].Library, 0}, hostPaced{nil, update, turn}
+						t.Cleanup(func() { must(t, on[i].Device.Close()) })
+					}
+					e, err := New(w, on, Costs{c, p}, plan, Options{Feed: feedOf(w.Model), Seed: 7, Rate: rate, Timed: &Timed{}})
+					must(t, err)
+					for range 3 {
+						must(t, e.Run(t.Context(), n))
+					}
+					ran, err := e.Timings()
+					must(t, err)
+					for _, x := range ran {
+						got = max(got, x.End)
+					}
+				})
+				t.Logf("%s, duplex %v, %v an element: %.3f ms, simulated %.3f ms, %.3f ms of it updates: %+.2f %%", name, duplex, update, 1e3*got, 1e3*want, 1e3*pipeline.UpdateSeconds(c, p, plan), 100*(got/want-1))
+				if math.Abs(got/want-1) > 0.01 {
+					t.Errorf("%s, duplex %v: %.3f ms, simulated %.3f ms", name, duplex, 1e3*got, 1e3*want)
+				}
+			}
+		}
+	}
+}
+
 // So do minibatches of plans without a flush. Plans leave out their updates, which take no time here.
 func TestPipelinesWithoutAFlushRunAsSimulated(t *testing.T) {
 	m, err := models.New("gpt2-4-64-untied", models.Config{Batch: 2, Image: 12, Classes: 50})

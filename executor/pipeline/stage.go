@@ -50,6 +50,7 @@ type stageParameters struct {
 	states    []runtime.Span // the optimizer's, each by executor.StateLayout, or like the shard
 	workspace runtime.Span   // of updates
 	shard     *shard         // of the optimizer's state; nil: the device has all
+	host      *hostState     // nil: the device has the state
 	layers    []stageLayer
 }
 
@@ -215,6 +216,21 @@ func (s *localStage) find(minibatch int) *inFlight {
 	}
 	return nil
 }
+
+// hostState places the optimizer's state of a stage in page-locked memory (pipeline.Copies.HostState), in a plan with a flush.
+//
+// Behind the norm of all gradients a device sends those of each layer to the host, which updates its copies of the weights. These come back
+// to the device layer by layer. The next step begins when all have come.
+type hostState struct {
+	duplex             bool
+	weights, gradients runtime.Span // laid out like those of the device
+	scalars            runtime.Span
+	ready, back        runtime.Event
+	layers             []hostLayer
+}
+
+// hostLayer has the events behind the copy of a layer's gradients, and behind its update.
+type hostLayer struct{ come, made runtime.Event }
 
 // shard is the part of a stage's optimizer state that a device keeps: the state of some parts of the weights.
 type shard struct {

@@ -8,6 +8,7 @@ import (
 	"plimsoll/kernels"
 	"plimsoll/models"
 	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
 	"slices"
 )
 
@@ -75,7 +76,14 @@ func (s *localStage) layStates(w *Workload, g *allocator) {
 			}
 			l.stateAt, end = append(l.stateAt, at), end+bytes
 		}
+		if s.host != nil {
+			s.states = append(s.states, runtime.Span{Space: runtime.Host, Bytes: s.shard.size(end)})
+			continue
+		}
 		s.states = append(s.states, g.alloc(s.shard.size(end)))
+	}
+	if s.host != nil {
+		return
 	}
 	s.workspace = g.alloc(slices.Max(w.UpdateWorkspaces[s.spec.First-1 : s.spec.Last]))
 }

@@ -101,7 +101,11 @@ func (s *localStage) list(d *driver, add func(placed)) {
 				put(q.Role(), place{d, s.value(l, 0, q.Value), 0})
 				continue
 			}
-			put("weight", place{d, s.value(l, 0, q.Value), 0})
+			weights := []place{{d, s.value(l, 0, q.Value), 0}}
+			if s.host != nil {
+				weights = append(weights, place{d, s.host.weights.Part(l.at+q.Grad.Offset, q.Desc.Bytes()), 0})
+			}
+			put("weight", weights...)
 			for k := range kernels.StatesOf(d.lay.Optimizer, q.Matrix) {
 				var at []place
 				for _, p := range s.shard.pieces(l.sumAt+q.Grad.Offset, q.Desc.Bytes()) {

@@ -41,7 +41,9 @@ func (d *compiler) update(ctx context.Context, t *localStage) error {
 		if err := tiesOf(d).addTied(ctx, t, m.Sum); err != nil {
 			return err
 		}
-		return d.apply(t, m)
+		err := d.apply(t, m)
+		d.awaitHost(t)
+		return err
 	}
 	d.guard.due = append(d.guard.due, dueUpdate{t, m})
 	if err := tiesOf(d).sendTied(ctx, t, m.Sum); err != nil || len(d.guard.due) < d.guard.stages {
@@ -74,6 +76,9 @@ func (d *compiler) newVersion(t *localStage, m order.Move) {
 
 // apply updates the weights by a sum of gradients.
 func (d *compiler) apply(t *localStage, m order.Move) error {
+	if t.host != nil {
+		return d.applyOnHost(t, m)
+	}
 	if m.To >= len(t.weights) {
 		return fmt.Errorf("%w: stage %d needs %d versions of its weights at one time, planned are %d", order.ErrPlan, t.stage, m.To+1, len(t.weights))
 	}
@@ -128,6 +133,9 @@ func (d *compiler) judge(ctx context.Context) error {
 		if err := d.apply(x.t, x.move); err != nil {
 			return err
 		}
+	}
+	for _, x := range g.due {
+		d.awaitHost(x.t)
 	}
 	if err := tiesOf(d).renewCopies(ctx); err != nil {
 		return err

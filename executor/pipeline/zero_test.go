@@ -299,36 +299,7 @@ func TestZeroCheckpoints(t *testing.T) {
 	for name, p := range sharedPlans(t, c) {
 		t.Run(name, func(t *testing.T) {
 			divided, whole := sharing(t, c, p)
-			g := p.Repeats()
-			var end [][]pipelinetest.Tensor
-			var books []*album
-			for _, plan := range []*pipeline.Plan{whole, divided} {
-				book := &album{all: map[[2]int][]pipelinetest.Tensor{}}
-				e, _ := guarded(t, targets(t, 4, host.Config{Chaos: 5}), w, c, plan, 4, Options{Save: book.save})
-				must(t, e.RunUntil(t.Context(), nil, Segment{2 * g, true}, Segment{g, true}, Segment{g, false}))
-				e.Saved()
-				must(t, book.err)
-				books, end = append(books, book), append(end, tensors(t, e))
-			}
-			for _, done := range []int{2 * g, 3 * g} {
-				if d := pipelinetest.FirstDifference(books[0].state(len(p.Stages), done), books[1].state(len(p.Stages), done)); d != "" {
-					t.Errorf("behind %d: %s", done, d)
-				}
-			}
-			for i, plan := range []*pipeline.Plan{divided, whole} { // from the other's
-				e, _ := guarded(t, targets(t, 4, host.Config{}), w, c, plan, 2, Options{Past: Past{Minibatches: 2 * g}})
-				for _, x := range books[i].state(len(p.Stages), 2*g) {
-					k := slices.IndexFunc(e.tensors.all, func(p placed) bool { return p.Role == x.Role && p.Name == x.Name })
-					must(t, e.Write(e.tensors.all[k].Tensor, x.Values))
-				}
-				must(t, e.Run(t.Context(), 2*g))
-				if d := pipelinetest.FirstDifference(end[0], tensors(t, e)); d != "" {
-					t.Errorf("resumed: %s", d)
-				}
-			}
-			if d := pipelinetest.FirstDifference(end[0], end[1]); d != "" {
-				t.Error(d)
-			}
+			savesLike(t, w, c, whole, divided)
 		})
 	}
 }

@@ -54,7 +54,9 @@ func (c account) static(costs *Costs, d int, live []int, first int) (weights *bi
 	for s, st := range c.plan.Stages {
 		if slices.Contains(st.Devices, d) {
 			weights.Add(weights, times(c.copies(s, live[s], first), costs.Weights(st.First, st.Last)))
-			weights.Add(weights, times(c.plan.OptimizerCopies, c.owned(s, d, costs.OwnWeights(st.First, st.Last))))
+			if !c.plan.HostState {
+				weights.Add(weights, times(c.plan.OptimizerCopies, c.owned(s, d, costs.OwnWeights(st.First, st.Last))))
+			}
 			buffers += c.buffers(costs, s, d) + c.receives(s, d)
 		}
 	}

@@ -58,6 +58,7 @@ func (p *Plan) list() fields.List {
 	}
 	out = fields.Unless(out, 0, "optimizer_copies", p.OptimizerCopies)
 	out = fields.Unless(out, 0, "zero", p.Zero)
+	out = fields.Unless(out, false, "host_state", p.HostState)
 	out = fields.Unless(out, "", "accounting", p.Accounting)
 	out = fields.Unless(out, 0, "period_s", p.Period)
 	out = fields.Unless(out, 0, "minibatches_per_period", p.MinibatchesPerPeriod)
@@ -168,6 +169,7 @@ func (p *Plan) takeHead(o *fields.Object) {
 	p.Versions = Versions(o.String("weight_versions", ""))
 	p.OptimizerCopies = o.NotNegative("optimizer_copies", 0)
 	p.Zero = Zero(o.Size("zero", 0))
+	p.HostState = o.Bool("host_state", false)
 	p.Accounting = Accounting(o.String("accounting", ""))
 	p.Period = o.NotNegative("period_s", 0)
 	p.MinibatchesPerPeriod = atLeastOne(o, "minibatches_per_period")

@@ -33,6 +33,7 @@ type Options struct {
 	Versions     Versions      // default: double_buffered for periodic schedules, flush for flush schedules
 	WeightCopies []float64     // as in Plan
 	Zero         Zero          // as in Plan, of schedules with a flush
+	HostState    bool          // as in Plan, of schedules with a flush
 	WholeUpdates bool          // no strategy may choose to divide updates among replicas: see Zero
 	Accounting   Accounting    // default: inputs
 	UpdatesLast  bool          // as in Plan, of strategies of type cyclic

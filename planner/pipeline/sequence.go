@@ -74,7 +74,7 @@ func (p *Plan) IsSequence() bool { return p.Microbatches == 1 && p.RunsSequence(
 // RunsSequence reports whether the plan is a sequence of one device, or an accumulated one.
 func (p *Plan) RunsSequence() bool {
 	return p.Cycle == nil && len(p.Stages) == 1 && p.Stages[0].isWhole() && p.IsFlush() && p.Platform.isOneDevice() &&
-		slices.Equal(p.WeightCopies, []float64{0}) && p.OptimizerCopies == 0 && p.Zero == ZeroNothing && p.Accounting == "" &&
+		slices.Equal(p.WeightCopies, []float64{0}) && p.OptimizerCopies == 0 && p.Zero == ZeroNothing && !p.HostState && p.Accounting == "" &&
 		p.Period == 0 && p.MinibatchesPerPeriod == 0 && p.Batch == 0 && len(p.Portals)+len(p.Synchronization)+len(p.Timings) == 0 &&
 		len(p.PerDevicePeak) <= 1 && p.alternates()
 }

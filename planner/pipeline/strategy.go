@@ -46,9 +46,9 @@ func (s Strategy) Divides() bool { return s.Type == Flushing || s.Type == Cyclic
 // fills in what the check found: peaks, makespan. A plan that is refused for memory alone comes back as an *InfeasibleError that
 // carries it. If no link joins stages that share weights, the error is ErrPlatform. Any other refusal is a bug of the strategy.
 func Finish(strategy string, r Request, p *Plan) (*Plan, error) {
-	p.Chain, p.Strategy, p.Platform, p.Zero = r.Chain.Name, strategy, r.Platform, cmp.Or(r.Zero, p.Zero)
+	p.Chain, p.Strategy, p.Platform, p.Zero, p.HostState = r.Chain.Name, strategy, r.Platform, cmp.Or(r.Zero, p.Zero), r.HostState || p.HostState
 	synchronized, report, refused, err := synchronizeAndCheck(r.Chain, r.Platform, p)
-	if p.Zero != ZeroNothing && errors.Is(err, ErrPlan) || errors.Is(err, ErrPlatform) {
+	if (p.Zero != ZeroNothing || p.HostState) && errors.Is(err, ErrPlan) || errors.Is(err, ErrPlatform) {
 		return nil, err
 	}
 	if err != nil {

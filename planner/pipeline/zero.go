@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// shards refuses divisions that are not known, and those of plans that do not update once for all.
+// shards refuses divisions that are not known, and those of plans that do not update once for all. The same goes for state on the host.
 func (l *layout) shards() error {
 	if _, err := ParseZero(int(l.plan.Zero)); err != nil {
 		return fmt.Errorf("field %w", err)
@@ -14,7 +14,7 @@ func (l *layout) shards() error {
 	if l.plan.Zero != ZeroNothing && !l.plan.IsFlush() {
 		return fmt.Errorf("field \"zero\" is %d: weights are divided in plans with a flush, and field \"weight_versions\" is %q", l.plan.Zero, l.plan.Versions)
 	}
-	return nil
+	return checkHostState(l)
 }
 
 // PartBytes returns the bytes of a part of a bucket of so many bytes that r replicas divide; part 0 is all of it.

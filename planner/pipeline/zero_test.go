@@ -24,10 +24,10 @@ func divided(t *testing.T, rnd *rand.Rand, plans int) (all []pipelinetest.Case) 
 		if !k.Plan.IsFlush() {
 			continue
 		}
-		k.Plan.Zero, k.Plan.OptimizerCopies = pipeline.ZeroShards, float64(rnd.IntN(5))/2
+		k.Plan.Zero, k.Plan.OptimizerCopies, k.Plan.HostState = pipeline.ZeroShards, float64(rnd.IntN(5))/2, rnd.IntN(4) == 0
 		if rnd.IntN(3) > 0 {
 			larger(k)
-			k.Plan.Zero = pipeline.Zero(min(rnd.IntN(3), 1))
+			k.Plan.Zero = pipeline.Zero(rnd.IntN(2))
 		}
 		plan, err := pipeline.Synchronize(k.Chain, k.Platform, k.Plan)
 		if err != nil {
@@ -263,7 +263,7 @@ func TestZeroInFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	read, err := pipeline.Decode(&b)
-	if err != nil || !reflect.DeepEqual(read.Synchronization, k.Plan.Synchronization) || read.Zero != k.Plan.Zero || read.OptimizerCopies != k.Plan.OptimizerCopies {
+	if err != nil || !reflect.DeepEqual(read.Synchronization, k.Plan.Synchronization) || read.Zero != k.Plan.Zero || read.HostState != k.Plan.HostState || read.OptimizerCopies != k.Plan.OptimizerCopies {
 		t.Errorf("read %+v, %v", read, err)
 	}
 	b.Reset()

@@ -25,7 +25,7 @@ all reduces of the plan, have ended.
 Gradients of layers from first_layer on are made at the end of the minibatch's last task, less backward_s of the layers of the stage before
 first_layer where B is not split. Messages use links like CF and CB, in the direction from "from" to "to".
 
-"optimizer_copies" K: a device of a stage holds K times its weight_bytes more; with "zero" 1, and several devices that work, K times the bytes of
+"optimizer_copies" K, unless "host_state" is true: a device of a stage holds K times its weight_bytes more; with "zero" 1, and several devices that work, K times the bytes of
 the parts that it owns.
 
 Where the platform counts buffers, a device has blocks for reduces that come to it. From each device that sends some of a stage they are so many,
@@ -251,6 +251,8 @@ def crowded(p, messages, eps):
 def optimizer(p, sums, out):
     """Adds the optimizer's state to the memory of devices; returns whether one has less."""
     copies, short = judge.number(p.plan.get("optimizer_copies", 0), "optimizer_copies"), False
+    if p.plan.get("host_state"):
+        copies = Fr(0)
     divided = set(p.replicated()) if p.zero else set()
     for d in range(p.pf.p):
         more = 0
@@ -301,10 +303,10 @@ def arrivals(more, p, out):
 
 
 def check(chain, plan, platform, tol=Fr(1, 10 ** 9)):
-    bare = {k: v for k, v in plan.items() if k not in ("synchronization", "zero", "optimizer_copies")}
+    bare = {k: v for k, v in plan.items() if k not in ("synchronization", "zero", "optimizer_copies", "host_state")}
     out = judge.check(chain, bare, platform, tol)
     zero, messages = plan.get("zero", 0), plan.get("synchronization") or []
-    if zero not in (0, 1) or zero and plan.get("weight_versions") != "flush":
+    if zero not in (0, 1) or (zero or plan.get("host_state")) and plan.get("weight_versions") != "flush":
         raise judge.Unusable("no such division")
     if "per_device_peak_bytes" not in out or not (zero or messages or plan.get("optimizer_copies")):
         return out

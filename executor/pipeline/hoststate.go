@@ -1,0 +1,131 @@
+package pipeline
+
+import (
+	"fmt"
+
+	"plimsoll/executor/internal/order"
+	"plimsoll/kernels"
+	"plimsoll/planner/pipeline"
+	"plimsoll/runtime"
+)
+
+// newHostState returns the state of a stage that the host has; nil: the device has it.
+func newHostState(plan *pipeline.Plan, on *pipeline.Platform) *hostState {
+	if !plan.HostState {
+		return nil
+	}
+	return &hostState{duplex: on.Duplex}
+}
+
+// checkHostState refuses, with ErrPlan, what the host cannot update.
+func checkHostState(lay *layout) error {
+	if _, muon := lay.Optimizer.(kernels.Muon); muon && lay.order.Plan.HostState {
+		return fmt.Errorf("%w: field \"host_state\" is true, and the host does not update by muon: leave it out, or take adamw", order.ErrPlan)
+	}
+	return nil
+}
+
+// layOut places the state of a stage, with copies of its weights and gradients.
+func (x *hostState) layOut(t *localStage, g *allocator) {
+	if x == nil {
+		return
+	}
+	for k := range t.states {
+		t.states[k] = g.alloc(t.states[k].Bytes)
+	}
+	x.weights, x.gradients, x.scalars = g.alloc(t.weights[0].Bytes), g.alloc(t.grads[0].Bytes), g.alloc(kernels.ScalarsBytes)
+	x.layers = make([]hostLayer, len(t.layers))
+}
+
+// bytes returns how many bytes that takes.
+func (x *hostState) bytes(t *localStage) int64 {
+	if x == nil {
+		return 0
+	}
+	g := &allocator{space: runtime.Host}
+	for _, s := range t.states {
+		g.alloc(s.Bytes)
+	}
+	g.alloc(t.weights[0].Bytes)
+	g.alloc(t.grads[0].Bytes)
+	return g.alloc(kernels.ScalarsBytes).End()
+}
+
+// openHostState makes what updates on the host need, if some stage of the device has its state there.
+func openHostState(d *driver) error {
+	var events []*runtime.Event
+	for _, t := range d.stages {
+		if t == nil || t.host == nil {
+			continue
+		}
+		if events == nil {
+			if err := openHost(d, t.host.duplex); err != nil {
+				return err
+			}
+			var err error
+			if d.updating, err = d.newQueue("updates on the host"); err != nil {
+				return err
+			}
+		}
+		events = append(events, &t.host.ready, &t.host.back)
+		for i := range t.host.layers {
+			events = append(events, &t.host.layers[i].come, &t.host.layers[i].made)
+		}
+	}
+	return makeEvents(d.Dev, events...)
+}
+
+// hostsState reports whether the host has the state of some stage of the device.
+func hostsState(d *driver) bool {
+	for _, t := range d.stages {
+		if t != nil && t.host != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// applyOnHost lets the host update the weights by a sum of gradients. They have come back behind awaitHost.
+func (d *compiler) applyOnHost(t *localStage, m order.Move) error {
+	x := t.host
+	if m.To != m.From {
+		return fmt.Errorf("BUG: stage %d has several versions of weights that the host updates", t.stage)
+	}
+	d.compute.Copy(x.scalars, t.scalars[m.Sum].Part(0, kernels.ScalarsBytes))
+	d.compute.Record(x.ready)
+	d.toHost.Wait(x.ready)
+	for i := range t.layers {
+		l := &t.layers[i]
+		for _, p := range t.shard.pieces(l.sumAt, l.own) {
+			at := l.sumAt + p.behind
+			d.toHost.Copy(x.gradients.Part(at, p.bytes), t.grads[m.Sum].Part(at, p.bytes))
+		}
+		d.toHost.Record(x.layers[i].come)
+	}
+	for i := range t.layers {
+		l := &t.layers[i]
+		update, err := d.binder.updateOnHost(t, l)
+		if err != nil {
+			return fmt.Errorf("update of layer %d on the host: %w", l.number, err)
+		}
+		if update.Launch == nil {
+			continue
+		}
+		d.updating.Wait(x.layers[i].come)
+		d.updating.Launch(update)
+		d.updating.Record(x.layers[i].made)
+		d.fromHost.Wait(x.layers[i].made)
+		for _, p := range t.shard.pieces(l.sumAt, l.own) {
+			d.fromHost.Copy(t.weights[m.To].Part(l.at+p.behind, p.bytes), x.weights.Part(l.at+p.behind, p.bytes))
+		}
+	}
+	d.fromHost.Record(x.back)
+	return nil
+}
+
+// awaitHost lets compute wait for weights that the host updates.
+func (d *compiler) awaitHost(t *localStage) {
+	if t.host != nil {
+		d.compute.Wait(t.host.back)
+	}
+}
