@@ -469,6 +469,36 @@ func TestZero(t *testing.T) {
 	}
 }
 
+// --offload-state optimizer lets the host have the state of all devices: they need less, as predicted, and no bit changes, also from a plan
+// file. A plan that leaves the state on the devices is refused.
+func TestStateOnTheHost(t *testing.T) {
+	t.Parallel()
+	line := []string{"train", "--json", "-q", "-m", "mlp", "--image", "32", "--batch", "32", "--microbatches", "2", "--devices", "cpu*2", "--strategy", "1f1b-flush",
+		"--optimizer", "adam", "--lr", "0.001", "--steps", "3", "--option", "profile.steps=1", "--debug", "threads=1"}
+	on := summaryOf(t, works(t, line...).out)
+	host := summaryOf(t, works(t, append(line, "--offload-state", "optimizer")...).out)
+	if host.WeightsSHA256 != on.WeightsSHA256 || host.MeasuredPeakBytes >= on.MeasuredPeakBytes || host.MeasuredPeakBytes != host.PredictedPeakBytes {
+		t.Errorf("weights %s, peak %d of %d predicted; on devices %s, %d", host.WeightsSHA256, host.MeasuredPeakBytes, host.PredictedPeakBytes, on.WeightsSHA256, on.MeasuredPeakBytes)
+	}
+	dir := t.TempDir()
+	c, p := filepath.Join(dir, "c.json"), filepath.Join(dir, "p.json")
+	works(t, "profile", "-m", "mlp", "--image", "32", "--batch", "16", "--optimizer", "adam", "--option", "profile.steps=1", "-q", "-o", c)
+	plan := []string{"plan", "-c", c, "--devices", "2", "--strategy", "1f1b-flush", "--microbatches", "2", "--accounting", "saved", "-o", p}
+	if r := works(t, append(plan, "--offload-state", "optimizer")...); !strings.Contains(r.out, ", on the host, behind the makespan") {
+		t.Errorf("%s", r.out)
+	}
+	i := slices.Index(line, "--microbatches")
+	line = slices.Delete(line, i, i+2)
+	line[slices.Index(line, "--strategy")], line[slices.Index(line, "1f1b-flush")] = "--plan", p
+	if got := summaryOf(t, works(t, line...).out); got.WeightsSHA256 != on.WeightsSHA256 || got.MeasuredPeakBytes != got.PredictedPeakBytes {
+		t.Errorf("of a plan file: weights %s, peak %d of %d predicted", got.WeightsSHA256, got.MeasuredPeakBytes, got.PredictedPeakBytes)
+	}
+	works(t, plan...)
+	if r := plimsoll(t, append(line, "--offload-state", "optimizer")...); r.code != exitUsage || !strings.Contains(r.err, "plan again with it") {
+		t.Errorf("exit code %d: %s", r.code, r.err)
+	}
+}
+
 // Without --microbatches a step has as many as divide the batch, at most two a device.
 func TestMicrobatchesDivideTheBatch(t *testing.T) {
 	t.Parallel()
