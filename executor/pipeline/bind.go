@@ -215,8 +215,11 @@ func (s *localStage) resolve(o *stageops.Op, f *frame, ref models.Ref) runtime.S
 	return of.Part(ref.Offset, ref.Bytes)
 }
 
-// updated is where an update of a stage works.
-type updated struct{ weights, gradients, scalars, workspace runtime.Span }
+// updated is where an update of a stage works: in a copy of its weights and in a sum of its gradients, or in what the host has of both.
+type updated struct {
+	weights, gradients, scalars, workspace runtime.Span
+	onHost                                 bool
+}
 
 // updateOperands returns the operands of the update of a layer's own parameters, or of the parts of them that the device keeps the state of.
 func (b *binder) updateOperands(s *localStage, l *stageLayer, in updated) (all []kernels.UpdateOperands) {
@@ -226,9 +229,11 @@ func (b *binder) updateOperands(s *localStage, l *stageLayer, in updated) (all [
 		}
 		at, sumAt := l.at+q.Grad.Offset, l.sumAt+q.Grad.Offset
 		for _, p := range s.shard.pieces(sumAt, q.Desc.Bytes()) {
-			o := kernels.UpdateOperands{
-				Elements: p.bytes / kernels.Float32.Size(), Scalars: in.scalars, Workspace: in.workspace, Earlier: l.earlier,
-				Param: in.weights.Part(at+p.behind, p.bytes), Grad: in.gradients.Part(sumAt+p.behind, p.bytes),
+			o := kernels.UpdateOperands{Elements: p.bytes / kernels.Float32.Size(), Scalars: in.scalars, Workspace: in.workspace, Earlier: l.earlier}
+			if in.onHost {
+				o.Param, o.Grad = s.part(in.weights, at, p), s.part(in.gradients, at, p)
+			} else {
+				o.Param, o.Grad = in.weights.Part(at+p.behind, p.bytes), in.gradients.Part(sumAt+p.behind, p.bytes)
 			}
 			for k := range kernels.StatesOf(b.optimizer, q.Matrix) {
 				o.States = append(o.States, s.state(k, l, q, p))
@@ -241,7 +246,7 @@ func (b *binder) updateOperands(s *localStage, l *stageLayer, in updated) (all [
 
 // updateOnHost returns the launch that updates a layer's own parameters in host memory; nothing where nothing is trained.
 func (b *binder) updateOnHost(s *localStage, l *stageLayer) (u table.Prepared, err error) {
-	if all := b.updateOperands(s, l, updated{s.host.weights, s.host.gradients, s.host.scalars, runtime.Span{}}); len(all) > 0 {
+	if all := b.updateOperands(s, l, updated{s.host.weights, s.host.gradients, s.host.scalars, runtime.Span{}, true}); len(all) > 0 {
 		u, err = b.changeBy(b.onHost, b.optimizer, all...)
 	}
 	return u, err
@@ -255,7 +260,7 @@ func (b *binder) update(s *localStage, slot, sum int) (table.Prepared, error) {
 	}
 	var all []kernels.UpdateOperands
 	for i := range s.layers {
-		all = append(all, b.updateOperands(s, &s.layers[i], updated{s.weights[slot], s.grads[sum], s.scalars[sum], s.workspace})...)
+		all = append(all, b.updateOperands(s, &s.layers[i], updated{s.weights[slot], s.grads[sum], s.scalars[sum], s.workspace, false})...)
 	}
 	var u table.Prepared
 	var err error

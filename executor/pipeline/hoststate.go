@@ -33,7 +33,8 @@ func (x *hostState) layOut(t *localStage, g *allocator) {
 	for k := range t.states {
 		t.states[k] = g.alloc(t.states[k].Bytes)
 	}
-	x.weights, x.gradients, x.scalars = g.alloc(t.weights[0].Bytes), g.alloc(t.grads[0].Bytes), g.alloc(kernels.ScalarsBytes)
+	own := t.shard.size(t.weights[0].Bytes)
+	x.weights, x.gradients, x.scalars = g.alloc(own), g.alloc(own), g.alloc(kernels.ScalarsBytes)
 	x.layers = make([]hostLayer, len(t.layers))
 }
 
@@ -42,13 +43,20 @@ func (x *hostState) bytes(t *localStage) int64 {
 	if x == nil {
 		return 0
 	}
-	g := &allocator{space: runtime.Host}
+	own := kernels.Align(t.shard.size(t.weights[0].Bytes))
+	bytes := 2*own + kernels.Align(kernels.ScalarsBytes)
 	for _, s := range t.states {
-		g.alloc(s.Bytes)
+		bytes += kernels.Align(s.Bytes)
 	}
-	g.alloc(t.weights[0].Bytes)
-	g.alloc(t.grads[0].Bytes)
-	return g.alloc(kernels.ScalarsBytes).End()
+	return bytes
+}
+
+// part returns where the host has a piece of what lies in a copy of a stage's weights from an offset on.
+func (s *localStage) part(of runtime.Span, at int64, p piece) runtime.Span {
+	if s.shard == nil {
+		return of.Part(at+p.behind, p.bytes)
+	}
+	return of.Part(p.at, p.bytes)
 }
 
 // openHostState makes what updates on the host need, if some stage of the device has its state there.
@@ -97,8 +105,7 @@ func (d *compiler) applyOnHost(t *localStage, m order.Move) error {
 	for i := range t.layers {
 		l := &t.layers[i]
 		for _, p := range t.shard.pieces(l.sumAt, l.own) {
-			at := l.sumAt + p.behind
-			d.toHost.Copy(x.gradients.Part(at, p.bytes), t.grads[m.Sum].Part(at, p.bytes))
+			d.toHost.Copy(t.part(x.gradients, l.at, p), t.grads[m.Sum].Part(l.sumAt+p.behind, p.bytes))
 		}
 		d.toHost.Record(x.layers[i].come)
 	}
@@ -116,7 +123,7 @@ func (d *compiler) applyOnHost(t *localStage, m order.Move) error {
 		d.updating.Record(x.layers[i].made)
 		d.fromHost.Wait(x.layers[i].made)
 		for _, p := range t.shard.pieces(l.sumAt, l.own) {
-			d.fromHost.Copy(t.weights[m.To].Part(l.at+p.behind, p.bytes), x.weights.Part(l.at+p.behind, p.bytes))
+			d.fromHost.Copy(t.weights[m.To].Part(l.at+p.behind, p.bytes), t.part(x.weights, l.at, p))
 		}
 	}
 	d.fromHost.Record(x.back)

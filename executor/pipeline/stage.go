@@ -223,7 +223,7 @@ func (s *localStage) find(minibatch int) *inFlight {
 // to the device layer by layer. The next step begins when all have come.
 type hostState struct {
 	duplex             bool
-	weights, gradients runtime.Span // laid out like those of the device
+	weights, gradients runtime.Span // laid out like a copy of the weights, or like the shard
 	scalars            runtime.Span
 	ready, back        runtime.Event
 	layers             []hostLayer

@@ -101,14 +101,16 @@ func (s *localStage) list(d *driver, add func(placed)) {
 				put(q.Role(), place{d, s.value(l, 0, q.Value), 0})
 				continue
 			}
-			weights := []place{{d, s.value(l, 0, q.Value), 0}}
-			if s.host != nil {
-				weights = append(weights, place{d, s.host.weights.Part(l.at+q.Grad.Offset, q.Desc.Bytes()), 0})
+			weights, pieces := []place{{d, s.value(l, 0, q.Value), 0}}, s.shard.pieces(l.sumAt+q.Grad.Offset, q.Desc.Bytes())
+			for _, p := range pieces {
+				if s.host != nil {
+					weights = append(weights, place{d, s.part(s.host.weights, l.at+q.Grad.Offset, p), p.behind})
+				}
 			}
 			put("weight", weights...)
 			for k := range kernels.StatesOf(d.lay.Optimizer, q.Matrix) {
 				var at []place
-				for _, p := range s.shard.pieces(l.sumAt+q.Grad.Offset, q.Desc.Bytes()) {
+				for _, p := range pieces {
 					at = append(at, place{d, s.state(k, l, q, p), p.behind})
 				}
 				put(fmt.Sprintf("state%d", k), at...)
