@@ -51,14 +51,6 @@ func (x *hostState) bytes(t *localStage) int64 {
 	return bytes
 }
 
-// part returns where the host has a piece of what lies in a copy of a stage's weights from an offset on.
-func (s *localStage) part(of runtime.Span, at int64, p piece) runtime.Span {
-	if s.shard == nil {
-		return of.Part(at+p.behind, p.bytes)
-	}
-	return of.Part(p.at, p.bytes)
-}
-
 // openHostState makes what updates on the host need, if some stage of the device has its state there.
 func openHostState(d *driver) error {
 	var events []*runtime.Event

@@ -204,6 +204,14 @@ func (s *localStage) state(k int, l *stageLayer, q models.Parameter, p piece) ru
 	return s.states[k].Part(at, p.bytes)
 }
 
+// part returns where the host has a piece of what lies in a copy of a stage's weights from an offset on.
+func (s *localStage) part(of runtime.Span, at int64, p piece) runtime.Span {
+	if s.shard == nil {
+		return of.Part(at+p.behind, p.bytes)
+	}
+	return of.Part(p.at, p.bytes)
+}
+
 // output returns where a minibatch has the output of the stage.
 func (s *localStage) output(f *inFlight) runtime.Span {
 	return s.slabs[f.slab].items[s.opsOf(f.minibatch).Out.Item]
