@@ -61,7 +61,7 @@ enum { AHEAD = 16 };
 INLINE void tile(const int rows, const int regs, const int apart, const int pairs, const int packing, const int lines, int64_t ai, int64_t ak, int64_t bk,
 		int64_t depth, const float *a, const float *b, struct fetches ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) {
 	UNROLL for (int i = 0; i < rows; i++)
-		UNROLL for (int j = 0; j < regs; j++) __builtin_prefetch(out[i] + column + j * LANES, 1);
+		UNROLL for (int j = 0; j < regs * LANES; j += CACHE_LINE) __builtin_prefetch(out[i] + column + j, 1);
 	reg acc[STRIP][2];
 	UNROLL for (int i = 0; i < rows; i++)
 		UNROLL for (int j = 0; j < regs; j++) acc[i][j] = splat(0);
@@ -385,14 +385,17 @@ static void result_rows(const struct gemm_args *g, struct pixel p, int64_t rows,
 #if HALF
 #include "gemm_bf16.h"
 #else
-enum { COLUMN_AHEAD = 4 * CACHE_LINE }; // floats that are fetched before they are packed
+enum { COLUMN_AHEAD = 4 * CACHE_LINE }; // floats of a column that are fetched before they are packed
 
 // pack_columns packs k values of columns that are rows in memory: dst[i*width + j] = src[j*row + i].
 static void pack_columns(const float *src, int64_t row, int64_t k, int64_t columns, int64_t width, float *dst) {
+	int64_t next = COLUMN_AHEAD / k * LANES, at = COLUMN_AHEAD % k; // columns that are fetched, and where
 	for (int64_t j = 0; j < columns; j += LANES)
 		for (int64_t i = 0; i < k; i += LANES) {
 			if (j + LANES <= columns && i + LANES <= k) {
-				UNROLL for (int y = 0; y < LANES; y++) __builtin_prefetch(src + (j + y) * row + i + COLUMN_AHEAD);
+				UNROLL for (int y = 0; y < LANES; y++) __builtin_prefetch(src + (next + y) * row + at);
+				at += LANES;
+				if (at >= k) at = 0, next += LANES;
 				transpose(src + j * row + i, row, dst + i * width + j, width);
 				continue;
 			}
