@@ -129,6 +129,12 @@ INLINE float highest(const float *x, int64_t n, float given) {
 	return lines[0];
 }
 
+// By default GCC moves a value to the place of its only use (TER): chains written side by side would come one after the other.
+#if !defined(__clang__) && PATH < 2
+#pragma GCC push_options
+#pragma GCC optimize("no-tree-ter")
+#endif
+
 // exponentials is exponential of count registers, with the same bits. Below -87 it takes that of -88, which is 0. A chain of sums is long, so
 // several run side by side.
 INLINE void exponentials(reg *x, const int count) {
@@ -171,6 +177,10 @@ static void weigh(const struct pair *p, float *s, const float *off) {
 		for (int64_t i = 0, open = seen(p, r); i < open; i += LINES) exponentiate(s + r * ATT_LEAD + i, off + r, 1);
 	for (r = 0; r < p->rows; r++) hide(s + r * ATT_LEAD, seen(p, r), p->keys);
 }
+
+#if !defined(__clang__) && PATH < 2
+#pragma GCC pop_options
+#endif
 
 // total is the sum of the first n values and the zeros behind them, up to whole LINES.
 INLINE float total(const float *x, int64_t n) {

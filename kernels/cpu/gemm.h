@@ -61,7 +61,7 @@ enum { AHEAD = 16 };
 INLINE void tile(const int rows, const int regs, const int apart, const int pairs, const int packing, const int lines, int64_t ai, int64_t ak, int64_t bk,
 		int64_t depth, const float *a, const float *b, struct fetches ahead, float *const *out, int64_t column, const float *const *base, int64_t base_column) {
 	UNROLL for (int i = 0; i < rows; i++)
-		UNROLL for (int j = 0; j < regs * LANES; j += CACHE_LINE) __builtin_prefetch(out[i] + column + j, 1);
+		UNROLL for (int j = 0; j < regs; j++) __builtin_prefetch(out[i] + column + j * LANES, 1);
 	reg acc[STRIP][2];
 	UNROLL for (int i = 0; i < rows; i++)
 		UNROLL for (int j = 0; j < regs; j++) acc[i][j] = splat(0);

@@ -6,10 +6,9 @@
 #include <string.h>
 
 // Without masked registers, GCC makes vectors of a choice such as x < -87 ? 0 : p * q only if it may compute both sides. By default it fears
-// a floating-point exception of the side that is not chosen. Nothing here reads the exceptions, and values do not change. By default GCC also
-// moves a value to the place of its only use (TER), so that chains of sums written side by side would come one after the other.
+// a floating-point exception of the side that is not chosen. Nothing here reads the exceptions, and values do not change.
 #if !defined(__clang__) && PATH < 2
-#pragma GCC optimize("no-trapping-math", "no-tree-ter")
+#pragma GCC optimize("no-trapping-math")
 #endif
 
 #include "job.h"
