@@ -7,10 +7,18 @@ enum { ATT_PART = 2 * STRIP };      // shorter parts leave out more of a block o
 // att_lead is the floats from row to row of a block of queries, keys or values: whole registers, and a gap.
 INLINE int64_t att_lead(int64_t dim) { return ceildiv(dim, 16) * 16 + GAP; }
 
+enum { ROWS_AHEAD = 8 }; // rows of an operand lie far apart, so each is fetched so many rows before its turn
+
+// fetch_row fetches dim values.
+INLINE void fetch_row(const elem *row, int64_t dim) {
+	for (int64_t i = 0; i < dim; i += CACHE_LINE * 4 / (int64_t)sizeof(elem)) __builtin_prefetch(row + i);
+}
+
 // load_rows copies rows of dim values, step apart, times a factor, with zeros behind.
-static void load_rows(const elem *src, int64_t step, int64_t rows, int64_t dim, float factor, float *dst) {
+static void load_rows(const elem *restrict src, int64_t step, int64_t rows, int64_t dim, float factor, float *restrict dst) {
 	int64_t lead = att_lead(dim);
 	for (int64_t r = 0; r < rows; r++, src += step, dst += lead) {
+		fetch_row(src + ROWS_AHEAD * step, dim);
 		for (int64_t i = 0; i < dim; i++) dst[i] = of(src[i]) * factor;
 		for (int64_t i = dim; i < lead - GAP; i++) dst[i] = 0;
 	}
@@ -96,34 +104,44 @@ static void row_pointers(float *first, int64_t step, int64_t rows, float **out) 
 	for (int64_t r = 0; r < rows; r++) out[r] = first + r * step;
 }
 
-enum { REGS = LINES / LANES, SIDE = 4 }; // registers of LINES values, and of scores that are weighed side by side
+enum { REGS = LINES / LANES, SIDE = 4 }; // registers of LINES values, and rows that are weighed side by side
 
-typedef uint32_t words __attribute__((vector_size(LANES * 4)));
-
-// highest is the largest of n values, or the one given. It closes what is behind them up to whole LINES with -infinity.
-INLINE float highest(float *x, int64_t n, float given) {
-	reg max[REGS];
-	for (int64_t i = n; i < ceildiv(n, LINES) * LINES; i++) x[i] = -INFINITY;
-	UNROLL for (int j = 0; j < REGS; j++) max[j] = splat(given);
-	for (int64_t i = 0; i < n; i += LINES)
-		UNROLL for (int j = 0; j < REGS; j++) max[j] = larger(*(const vec *)(x + i + j * LANES), max[j]);
-	float lines[LINES], top[4];
-	memcpy(lines, max, sizeof lines);
-	UNROLL for (int j = 0; j < 4; j++) {
-		float a = lines[j] > lines[j + 8] ? lines[j] : lines[j + 8], b = lines[j + 4] > lines[j + 12] ? lines[j + 4] : lines[j + 12];
-		top[j] = a > b ? a : b;
-	}
-	float a = top[0] > top[2] ? top[0] : top[2], b = top[1] > top[3] ? top[1] : top[3];
-	return a > b ? a : b;
+// below has all bits set in lanes whose number is less than n.
+INLINE words below(int64_t n) {
+	typedef int32_t numbers __attribute__((vector_size(LANES * 4)));
+	numbers lane;
+	UNROLL for (int i = 0; i < LANES; i++) lane[i] = i;
+	return (words)(lane < (int32_t)n);
 }
 
-// exponentials is exponential of count registers, with the same bits. A chain of sums is long, so several run side by side.
+// highest is the largest of n values, or the one given.
+INLINE float highest(const float *x, int64_t n, float given) {
+	reg max[REGS];
+	int64_t i = 0;
+	UNROLL for (int j = 0; j < REGS; j++) max[j] = splat(given);
+	for (; i + LINES <= n; i += LINES)
+		UNROLL for (int j = 0; j < REGS; j++) max[j] = larger(*(const vec *)(x + i + j * LANES), max[j]);
+	UNROLL for (int j = 0; j < REGS; j++, i += LANES) max[j] = larger(chosen(below(n - i), *(const vec *)(x + i), splat(-INFINITY)), max[j]);
+	float lines[LINES];
+	memcpy(lines, max, sizeof lines);
+	UNROLL for (int apart = LINES / 2; apart > 0; apart /= 2)
+		INDEPENDENT for (int j = 0; j < apart; j++) lines[j] = lines[j] > lines[j + apart] ? lines[j] : lines[j + apart];
+	return lines[0];
+}
+
+// By default GCC moves a value to the place of its only use (TER): chains written side by side would come one after the other.
+#if !defined(__clang__) && PATH < 2
+#pragma GCC push_options
+#pragma GCC optimize("no-tree-ter")
+#endif
+
+// exponentials is exponential of count registers, with the same bits. Below -87 it takes that of -88, which is 0. A chain of sums is long, so
+// several run side by side.
 INLINE void exponentials(reg *x, const int count) {
 	static const float taylor[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1, 1};
 	const float magic = 12582912;
-	reg n[SIDE], p[SIDE];
-	words open[SIDE];
-	UNROLL for (int j = 0; j < count; j++) open[j] = ~(words)(x[j] < -87);
+	reg n[SIDE * REGS], p[SIDE * REGS];
+	UNROLL for (int j = 0; j < count; j++) x[j] = chosen((words)(x[j] < -87), splat(-88), x[j]);
 	UNROLL for (int j = 0; j < count; j++) n[j] = x[j] * 1.44269504f + magic;
 	UNROLL for (int j = 0; j < count; j++) p[j] = n[j] - magic;
 	UNROLL for (int j = 0; j < count; j++) n[j] = (reg)(((words)n[j] - 0x4B400000u + 127) << 23);
@@ -131,28 +149,45 @@ INLINE void exponentials(reg *x, const int count) {
 	UNROLL for (int j = 0; j < count; j++) p[j] = splat(taylor[0]);
 	UNROLL for (int k = 1; k < 8; k++)
 		UNROLL for (int j = 0; j < count; j++) p[j] = p[j] * x[j] + taylor[k];
-	UNROLL for (int j = 0; j < count; j++) x[j] = (reg)((words)(p[j] * n[j]) & open[j]);
+	UNROLL for (int j = 0; j < count; j++) x[j] = p[j] * n[j];
 }
 
-// exponentiate turns scores that fill count registers into e^(score - off).
-INLINE void exponentiate(float *score, float off, const int count) {
-	reg x[SIDE];
-	UNROLL for (int j = 0; j < count; j++) x[j] = *(const vec *)(score + j * LANES) - off;
-	exponentials(x, count);
-	UNROLL for (int j = 0; j < count; j++) *(vec *)(score + j * LANES) = x[j];
+// exponentiate turns LINES scores of each row into e^(score - off).
+INLINE void exponentiate(float *s, const float *off, const int rows) {
+	reg x[SIDE * REGS];
+	UNROLL for (int j = 0; j < rows * REGS; j++) x[j] = *(const vec *)(s + j / REGS * ATT_LEAD + j % REGS * LANES) - off[j / REGS];
+	exponentials(x, rows * REGS);
+	UNROLL for (int j = 0; j < rows * REGS; j++) *(vec *)(s + j / REGS * ATT_LEAD + j % REGS * LANES) = x[j];
 }
 
-// weigh makes weights of one row's scores and returns their sum. The first `open` scores, which the row sees, become e^(score - off). The
-// others become zeros, up to keys and whole LINES.
-INLINE float weigh(float *score, int64_t open, int64_t keys, float off) {
-	int64_t whole = ceildiv(open, LINES) * LINES, i = 0;
+// hide makes zeros of a row's values behind the first `open`, up to keys and whole LINES.
+INLINE void hide(float *x, int64_t open, int64_t keys) {
+	int64_t i = open / LINES * LINES;
+	UNROLL for (int j = 0; j < REGS; j++, i += LANES) *(vec *)(x + i) = chosen(below(open - i), *(const vec *)(x + i), splat(0));
+	for (; i < keys; i += LANES) *(vec *)(x + i) = splat(0);
+}
+
+// weigh makes weights of scores: those that a row sees become e^(score - off), the others zeros. Rows are weighed side by side, as a short
+// one alone would not fill the processor.
+static void weigh(const struct pair *p, float *s, const float *off) {
+	int64_t r = 0;
+	for (; r + SIDE <= p->rows; r += SIDE)
+		for (int64_t i = 0, open = seen(p, r + SIDE - 1); i < open; i += LINES) exponentiate(s + r * ATT_LEAD + i, off + r, SIDE);
+	for (; r < p->rows; r++)
+		for (int64_t i = 0, open = seen(p, r); i < open; i += LINES) exponentiate(s + r * ATT_LEAD + i, off + r, 1);
+	for (r = 0; r < p->rows; r++) hide(s + r * ATT_LEAD, seen(p, r), p->keys);
+}
+
+#if !defined(__clang__) && PATH < 2
+#pragma GCC pop_options
+#endif
+
+// total is the sum of the first n values and the zeros behind them, up to whole LINES.
+INLINE float total(const float *x, int64_t n) {
 	reg sum[REGS];
-	for (; i + SIDE * LANES <= whole; i += SIDE * LANES) exponentiate(score + i, off, SIDE);
-	for (; i < whole; i += LINES) exponentiate(score + i, off, REGS);
-	for (int64_t j = open; j < most(whole, keys); j++) score[j] = 0;
 	UNROLL for (int j = 0; j < REGS; j++) sum[j] = splat(0);
-	for (i = 0; i < whole; i += LINES)
-		UNROLL for (int j = 0; j < REGS; j++) sum[j] += *(const vec *)(score + i + j * LANES);
+	for (int64_t i = 0; i < n; i += LINES)
+		UNROLL for (int j = 0; j < REGS; j++) sum[j] += *(const vec *)(x + i + j * LANES);
 	return folded(sum);
 }
 
@@ -162,14 +197,15 @@ static void online(const struct pair *p, float *s, float *max, float *sum, float
 	int64_t width = att_lead(p->dim) - GAP;
 	float factor[ATT_ROWS];
 	for (int64_t r = 0; r < p->rows; r++) {
-		float *score = s + r * ATT_LEAD, before = p->k0 ? max[r] : -INFINITY;
-		max[r] = highest(score, seen(p, r), before);
+		float before = p->k0 ? max[r] : -INFINITY;
+		max[r] = highest(s + r * ATT_LEAD, seen(p, r), before);
 		factor[r] = before - max[r];
 	}
 	INDEPENDENT
 	for (int64_t r = 0; r < p->rows; r++) factor[r] = exponential(factor[r]);
+	weigh(p, s, max);
 	for (int64_t r = 0; r < p->rows; r++, s += ATT_LEAD, o += width + GAP) {
-		sum[r] = (p->k0 ? sum[r] * factor[r] : 0) + weigh(s, seen(p, r), p->keys, max[r]);
+		sum[r] = (p->k0 ? sum[r] * factor[r] : 0) + total(s, seen(p, r));
 		for (int64_t i = 0; p->k0 && factor[r] != 1 && i < width; i += LANES) *(vec *)(o + i) *= factor[r];
 	}
 }
@@ -207,23 +243,25 @@ static void attention_forward(const struct job *job, int64_t task, char *scratch
 // gradients_of_scores: weights from the scores in s, and in ds, which has dy*v, weights*(dy*v - dy*y).
 static void gradients_of_scores(const struct pair *p, float *s, float *ds, const float *rows, const float *dy, const elem *y, int64_t step) {
 	int64_t lead = att_lead(p->dim);
+	weigh(p, s, rows);
 	for (int64_t r = 0; r < p->rows; r++, s += ATT_LEAD, ds += ATT_LEAD) {
 		int64_t open = seen(p, r);
 		float mean;
 		const elem *out = y + r * step;
 		const float *g = dy + r * lead;
+		fetch_row(out + ROWS_AHEAD * step, p->dim);
 		FOLD(mean, p->dim, g[i] * of(out[i]));
-		weigh(s, open, p->keys, rows[r]);
-		INDEPENDENT
-		for (int64_t j = 0; j < open; j++) ds[j] = s[j] * (ds[j] - mean);
-		for (int64_t j = open; j < p->keys; j++) ds[j] = 0;
+		for (int64_t j = 0; j < open; j += LANES) *(vec *)(ds + j) = *(const vec *)(s + j) * (*(const vec *)(ds + j) - mean);
+		hide(ds, open, p->keys);
 	}
 }
 
 // deposit_rows copies or adds rows of dim values, lead apart, to rows that are step apart.
-static void deposit_rows(const float *src, int64_t lead, int64_t rows, int64_t dim, elem *dst, int64_t step, int64_t add) {
-	for (int64_t r = 0; r < rows; r++, src += lead, dst += step)
+static void deposit_rows(const float *restrict src, int64_t lead, int64_t rows, int64_t dim, elem *restrict dst, int64_t step, int64_t add) {
+	for (int64_t r = 0; r < rows; r++, src += lead, dst += step) {
+		fetch_row(dst + ROWS_AHEAD * step, dim);
 		for (int64_t i = 0; i < dim; i++) dst[i] = to(add ? of(dst[i]) + src[i] : src[i]);
+	}
 }
 
 // attention_backward: a task is one head of keys and values with the heads of queries that share it. Blocks of keys come
@@ -246,7 +284,8 @@ static void attention_backward(const struct job *job, int64_t task, char *scratc
 		load_columns(keys + k0 * step, step, p.keys, dim, kt);
 		load_columns(values + k0 * step, step, p.keys, dim, vt);
 		load_rows(keys + k0 * step, step, p.keys, dim, a->scale, k);
-		memset(dk, 0, (size_t)(2 * ATT_KEYS * lead) * 4);
+		memset(dk, 0, (size_t)(p.keys * lead) * 4);
+		memset(dv, 0, (size_t)(p.keys * lead) * 4);
 		for (int64_t head = shared * group; head < (shared + 1) * group; head++)
 			for (p.q0 = p.open ? 0 : k0 / ATT_ROWS * ATT_ROWS; p.q0 < a->length; p.q0 += ATT_ROWS) {
 				p.rows = least(ATT_ROWS, a->length - p.q0);

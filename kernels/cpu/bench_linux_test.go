@@ -137,10 +137,12 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
-// BenchmarkAttention is causal attention of GPT-2's heads. Operations are those of the products that the mask leaves: two of a row
-// and a column for each score forward, five backward.
+// BenchmarkAttention is causal attention of GPT-2's heads, of larger and of smaller ones. Operations are those of the products that the mask
+// leaves: two of a row and a column for each score forward, five backward.
 func BenchmarkAttention(b *testing.B) {
-	for _, s := range []struct{ batch, length, heads, kv, dim int }{{4, 64, 12, 12, 64}, {4, 1024, 12, 12, 64}, {1, 2048, 8, 2, 128}} {
+	for _, s := range []struct{ batch, length, heads, kv, dim int }{
+		{4, 64, 12, 12, 64}, {4, 1024, 12, 12, 64}, {1, 2048, 8, 2, 128}, {4, 64, 12, 12, 32}, {4, 1024, 12, 12, 32},
+	} {
 		c := kernels.Call{
 			Op: kernels.Attention{Heads: s.heads, KVHeads: s.kv}, Train: true,
 			In: []kernels.Desc{kernels.F32(s.batch, s.length, (s.heads+2*s.kv)*s.dim)},

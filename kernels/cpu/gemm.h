@@ -385,14 +385,17 @@ static void result_rows(const struct gemm_args *g, struct pixel p, int64_t rows,
 #if HALF
 #include "gemm_bf16.h"
 #else
-enum { COLUMN_AHEAD = 4 * CACHE_LINE }; // floats that are fetched before they are packed
+enum { COLUMN_AHEAD = 4 * CACHE_LINE }; // floats of a column that are fetched before they are packed
 
 // pack_columns packs k values of columns that are rows in memory: dst[i*width + j] = src[j*row + i].
 static void pack_columns(const float *src, int64_t row, int64_t k, int64_t columns, int64_t width, float *dst) {
+	int64_t next = COLUMN_AHEAD / k * LANES, at = COLUMN_AHEAD % k; // columns that are fetched, and where
 	for (int64_t j = 0; j < columns; j += LANES)
 		for (int64_t i = 0; i < k; i += LANES) {
 			if (j + LANES <= columns && i + LANES <= k) {
-				UNROLL for (int y = 0; y < LANES; y++) __builtin_prefetch(src + (j + y) * row + i + COLUMN_AHEAD);
+				UNROLL for (int y = 0; y < LANES; y++) __builtin_prefetch(src + (next + y) * row + at);
+				at += LANES;
+				if (at >= k) at = 0, next += LANES;
 				transpose(src + j * row + i, row, dst + i * width + j, width);
 				continue;
 			}

@@ -36,15 +36,21 @@ enum { CACHE_LINE = 16 }; // floats
 // vec is LANES floats at any address.
 typedef float vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef float reg __attribute__((vector_size(LANES * 4)));
+typedef uint32_t words __attribute__((vector_size(LANES * 4)));
+
+// chosen is a in lanes where all bits of `where` are set, else b. larger is a > b ? a : b, lane by lane.
+static inline reg chosen(words where, reg a, reg b) { return (reg)(((words)a & where) | ((words)b & ~where)); }
 
 #if PATH == 2
 static inline reg fma_(reg a, reg b, reg c) { return (reg)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 static inline reg splat(float x) { return (reg)_mm512_set1_ps(x); }
 static inline reg root(reg x) { return (reg)_mm512_sqrt_ps((__m512)x); }
+static inline reg larger(reg a, reg b) { return (reg)_mm512_max_ps((__m512)a, (__m512)b); }
 #elif PATH == 1
 static inline reg fma_(reg a, reg b, reg c) { return (reg)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 static inline reg splat(float x) { return (reg)_mm256_set1_ps(x); }
 static inline reg root(reg x) { return (reg)_mm256_sqrt_ps((__m256)x); }
+static inline reg larger(reg a, reg b) { return (reg)_mm256_max_ps((__m256)a, (__m256)b); }
 #else
 #if !HALF
 static inline reg fma_(reg a, reg b, reg c) { return a * b + c; }
@@ -68,6 +74,7 @@ static inline reg fma_(reg a, reg b, reg c) {
 #endif
 static inline reg splat(float x) { return (reg){x, x, x, x}; }
 static inline reg root(reg x) { return (reg){sqrtf(x[0]), sqrtf(x[1]), sqrtf(x[2]), sqrtf(x[3])}; }
+static inline reg larger(reg a, reg b) { return chosen((words)(a > b), a, b); }
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
@@ -78,13 +85,6 @@ static inline reg root(reg x) { return (reg){sqrtf(x[0]), sqrtf(x[1]), sqrtf(x[2
 #define UNROLL _Pragma("GCC unroll 16")
 #define INDEPENDENT _Pragma("GCC ivdep") // arrays lie apart or exactly on each other
 #endif
-
-// larger is a > b ? a : b, lane by lane.
-INLINE reg larger(reg a, reg b) {
-	typedef int32_t words __attribute__((vector_size(LANES * 4)));
-	words open = a > b;
-	return (reg)(((words)a & open) | ((words)b & ~open));
-}
 
 // elem is an element of activations and their gradients: float, or bfloat16 where HALF is 1, the upper half of a float. Its value is of(x).
 // The function `to` rounds to the nearest, ties to even, as kernels.ToBFloat16 does. A `some` is LANES elements at any address.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"plimsoll/kernels"
@@ -151,5 +152,70 @@ func TestAttentionWorkspace(t *testing.T) {
 	}
 	if len(sizes) != 2 {
 		t.Errorf("%d sizes of workspace %v, want one for each pass", len(sizes), sizes)
+	}
+}
+
+// lossExponentials returns e^x of each x as loss.h computes it, one by one. They are gradients of logits in a row whose saved largest logit
+// is 0 and whose saved sum is 1.
+func lossExponentials(t *testing.T, l *Library, x []float32) []float32 {
+	t.Helper()
+	c := kernels.Call{
+		Op: kernels.SoftmaxCrossEntropy{}, Train: true, Pass: kernels.Backward,
+		In: []kernels.Desc{kernels.F32(1, len(x)+1), {Shape: kernels.Shape{1}, DType: kernels.Int32}},
+	}
+	labelled := append([]float32{0}, x...) // the label is class 0
+	return run(t, l, c, data{opX: labelled, opX1: {0}, opY: {0, 0, 1}, opSave: {0, 1, 0}})[opDX][1:]
+}
+
+// attentionExponentials returns e^x of each x, at most side*side, as attention.h computes them, side by side. Queries and keys are zeros, so
+// the mask alone makes the scores. The gradient of y is the identity, so that of values is the transposed weights.
+func attentionExponentials(t *testing.T, l *Library, side int, x []float32) []float32 {
+	t.Helper()
+	c := kernels.Call{
+		Op: kernels.Attention{Heads: 1, Bidirectional: true, Masks: 1}, Train: true, Pass: kernels.Backward,
+		In: []kernels.Desc{kernels.F32(1, side, 3*side)},
+	}
+	mask, identity := make([]float32, side*side), make([]float32, side*side)
+	copy(mask, x)
+	for i := range side {
+		identity[i*side+i] = 1
+	}
+	dx := run(t, l, c, data{
+		opX: make([]float32, 3*side*side), opW: mask, opY: make([]float32, side*side), opSave: make([]float32, side), opDY: identity,
+	})[opDX]
+	weights := make([]float32, len(x))
+	for i := range weights {
+		weights[i] = dx[i%side*3*side+2*side+i/side]
+	}
+	return weights
+}
+
+// TestAttentionExponentials: the exponentials of attention have the bits of those of the losses.
+func TestAttentionExponentials(t *testing.T) {
+	t.Parallel()
+	const side, stride = 256, 8209
+	var x []float32
+	for bits := uint32(1 << 31); bits < 0xff800000; bits += stride { // from -0 to -infinity
+		x = append(x, math.Float32frombits(bits))
+	}
+	sets := [][]float32{{ // the first row of a mask, as a NaN spoils its column
+		0, 1, 88, -87, -88, -103, -104, -1e9, -1e30, -math.MaxFloat32, float32(math.Inf(-1)), float32(math.NaN()),
+		math.Nextafter32(-87, 0), math.Nextafter32(-87, -88), math.Nextafter32(-88, 0), math.Nextafter32(-88, -89),
+		-math.SmallestNonzeroFloat32, math.SmallestNonzeroFloat32, -0x1p-126, -0x1p-24, -0x1p-25, -math.Ln2 / 2, -math.Ln2,
+	}}
+	sets = slices.AppendSeq(sets, slices.Chunk(x, side*side))
+	compared := 0
+	for _, path := range testedPaths() {
+		l := newLibrary(t, path, 1)
+		for _, set := range sets {
+			want, got := lossExponentials(t, l, set), attentionExponentials(t, l, side, set)
+			if i := differ(got, want); i >= 0 {
+				t.Errorf("%v: e^%g is %x beside others and %x alone", path, set[i], got[i], want[i])
+			}
+			compared += len(got)
+		}
+	}
+	if want := (23 + 260_580) * len(testedPaths()); compared != want {
+		t.Errorf("compared %d exponentials, want %d", compared, want)
 	}
 }

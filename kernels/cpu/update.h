@@ -58,7 +58,6 @@ enum { UPDATE_AHEAD = 512 };
 // gradients_at loads as many gradients as a register holds.
 INLINE reg gradients_at(const elem *grad) {
 #if HALF
-	typedef uint32_t words __attribute__((vector_size(LANES * 4)));
 	return (reg)(__builtin_convertvector(*(const some *)grad, words) << 16);
 #else
 	return *(const vec *)grad;
