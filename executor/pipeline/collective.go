@@ -75,7 +75,7 @@ func (d sumCompiler) sumBuckets(ctx context.Context, t *localStage, v order.Inst
 	if fresh {
 		return fmt.Errorf("BUG: %v of minibatch %d comes before its gradients", v.Instruction, v.Minibatch)
 	}
-	j := joint{slot, x.Number(v), x.Summed(v.Instruction, d.lay.order.Residue(v.Minibatch))}
+	j := joint{slot, x.Number(v), x.Together[order.ArrivalOf{Residue: d.lay.order.Residue(v.Minibatch), Bucket: v.Bucket, Device: none}]}
 	for _, b := range j.buckets {
 		d.adding.Wait(x.made[slot*n+b])
 	}

@@ -119,7 +119,7 @@ func TestSumsByLibrary(t *testing.T) {
 	}
 }
 
-// A library adds up parts, too, whoever would own them.
+// A library adds up parts, too, whoever would own them, and where stages that recompute share devices.
 func TestPartsByLibrary(t *testing.T) {
 	t.Parallel()
 	for _, m := range []*models.Model{testModel(t), wideModel(t)} {
@@ -129,6 +129,9 @@ func TestPartsByLibrary(t *testing.T) {
 			divided, _ := sharing(t, c, plan)
 			sumsByLibrary(t, w, c, inParts(t, c, divided))
 		}
+		free := planFor(t, "chimera", c, pipeline.Options{Microbatches: 8, Accounting: pipeline.Saved})
+		c.Platform.Duplex = false
+		sumsByLibrary(t, w, c, tightened(t, "chimera", c, free))
 	}
 }
 

@@ -136,7 +136,7 @@ func (d sumCompiler) closes(t *localStage, kind pipeline.Kind, f *inFlight) bool
 // synchronize issues a message between replicas, or lets one come.
 func (d sumCompiler) synchronize(ctx context.Context, t *localStage, v order.Instance) error {
 	x, n := t.sums, len(t.sums.Buckets)
-	if x.Shards && (v.Renews || v.Kind == pipeline.Admitting || v.Kind == pipeline.Completing) {
+	if x.Shards && v.Kind != pipeline.Reducing && v.Kind != pipeline.Owning {
 		return d.exchange(ctx, t, v, 0) // a step has one sum of gradients
 	}
 	slot, fresh := t.stash.Sum(v.Minibatch / t.stash.Group)

@@ -120,7 +120,7 @@ func (lay *layout) dropEmpty() {
 		places := lay.bucketPlaces(s)
 		for d, list := range lay.order.Instructions {
 			lay.order.Instructions[d] = slices.DeleteFunc(list, func(t order.Instruction) bool {
-				return t.Stage == s && t.Synchronized() && t.Kind != pipeline.Completing && !slices.ContainsFunc(x.Summed(t, lay.order.Residue(t.Shift)), func(b int) bool { return places[b].Bytes > 0 })
+				return t.Stage == s && t.Synchronized() && t.Kind != pipeline.Completing && places[t.Bucket].Bytes == 0
 			})
 		}
 	}

@@ -427,8 +427,8 @@ func (a *arranger) hasPortal(t *Task) bool {
 type stageCosts struct{ each, last *StageCost }
 
 // sum adds up the gradients of one bucket of layers over the replicas of a stage in one round. It goes along the line of its devices, and
-// from the last of them to all others. Gradients of a part of a bucket go from all to its owner, and the new weights from there to all
-// others.
+// from the last of them to all others. Gradients of a part of a bucket go from all to its owner. The sum goes from there to all others, or with
+// ZeroShards the new weights.
 type sum struct {
 	stage       int
 	round       []int // residues of its minibatches

@@ -30,7 +30,7 @@ func (k *check) memory(r *Report) {
 	k.memoryOfOps(r, peaks)
 }
 
-// runsOps reports whether the stage of a device has ops.
+// runsOps reports whether a stage of a device has ops.
 func (c account) runsOps(d int) bool {
 	return slices.ContainsFunc(c.plan.Stages, func(st Stage) bool { return st.hasOps() && slices.Contains(st.Devices, d) })
 }

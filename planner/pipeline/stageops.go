@@ -141,7 +141,7 @@ func (l *layout) timing(j *job) *Timing {
 	return &Timing{Length: k.Backward, Early: k.Early}
 }
 
-// memoryOfOps sets the peaks of devices whose stage has ops, and refuses those that have less.
+// memoryOfOps sets the peaks of devices of which a stage has ops, and refuses those that have less.
 func (k *check) memoryOfOps(r *Report, peaks []*peak) {
 	done := map[int]bool{}
 	for s, costs := range k.ops {
@@ -157,7 +157,7 @@ func (k *check) memoryOfOps(r *Report, peaks []*peak) {
 	}
 }
 
-// memoryOfReplica does that for one device of a stage, on which so many minibatches are live at most.
+// memoryOfReplica does that for one device of a stage, on which without a flush so many minibatches are live at most.
 func (k *check) memoryOfReplica(r *Report, s, d, live int) {
 	held, at, why := k.heldByOps(s, d, live)
 	if why != nil {
@@ -176,7 +176,7 @@ func (k *check) memoryOfReplica(r *Report, s, d, live int) {
 // whose says what holds the memory of a device of a stage with ops.
 func (k *check) whose(s, live int) string {
 	if k.period == nil {
-		return "microbatches with their ops"
+		return "microbatches"
 	}
 	return fmt.Sprintf("%d live minibatches of stage %d with its ops", live, s)
 }
@@ -204,32 +204,34 @@ func (k *check) heldByOps(s, d, live int) (bytes int64, at int, why *misfit) {
 func (k *check) fullest(d int) (most int64, at int) {
 	costs, between, at := NewCosts(k.chain), int64(0), None
 	for _, q := range k.inOrder()[resource{d, d}] {
-		j := q.job
-		inside, leaves := int64(0), int64(0)
-		switch cost := k.ops[j.stage]; {
-		case j.kind == F:
-			between -= k.waiting(F, j.stage-1, j.residue)
-			if inside, leaves = 0, k.held(costs, j.stage); cost != nil {
-				inside, leaves = k.run(j.stage, j.residue).ForwardPeak, k.run(j.stage, j.residue).Kept
-			}
-			inside = max(inside, leaves)
-			leaves += k.waiting(F, j.stage, j.residue)
-		case j.kind == B:
-			between -= k.waiting(B, j.stage, j.residue)
-			if cost != nil {
-				between -= k.run(j.stage, j.residue).Kept
-				inside = k.run(j.stage, j.residue).BackwardPeak
-			}
-			leaves = k.waiting(B, j.stage-1, j.residue)
-		}
+		goes, inside, leaves := k.part(costs, q.job)
+		between -= goes
 		if at == None || between+inside > most {
-			most, at = between+inside, j.task
+			most, at = between+inside, q.job.task
 		}
-		if between += leaves; k.ops[j.stage] == nil && j == k.leaves(j.stage, j.residue) {
-			between -= k.held(costs, j.stage)
-		}
+		between += leaves
 	}
 	return most, at
+}
+
+// part returns bytes of a microbatch: which go as a task begins, which it holds while the task runs, and which it leaves.
+func (k *check) part(costs *Costs, j *job) (goes, inside, leaves int64) {
+	s, r, held := j.stage, j.residue, k.held(costs, j.stage)
+	switch ops := k.ops[s] != nil; {
+	case j.kind == F && ops:
+		x := k.run(s, r)
+		return k.waiting(F, s-1, r), x.ForwardPeak, x.Kept + k.waiting(F, s, r)
+	case j.kind == F:
+		return k.waiting(F, s-1, r), held, held + k.waiting(F, s, r)
+	case j.kind == W:
+		return held, held, 0
+	case ops:
+		x := k.run(s, r)
+		return k.waiting(B, s, r) + x.Kept, x.BackwardPeak, k.waiting(B, s-1, r)
+	case k.split[s]: // W follows
+		return k.waiting(B, s, r), 0, k.waiting(B, s-1, r)
+	}
+	return k.waiting(B, s, r) + held, held, k.waiting(B, s-1, r)
 }
 
 // waiting returns the bytes of a tensor that waits between a stage and the next one, where both are on one device. It is the activation behind

@@ -295,7 +295,7 @@ type choice struct {
 	parts   bool // buckets go in parts, of stages where that can be
 }
 
-// mostSums bounds the buckets of all stages and rounds that are tried, beyond one each.
+// mostSums bounds the buckets of all stages and rounds that are tried, beyond one each; of parts their messages.
 const mostSums = 1 << 12
 
 const (
@@ -314,8 +314,9 @@ func (y *synchronizer) choices() (all []choice) {
 		if n == oneEach && y.fewest <= 1 || n > most && n != oneEach {
 			continue
 		}
-		possible := slices.DeleteFunc([]choice{{n, false, false}, {n, true, false}, {n, false, true}}, func(c choice) bool {
-			return c.late && y.period == nil || !c.parts && y.sharded() || !y.possible(c) || n > 1 && min(n, most)*len(y.rounds)*y.factor(c.parts) > mostSums
+		few := min(n, most) * len(y.rounds)
+		possible := slices.DeleteFunc([]choice{{buckets: n}, {buckets: n, late: true}, {buckets: n, parts: true}}, func(c choice) bool {
+			return c.late && y.period == nil || !c.parts && y.sharded() || !y.possible(c) || n > 1 && few*y.messages(c.parts) > mostSums
 		})
 		if len(possible) == 0 {
 			continue
@@ -412,7 +413,11 @@ type passage struct {
 // place returns the messages of a choice with their times; fits is false when there is none for one of them.
 func (y *synchronizer) place(c choice, longer float64) (all []placedMessage, fits bool) {
 	r := y.router(longer)
-	reduces, fits := y.send(r, append(y.passages(c, longer), y.scattered(c)...), longer)
+	queue := append(y.passages(c, longer), y.scattered(c)...)
+	for i, x := range queue {
+		x.number = i
+	}
+	reduces, fits := y.send(r, queue, longer)
 	if !fits || !c.parts {
 		return reduces, fits
 	}

@@ -50,8 +50,8 @@ func (a *arranger) misowned(m *Synchronization, x *replicatedStage) (reason stri
 	switch {
 	case a.period != nil && m.Part != 0:
 		return fmt.Sprintf("field \"part\" is %d: only plans with a flush divide buckets", m.Part)
-	case x.parts > 1 && (m.Part < 1 || m.Part > len(line)):
-		return fmt.Sprintf("field \"part\" is %d: the %d devices that work for the stage own parts 1 to %d of its buckets, with field \"zero\", or where one message has a part", m.Part, len(line), len(line))
+	case m.Part < 0 || x.parts > 1 && (m.Part < 1 || m.Part > len(line)):
+		return fmt.Sprintf("field \"part\" is %d: the stage's %d devices that work own parts 1 to %d", m.Part, len(line), len(line))
 	case m.Part == 0:
 		return ""
 	}

@@ -247,6 +247,15 @@ func TestRefusedDivisions(t *testing.T) {
 			t.Errorf("%v, want %q", err, x.reason)
 		}
 	}
+	for _, part := range []int{-1, 4} {
+		k := threeReplicas()
+		for i := range k.Plan.Synchronization {
+			k.Plan.Synchronization[i].Part = part
+		}
+		if _, err := pipeline.Check(k.Chain, k.Platform, k.Plan); err == nil || !strings.Contains(err.Error(), "own parts 1 to 3") {
+			t.Errorf("part %d: %v", part, err)
+		}
+	}
 	k := threeReplicas()
 	k.Plan.Zero, k.Plan.Synchronization = pipeline.ZeroShards, nil
 	if _, err := pipeline.Check(k.Chain, k.Platform, k.Plan); err == nil || !strings.Contains(err.Error(), "layer 1 (layer) is in no bucket") {

@@ -26,8 +26,15 @@ func (o *Order) SumAtOnce(s int, parts []float64) {
 	}
 	for _, d := range x.Line {
 		own := slices.DeleteFunc(o.Instructions[d], func(t Instruction) bool { return t.Stage == s && t.Synchronized() })
-		o.Instructions[d] = append(own, all...)
-		Sort(o.Instructions[d])
+		// A recomputing backward may stand behind messages of a later place (pipeline.Order), so nothing else is moved.
+		for _, t := range all {
+			at := len(own)
+			for at > 0 && own[at-1].Place.Compare(t.Place) > 0 {
+				at--
+			}
+			own = slices.Insert(own, at, t)
+		}
+		o.Instructions[d] = own
 	}
 }
 
@@ -55,14 +62,6 @@ func (o *Order) wholeSums(s int) (all []Instruction) {
 		return cmp.Or(cmp.Compare(o.Residue(a.Shift), o.Residue(b.Shift)), cmp.Compare(b.Shift, a.Shift), a.Place.Compare(b.Place))
 	})
 	return all
-}
-
-// Summed returns the buckets of an instruction: its own, or those that a library adds up at once.
-func (x *Synchronization) Summed(t Instruction, residue int) []int {
-	if t.Kind == pipeline.Joining {
-		return x.Together[ArrivalOf{residue, t.Bucket, none}]
-	}
-	return []int{t.Bucket}
 }
 
 // comesBetween reports whether a device of a line has something else to do between two instructions of sums.

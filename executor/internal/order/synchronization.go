@@ -25,7 +25,8 @@ func Computes(kind pipeline.Kind) bool {
 }
 
 // Synchronization adds up the gradients of a stage's replicas as a plan says. Buckets of layers go along the line of the stage's devices, and
-// their sums from the last device along a tree to all others. Sums have the bits of those that the plan has no messages for.
+// their sums from the last device along a tree to all others. Parts of buckets go straight to their owners, and come from there. Sums have the
+// bits of those that the plan has no messages for.
 type Synchronization struct {
 	Line    []int    // devices
 	round   int      // minibatches, or microbatches
@@ -70,8 +71,8 @@ func (x *Synchronization) Bucket(m pipeline.Synchronization) int {
 	return slices.Index(x.Buckets, Bucket{m.First, m.Last, m.Part})
 }
 
-// Arriving returns the buckets of the round that ends with a residue: those that come to a device. One of the first two devices of a line
-// does not have the sum from the beginning.
+// Arriving returns the buckets of the round that ends with a residue. Of the first two devices of a line at least one gets each bucket by a
+// gather.
 func (x *Synchronization) Arriving(residue int) (all []int) {
 	for b := range x.Buckets {
 		if slices.ContainsFunc(x.Line[:2], func(d int) bool { _, ok := x.Sources[ArrivalOf{residue, b, d}]; return ok }) {

@@ -19,7 +19,8 @@ import (
 // and, at a price, of the bytes that all its microbatches hold. The smallest price at which the stages of a device fit into it is found by
 // bisection. The rest of the memory then goes to stages that become faster by it, in turn.
 //
-// On a device where one stage recomputes, all have ops, also those that keep everything. So what they work in is counted as well.
+// On a device where one stage recomputes, all have ops, also those that keep everything. So what they work in is counted as well. Where the
+// plan counts inputs alone (pipeline.Inputs), stages without ops stay so.
 type fitting struct {
 	*recipe
 	*placement
@@ -191,10 +192,8 @@ const firstPrice, lastPrice = 1e-18, 1e6
 func (x *fitting) buy(stages, number []int, price float64) {
 	for _, s := range stages {
 		live, cheapest := float64(x.live[s]), math.Inf(1)
-		for i, w := range x.ways[s] {
-			if i == 0 && x.withOps(s) {
-				continue
-			}
+		for i := x.first(s); i < len(x.ways[s]); i++ {
+			w := &x.ways[s][i]
 			cost := (live-1)*float64(w.held) + float64(max(w.forward, w.backward))
 			if !math.IsInf(price, 1) {
 				cost = float64(x.micros)*w.again + price*cost
@@ -212,10 +211,7 @@ func (x *fitting) lessen(ranks, stages, number []int) {
 		before = over
 		for _, s := range stages {
 			had := number[s]
-			for i := range x.ways[s] {
-				if i == 0 && x.withOps(s) {
-					continue
-				}
+			for i := x.first(s); i < len(x.ways[s]); i++ {
 				if number[s] = i; x.over(ranks, number) < over {
 					had, over = i, x.over(ranks, number)
 				}
@@ -229,11 +225,8 @@ func (x *fitting) lessen(ranks, stages, number []int) {
 func (x *fitting) spend(ranks, stages, number []int) {
 	for _, s := range stages {
 		had := number[s]
-		for i, w := range x.ways[s] {
-			if i == 0 && x.withOps(s) {
-				continue
-			}
-			if number[s] = i; w.again < x.ways[s][had].again && x.fits(ranks, number) {
+		for i := x.first(s); i < len(x.ways[s]); i++ {
+			if number[s] = i; x.ways[s][i].again < x.ways[s][had].again && x.fits(ranks, number) {
 				had = i
 			}
 		}
@@ -288,8 +281,13 @@ func (x *fitting) plan(number []int) (*pipeline.Plan, error) {
 	return finish(x.name, x.Request, plan)
 }
 
-// withOps reports whether a stage has ops where another one of its device recomputes: if it has any, and they count all that it keeps.
-func (x *fitting) withOps(s int) bool { return x.Accounting == pipeline.Saved && len(x.ways[s]) > 1 }
+// first returns the first way of a stage of a device that recomputes: that without ops where it has no others, or the plan counts inputs alone.
+func (x *fitting) first(s int) int {
+	if x.Accounting == pipeline.Saved && len(x.ways[s]) > 1 {
+		return 1
+	}
+	return 0
+}
 
 // least returns the plan of stages that hold least. If it does not fit, its memory is the smallest that was found.
 func (x *fitting) least(ctx context.Context) (*pipeline.Plan, error) {

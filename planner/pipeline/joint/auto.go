@@ -16,7 +16,7 @@ import (
 const automatic = "auto-flush"
 
 // autoParts lists the strategies that automatic chooses among. The first is joint-flush, and the second the same with updates that replicas
-// divide: their gradients take a reduce-scatter and an all-gather. Every schedule follows that joint-flush does not look at.
+// divide. Every schedule follows that joint-flush does not look at.
 var autoParts = append([]pipeline.Strategy{{Name: flushing, Type: pipeline.Flushing, Solve: solveFlush}},
 	tolerant(append([]pipeline.Strategy{{Name: flushing + " with zero 1", Type: pipeline.Flushing, Solve: solveDivided}},
 		slices.DeleteFunc(flush.Strategies(), func(s pipeline.Strategy) bool {

@@ -19,7 +19,7 @@ func (l *layout) reachable(stages []replicatedStage) error {
 }
 
 // unjoined returns two devices of a line that no link joins.
-func (p *Platform) unjoined(line []int) (x, y int, lacks bool) {
+func (p *Platform) unjoined(line []int) (int, int, bool) {
 	for i, y := range line {
 		for _, x := range line[:i] {
 			if p.Beta(y, x) == 0 {
@@ -30,12 +30,15 @@ func (p *Platform) unjoined(line []int) (x, y int, lacks bool) {
 	return None, None, false
 }
 
-// factor returns how many parts a bucket has, at most.
-func (y *synchronizer) factor(parts bool) int {
+// messages returns how many reduces a bucket has, at most.
+func (y *synchronizer) messages(parts bool) int {
 	most := 1
 	for _, x := range y.stages {
-		if parts {
-			most = max(most, len(x.line))
+		switch r := len(x.line); {
+		case parts && y.sharded():
+			most = max(most, r)
+		case parts:
+			most = max(most, r*(r-1))
 		}
 	}
 	return most
@@ -72,13 +75,13 @@ func (y *synchronizer) possible(c choice) bool {
 }
 
 // exchanged returns the messages of a choice between all devices of stages and the owners of parts, each of which is ready at some time.
-func (y *synchronizer) exchanged(c choice, kind SynchronizationKind, ready func(m *placedMessage, owner int, below float64) float64) (all passages) {
+func (y *synchronizer) exchanged(c choice, kind SynchronizationKind, ready func(m *placedMessage, from int, below float64) float64) (all passages) {
 	for i := range y.rounds {
 		g := &y.rounds[i]
+		r := len(g.stage.line)
 		if !y.divides(g.stage, c) {
 			continue
 		}
-		r := len(g.stage.line)
 		for _, b := range y.buckets(g.stage, c.buckets) {
 			bytes, below := weights(y.chain, b[0], b[1]), y.behind(g.stage, b[0])
 			for hop := 1; hop < r; hop++ { // all devices send to another one each
