@@ -11,7 +11,7 @@ import (
 )
 
 // stuck reports whether devices that issue their instructions in order would wait for each other in a circle, of a plan with a flush whose
-// sums a library makes: a task for its message, and a sum for that of all devices of its line.
+// sums a library makes. A task waits for its message, and a sum for that of all devices of its line.
 func (o *Order) stuck() bool {
 	type message struct {
 		kind             pipeline.Kind
