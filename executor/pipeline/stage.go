@@ -378,8 +378,8 @@ type ring struct {
 // replicaSums is a stage's part of the sums over its replicas on one device, as the plan's messages say.
 //
 // The last backward of an update records when the gradients of each bucket are made here. The sum from the device before is added to
-// them on a stream of its own, and leaves for the next device. The owner of a part adds up what comes from all. The sum of all comes into the same place, so that all devices update
-// by the same bits. The update waits for all buckets, and for the end of the device's own sends.
+// them on a stream of its own, and leaves for the next device. The owner of a part adds up what comes from all. The sum of all comes into
+// the same place, so that all devices update by the same bits. The update waits for all buckets, and for the end of the device's own sends.
 type replicaSums struct {
 	*order.Synchronization
 	*sumChannels
