@@ -430,11 +430,11 @@ func (f *planFigures) writeStages(w io.Writer) {
 	case f.Makespan > 0:
 		fmt.Fprintf(w, "%s %s, %s a microbatch, bubble %s\n", estimated("makespan", f.Estimated), units.Seconds(f.Makespan), units.Seconds(f.PerMinibatch), percent(f.Bubble))
 	}
-	if by := ""; f.Updates > 0 {
-		if f.HostState {
-			by = ", on the host"
-		}
-		fmt.Fprintf(w, "%s %s%s, behind the makespan\n", estimated("updates", f.Estimated), units.Seconds(f.Updates), by)
+	if f.HostState {
+		fmt.Fprintln(w, "the host has the optimizer's state and updates")
+	}
+	if f.Updates > 0 {
+		fmt.Fprintf(w, "%s %s, behind the makespan\n", estimated("updates", f.Estimated), units.Seconds(f.Updates))
 	}
 	if f.RunnerUp != "" {
 		fmt.Fprintf(w, "runner-up %s, %s more\n", f.RunnerUp, percent(max(0, f.RunnerUpS/(f.Makespan+f.Updates)-1)))

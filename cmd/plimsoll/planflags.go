@@ -172,7 +172,7 @@ func (f *pipelineFlags) over(plan *planFlags, c *chain.Chain) (*pipeline.Platfor
 		}
 		p := pipeline.NewPlatform(f.devices, memory, bandwidth)
 		p.Duplex, p.OpsAtOnce = plan.link.duplex, f.opsAtOnce
-		return p, nil
+		return f.linked(p, c), nil
 	}
 	p, err := pipeline.ReadPlatform(f.platform)
 	if err != nil {
@@ -186,7 +186,15 @@ func (f *pipelineFlags) over(plan *planFlags, c *chain.Chain) (*pipeline.Platfor
 	}
 	q := *p
 	q.Duplex, q.OpsAtOnce = q.Duplex || plan.link.duplex, cmp.Or(f.opsAtOnce, q.OpsAtOnce)
-	return &q, nil
+	return f.linked(&q, c), nil
+}
+
+// linked gives a platform whose host has the optimizer's state the links to host memory that the chain was measured with, unless it says its own.
+func (f *pipelineFlags) linked(p *pipeline.Platform, c *chain.Chain) *pipeline.Platform {
+	if f.offload == offloadsOptimizer && p.Host == 0 {
+		p.Host = c.Bandwidth
+	}
+	return p
 }
 
 // defaultPipeline is the strategy for several devices when --strategy does not say; defaultStale that where --versions asks for weights that may

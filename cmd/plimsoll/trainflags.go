@@ -199,8 +199,6 @@ func (f *trainFlags) offloadState(cmd *cobra.Command, devices int, strategy stri
 	switch {
 	case devices > 1 && f.offload != offloadsOptimizer:
 		return "", usage(fmt.Errorf("--offload-state %s is for one device: leave it out, give one in --devices, or --offload-state optimizer", f.offload))
-	case devices > 1 && f.job.optimizer == "muon":
-		return "", usage(errors.New("--offload-state optimizer lets the host update weights, and it does not know --optimizer muon: leave one of them out, or take adamw"))
 	case devices > 1:
 		f.pipe.hostState = true
 		return strategy, nil

@@ -65,7 +65,6 @@ func badTrainPipes(t *testing.T) []badCase {
 		{"train on devices: skip", on("--strategy", "joint", "--on-nan", "skip"), 2, []string{"--on-nan skip", "joint updates each on its own"}},
 		{"train on devices: offload", on("--offload-state", "weights"), 2, []string{"--offload-state weights is for one device"}},
 		{"train on devices: offload without a flush", on("--strategy", "joint", "--offload-state", "optimizer"), 2, []string{"--offload-state optimizer", "joint has none", "--strategy joint-flush"}},
-		{"train on devices: offload and muon", on("--optimizer", "muon", "--offload-state", "optimizer"), 2, []string{"does not know --optimizer muon"}},
 		{"train on devices: host memory", on("--host-memory", "4GiB"), 2, []string{"--host-memory"}},
 		{"train on devices: branches", []string{"train", "-m", "siamese", "--image", "8", "--devices", "cpu*2"}, 2, []string{"siamese has branches"}},
 		{"train on devices: too many devices", train("--devices", "cpu*9", "--strategy", "gpipe", "--microbatches", "2"), 3, []string{"gpipe", "has enough for 6 devices"}},
@@ -482,16 +481,23 @@ func TestStateOnTheHost(t *testing.T) {
 	}
 	dir := t.TempDir()
 	c, p := filepath.Join(dir, "c.json"), filepath.Join(dir, "p.json")
-	works(t, "profile", "-m", "mlp", "--image", "32", "--batch", "16", "--optimizer", "adam", "--option", "profile.steps=1", "-q", "-o", c)
+	works(t, "profile", "-m", "mlp", "--image", "32", "--batch", "16", "--optimizer", "adam", "--option", "profile.steps=1", "--debug", "threads=1", "-q", "-o", c)
 	plan := []string{"plan", "-c", c, "--devices", "2", "--strategy", "1f1b-flush", "--microbatches", "2", "--accounting", "saved", "-o", p}
-	if r := works(t, append(plan, "--offload-state", "optimizer")...); !strings.Contains(r.out, ", on the host, behind the makespan") {
+	if r := works(t, append(plan, "--offload-state", "optimizer")...); !strings.Contains(r.out, "the host has the optimizer's state and updates") {
 		t.Errorf("%s", r.out)
 	}
 	i := slices.Index(line, "--microbatches")
 	line = slices.Delete(line, i, i+2)
 	line[slices.Index(line, "--strategy")], line[slices.Index(line, "1f1b-flush")] = "--plan", p
+	line = append(line, "--profile", c) // by whose times the plan keeps the rules
 	if got := summaryOf(t, works(t, line...).out); got.WeightsSHA256 != on.WeightsSHA256 || got.MeasuredPeakBytes != got.PredictedPeakBytes {
 		t.Errorf("of a plan file: weights %s, peak %d of %d predicted", got.WeightsSHA256, got.MeasuredPeakBytes, got.PredictedPeakBytes)
+	}
+	again := append(slices.Clone(line[:i]), line[slices.Index(line, "--optimizer"):]...)
+	again = append(again, "--devices", "cpu*2", "--strategy", "1f1b-flush", "--microbatches", "2", "--out", filepath.Join(dir, "run"))
+	works(t, append(again, "--checkpoint-every", "1")...)
+	if got := summaryOf(t, works(t, append(again, "--resume", "--steps", "4", "--offload-state", "optimizer")...).out); got.MeasuredPeakBytes >= on.MeasuredPeakBytes {
+		t.Errorf("a run that goes on takes %d bytes, before %d", got.MeasuredPeakBytes, on.MeasuredPeakBytes)
 	}
 	works(t, plan...)
 	if r := plimsoll(t, append(line, "--offload-state", "optimizer")...); r.code != exitUsage || !strings.Contains(r.err, "plan again with it") {

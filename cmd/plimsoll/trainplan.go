@@ -182,13 +182,14 @@ func (c *trainCommand) request(platform *pipeline.Platform) (json.RawMessage, er
 		Microbatches int                `json:"microbatches"`
 		Versions     string             `json:"weight_versions,omitempty"`
 		Zero         int                `json:"zero,omitempty"`
+		HostState    bool               `json:"host_state,omitempty"`
 		Platform     *pipeline.Platform `json:"platform"`
 		Plan         string             `json:"plan_sha256,omitempty"`
 		UpdatesLast  bool               `json:"updates_last,omitempty"`
 		Carried      bool               `json:"carried,omitempty"`
 		train.Corrections
 	}{
-		c.strategy, c.devices(), c.memory.String(), c.job.config.Batch, c.pipe.stepParts(), c.pipe.versions, c.pipe.zero, platform, c.pipe.given.hash(), c.updatesLast() && c.pipe.movesState(), !c.pipe.portals, c.pipe.Corrections,
+		c.strategy, c.devices(), c.memory.String(), c.job.config.Batch, c.pipe.stepParts(), c.pipe.versions, c.pipe.zero, c.pipe.hostState, platform, c.pipe.given.hash(), c.updatesLast() && c.pipe.movesState(), !c.pipe.portals, c.pipe.Corrections,
 	})
 }
 
@@ -232,8 +233,10 @@ func (c *trainCommand) planStages(ctx context.Context, place *runFolder, r *trai
 		}
 		r.Plan.Extra[requestField] = request
 	}
-	if err := machineHas(r); err != nil {
-		return err
+	if c.processes == nil { // which may be on several machines
+		if err := machineHas(r); err != nil {
+			return err
+		}
 	}
 	r.Plan.Patience = c.pipe.patience
 	return nil
@@ -270,25 +273,32 @@ func (c *trainCommand) cyclicPlatform(p *pipeline.Platform, r *train.Run) *pipel
 	return &out
 }
 
-// machineHas refuses a plan that moves weights and state and takes more memory of this machine than programs can still have. Systems give
+// machineHas refuses a plan of which the host has state, and which takes more memory of this machine than programs can still have. Systems give
 // memory when it is written, and end the process then.
 func machineHas(r *train.Run) error {
-	if !r.Plan.IsCycle() {
+	if !r.Plan.IsCycle() && !r.Plan.HostState {
 		return nil
 	}
 	half, err := ram.HalfOfAvailable()
 	if err != nil {
 		return err
 	}
-	arena, host := r.Plan.Needs[0].Extent, r.Plan.Needs[0].Host
+	var arena, host int64
+	for _, n := range r.Plan.Needs {
+		arena, host = arena+n.Extent, host+n.Host
+	}
 	if r.Job.Device.Kind != "host" { // which has the arena itself
 		arena = 0
 	}
 	if arena+host <= 2*half {
 		return nil
 	}
-	return noFit{fmt.Errorf("%s: the plan takes %s of page-locked host memory and %s of arena, and programs can still take %s of this machine: give less --host-memory",
-		r.Plan.Strategy, units.Bytes(host), units.Bytes(arena), units.Bytes(2*half))}
+	less := "give less --host-memory"
+	if r.Plan.HostState {
+		less = "leave --offload-state out"
+	}
+	return noFit{fmt.Errorf("%s: the plan takes %s of page-locked host memory and %s of arena, and programs can still take %s of this machine: %s",
+		r.Plan.Strategy, units.Bytes(host), units.Bytes(arena), units.Bytes(2*half), less)}
 }
 
 // savedPipe takes the plan in the run's folder if it is for the same flags.

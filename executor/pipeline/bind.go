@@ -246,7 +246,7 @@ func (b *binder) updateOperands(s *localStage, l *stageLayer, in updated) (all [
 
 // updateOnHost returns the launch that updates a layer's own parameters in host memory; nothing where nothing is trained.
 func (b *binder) updateOnHost(s *localStage, l *stageLayer) (u table.Prepared, err error) {
-	if all := b.updateOperands(s, l, updated{s.host.weights, s.host.gradients, s.host.scalars, runtime.Span{}, true}); len(all) > 0 {
+	if all := b.updateOperands(s, l, updated{weights: s.host.weights, gradients: s.host.gradients, scalars: s.host.scalars, workspace: s.host.workspace, onHost: true}); len(all) > 0 {
 		u, err = b.changeBy(b.onHost, b.optimizer, all...)
 	}
 	return u, err
@@ -260,7 +260,7 @@ func (b *binder) update(s *localStage, slot, sum int) (table.Prepared, error) {
 	}
 	var all []kernels.UpdateOperands
 	for i := range s.layers {
-		all = append(all, b.updateOperands(s, &s.layers[i], updated{s.weights[slot], s.grads[sum], s.scalars[sum], s.workspace, false})...)
+		all = append(all, b.updateOperands(s, &s.layers[i], updated{weights: s.weights[slot], gradients: s.grads[sum], scalars: s.scalars[sum], workspace: s.workspace})...)
 	}
 	var u table.Prepared
 	var err error

@@ -17,14 +17,6 @@ func newHostState(plan *pipeline.Plan, on *pipeline.Platform) *hostState {
 	return &hostState{duplex: on.Duplex}
 }
 
-// checkHostState refuses, with ErrPlan, what the host cannot update.
-func checkHostState(lay *layout) error {
-	if _, muon := lay.Optimizer.(kernels.Muon); muon && lay.order.Plan.HostState {
-		return fmt.Errorf("%w: field \"host_state\" is true, and the host does not update by muon: leave it out, or take adamw", order.ErrPlan)
-	}
-	return nil
-}
-
 // layOut places the state of a stage, with copies of its weights and gradients.
 func (x *hostState) layOut(t *localStage, g *allocator) {
 	if x == nil {
@@ -34,7 +26,7 @@ func (x *hostState) layOut(t *localStage, g *allocator) {
 		t.states[k] = g.alloc(t.states[k].Bytes)
 	}
 	own := t.shard.size(t.weights[0].Bytes)
-	x.weights, x.gradients, x.scalars = g.alloc(own), g.alloc(own), g.alloc(kernels.ScalarsBytes)
+	x.weights, x.gradients, x.scalars, x.workspace = g.alloc(own), g.alloc(own), g.alloc(kernels.ScalarsBytes), g.alloc(x.workspace.Bytes)
 	x.layers = make([]hostLayer, len(t.layers))
 }
 
@@ -44,7 +36,7 @@ func (x *hostState) bytes(t *localStage) int64 {
 		return 0
 	}
 	own := kernels.Align(t.shard.size(t.weights[0].Bytes))
-	bytes := 2*own + kernels.Align(kernels.ScalarsBytes)
+	bytes := 2*own + kernels.Align(kernels.ScalarsBytes) + kernels.Align(x.workspace.Bytes)
 	for _, s := range t.states {
 		bytes += kernels.Align(s.Bytes)
 	}
@@ -53,30 +45,33 @@ func (x *hostState) bytes(t *localStage) int64 {
 
 // openHostState makes what updates on the host need, if some stage of the device has its state there.
 func openHostState(d *driver) error {
+	if !hasHostState(d) {
+		return nil
+	}
 	var events []*runtime.Event
+	duplex := false
 	for _, t := range d.stages {
-		if t == nil || t.host == nil {
+		if t == nil {
 			continue
 		}
-		if events == nil {
-			if err := openHost(d, t.host.duplex); err != nil {
-				return err
-			}
-			var err error
-			if d.updating, err = d.newQueue("updates on the host"); err != nil {
-				return err
-			}
-		}
+		duplex = t.host.duplex
 		events = append(events, &t.host.ready, &t.host.back)
 		for i := range t.host.layers {
 			events = append(events, &t.host.layers[i].come, &t.host.layers[i].made)
 		}
 	}
+	if err := openHost(d, duplex); err != nil {
+		return err
+	}
+	var err error
+	if d.updating, err = d.newQueue("updates on the host"); err != nil {
+		return err
+	}
 	return makeEvents(d.Dev, events...)
 }
 
-// hostsState reports whether the host has the state of some stage of the device.
-func hostsState(d *driver) bool {
+// hasHostState reports whether the host has the state of some stage of the device.
+func hasHostState(d *driver) bool {
 	for _, t := range d.stages {
 		if t != nil && t.host != nil {
 			return true
@@ -85,11 +80,11 @@ func hostsState(d *driver) bool {
 	return false
 }
 
-// applyOnHost lets the host update the weights by a sum of gradients. They have come back behind awaitHost.
-func (d *compiler) applyOnHost(t *localStage, m order.Move) error {
+// sendGradients sends a sum of gradients to the host, where that updates the stage.
+func (d *compiler) sendGradients(t *localStage, m order.Move) {
 	x := t.host
-	if m.To != m.From {
-		return fmt.Errorf("BUG: stage %d has several versions of weights that the host updates", t.stage)
+	if x == nil {
+		return
 	}
 	d.compute.Copy(x.scalars, t.scalars[m.Sum].Part(0, kernels.ScalarsBytes))
 	d.compute.Record(x.ready)
@@ -100,6 +95,14 @@ func (d *compiler) applyOnHost(t *localStage, m order.Move) error {
 			d.toHost.Copy(t.part(x.gradients, l.at, p), t.grads[m.Sum].Part(l.sumAt+p.behind, p.bytes))
 		}
 		d.toHost.Record(x.layers[i].come)
+	}
+}
+
+// applyOnHost lets the host update the weights by gradients that come. The weights have come back behind awaitHost.
+func (d *compiler) applyOnHost(t *localStage, m order.Move) error {
+	x := t.host
+	if m.To != m.From {
+		return fmt.Errorf("BUG: stage %d has several versions of weights that the host updates", t.stage)
 	}
 	for i := range t.layers {
 		l := &t.layers[i]

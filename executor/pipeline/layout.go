@@ -70,8 +70,7 @@ func findOrder(lay *layout, costs Costs, plan *pipeline.Plan, devices int) (err 
 	portals := func() error { return matches(lay.Model, plan) }
 	staged := func() error { return checkStaged(lay.Workload, plan) }
 	ties := func() error { return newTies(lay) }
-	hosted := func() error { return checkHostState(lay) }
-	for _, part := range []func() error{portals, staged, newRules, lay.checkPipeMare, lay.newDiscrepancies, lay.checkDeferral, lay.checkShards, hosted, ties} {
+	for _, part := range []func() error{portals, staged, newRules, lay.checkPipeMare, lay.newDiscrepancies, lay.checkDeferral, lay.checkShards, ties} {
 		if err := part(); err != nil {
 			return err
 		}

@@ -74,9 +74,9 @@ func (comp *compilation) openDrivers(on []executor.Target) error {
 		}
 		d.Dev, d.binder = on[d.Number].Device, newBinder(d.Number, lib, comp.Optimizer)
 		switch t := d.cyclicStage(); {
-		case hostsState(d) && (comp.opt.Pace != nil || !comp.opt.World.has(d.Number)): // which computes nothing here
+		case hasHostState(d) && (comp.opt.Pace != nil || !comp.opt.World.has(d.Number)): // which computes nothing here
 			d.binder.onHost = lib
-		case hostsState(d), t != nil && t.cyclic.updatesOnHost():
+		case hasHostState(d), t != nil && t.cyclic.updatesOnHost():
 			var err error
 			if d.binder.onHost, err = updater(on[d.Number]); err != nil {
 				return err
@@ -94,7 +94,7 @@ func (comp *compilation) openDrivers(on []executor.Target) error {
 func Needs(w *Workload, costs Costs, plan *pipeline.Plan, opt Options) ([]Memory, error) {
 	lay := &layout{Workload: w, opt: opt}
 	err := lay.layOut(costs, plan, costs.Platform.Devices)
-	if err == nil && plan.IsCycle() {
+	if err == nil && (plan.IsCycle() || plan.HostState) {
 		for _, d := range lay.drivers {
 			lay.memory[d.Number].Host = d.layHost()
 		}

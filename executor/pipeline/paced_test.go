@@ -199,7 +199,7 @@ func TestHostStateRunsAsSimulated(t *testing.T) {
 	must(t, err)
 	w := workload(t, m)
 	c := pacedProfile(t, w, 0)
-	for _, update := range []time.Duration{2 * time.Nanosecond, 50 * time.Nanosecond} {
+	for _, update := range []time.Duration{2 * time.Nanosecond, 20 * time.Nanosecond, 40 * time.Nanosecond, 80 * time.Nanosecond} {
 		for i := range c.Layers {
 			seconds := update.Seconds() * float64(c.SummedWeights(i+1)/4)
 			c.Layers[i].Update.HostS = &seconds
@@ -207,7 +207,7 @@ func TestHostStateRunsAsSimulated(t *testing.T) {
 		for _, duplex := range []bool{false, true} {
 			p := pipeline.NewPlatform(2, pipeline.NoLimit, 100e6)
 			p.Duplex, p.Host = duplex, 100e6
-			for _, name := range []string{"joint-flush", "1f1b-flush", "interleaved"} {
+			for _, name := range []string{"joint-flush", "1f1b-flush", "interleaved", "looped-bfs", "chimera"} {
 				plan := onHostState(planFor(t, name, Costs{c, p}, pipeline.Options{Microbatches: 4, Accounting: pipeline.Saved}))
 				o, err := pipeline.Simulate(c, p, plan, pipeline.Noise{})
 				must(t, err)

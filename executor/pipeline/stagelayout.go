@@ -82,10 +82,12 @@ func (s *localStage) layStates(w *Workload, g *allocator) {
 		}
 		s.states = append(s.states, g.alloc(s.shard.size(end)))
 	}
+	workspace := slices.Max(w.UpdateWorkspaces[s.spec.First-1 : s.spec.Last])
 	if s.host != nil {
+		s.host.workspace.Bytes = workspace
 		return
 	}
-	s.workspace = g.alloc(slices.Max(w.UpdateWorkspaces[s.spec.First-1 : s.spec.Last]))
+	s.workspace = g.alloc(workspace)
 }
 
 // compile records what minibatches do in the stage; time is when, in a step with transfers, else nil.

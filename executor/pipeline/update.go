@@ -41,6 +41,7 @@ func (d *compiler) update(ctx context.Context, t *localStage) error {
 		if err := tiesOf(d).addTied(ctx, t, m.Sum); err != nil {
 			return err
 		}
+		d.sendGradients(t, m)
 		err := d.apply(t, m)
 		d.awaitHost(t)
 		return err
@@ -129,6 +130,9 @@ func (d *compiler) judge(ctx context.Context) error {
 		d.release(l.channel, 0)
 	}
 	d.returnNorm()
+	for _, x := range g.due {
+		d.sendGradients(x.t, x.move)
+	}
 	for _, x := range g.due {
 		if err := d.apply(x.t, x.move); err != nil {
 			return err

@@ -150,7 +150,7 @@ func noPlan(err error) bool {
 // on bytes that only the layout knows. Plans that move weights and state need the link.
 func (p *pipePlanner) best(ctx context.Context, free *JobPlan, limit int64) (*JobPlan, error) {
 	found, err := p.within(ctx, free, limit)
-	if p.q.Platform.Host == 0 || p.q.Options.HostState || p.q.Strategy.Type == pipeline.Cyclic || free.IsCycle() || err != nil && !errors.As(err, new(*executor.TooSmallError)) {
+	if p.q.Platform.Host == 0 || free.HostState || p.q.Strategy.Type == pipeline.Cyclic || free.IsCycle() || err != nil && !errors.As(err, new(*executor.TooSmallError)) {
 		return found, err
 	}
 	alone, q := *p, *p.q.Platform

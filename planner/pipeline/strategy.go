@@ -44,12 +44,14 @@ func (s Strategy) Divides() bool { return s.Type == Flushing || s.Type == Cyclic
 
 // Finish names the plan's chain, strategy and platform, gives it the messages that its replicas need (Synchronize), checks it and
 // fills in what the check found: peaks, makespan. A plan that is refused for memory alone comes back as an *InfeasibleError that
-// carries it. If no link joins stages that share weights, the error is ErrPlatform. Any other refusal is a bug of the strategy.
+// carries it. If no link joins stages that share weights, the error is ErrPlatform. If the request asks for divided state, or state on the host,
+// that the plan cannot have, it is ErrPlan. Any other refusal is a bug of the strategy.
 func Finish(strategy string, r Request, p *Plan) (*Plan, error) {
 	p.Chain, p.Strategy, p.Platform, p.Zero, p.HostState = r.Chain.Name, strategy, r.Platform, cmp.Or(r.Zero, p.Zero), r.HostState || p.HostState
 	synchronized, report, refused, err := synchronizeAndCheck(r.Chain, r.Platform, p)
-	if (p.Zero != ZeroNothing || p.HostState) && errors.Is(err, ErrPlan) || errors.Is(err, ErrPlatform) {
-		return nil, err
+	asked := cmp.Or(err, refused)
+	if (p.Zero != ZeroNothing || p.HostState) && errors.Is(asked, ErrPlan) || errors.Is(err, ErrPlatform) {
+		return nil, asked
 	}
 	if err != nil {
 		return nil, fmt.Errorf("BUG: %s made a plan that cannot run: %w", strategy, err)

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -57,6 +58,9 @@ func checkHostState(l *layout) error {
 	if !l.plan.HostState {
 		return nil
 	}
+	if l.plan.IsCycle() {
+		return errors.New("field \"host_state\" is true: a plan that moves weights and state says itself what the host updates: leave it out")
+	}
 	if !l.plan.IsFlush() {
 		return fmt.Errorf("field \"host_state\" is true: the host updates plans with a flush, and field \"weight_versions\" is %q", l.plan.Versions)
 	}
@@ -75,7 +79,7 @@ type hostUpdate struct {
 	copy, update float64 // seconds of a copy of the gradient, or of the weights, and of the update
 }
 
-// hostUpdates returns how long updates take, in seconds, that the host makes for all devices, one after the other as gradients come. A device
+// hostUpdates returns how long updates take, in seconds, that one host makes for all devices, one after the other as gradients come. A device
 // sends the gradients of all its layers, behind the norm of all gradients, then gets new weights. Without a bandwidth to host memory copies
 // take no time.
 func hostUpdates(c *chain.Chain, on *Platform, p *Plan) (end float64) {
@@ -88,7 +92,10 @@ func hostUpdates(c *chain.Chain, on *Platform, p *Plan) (end float64) {
 				share = 1 / float64(len(s.Devices))
 			}
 			for _, d := range s.Devices {
-				if norm[d] += share * u.NormS; u.WeightsOf > 0 || u.HostS == nil {
+				if u.WeightsOf > 0 {
+					continue
+				}
+				if norm[d] += share * u.NormS; u.HostS == nil {
 					continue
 				}
 				x := hostUpdate{device: d, update: share * *u.HostS}

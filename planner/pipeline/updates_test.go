@@ -59,6 +59,9 @@ func TestRefusedHostState(t *testing.T) {
 		k := threeReplicas()
 		k.Plan.HostState = true
 		change(k.Plan, &k.Chain.Layers[0].Update.DeviceS)
+		if _, err := pipeline.Finish("test", pipeline.Request{Chain: k.Chain, Platform: k.Platform}, k.Plan); !errors.Is(err, pipeline.ErrPlan) || strings.Contains(err.Error(), "BUG") || !strings.Contains(err.Error(), reason) {
+			t.Errorf("finished: %v, want %q", err, reason)
+		}
 		if _, err := pipeline.Check(k.Chain, k.Platform, k.Plan); err == nil || !errors.Is(err, pipeline.ErrInvalid) && !errors.Is(err, pipeline.ErrPlan) || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%v, want %q", err, reason)
 		}

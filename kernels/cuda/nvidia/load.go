@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"strings"
 	"unsafe"
+
+	"plimsoll/internal/dynlib"
 )
 
 // Mode says whether vendors' libraries are used.
@@ -163,12 +165,11 @@ func (s Search) fits(library unsafe.Pointer, path string) error {
 
 // open returns nil for a name that the loader does not find.
 func open(path string) (unsafe.Pointer, error) {
-	name := C.CString(path)
-	defer C.free(unsafe.Pointer(name))
-	if library := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL); library != nil {
+	library, err := dynlib.Open(path)
+	if err == nil {
 		return library, nil
 	}
-	text := C.GoString(C.dlerror())
+	text := err.Error()
 	if strings.HasPrefix(text, path+": cannot open shared object file: No such file") {
 		return nil, nil
 	}

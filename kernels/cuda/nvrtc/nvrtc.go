@@ -56,6 +56,8 @@ import (
 	"slices"
 	"strings"
 	"unsafe"
+
+	"plimsoll/internal/dynlib"
 )
 
 // Compiler is a loaded NVRTC.
@@ -67,11 +69,9 @@ type Compiler struct {
 
 // Load loads the library from a file, or, by its bare name, from where the loader looks.
 func Load(path string) (*Compiler, error) {
-	name := C.CString(path)
-	defer C.free(unsafe.Pointer(name))
-	library := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
-	if library == nil {
-		return nil, fmt.Errorf("nvrtc: %s", C.GoString(C.dlerror()))
+	library, err := dynlib.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("nvrtc: %w", err)
 	}
 	c := &Compiler{Path: path, calls: (*C.struct_nvrtc)(C.calloc(1, C.sizeof_struct_nvrtc))}
 	if missing := C.load(c.calls, library); missing != nil {

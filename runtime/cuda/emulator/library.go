@@ -22,6 +22,8 @@ import "C"
 import (
 	"fmt"
 	"unsafe"
+
+	"plimsoll/internal/dynlib"
 )
 
 // most is the number of parameters that Call passes.
@@ -34,11 +36,9 @@ type Library struct {
 
 // Open loads the library. A second copy of the same file, under another path, is independent of the first.
 func Open(path string) (*Library, error) {
-	name := C.CString(path)
-	defer C.free(unsafe.Pointer(name))
-	handle := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
-	if handle == nil {
-		return nil, fmt.Errorf("open %s: %s", path, C.GoString(C.dlerror()))
+	handle, err := dynlib.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	return &Library{handle}, nil
 }

@@ -103,7 +103,6 @@ package mpi
 import "C"
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -113,6 +112,7 @@ import (
 	"time"
 	"unsafe"
 
+	"plimsoll/internal/dynlib"
 	"plimsoll/runtime/world"
 )
 
@@ -149,11 +149,9 @@ func Load() (func(w *world.World) world.Transport, error) {
 }
 
 func load(path string) (*library, error) {
-	name := C.CString(path)
-	defer C.free(unsafe.Pointer(name))
-	found := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
-	if found == nil {
-		return nil, errors.New(C.GoString(C.dlerror()))
+	found, err := dynlib.Open(path)
+	if err != nil {
+		return nil, err
 	}
 	l := &library{path: path, calls: (*C.struct_mpi)(C.calloc(1, C.sizeof_struct_mpi)), thread: make(chan func())}
 	if missing := C.load(l.calls, found); missing != nil {

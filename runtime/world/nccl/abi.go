@@ -73,7 +73,6 @@ package nccl
 import "C"
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -81,6 +80,7 @@ import (
 	"time"
 	"unsafe"
 
+	"plimsoll/internal/dynlib"
 	"plimsoll/runtime/world"
 )
 
@@ -109,7 +109,7 @@ func Load() (func(w *world.World) world.Transport, error) {
 
 // load loads NCCL, which needs no driver for that.
 func load(path string) (*library, error) {
-	found, err := open(path)
+	found, err := dynlib.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func load(path string) (*library, error) {
 
 // loadDriver finds the driver's functions in the libcuda that the process has.
 func (l *library) loadDriver() error {
-	found, err := open("libcuda.so.1")
+	found, err := dynlib.Open("libcuda.so.1")
 	if err != nil {
 		return err
 	}
@@ -137,18 +137,6 @@ func (l *library) loadDriver() error {
 		return fmt.Errorf("libcuda.so.1 has no %s", C.GoString(missing))
 	}
 	return nil
-}
-
-func open(path string) (unsafe.Pointer, error) {
-	name := C.CString(path)
-	defer C.free(unsafe.Pointer(name))
-	runtime.LockOSThread() // dlerror is the thread's
-	defer runtime.UnlockOSThread()
-	found := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
-	if found == nil {
-		return nil, errors.New(C.GoString(C.dlerror()))
-	}
-	return found, nil
 }
 
 // Version returns the version of the library, "2.27.3".

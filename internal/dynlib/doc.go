@@ -1,0 +1,2 @@
+// Package dynlib opens dynamic libraries, where there is cgo.
+package dynlib
