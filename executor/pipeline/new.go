@@ -74,7 +74,7 @@ func (comp *compilation) openDrivers(on []executor.Target) error {
 		}
 		d.Dev, d.binder = on[d.Number].Device, newBinder(d.Number, lib, comp.Optimizer)
 		switch t := d.cyclicStage(); {
-		case hasHostState(d) && (comp.opt.Pace != nil || !comp.opt.World.has(d.Number)): // which computes nothing here
+		case hasHostState(d) && (comp.opt.Pace != nil || !comp.opt.World.has(d.Number)): // a simulated device, or one elsewhere, computes nothing
 			d.binder.onHost = lib
 		case hasHostState(d), t != nil && t.cyclic.updatesOnHost():
 			var err error

@@ -227,9 +227,8 @@ func (s *localStage) find(minibatch int) *inFlight {
 
 // hostState places the optimizer's state of a stage in page-locked memory (pipeline.Copies.HostState), in a plan with a flush.
 //
-// Behind the norm of all gradients a device sends those of each layer to the host, or its parts of them. The host updates its copies of the weights,
-// unless the step is skipped. These come back
-// to the device layer by layer. The next step begins when all have come.
+// Behind the norm of all gradients a device sends those of each layer to the host, or its parts of them. The host updates its copies of the
+// weights, unless the step is skipped. These come back to the device layer by layer. The next step begins when all have come.
 type hostState struct {
 	duplex             bool
 	weights, gradients runtime.Span // laid out like a copy of the weights, or like the shard
