@@ -21,12 +21,12 @@ func period(instants []float64) (seconds float64, samples int) {
 	return stats.Median(slopes), len(slopes)
 }
 
-// makespan returns when the tasks of a step ran. Its updates follow, which no plan counts. In simulated time they take as long as the messages
-// of weights that stages share, which plans count.
-func makespan(tasks []pipe.Timing, simulated bool) (from, to float64) {
+// makespan returns when the tasks of a step ran, with the updates that follow or without. In simulated time these take as long as the messages
+// of weights that stages share, which makespans count.
+func makespan(tasks []pipe.Timing, updates bool) (from, to float64) {
 	from = math.Inf(1)
 	for _, t := range tasks {
-		if t.Kind != pipeline.Update || simulated {
+		if t.Kind != pipeline.Update || updates {
 			from, to = min(from, t.Start), max(to, t.End)
 		}
 	}
@@ -50,7 +50,8 @@ func (r *Row) steps(all [][]pipe.Timing) {
 		done = append(done, timeline.Stretch{Tasks: tasks, From: from, To: to})
 	}
 	r.line.Ran = done[stats.Middle(done, timeline.Stretch.Seconds)]
-	r.MeasuredS, r.Samples = r.line.Ran.Seconds(), len(all)
+	_, end := makespan(r.line.Ran.Tasks, true) // with the updates, which PredictedS counts in real time
+	r.MeasuredS, r.Samples = end-r.line.Ran.From, len(all)
 	r.observe()
 }
 

@@ -133,5 +133,5 @@ type Report struct {
 // Notes on what measured times mean.
 const (
 	simulatedNote = "Simulated time: every task takes the time of the chain, on real streams with real events, messages and drivers; nothing is computed."
-	updateNote    = "An update of the weights is no task of a plan: measured times have it, predicted ones have not."
+	updateNote    = "Measured times have the updates of the weights. Predicted ones have them where the plan has a flush."
 )
