@@ -32,20 +32,14 @@ func (x *hostState) layOut(t *localStage, g *allocator) {
 
 // bytes returns how many bytes that takes.
 func (x *hostState) bytes(t *localStage) int64 {
-	if x == nil {
-		return 0
-	}
-	own := kernels.Align(t.shard.size(t.weights[0].Bytes))
-	bytes := 2*own + kernels.Align(kernels.ScalarsBytes) + kernels.Align(x.workspace.Bytes)
-	for _, s := range t.states {
-		bytes += kernels.Align(s.Bytes)
-	}
-	return bytes
+	g := &allocator{space: runtime.Host}
+	x.layOut(t, g)
+	return g.end
 }
 
 // openHostState makes what updates on the host need, if some stage of the device has its state there.
 func openHostState(d *driver) error {
-	if !hasHostState(d) {
+	if !d.lay.order.Plan.HostState {
 		return nil
 	}
 	var events []*runtime.Event
@@ -68,16 +62,6 @@ func openHostState(d *driver) error {
 		return err
 	}
 	return makeEvents(d.Dev, events...)
-}
-
-// hasHostState reports whether the host has the state of some stage of the device.
-func hasHostState(d *driver) bool {
-	for _, t := range d.stages {
-		if t != nil && t.host != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // sendGradients sends a sum of gradients to the host, where that updates the stage.

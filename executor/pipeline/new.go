@@ -74,9 +74,9 @@ func (comp *compilation) openDrivers(on []executor.Target) error {
 		}
 		d.Dev, d.binder = on[d.Number].Device, newBinder(d.Number, lib, comp.Optimizer)
 		switch t := d.cyclicStage(); {
-		case hasHostState(d) && (comp.opt.Pace != nil || !comp.opt.World.has(d.Number)): // a simulated device, or one elsewhere, computes nothing
+		case comp.order.Plan.HostState && (comp.opt.Pace != nil || !comp.opt.World.has(d.Number)): // a simulated device, or one elsewhere, computes nothing
 			d.binder.onHost = lib
-		case hasHostState(d), t != nil && t.cyclic.updatesOnHost():
+		case comp.order.Plan.HostState, t != nil && t.cyclic.updatesOnHost():
 			var err error
 			if d.binder.onHost, err = updater(on[d.Number]); err != nil {
 				return err

@@ -137,8 +137,8 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
-// BenchmarkAttention is causal attention of GPT-2's heads, of larger and of smaller ones. Operations are those of the products that the mask
-// leaves: two of a row and a column for each score forward, five backward.
+// BenchmarkAttention is causal attention of GPT-2's heads, of larger and of smaller ones. It counts the products that the mask leaves. Each score
+// has two products of a row and a column forward, and five backward.
 func BenchmarkAttention(b *testing.B) {
 	for _, s := range []struct{ batch, length, heads, kv, dim int }{
 		{4, 64, 12, 12, 64}, {4, 1024, 12, 12, 64}, {1, 2048, 8, 2, 128}, {4, 64, 12, 12, 32}, {4, 1024, 12, 12, 32},

@@ -3,8 +3,8 @@ package pipeline
 // A stage with ops
 //
 // For each minibatch, a stage of layers i..j with ops runs a forward part F and a backward part B; other minibatches' parts come between.
-// Its backward is not split, and without a flush the stage has its devices for itself. Its ops are Stage.Ops, and LastOps for the last microbatch of a plan
-// with a flush. They are forwards and backwards of layers i..j, in the numbers of the whole chain, with the semantics of package schedule.
+// Its backward is not split, and without a flush the stage has its devices for itself. Its ops are Stage.Ops, and LastOps for the last
+// microbatch of a plan with a flush. They are forwards and backwards of layers i..j, in the numbers of the whole chain, with the semantics of package schedule.
 // F ends with the first op that computes layer j, and B is the rest. In a plan F and B are one task each, of the times of their ops.
 //
 // With a flush the ops of B before its first backward recompute and need no gradient, so they may run before the gradient is there. A

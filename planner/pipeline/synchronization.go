@@ -12,9 +12,9 @@ package pipeline
 //	          directions each then carries the bytes once
 //
 // In a plan with a flush the buckets of a stage may instead all be in r parts of as many bytes (reduce-scatter and all-gather). Device d_i
-// owns part i+1. For each part:
+// owns part i+1. The bits are the same. Each part has messages of both kinds:
 //
-//	reduces   from each device to the owner, which adds all parts up in the order of the devices: the bits are the same
+//	reduces   from each device to the owner, which adds them up in the order of the devices
 //	gathers   the sum, from the owner or another device that has it, until all have it
 //
 // A message takes as long as the weights of its bucket take on the link from one device to the other, which carries nothing else
@@ -22,8 +22,10 @@ package pipeline
 //
 //	the first reduce   when the gradients of the bucket are made on d_0 and d_1, in all backwards of the round
 //	another reduce     when they are made on the device that it goes to, and the reduce before it has ended
-//	a reduce of a part when they are made on the device that sends
-//	a gather           when the device that sends has the sum; a part's owner when the reduces have ended, and its own gradients are made
+//	a part's reduce    when they are made on the device that sends
+//	a gather           when the device that sends has the sum
+//
+// The owner of a part has the sum when the part's reduces have ended, and its own gradients are made.
 //
 // A backward comes down from the last layer of its stage. It has made the gradients of layers i and above when only the layers of the stage
 // below i remain. These layers take their times of the chain. In a stage with ops or with a split backward, and in a task with a timing,

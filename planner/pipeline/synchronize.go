@@ -413,11 +413,7 @@ type passage struct {
 // place returns the messages of a choice with their times; fits is false when there is none for one of them.
 func (y *synchronizer) place(c choice, longer float64) (all []placedMessage, fits bool) {
 	r := y.router(longer)
-	queue := append(y.passages(c, longer), y.scattered(c)...)
-	for i, x := range queue {
-		x.number = i
-	}
-	reduces, fits := y.send(r, queue, longer)
+	reduces, fits := y.send(r, append(y.passages(c, longer), y.scattered(c)...), longer)
 	if !fits || !c.parts {
 		return reduces, fits
 	}
@@ -427,6 +423,9 @@ func (y *synchronizer) place(c choice, longer float64) (all []placedMessage, fit
 
 // send gives the messages of some sums their times.
 func (y *synchronizer) send(r *router, queue passages, longer float64) (all []placedMessage, fits bool) {
+	for i, x := range queue {
+		x.number = i
+	}
 	heap.Init(&queue)
 	for len(queue) > 0 {
 		x := queue[0]
@@ -475,7 +474,7 @@ func (y *synchronizer) passages(c choice, longer float64) (all passages) {
 			continue
 		}
 		for _, b := range y.buckets(g.stage, c.buckets) {
-			x := &passage{of: g, first: b[0], last: b[1], bytes: weights(y.chain, b[0], b[1]), number: len(all)}
+			x := &passage{of: g, first: b[0], last: b[1], bytes: weights(y.chain, b[0], b[1])}
 			if !c.late {
 				x.below = y.behind(g.stage, b[0])
 			}

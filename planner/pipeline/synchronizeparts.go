@@ -92,7 +92,7 @@ func (y *synchronizer) exchanged(c choice, kind SynchronizationKind, ready func(
 						owner = from
 					}
 					m.part = owner + 1
-					all = append(all, &passage{of: g, first: b[0], last: b[1], bytes: PartBytes(bytes, m.part, r), only: &m, ready: ready(&m, from, below), number: len(all)})
+					all = append(all, &passage{of: g, first: b[0], last: b[1], bytes: PartBytes(bytes, m.part, r), only: &m, ready: ready(&m, from, below)})
 				}
 			}
 		}

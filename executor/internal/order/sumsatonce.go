@@ -7,8 +7,8 @@ import (
 )
 
 // SumAtOnce puts one instruction on all devices of a stage's line in place of the messages of a bucket. Its place is where the device that
-// has it first would first send the whole sum: behind the last backwards of all devices, and before their updates. Buckets that are made behind one part
-// of a backward, and between which no device of the line has anything else to do, are one instruction.
+// has it first would first send the whole sum: behind the last backwards of all devices, and before their updates. Buckets that are made
+// behind one part of a backward, and between which no device of the line has anything else to do, are one instruction.
 func (o *Order) SumAtOnce(s int, parts []float64) {
 	x := o.Sums[s]
 	x.Together = map[ArrivalOf][]int{}

@@ -65,9 +65,7 @@ func (r *recipe) fitted(ctx context.Context, q pipeline.Request, p *placement, w
 // newFitting returns the fitting of a schedule, of which whole is the plan whose stages keep everything.
 func newFitting(ctx context.Context, r *recipe, q pipeline.Request, p *placement, whole *pipeline.Plan) *fitting {
 	x := &fitting{recipe: r, placement: p, Request: q, orders: r.order(p.counts)}
-	for s := range p.stages {
-		x.live = append(x.live, x.inFlight(s))
-	}
+	x.live = x.orders.inFlight(len(p.stages))
 	x.findWays(recompute.For(ctx, p.sums, slices.Max(q.Platform.Memory)))
 	number := make([]int, len(p.stages))
 	for d := range x.orders {
@@ -104,19 +102,18 @@ func (x *fitting) waysOf(s int, seqs *recompute.Sequences) []keeping {
 	return all
 }
 
-// inFlight returns how many microbatches are in flight in a stage, on the rank that has most.
-func (x *fitting) inFlight(s int) (most int) {
-	for _, ops := range x.orders {
-		live := 0
-		for _, o := range ops {
-			switch {
-			case o.stage != s:
-			case o.kind == pipeline.F:
-				live++
-				most = max(most, live)
-			default:
-				live--
+// inFlight returns how many microbatches are in flight in each stage, on the rank that has most.
+func (o order) inFlight(stages int) []int {
+	most := make([]int, stages)
+	for _, ops := range o {
+		live := make([]int, stages)
+		for _, x := range ops {
+			if x.kind != pipeline.F {
+				live[x.stage]--
+				continue
 			}
+			live[x.stage]++
+			most[x.stage] = max(most[x.stage], live[x.stage])
 		}
 	}
 	return most
@@ -212,8 +209,9 @@ func (x *fitting) lessen(ranks, stages, number []int) {
 		for _, s := range stages {
 			had := number[s]
 			for i := x.first(s); i < len(x.ways[s]); i++ {
-				if number[s] = i; x.over(ranks, number) < over {
-					had, over = i, x.over(ranks, number)
+				number[s] = i
+				if now := x.over(ranks, number); now < over {
+					had, over = i, now
 				}
 			}
 			number[s] = had
