@@ -397,6 +397,26 @@ func TestCopyBandwidth(t *testing.T) {
 	}
 }
 
+// A copy that waited for a thread, whichever it is, does not end the growth of copies. What small ones take is mostly latency.
+func TestCopiesThatWait(t *testing.T) {
+	t.Parallel()
+	const latency, perByte = time.Millisecond, 1 * time.Nanosecond
+	for waits := range 20 {
+		n := 0
+		speed, err := copySpeed(func(bytes int64) (time.Duration, error) {
+			took := latency + time.Duration(bytes)*perByte
+			if n == waits {
+				took += 100 * time.Millisecond
+			}
+			n++
+			return took, nil
+		})
+		if err != nil || speed < 0.9e9 || speed > 1e9 {
+			t.Errorf("copy %d waits: %v bytes per second, %v", waits, speed, err)
+		}
+	}
+}
+
 func TestForwardsAreCounted(t *testing.T) {
 	t.Parallel()
 	g := grid(t, 1)

@@ -29,11 +29,15 @@ func CopyBandwidth(d runtime.Device) (toDevice, toHost float64, err error) {
 		return 0, 0, err
 	}
 	arena, host := runtime.Span{Bytes: CopyBytes}, runtime.Span{Space: runtime.Host, Bytes: CopyBytes}
-	toDevice, err = copySpeed(d, s, func(n int64) error { return s.Copy(arena.Part(0, n), host.Part(0, n)) })
+	toDevice, err = copySpeed(func(n int64) (time.Duration, error) {
+		return copyTime(d, s, func() error { return s.Copy(arena.Part(0, n), host.Part(0, n)) })
+	})
 	if err != nil {
 		return 0, 0, err
 	}
-	toHost, err = copySpeed(d, s, func(n int64) error { return s.Copy(host.Part(0, n), arena.Part(0, n)) })
+	toHost, err = copySpeed(func(n int64) (time.Duration, error) {
+		return copyTime(d, s, func() error { return s.Copy(host.Part(0, n), arena.Part(0, n)) })
+	})
 	return toDevice, toHost, err
 }
 
@@ -44,28 +48,36 @@ func PeerBandwidth(d, peer runtime.Device) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return copySpeed(d, s, func(n int64) error { return s.CopyPeer(peer, runtime.Span{Bytes: n}, runtime.Span{Bytes: n}) })
+	return copySpeed(func(n int64) (time.Duration, error) {
+		return copyTime(d, s, func() error { return s.CopyPeer(peer, runtime.Span{Bytes: n}, runtime.Span{Bytes: n}) })
+	})
 }
 
-// copySpeed times copies that the stream is given, of a number of bytes.
-func copySpeed(d runtime.Device, s runtime.Stream, copying func(bytes int64) error) (float64, error) {
-	bytes := int64(FirstCopy)
-	took, err := copyTime(d, s, bytes, copying)
-	for err == nil && took < copyFor && bytes < CopyBytes {
-		bytes *= 2
-		if took, err = copyTime(d, s, bytes, copying); err == nil && took >= copyFor { // it may have waited for a thread
+// copySpeed grows copies as CopyBandwidth says, and returns bytes per second. The time of a copy of a number of bytes comes from timed.
+func copySpeed(timed func(bytes int64) (time.Duration, error)) (float64, error) {
+	bytes, took := int64(FirstCopy), time.Duration(0)
+	for {
+		var err error
+		if took, err = timed(bytes); err == nil && took >= copyFor { // it may have waited for a thread
 			var again time.Duration
-			again, err = copyTime(d, s, bytes, copying)
+			again, err = timed(bytes)
 			took = min(took, again)
 		}
+		if err != nil {
+			return 0, err
+		}
+		if took >= copyFor || bytes >= CopyBytes {
+			break
+		}
+		bytes *= 2
 	}
-	if err != nil || took > slowCopy {
-		return float64(bytes) / took.Seconds(), err
+	if took > slowCopy {
+		return float64(bytes) / took.Seconds(), nil
 	}
 	const repeats = 5
 	fastest := 0.0 // without the first one, which touched the pages
 	for range repeats {
-		took, err := copyTime(d, s, bytes, copying)
+		took, err := timed(bytes)
 		if err != nil {
 			return 0, err
 		}
@@ -74,9 +86,9 @@ func copySpeed(d runtime.Device, s runtime.Stream, copying func(bytes int64) err
 	return fastest, nil
 }
 
-// copyTime returns how long a stream takes for a copy of so many bytes. The copy is queued once its begin has been recorded. A throttled
+// copyTime returns how long a stream takes for a copy. The copy is queued once its begin has been recorded. A throttled
 // copy is due from when it is queued, and a begin recorded later than that would make it seem faster than its link.
-func copyTime(d runtime.Device, s runtime.Stream, bytes int64, copying func(int64) error) (time.Duration, error) {
+func copyTime(d runtime.Device, s runtime.Stream, copying func() error) (time.Duration, error) {
 	var events [2]runtime.Event
 	for i := range events {
 		var err error
@@ -87,7 +99,7 @@ func copyTime(d runtime.Device, s runtime.Stream, bytes int64, copying func(int6
 	if err := cmp.Or(s.Record(events[0]), s.Synchronize()); err != nil {
 		return 0, err
 	}
-	if err := copying(bytes); err != nil {
+	if err := copying(); err != nil {
 		return 0, err
 	}
 	if err := s.Record(events[1]); err != nil {
