@@ -76,7 +76,10 @@ func (d taskCompiler) sum(t *localStage, v order.Instance, sb *slab, at *frame) 
 	if slot >= len(t.grads) {
 		return fmt.Errorf("%w: stage %d needs %d sums of gradients at one time, planned are %d", order.ErrPlan, t.stage, slot+1, len(t.grads))
 	}
-	at.sum, at.add = slot, t.stash.Sums[slot].Adds(v.Kind)
+	if at.sum, at.add = slot, t.stash.Sums[slot].Adds(v.Kind); d.lay.passes(t.stage) {
+		at.sum, at.add = t.sums.Round(v.Minibatch, d.lay.order.Repeats), false
+		d.passed(t, v)
+	}
 	if d.lay.order.Plan.IsFlush() {
 		return nil
 	}

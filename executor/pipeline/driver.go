@@ -38,6 +38,7 @@ type driver struct {
 	saver      *saver                           // nil when nothing is saved
 	guard      *guard                           // nil without a flush
 	step       *stepLayout                      // of a plan with a flush
+	buffers    *gradientBuffers                 // for gradients that pass; nil without
 	compiler   *compiler                        // that makes the table
 	table      *table.Table                     // of a period
 	now        order.Instance                   // what it issues

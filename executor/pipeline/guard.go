@@ -298,7 +298,7 @@ func (s *localStage) gradients(sum int) (all []runtime.Span) {
 				continue
 			}
 			for _, p := range s.shard.pieces(l.sumAt+q.Grad.Offset, q.Desc.Bytes()) {
-				all = append(all, s.grads[sum].Part(l.sumAt+q.Grad.Offset+p.behind, p.bytes))
+				all = append(all, s.sumOf(sum, l.sumAt+q.Grad.Offset, p))
 			}
 		}
 	}

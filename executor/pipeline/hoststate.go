@@ -76,7 +76,7 @@ func (d *compiler) sendGradients(t *localStage, m order.Move) {
 	for i := range t.layers {
 		l := &t.layers[i]
 		for _, p := range t.shard.pieces(l.sumAt, l.own) {
-			d.toHost.Copy(t.part(x.gradients, l.at, p), t.grads[m.Sum].Part(l.sumAt+p.behind, p.bytes))
+			d.toHost.Copy(t.part(x.gradients, l.at, p), t.sumOf(m.Sum, l.sumAt, p))
 		}
 		d.toHost.Record(x.layers[i].come)
 	}

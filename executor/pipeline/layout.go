@@ -102,6 +102,7 @@ func (lay *layout) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 	d := &driver{Device: &table.Device{Number: device, Process: lay.opt.World.rank(device)}, lay: lay, stages: make([]*localStage, len(lay.order.On))}
 	d.compiler = &compiler{driver: d}
 	g, m := &allocator{}, &lay.memory[device]
+	d.buffers = lay.layGradientBuffers(device, g)
 	var stages []*localStage
 	for s, st := range lay.order.Plan.Stages {
 		if !slices.Contains(lay.order.On[s], device) {
@@ -115,7 +116,7 @@ func (lay *layout) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 		if lay.HasNarrowGradients() {
 			return fmt.Errorf("%w: gradients in bfloat16 are of plans that move weights and state", order.ErrPlan)
 		}
-		if err := lay.layStage(t, costs, plan, g, m); err != nil {
+		if err := lay.layStage(d, t, costs, plan, g, m); err != nil {
 			return err
 		}
 		stages = append(stages, t)
@@ -148,7 +149,7 @@ func (lay *layout) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 }
 
 // layStage places what a stage has throughout.
-func (lay *layout) layStage(t *localStage, costs Costs, plan *pipeline.Plan, g *allocator, m *Memory) error {
+func (lay *layout) layStage(d *driver, t *localStage, costs Costs, plan *pipeline.Plan, g *allocator, m *Memory) error {
 	t.stageMessages = stageMessages{in: map[int]*channel{}, out: map[int]*channel{}, back: map[int]*channel{}, away: map[int]*channel{}}
 	time, err := timeline(lay.Workload, costs.Chain, plan, lay.opt.limit(t.device))
 	if err != nil {
@@ -162,6 +163,9 @@ func (lay *layout) layStage(t *localStage, costs Costs, plan *pipeline.Plan, g *
 		return err
 	}
 	t.shard, t.host = lay.shardOf(t.stage, t.device), newHostState(plan, costs.Platform)
+	if lay.passes(t.stage) {
+		t.grads = d.buffers.of(lay.order.Sums[t.stage], t.stage, lay.order.Repeats, lay.gradientBytes(t.stage))
+	}
 	t.layStatic(lay.Workload, copies, sums, plan.IsFlush(), g, m)
 	m.Offloaded += t.host.bytes(t)
 	t.waiting.layOut(lay.Workload, t.stage == 0, t.stage == len(lay.order.On)-1, g)

@@ -246,7 +246,13 @@ func (x *instants) expected(e *layout, n int) (p sequential.Program) {
 	default:
 		p = x.program(groups, n)
 	}
-	p.Replica = func(s, m int) int { return slices.Index(e.order.Hosts(s), e.order.On[s][m%e.order.Repeats]) }
+	p.Replica = func(s, m int) int {
+		at := slices.Index(e.order.Hosts(s), e.order.On[s][m%e.order.Repeats])
+		if e.passes(s) { // owners add up microbatch by microbatch
+			at += len(e.order.Hosts(s)) * e.order.Sums[s].Round(m, e.order.Repeats)
+		}
+		return at
+	}
 	return p
 }
 

@@ -44,7 +44,8 @@ type stageParameters struct {
 	weights   []runtime.Span // by slot: one copy of the trained parameters of all layers
 	buffers   runtime.Span   // BatchNorm's statistics, of which there is one copy
 	frozen    runtime.Span   // weights that stay as they are, likewise; a cyclic plan has them with the others
-	grads     []runtime.Span // by slot: a sum of gradients, and what else replicas add up
+	grads     []runtime.Span // by slot: a sum of gradients, and what else replicas add up; by round: gradients that pass
+	own       runtime.Span   // of gradients that pass: the sum of the device's parts, laid out like the shard
 	scalars   []runtime.Span // of the update, likewise
 	squares   runtime.Span   // partial sums of those of the gradients
 	states    []runtime.Span // the optimizer's, each by executor.StateLayout, or like the shard
@@ -390,6 +391,7 @@ type replicaSums struct {
 	added  []runtime.Event // these and made by slot and bucket: behind which the sum of replicas up to this one is here
 	whole  []runtime.Event // likewise that of all; nil: it has not come
 	left   []runtime.Event // by slot and device of the line: behind which what was sent there has left
+	gone   []runtime.Event // likewise of gradients that pass, by round
 }
 
 // sumChannels are the channels of messages between the replicas of a stage.

@@ -52,14 +52,22 @@ func (s *localStage) layStatic(w *Workload, copies, sums int, flush bool, g *all
 	}
 	m.Weights += g.end - start
 	s.buffers, s.frozen = g.alloc(buffers), g.alloc(frozen)
+	passes := len(s.grads) > 0
+	if passes {
+		s.own = g.alloc(s.shard.size(weights))
+	}
 	for range sums {
-		s.grads = append(s.grads, g.alloc(gradients+s.deferred.bytes(buffers)))
+		if !passes {
+			s.grads = append(s.grads, g.alloc(gradients+s.deferred.bytes(buffers)))
+		}
 		if !flush {
 			s.scalars = append(s.scalars, g.alloc(kernels.ScalarsBytes))
 		}
 	}
 	s.discrepancy.layOut(g)
-	s.deferred.rows = s.grads[0].Part(gradients, s.deferred.bytes(buffers))
+	if !passes {
+		s.deferred.rows = s.grads[0].Part(gradients, s.deferred.bytes(buffers))
+	}
 	s.layStates(w, g)
 	m.Static += g.end - start
 }

@@ -16,7 +16,7 @@ import (
 
 // newSynchronizations makes the channels of messages between replicas.
 func (lay *layout) newSynchronizations() {
-	lay.replicas = make([]sumChannels, len(lay.order.Sums))
+	lay.replicas, lay.scatters = make([]sumChannels, len(lay.order.Sums)), map[[2]int]*channel{}
 	for s, x := range lay.order.Sums {
 		if x == nil || lay.collectives[s] != nil {
 			continue
@@ -63,8 +63,11 @@ func (lay *layout) laySums(t *localStage, c *chain.Chain, g *allocator) {
 	if t.sums.at > 0 && len(channels.reduces) > 0 {
 		channels.reduces[t.sums.at-1].layOut(g)
 	}
+	if x.Passes {
+		t.sums.gone = make([]runtime.Event, slots*len(x.Line))
+	}
 	for _, from := range x.Line {
-		if l := channels.scatters[[2]int{from, t.device}]; l != nil {
+		if l := channels.scatters[[2]int{from, t.device}]; l != nil && l.blocks[0].Bytes == 0 {
 			l.layOut(g)
 		}
 	}
@@ -101,12 +104,20 @@ func findCloses(buckets []order.Bucket, list []stageops.Op) {
 	}
 }
 
+// goneTo returns the event behind which gradients of a round that pass have gone to a device; nil: none pass.
+func (x *replicaSums) goneTo(round, device int) runtime.Event {
+	if !x.Passes {
+		return nil
+	}
+	return x.gone[round*len(x.Line)+slices.Index(x.Line, device)]
+}
+
 // events returns where those of the sums go.
 func (x *replicaSums) events() []*runtime.Event {
 	if x == nil {
 		return nil
 	}
-	return slices.Concat(each(x.made), each(x.added), each(x.left))
+	return slices.Concat(each(x.made), each(x.added), each(x.left), each(x.gone))
 }
 
 // begin forgets what has come.
@@ -143,19 +154,25 @@ func (d sumCompiler) synchronize(ctx context.Context, t *localStage, v order.Ins
 	if fresh {
 		return fmt.Errorf("BUG: %v of minibatch %d comes before its gradients", v.Instruction, v.Minibatch)
 	}
+	if x.Passes {
+		slot = x.Round(v.Minibatch, d.lay.order.Repeats)
+	}
 	i, src := slot*n+v.Bucket, t.gradientsOf(slot, v.Bucket)
 	switch v.Kind {
 	case pipeline.Admitting: // this device's part is in what comes: all that has used the place is behind it
 		d.grant(x.gathers[[2]int{v.To, d.Number}], i)
 		return nil
 	case pipeline.Owning:
-		if x.Divided() {
+		switch {
+		case x.Passes:
+			return d.accumulate(ctx, t, v, slot)
+		case x.Divided():
 			return d.own(ctx, t, v, slot)
 		}
 		return d.addPartial(ctx, t, v, slot)
 	case pipeline.Reducing:
 		if x.Divided() {
-			return d.message(ctx, x.scatters[[2]int{d.Number, v.To}], v, x.made[i], src, nil)
+			return d.message(ctx, x.scatters[[2]int{d.Number, v.To}], v, x.made[i], src, x.goneTo(slot, v.To))
 		}
 		ready := x.added[i]
 		if x.at == 0 {
@@ -217,6 +234,9 @@ func (d sumCompiler) total(ctx context.Context, t *localStage, v order.Instance,
 // sends have left.
 func (d sumCompiler) collect(ctx context.Context, t *localStage, minibatch, slot int) error {
 	x := t.sums
+	if x.Passes {
+		slot = len(t.grads) - 1
+	}
 	if x.Shards {
 		d.collectOwn(t, slot)
 		return nil

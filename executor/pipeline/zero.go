@@ -100,6 +100,9 @@ func (lay *layout) checkShards() error {
 		if x == nil {
 			continue
 		}
+		if x.Passes && lay.laterBytes(s) > 0 {
+			return fmt.Errorf("%w: with \"zero\" of %d the gradients of stage %d pass, and statistics of its BatchNorm, which replicas share, would have to pass with them: give \"zero\" 1, or --option batchnorm.deferred=off", order.ErrPlan, lay.order.Plan.Zero, s)
+		}
 		_, muon := lay.Optimizer.(kernels.Muon)
 		switch apart := slices.ContainsFunc(x.Line, func(d int) bool { return lay.opt.World.parts(d, x.Line[0]) }); {
 		case muon:
@@ -129,20 +132,25 @@ func (lay *layout) dropEmpty() {
 // newScatters makes the channels by which gradients go to the owners of parts.
 func (lay *layout) newScatters(s int, places []runtime.Span) {
 	x, l := lay.order.Sums[s], &lay.replicas[s]
-	l.scatters = map[[2]int]*channel{}
+	if l.scatters = map[[2]int]*channel{}; x.Passes {
+		l.scatters = lay.scatters
+	}
 	for _, m := range lay.order.Plan.Synchronization {
 		ends := [2]int{m.From, m.To}
-		if m.Stage != s || m.Kind != pipeline.Reduce || l.scatters[ends] != nil {
+		if m.Stage != s || m.Kind != pipeline.Reduce {
 			continue
 		}
-		c := between("partial gradients", s, m.From, m.To, lay.order.Unowned(s, m.From, m.To))
+		c := l.scatters[ends]
+		if c == nil {
+			c = between("partial gradients", s, m.From, m.To, lay.order.Unowned(s, m.From, m.To))
+			c.kind, c.boundary = pipeline.Reducing, s
+			l.scatters[ends], lay.channels = c, append(lay.channels, c)
+		}
 		for b, p := range places {
 			if x.Owner(b) == m.To {
 				c.bytes = max(c.bytes, p.Bytes)
 			}
 		}
-		c.kind, c.boundary = pipeline.Reducing, s
-		l.scatters[ends], lay.channels = c, append(lay.channels, c)
 	}
 }
 

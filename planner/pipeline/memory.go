@@ -53,7 +53,8 @@ func (c account) static(costs *Costs, d int, live []int, first int) (weights *bi
 	weights = new(big.Rat)
 	for s, st := range c.plan.Stages {
 		if slices.Contains(st.Devices, d) {
-			weights.Add(weights, times(c.copies(s, live[s], first), costs.Weights(st.First, st.Last)))
+			weights.Add(weights, times(c.copies(s, live[s], first)-c.dividedCopies(s), costs.Weights(st.First, st.Last)))
+			weights.Add(weights, times(c.dividedCopies(s), c.owned(s, d, costs.OwnWeights(st.First, st.Last))))
 			if !c.plan.HostState {
 				weights.Add(weights, times(c.plan.OptimizerCopies, c.owned(s, d, costs.OwnWeights(st.First, st.Last))))
 			}
@@ -61,6 +62,7 @@ func (c account) static(costs *Costs, d int, live []int, first int) (weights *bi
 		}
 	}
 	buffers += c.receivesTied(d)
+	weights.Add(weights, new(big.Rat).SetInt64(c.dividedGradients(costs, d)))
 	return weights, buffers
 }
 

@@ -14,6 +14,7 @@ type WorkOrder struct {
 	// Moments is how many instants a period has at which work starts or ends. Those that differ by no more than rounding are one.
 	Moments int
 	Devices [][]Work     // by device of the platform: what it issues, in order
+	Passing [][]Passing  // by device: gradients that pass through it, in the order of their backwards
 	Ops     []*OpMoments // by stage; nil without ops, and in a plan that does not repeat a period of one minibatch
 
 	periodic bool
@@ -86,7 +87,8 @@ func (o *WorkOrder) During(kind Kind, stage, far, residue int) Interval {
 	return o.spans[gate{kind, stage, far, residue}]
 }
 
-// UntilAdded returns how long parts of gradients that go from one device to another are there until they are added up.
+// UntilAdded returns how long parts of gradients that go from one device to another are there until they are added up: of a stage or, where
+// gradients are divided, of all (None).
 func (o *WorkOrder) UntilAdded(stage, from, to int) []Interval {
 	return o.parts[partsOf{stage, from, to}]
 }

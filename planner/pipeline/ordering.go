@@ -59,7 +59,8 @@ func (o *orderer) order() *WorkOrder {
 		}
 		out.Ops = append(out.Ops, x.number(o.moments))
 	}
-	for _, list := range o.devices {
+	for d, list := range o.devices {
+		out.Passing = append(out.Passing, o.passingMoments(d))
 		sortWork(list)
 		o.yield(list)
 		var all []Work

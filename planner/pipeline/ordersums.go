@@ -161,36 +161,41 @@ func (o *orderer) addRoundUpdates(s int) {
 
 // addParts adds the messages of a stage's parts to their owners, and the work of adding them up there. It returns the half moments of that.
 func (o *orderer) addParts(s int) map[sumOn]int {
-	last, added := o.repeats-1, map[sumOn]int{}
-	round := o.round(s, last)
+	added := map[sumOn]int{}
 	var sums []*sum
 	for _, j := range o.messages(func(j *job) bool { return j.stage == s && j.bucket.Part > 0 }) {
 		if x := o.sumOf[j.task]; !slices.Contains(sums, x) {
 			sums = append(sums, x)
 		}
 		if j.bucket.Kind == Reduce {
-			o.add(j.from, o.messageWork(Reducing, j, j.to, rankOfSums+1), j.residue, o.moments.number(j.start), max(o.moments.begin(j), round.backwards[j.from]))
+			o.add(j.from, o.messageWork(Reducing, j, j.to, rankOfSums+1), j.residue, o.moments.number(j.start), max(o.moments.begin(j), o.round(s, j.residue).backwards[j.from]))
 		}
 	}
+	slices.SortStableFunc(sums, func(a, b *sum) int { return a.round[0] - b.round[0] })
+	before := map[bucketOf]int{} // rounds are added up in their order
 	for _, x := range sums {
-		owner := x.line[x.end()]
-		half, start := round.backwards[owner], o.lastEnd(s, owner)
+		owner, last := x.line[x.end()], x.round[len(x.round)-1]
+		round := o.round(s, last)
+		half, start := max(round.backwards[owner], before[x.bucket()]), o.lastEnd(x, owner)
 		for _, j := range x.reduces {
 			if j != nil {
 				half, start = max(half, o.moments.begin(j), round.backwards[j.from]), max(start, o.moments.number(j.start))
 			}
 		}
 		w := Work{Kind: Owning, Stage: s, Task: None, To: NoDevice, First: x.first, Last: x.last, Part: x.part, Place: Place{Rank: rankOfSums + 2}}
+		if o.dividesGradients() {
+			w.Place.Rank += last // two rounds may be added up in one half moment
+		}
 		o.add(owner, w, last, start, half)
-		added[sumOn{x, owner}] = half
+		added[sumOn{x, owner}], before[x.bucket()] = half, half
 	}
 	return added
 }
 
-// lastEnd returns the moment at which the last task of a step in a stage ends on a device.
-func (o *orderer) lastEnd(s, device int) (end int) {
-	for r := range o.repeats {
-		if j := o.leaves(s, r); j.device == device {
+// lastEnd returns the moment at which the last task of a round ends on a device.
+func (o *orderer) lastEnd(x *sum, device int) (end int) {
+	for _, r := range x.round {
+		if j := o.leaves(x.stage, r); j.device == device {
 			end = max(end, o.moments.number(j.end()))
 		}
 	}
@@ -219,7 +224,7 @@ func (o *orderer) addNewWeights() {
 }
 
 // addedAt returns when a part of gradients is added up: all of it has come to its owner, who has made its own.
-func (o *orderer) addedAt(x *sum) ticks {
+func (o *layout) addedAt(x *sum) ticks {
 	var at ticks
 	later := func(t ticks) {
 		if at == nil || less(at, t) {
@@ -246,6 +251,9 @@ func (o *orderer) partsThere() map[partsOf][]Interval {
 		for _, j := range x.reduces {
 			if j != nil && x.part > 0 {
 				at := partsOf{x.stage, j.from, j.to}
+				if o.dividesGradients() {
+					at.stage = None
+				}
 				all[at] = append(all[at], Interval{o.moments.number(j.start), o.moments.number(o.addedAt(x))})
 			}
 		}

@@ -1,6 +1,9 @@
 package pipeline
 
-import "math/big"
+import (
+	"math/big"
+	"slices"
+)
 
 // arrivals are the reduces of a stage that come to one replica from another.
 type arrivals struct {
@@ -12,16 +15,20 @@ type arrivals struct {
 // receives returns the bytes of the blocks of device d in which gradients of a stage arrive from its other replicas. From each that
 // sends some there are two blocks, so that one is added up while the next one comes, or one where a round has one message alone. Parts
 // are added up in the order of the devices. There are as many blocks as parts are there at one time. A part is there from the start of
-// a message until all others of the part have come and the owner has made its own. A block has the bytes of the largest message.
+// a message until all others of the part have come and the owner has made its own. A block has the bytes of the largest message. Where
+// gradients are divided, all stages of the device have these blocks together, as many as are needed at one time. They count with the first one.
 func (c account) receives(s, d int) (bytes int64) {
 	if c.platform.NoBuffers {
+		return 0
+	}
+	if c.dividesGradients() && s != c.firstOn(d) {
 		return 0
 	}
 	from := map[int]*arrivals{}
 	var rounding ticks
 	for _, x := range c.sums {
 		for _, j := range x.reduces {
-			if x.stage != s || j == nil || j.to != d {
+			if x.stage != s && !c.dividesGradients() || j == nil || j.to != d {
 				continue
 			}
 			a := from[j.from]
@@ -42,11 +49,18 @@ func (c account) receives(s, d int) (bytes int64) {
 	for _, a := range from {
 		blocks := highest(a.stays, nil, 0).bytes.Int64()
 		for _, messages := range a.rounds {
-			blocks = max(blocks, int64(min(messages, 2)))
+			if !c.dividesGradients() {
+				blocks = max(blocks, int64(min(messages, 2)))
+			}
 		}
 		bytes += blocks * a.largest
 	}
 	return bytes
+}
+
+// firstOn returns the first stage that is on a device.
+func (c account) firstOn(d int) int {
+	return slices.IndexFunc(c.plan.Stages, func(st Stage) bool { return slices.Contains(st.Devices, d) })
 }
 
 // unowned returns when gradients of a part are there that are not yet added up. Times that differ by the rounding are the same.

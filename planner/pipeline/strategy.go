@@ -48,7 +48,11 @@ func (s Strategy) Divides() bool { return s.Type == Flushing || s.Type == Cyclic
 // that the plan cannot have, it is ErrPlan. Any other refusal is a bug of the strategy.
 func Finish(strategy string, r Request, p *Plan) (*Plan, error) {
 	p.Chain, p.Strategy, p.Platform, p.Zero, p.HostState = r.Chain.Name, strategy, r.Platform, cmp.Or(r.Zero, p.Zero), r.HostState || p.HostState
-	synchronized, report, refused, err := synchronizeAndCheck(r.Chain, r.Platform, p)
+	synchronize := synchronizeAndCheck
+	if p.Zero == ZeroGradients {
+		synchronize = synchronizeDivided
+	}
+	synchronized, report, refused, err := synchronize(r.Chain, r.Platform, p)
 	asked := cmp.Or(err, refused)
 	if (p.Zero != ZeroNothing || p.HostState) && errors.Is(asked, ErrPlan) || errors.Is(err, ErrPlatform) {
 		return nil, asked

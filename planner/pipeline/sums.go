@@ -26,7 +26,7 @@ func (l *layout) replicatedStages() (all []replicatedStage) {
 		if l.sharded() || inParts[s] {
 			x.parts = len(x.line)
 		}
-		if l.period != nil {
+		if l.period != nil || l.dividesGradients() {
 			x.round = l.plan.Round(s)
 		}
 		all = append(all, x)
@@ -48,6 +48,9 @@ func rounds(repeats, size int) (all [][]int) {
 // synchronizations: if there are messages between replicas, they are those that add up the gradients of every stage in every round.
 func (a *arranger) synchronizations() {
 	all := a.replicatedStages()
+	if a.unfit = a.takeTurns(all); a.unfit != nil {
+		return
+	}
 	if a.sharded() {
 		a.divided = all
 	} else if len(a.plan.Synchronization) == 0 {
@@ -166,6 +169,9 @@ func (a *arranger) misdirected(m *Synchronization, all []replicatedStage) (reaso
 	if reason := a.mistimed(m.Start, m.Shift); reason != "" {
 		return reason
 	}
+	if m.Kind == Gather && a.dividesGradients() && m.Shift != a.repeats-1 {
+		return fmt.Sprintf("field \"shift\" is %d: new weights follow the last microbatch, %d", m.Shift, a.repeats-1)
+	}
 	if last := modulus(m.Shift, x.round); last != x.round-1 {
 		return fmt.Sprintf("field \"shift\" is %d: a round of the stage is %d of them and ends with %d", m.Shift, x.round, m.Shift-last+x.round-1)
 	}
@@ -267,12 +273,15 @@ func (a *arranger) sent(y *sum) bool {
 		}
 	}
 	for i := range y.line {
-		if i != n && y.gathers[i] == nil {
+		if i != n && y.gathers[i] == nil && a.gathered(y) {
 			return missing(Gather, "a device that has the sum", y.line[i])
 		}
 	}
 	for i := range y.line {
 		at := i
+		if !a.gathered(y) {
+			break
+		}
 		for hops := 0; at != n; hops++ {
 			if hops > len(y.line) {
 				a.unsummed(y.gathers[i].task, "%s: the sum never comes to device %d, from where it is sent", a.name(y.gathers[i]), y.gathers[i].from)

@@ -121,7 +121,7 @@ func synchronize(c *chain.Chain, p *Platform, plan *Plan, way sending) (*Plan, e
 		return nil, l.unfit
 	}
 	stages := l.replicatedStages()
-	if err := l.reachable(stages); err != nil {
+	if err := cmp.Or(l.takeTurns(stages), l.reachable(stages)); err != nil {
 		return nil, err
 	}
 	if len(stages) == 0 || !l.sharded() && !l.synchronizable(stages) {

@@ -38,7 +38,7 @@ func UpdateSeconds(c *chain.Chain, on *Platform, p *Plan) float64 {
 				seconds += u.NormS + u.DeviceS
 			}
 		}
-		if p.Zero == ZeroShards {
+		if p.Zero != ZeroNothing {
 			seconds /= float64(len(s.Devices))
 		}
 		for _, d := range s.Devices {
@@ -88,7 +88,7 @@ func hostUpdates(c *chain.Chain, on *Platform, p *Plan) (end float64) {
 	for _, s := range p.Stages {
 		for i := s.First; i <= s.Last; i++ {
 			u, share := c.Layers[i-1].Update, 1.0
-			if p.Zero == ZeroShards {
+			if p.Zero != ZeroNothing {
 				share = 1 / float64(len(s.Devices))
 			}
 			for _, d := range s.Devices {

@@ -32,7 +32,7 @@ func cut(bytes int64, i, r int) int64 {
 }
 
 // sharded reports whether the optimizer's state of stages is divided among their replicas.
-func (l *layout) sharded() bool { return l.plan.Zero == ZeroShards }
+func (l *layout) sharded() bool { return l.plan.Zero != ZeroNothing }
 
 // whole reports whether some sums are those of all parts of one bucket.
 func (a *arranger) whole(x *replicatedStage, bucket []*sum) bool {
@@ -73,7 +73,7 @@ func (c account) owned(s, device int, bytes int64) int64 {
 	}
 	sum, at := int64(0), slices.Index(x.line, device)
 	for _, y := range c.sums {
-		if y.stage == s && y.end() == at {
+		if y.stage == s && y.end() == at && c.gathered(y) {
 			sum += PartBytes(weights(c.chain, y.first, y.last), y.part, len(y.line))
 		}
 	}

@@ -118,13 +118,15 @@ func (o *Order) Returning(p models.Portal, device int) int {
 	})
 }
 
-// Unowned returns how many messages from one replica to another there are at one time in the order of all instructions, or two. A message
-// is there from its start until the other replica has added it up.
+// Unowned returns how many messages from one replica of a stage to another there are at one time in the order of all instructions, or two. A
+// message is there from its start until the other replica has added it up. Where gradients pass, the messages of all stages count, and one may
+// be enough.
 func (o *Order) Unowned(s, from, to int) int {
 	var list []Instruction
+	passes := o.Sums[s].Passes
 	for _, d := range []int{from, to} {
 		for _, t := range o.Instructions[d] {
-			if t.Stage == s && (d == from && t.Kind == pipeline.Reducing && t.To == to || d == to && t.Kind == pipeline.Owning) {
+			if (t.Stage == s || passes) && (d == from && t.Kind == pipeline.Reducing && t.To == to || d == to && t.Kind == pipeline.Owning && o.Sums[t.Stage].has(from)) {
 				list = append(list, t)
 			}
 		}
@@ -138,6 +140,9 @@ func (o *Order) Unowned(s, from, to int) int {
 		}
 		now++
 		most = max(most, now)
+	}
+	if passes {
+		return max(most, o.Work.Most(o.Work.UntilAdded(pipeline.None, from, to)))
 	}
 	times := o.Work.UntilAdded(s, from, to)
 	return max(most, min(len(times), 2), o.Work.Most(times))

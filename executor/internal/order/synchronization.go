@@ -35,6 +35,9 @@ type Synchronization struct {
 	closing map[TaskKey]bool // the last task of its kind on its device in a round
 
 	Shards   bool                // owners of parts update them, and send new weights
+	Passes   bool                // gradients pass on to owners round by round, which add up those of all rounds (pipeline.ZeroGradients)
+	first    int                 // where gradients pass, the buckets of all stages have numbers, from that of the stage's first one on
+	numbers  int                 // how many: the stage's, or those of all
 	Together map[ArrivalOf][]int // by residue and first of them: buckets that a library adds up at once; nil: none does
 }
 
@@ -50,8 +53,8 @@ func synchronizations(o *Order) (all []*Synchronization) {
 	for _, m := range o.Plan.Synchronization {
 		x := all[m.Stage]
 		if x == nil {
-			x = &Synchronization{Line: o.Hosts(m.Stage), round: o.Repeats, Shards: o.Plan.Zero == pipeline.ZeroShards, Sources: map[ArrivalOf]int{}, closing: map[TaskKey]bool{}}
-			if !o.Plan.IsFlush() {
+			x = &Synchronization{Line: o.Hosts(m.Stage), round: o.Repeats, Shards: o.Plan.Zero != pipeline.ZeroNothing, Passes: o.Plan.Zero == pipeline.ZeroGradients, Sources: map[ArrivalOf]int{}, closing: map[TaskKey]bool{}}
+			if !o.Plan.IsFlush() || x.Passes {
 				x.round = o.Plan.Round(m.Stage)
 			}
 			all[m.Stage] = x
@@ -63,8 +66,35 @@ func synchronizations(o *Order) (all []*Synchronization) {
 			x.Sources[ArrivalOf{o.Residue(m.Shift), x.Bucket(m), m.To}] = m.From
 		}
 	}
+	number(all)
 	return all
 }
+
+// number numbers the buckets of all stages.
+func number(all []*Synchronization) {
+	total := 0
+	for _, x := range all {
+		if x != nil {
+			x.first, x.numbers = total, len(x.Buckets)
+			total += len(x.Buckets)
+		}
+	}
+	for _, x := range all {
+		switch {
+		case x == nil:
+		case x.Passes:
+			x.numbers = total
+		default:
+			x.first = 0
+		}
+	}
+}
+
+// Round returns in which round of a step a minibatch is.
+func (x *Synchronization) Round(minibatch, step int) int { return minibatch % step / x.round }
+
+// Rounds returns how many rounds a step has.
+func (x *Synchronization) Rounds(step int) int { return step / x.round }
 
 // Bucket returns which one a message carries; none: it is new.
 func (x *Synchronization) Bucket(m pipeline.Synchronization) int {
@@ -83,17 +113,17 @@ func (x *Synchronization) Arriving(residue int) (all []int) {
 }
 
 // Number numbers the messages of a stage from one device to another, those of minibatch after minibatch.
-func (x *Synchronization) Number(v Instance) int { return v.Minibatch*len(x.Buckets) + v.Bucket }
+func (x *Synchronization) Number(v Instance) int { return v.Minibatch*x.numbers + x.first + v.Bucket }
 
-// Idle reports whether an instruction does nothing for a minibatch: gradients are added up in the last round of an update.
+// Idle reports whether an instruction does nothing for a minibatch: gradients are added up in the last round of an update, if they do not pass.
 func (o *Order) Idle(t Instruction, minibatch int) bool {
-	return t.Synchronized() && o.updates != nil && (minibatch+1)%o.updates[t.Stage] != 0
+	return t.Synchronized() && o.updates != nil && !o.Sums[t.Stage].Passes && (minibatch+1)%o.updates[t.Stage] != 0
 }
 
-// Closes reports whether a task is the last of its kind that adds to the gradients of an update on its device.
+// Closes reports whether a task is the last of its kind that adds to the gradients of an update, or of a round where these pass, on its device.
 func (o *Order) Closes(kind pipeline.Kind, stage, minibatch int) bool {
 	x := o.Sums[stage]
-	return x.closing[TaskKey{kind, stage, o.Residue(minibatch)}] && (minibatch/x.round+1)*x.round%o.updates[stage] == 0
+	return x.closing[TaskKey{kind, stage, o.Residue(minibatch)}] && (x.Passes || (minibatch/x.round+1)*x.round%o.updates[stage] == 0)
 }
 
 // Number returns a message's number on its channel.
@@ -145,3 +175,6 @@ func seconds(c *chain.Chain, first, last int) (sum float64) {
 	}
 	return sum
 }
+
+// has reports whether a device is one of the stage's.
+func (x *Synchronization) has(device int) bool { return slices.Contains(x.Line, device) }

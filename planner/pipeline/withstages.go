@@ -1,0 +1,105 @@
+package pipeline
+
+import (
+	"slices"
+
+	"plimsoll/planner/chain"
+)
+
+// enough is how much more memory than the least a plan may need that divides its stages less often.
+const enough = 1.01
+
+// synchronizeDivided is synchronizeAndCheck for a plan that divides gradients. They are all there from the backward of a stage on. So its stages
+// are divided, too, as often as devices then need less memory.
+func synchronizeDivided(c *chain.Chain, on *Platform, p *Plan) (best *Plan, report *Report, refused, err error) {
+	most := 0
+	for _, st := range p.Stages {
+		most = max(most, st.Len())
+	}
+	for parts := 1; parts < 2*most; parts *= 2 {
+		out, r, wrong, err := synchronizeAndCheck(c, on, p.WithStages(c, min(parts, most)))
+		if err != nil || r == nil {
+			return out, r, wrong, err
+		}
+		if best == nil || enough*float64(slices.Max(r.PerDevicePeak)) < float64(slices.Max(report.PerDevicePeak)) {
+			best, report, refused = out, r, wrong
+		}
+	}
+	return best, report, refused, nil
+}
+
+// WithStages returns a plan whose stages with replicas are up to so many stages each, of about equal weights, on the devices of the stage. A task
+// is those of its parts, one right behind the other. What each device does, and when, stays the same. Stages with ops stay whole, and so do
+// all in a plan with times of its own or with portals.
+func (p *Plan) WithStages(c *chain.Chain, parts int) *Plan {
+	out := *p
+	if p.Timings != nil || len(p.Portals) > 0 || len(p.WeightCopies) > 1 {
+		return &out
+	}
+	out.Stages, out.Tasks = nil, nil
+	first, split := make([]int, len(p.Stages)), p.Split()
+	for s, st := range p.Stages {
+		first[s] = len(out.Stages)
+		out.Stages = append(out.Stages, st.divided(c, parts)...)
+	}
+	for _, t := range p.Tasks {
+		from, to := first[t.Stage], len(out.Stages)
+		if t.Stage+1 < len(first) {
+			to = first[t.Stage+1]
+		}
+		if t.Kind.Communication() || to-from == 1 {
+			if t.Stage = from; t.Kind.Communication() {
+				t.Stage = to - 1
+			}
+			out.Tasks = append(out.Tasks, t)
+			continue
+		}
+		t.Duration = nil
+		at, halves := t.Start, split[t.Stage]
+		for i := range to - from {
+			if t.Stage = from + i; t.Kind != F {
+				t.Stage = to - 1 - i
+			}
+			t.Start = at
+			out.Tasks = append(out.Tasks, t)
+			at += out.Stages[t.Stage].seconds(c, t.Kind, halves)
+		}
+	}
+	return &out
+}
+
+// divided returns up to so many stages in place of one with replicas: each ends where its share of the weights is nearest.
+func (s Stage) divided(c *chain.Chain, parts int) (all []Stage) {
+	if len(s.Devices) < 2 || s.hasOps() {
+		return []Stage{s}
+	}
+	total, done, next := weights(c, s.First, s.Last), int64(0), s
+	for i := s.First; i < s.Last; i++ {
+		done += c.SummedWeights(i)
+		share := int64(len(all)+1) * total
+		if behind := c.SummedWeights(i + 1); behind > 0 && len(all) < parts-1 && 2*(done*int64(parts)-share)+behind*int64(parts) > 0 {
+			next.Last = i
+			all = append(all, next)
+			next = s
+			next.First = i + 1
+		}
+	}
+	return append(all, next)
+}
+
+// seconds returns the time of a task of a stage without ops.
+func (s Stage) seconds(c *chain.Chain, kind Kind, split bool) (sum float64) {
+	for i := s.First; i <= s.Last; i++ {
+		switch l := c.Layer(i); {
+		case kind == F:
+			sum += l.ForwardS
+		case kind == W:
+			sum += *l.BackwardWeightS
+		case split:
+			sum += *l.BackwardInputS
+		default:
+			sum += l.BackwardS
+		}
+	}
+	return sum
+}
