@@ -63,7 +63,7 @@ func TestRandomPlansPass(t *testing.T) {
 	}
 	for seed := uint64(0); ran < plans; seed++ {
 		c, plan := randomPlan(w, seed, 1)
-		if seed%4 == 0 {
+		if ran%2 == 0 {
 			c = costs(w, 2+r.IntN(2), seed)
 			plan = dataParallel(c, (2+r.IntN(3))*c.Platform.Devices)
 		}
