@@ -59,7 +59,7 @@ func TestRandomPlansPass(t *testing.T) {
 	r := rand.New(rand.NewPCG(17, 1))
 	ran, split, rounds, plans := 0, 0, 0, 60
 	if testing.Short() {
-		plans = 15
+		plans = 30
 	}
 	for seed := uint64(0); ran < plans; seed++ {
 		c, plan := randomPlan(w, seed, 1)
