@@ -79,7 +79,7 @@ const (
 	untie       = "this plan cannot share weights between layers: lm_head.weight of layer head is transformer.embed.weight of layer embed: stages 0 and 1 update them at different times, as the plan has no flush: give one with a flush, or -m gpt2-2-16-untied"
 	unbranch    = "siamese has branches, and pipelines are for single chains: train it on one device"
 	worlds      = "--option world.allreduce is for several processes: give their number, as in --world 4"
-	muonWhole   = "--zero 1 divides weights among replicas by elements, and --optimizer muon updates a matrix as a whole: leave --zero out, or take adamw"
+	muonWhole   = "--zero divides weights among replicas by elements, and --optimizer muon updates a matrix as a whole: leave --zero out, or take adamw"
 	wholeBatch  = "--batch max is for one device and whole batches: give a number of samples"
 	hostOfOne   = "--host-memory limits what the plan of one device offloads: " + wholeOnOne
 )
@@ -122,6 +122,8 @@ func combinations(t *testing.T, p map[string][]string) []combination {
 		{feature: "portals", args: small("unet-1-4", "--image", "32", "--debug", "portals"), answers: [planKinds]answer{
 			refuses("--debug portals", needsMore), yes("--devices", "cpu*4", "--strategy", "1f1b-flush", "--microbatches", "2"), yes("--devices", "cpu*4", "--strategy", "1f1b*"), elsewhere("TestPortalsOfStagesThatOffload")}},
 		{feature: "`--zero 1`", args: []string{"--zero", "1"}, answers: [planKinds]answer{refuses("--zero", needsMore), yes(), refuses("--zero", noneInGiven), refuses("--zero", noneInGiven)}},
+		{feature: "`--zero 2`", args: small("gpt2-2-16-untied", "--length", "8", "--zero", "2"), answers: [planKinds]answer{
+			refuses("--zero", needsMore), yes(two("joint-flush")...), refuses("--zero", noneInGiven), refuses("--zero", noneInGiven)}},
 		{feature: "`--zero 1` with Muon", args: []string{"--zero", "1", "--optimizer", "muon"}, answers: all(no(muonWhole))},
 		{feature: "`--option batchnorm.deferred`", args: []string{"--option", "batchnorm.deferred"}, answers: [planKinds]answer{
 			refuses("--option batchnorm.deferred", needsMore), yes(), refuses("--option batchnorm.deferred", noneInGiven), refuses("--option batchnorm.deferred", noneInGiven)}},

@@ -208,7 +208,10 @@ func (s replicatedStage) String() string {
 		return line + "that their gradients are added up takes no time in this plan"
 	}
 	buckets, until := units.Count(s.Buckets, "bucket"), units.Seconds(s.Behind)
-	if s.Zero != pipeline.ZeroNothing {
+	switch s.Zero {
+	case pipeline.ZeroGradients:
+		return line + fmt.Sprintf("each adds up and updates its part of %s (zero %d), microbatch by microbatch, and the new weights have come %s behind the last backward", buckets, s.Zero, until)
+	case pipeline.ZeroShards:
 		return line + fmt.Sprintf("each updates its part of %s (zero %d), and the new weights have come %s behind the last backward", buckets, s.Zero, until)
 	}
 	if s.Parts > 1 {

@@ -121,7 +121,7 @@ func (f *trainFlags) checkSums() error {
 	case f.world.transport != "nccl":
 		return usage(fmt.Errorf("--option world.allreduce=nccl is for --transport nccl, between GPUs: with %s Plimsoll adds up gradients itself, so leave it out", f.world.transport))
 	case f.pipe.zero != 0:
-		return usage(errors.New("--option world.allreduce=nccl adds up whole gradients, and with --zero 1 each replica adds up a part of them: leave one of the two out"))
+		return usage(errors.New("--option world.allreduce=nccl adds up whole gradients, and with --zero each replica adds up a part of them: leave one of the two out"))
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (f *trainFlags) checkSums() error {
 // checkDivided refuses --zero where updates cannot be divided.
 func (f *trainFlags) checkDivided() error {
 	if f.pipe.zero != 0 && f.job.optimizer == "muon" {
-		return usage(errors.New("--zero 1 divides weights among replicas by elements, and --optimizer muon updates a matrix as a whole: leave --zero out, or take adamw"))
+		return usage(errors.New("--zero divides weights among replicas by elements, and --optimizer muon updates a matrix as a whole: leave --zero out, or take adamw"))
 	}
 	return nil
 }

@@ -449,11 +449,12 @@ func TestResumedFromShards(t *testing.T) {
 	}
 }
 
-// --zero divides the optimizer's state among the replicas of a stage: devices need less, as predicted, and no bit changes. Where nothing
+// --zero divides the optimizer's state, and the sums of gradients, among the replicas of a stage. Devices need less, as predicted, and no bit
+// changes where each replica has one microbatch. Where nothing
 // can be divided it is refused. The devices run an op each at once, so that replicas are worth it.
 func TestZero(t *testing.T) {
 	t.Parallel()
-	line := []string{"train", "--json", "-q", "-m", "mlp", "--image", "32", "--batch", "32", "--microbatches", "2", "--devices", "cpu*2", "--strategy", "joint-flush",
+	line := []string{"train", "--json", "-q", "-m", "gpt2-4-64-untied", "--length", "8", "--batch", "2", "--microbatches", "2", "--devices", "cpu*2", "--strategy", "joint-flush",
 		"--optimizer", "adam", "--lr", "0.001", "--steps", "3", "--option", "profile.steps=1", "--option", "platform.ops-at-once=2", "--debug", "threads=1"}
 	all := summaryOf(t, works(t, line...).out)
 	divided := summaryOf(t, works(t, append(line, "--zero", "1")...).out)
@@ -461,7 +462,12 @@ func TestZero(t *testing.T) {
 		t.Errorf("weights %s, peak %d of %d predicted; undivided %s, %d", divided.WeightsSHA256, divided.MeasuredPeakBytes, divided.PredictedPeakBytes,
 			all.WeightsSHA256, all.MeasuredPeakBytes)
 	}
-	for _, bad := range [][]string{append(line, "--zero", "2"), {"train", "-m", "mlp", "--devices", "cpu*2", "--strategy", "pipedream", "--zero", "1"}} {
+	passing := summaryOf(t, works(t, append(line, "--zero", "2")...).out)
+	if passing.WeightsSHA256 != all.WeightsSHA256 || passing.MeasuredPeakBytes >= divided.MeasuredPeakBytes || passing.MeasuredPeakBytes != passing.PredictedPeakBytes {
+		t.Errorf("with --zero 2: weights %s, peak %d of %d predicted; with --zero 1 %s, %d", passing.WeightsSHA256, passing.MeasuredPeakBytes, passing.PredictedPeakBytes,
+			divided.WeightsSHA256, divided.MeasuredPeakBytes)
+	}
+	for _, bad := range [][]string{append(line, "--zero", "3"), {"train", "-m", "mlp", "--devices", "cpu*2", "--strategy", "pipedream", "--zero", "1"}} {
 		if r := plimsoll(t, bad...); r.code != exitUsage || !strings.Contains(r.err, "--zero") {
 			t.Errorf("%v: exit code %d: %s", bad, r.code, r.err)
 		}
