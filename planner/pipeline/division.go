@@ -16,12 +16,16 @@ const (
 	// device has made gradients of a bucket, their parts go to their owners, which add them to what has come before, in the order of the
 	// line. So a device has all gradients of a stage only until they have left.
 	ZeroGradients Zero = 2
+	// ZeroWeights is ZeRO-3: ZeRO-2 whose weights are divided, too. A stage has one bucket. Between turns a device has its part of the weights
+	// alone. A turn is forwards and backwards of one stage that follow each other on a device. Before it the other parts come from their
+	// owners (all-gather), into one of two buffers that the device's turns take in turn.
+	ZeroWeights Zero = 3
 )
 
 // ParseZero returns the division of a number. Errors: a number that is none.
 func ParseZero(n int) (Zero, error) {
-	if z := Zero(n); z >= ZeroNothing && z <= ZeroGradients {
+	if z := Zero(n); z >= ZeroNothing && z <= ZeroWeights {
 		return z, nil
 	}
-	return 0, fmt.Errorf("zero is %d: 0 divides nothing, 1 the optimizer's state of a stage among its replicas, 2 their sums of gradients, too", n)
+	return 0, fmt.Errorf("zero is %d: 0 divides nothing, 1 the optimizer's state of a stage among its replicas, 2 their sums of gradients, too, 3 and their weights", n)
 }

@@ -50,6 +50,8 @@ type layout struct {
 	gates     map[gate]*job     // communications through portals
 	sums      []*sum            // of replicas, in the order of stages, rounds and layers; nil: they take no time
 	divided   []replicatedStage // whose optimizer's state is divided
+	fetched   []*job            // messages of weights that are divided
+	inTurn    [][]*weightTurn   // by device; nil: not asked for yet
 	ties      []tie             // weights that stages of a plan with a flush share
 	jobs      []*job            // in the order of the plan's tasks, behind them the messages between replicas
 	ops       []*stageCosts     // by stage; nil for one without ops

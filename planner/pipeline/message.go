@@ -11,7 +11,7 @@ const (
 	// own. If a bucket is sent in parts, Reduce carries the gradients of From alone to the owner of the part, which adds up all in that
 	// order.
 	Reduce SynchronizationKind = iota + 1
-	Gather                     // the sum of all, to one that does not have it yet; of a part of a bucket the new weights
+	Gather                     // the sum of all, to one that does not have it yet; of a part of a bucket new weights, or those for a turn
 )
 
 var synchronizationNames = [...]string{Reduce: "reduce", Gather: "gather"}

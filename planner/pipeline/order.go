@@ -33,6 +33,7 @@ type Work struct {
 	Far   int // the other stage of a communication through a portal; 0: the next one
 	// First and Last are the layers of gradients, or new weights, and Part is which part of them, counted from 1; 0: all of them.
 	First, Last, Part int
+	Before            Kind // of weights for a turn: its first task (Synchronization.Before)
 	// Closes says that a B, or a W, is the last one of its kind that a device has in a round of its stage.
 	Closes bool
 	Op     cycle.Op // of CycleOp

@@ -25,7 +25,10 @@ func (o *orderer) addSums() {
 			o.addRoundUpdates(s)
 		}
 	}
-	if o.sharded() {
+	switch {
+	case o.dividesWeights():
+		o.addTurns()
+	case o.sharded():
 		o.addNewWeights()
 	}
 }
@@ -104,7 +107,7 @@ func (o *orderer) depth(j *job) int {
 
 // messageWork returns the work of a message, with a rank.
 func (o *orderer) messageWork(kind Kind, j *job, to, rank int) Work {
-	return Work{Kind: kind, Stage: j.stage, Task: j.task, To: to, First: j.bucket.First, Last: j.bucket.Last, Part: j.bucket.Part, Place: Place{Rank: rank}}
+	return Work{Kind: kind, Stage: j.stage, Task: j.task, To: to, First: j.bucket.First, Last: j.bucket.Last, Part: j.bucket.Part, Before: j.bucket.Before, Place: Place{Rank: rank}}
 }
 
 // sumOn is a sum on a device.

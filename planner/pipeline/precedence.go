@@ -26,6 +26,7 @@ func (l *layout) before(do func(x, y *job)) {
 	for _, x := range l.sums {
 		l.beforeSum(x, do)
 	}
+	l.beforeTurns(do)
 }
 
 // lead returns how long before the end of x, which y waits for, y may start. A backward may start earlier by its recomputation, a

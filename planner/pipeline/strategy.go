@@ -49,7 +49,7 @@ func (s Strategy) Divides() bool { return s.Type == Flushing || s.Type == Cyclic
 func Finish(strategy string, r Request, p *Plan) (*Plan, error) {
 	p.Chain, p.Strategy, p.Platform, p.Zero, p.HostState = r.Chain.Name, strategy, r.Platform, cmp.Or(r.Zero, p.Zero), r.HostState || p.HostState
 	synchronize := synchronizeAndCheck
-	if p.Zero == ZeroGradients {
+	if p.Zero >= ZeroGradients {
 		synchronize = synchronizeDivided
 	}
 	synchronized, report, refused, err := synchronize(r.Chain, r.Platform, p)

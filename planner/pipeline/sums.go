@@ -60,11 +60,18 @@ func (a *arranger) synchronizations() {
 	for i := range a.plan.Synchronization {
 		m := &a.plan.Synchronization[i]
 		j := &job{task: len(a.plan.Tasks) + i, bucket: m, owner: None, stage: m.Stage, from: m.From, to: m.To, early: new(big.Int)}
-		if reason := a.misdirected(m, all); reason != "" {
+		fetches := a.dividesWeights() && m.Kind == Gather
+		if reason := cmp.Or(a.misdirected(m, all), a.mistaken(m)); reason != "" {
 			a.broken.add(RuleSynchronization, j.task, None, "%s: %s", a.name(j), reason)
 			continue
 		}
 		a.timed(j, m.Start, m.Shift)
+		if line := stageOf(all, m.Stage).line; fetches {
+			j.owner = line[m.Part-1]
+			j.length = a.message(PartBytes(weights(a.chain, m.First, m.Last), m.Part, len(line)), a.platform.Beta(m.From, m.To))
+			a.jobs, a.fetched = append(a.jobs, j), append(a.fetched, j)
+			continue
+		}
 		at := bucketOf{m.Stage, j.residue, m.First, m.Last, m.Part}
 		if sums[at] == nil {
 			sums[at] = stageOf(all, m.Stage).sum(at)
@@ -88,6 +95,7 @@ func (a *arranger) synchronizations() {
 		for i := range all {
 			a.addedUp(&all[i])
 		}
+		a.fetches()
 	}
 }
 
@@ -169,6 +177,9 @@ func (a *arranger) misdirected(m *Synchronization, all []replicatedStage) (reaso
 	if reason := a.mistimed(m.Start, m.Shift); reason != "" {
 		return reason
 	}
+	if m.Kind == Gather && a.dividesWeights() {
+		return a.noWay(m, x)
+	}
 	if m.Kind == Gather && a.dividesGradients() && m.Shift != a.repeats-1 {
 		return fmt.Sprintf("field \"shift\" is %d: new weights follow the last microbatch, %d", m.Shift, a.repeats-1)
 	}
@@ -217,6 +228,9 @@ func (a *arranger) addedUp(x *replicatedStage) {
 			switch {
 			case !a.whole(x, bucket):
 				a.unsummed(None, "stage %d for %s %d: a part of layers %d to %d is missing, or in two buckets that overlap", x.stage, a.word(), r, y.first, y.last)
+				return
+			case a.dividesWeights() && len(bucket) < len(a.sumsOf(x.stage, round)):
+				a.unsummed(None, "stage %d for %s %d: it has several buckets, and with \"zero\" of %d it has one", x.stage, a.word(), r, a.plan.Zero)
 				return
 			case y.first < next:
 				a.unsummed(None, "stage %d for %s %d: layers %d to %d are in two buckets that overlap", x.stage, a.word(), r, y.first, min(y.last, next-1))

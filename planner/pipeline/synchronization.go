@@ -60,7 +60,8 @@ type Synchronization struct {
 	Part        int     // of the bucket, counted from 1: what the replica at that place of the stage owns; 0: all of it
 	From, To    int     // devices, counted from 0
 	Start       float64 // seconds, as a task's
-	Shift       int     // of the last minibatch of the round; of a flush plan the last microbatch
+	Shift       int     // of the last minibatch of the round; of a flush plan the last microbatch; of weights for a turn that of its first task
+	Before      Kind    // F or B, the first task of the turn that the weights are for (ZeroWeights); else 0
 	Extra       map[string]json.RawMessage
 }
 
@@ -71,6 +72,9 @@ func (s Synchronization) String() string {
 	if s.Part != 0 {
 		part = fmt.Sprintf("#%d", s.Part)
 	}
+	if s.Before != 0 {
+		part += " before " + s.Before.String()
+	}
 	return fmt.Sprintf("%v%d[%d-%d]%s %d-%d(%d)", s.Kind, s.Stage, s.First, s.Last, part, s.From, s.To, s.Shift)
 }
 
@@ -79,9 +83,13 @@ func (s Synchronization) list() fields.List {
 		{Name: "kind", Value: s.Kind.String()}, {Name: "stage", Value: s.Stage},
 		{Name: "first_layer", Value: s.First}, {Name: "last_layer", Value: s.Last},
 	}
-	return append(fields.Unless(out, 0, "part", s.Part),
+	out = append(fields.Unless(out, 0, "part", s.Part),
 		fields.Field{Name: "from", Value: s.From}, fields.Field{Name: "to", Value: s.To},
-		fields.Field{Name: "start_s", Value: s.Start}, fields.Field{Name: "shift", Value: s.Shift}).With(s.Extra)
+		fields.Field{Name: "start_s", Value: s.Start}, fields.Field{Name: "shift", Value: s.Shift})
+	if s.Before != 0 {
+		out = append(out, fields.Field{Name: "before", Value: s.Before.String()})
+	}
+	return out.With(s.Extra)
 }
 
 func takeSynchronization(o *fields.Object) (s Synchronization, err error) {
@@ -91,8 +99,14 @@ func takeSynchronization(o *fields.Object) (s Synchronization, err error) {
 	s.Part = int(o.Size("part", 0))
 	s.From, s.To = int(o.Size("from", 0)), int(o.Size("to", 0))
 	s.Start, s.Shift = o.Float("start_s", 0), int(o.Int("shift", 0))
+	before := o.String("before", "")
 	if err := o.Err(); err != nil {
 		return s, err
+	}
+	if before != "" {
+		if s.Before, _ = ParseKind(before); s.Before != F && s.Before != B {
+			return s, &fields.Error{Field: "before", Value: fmt.Sprintf("%q", before), Reason: "is neither F nor B"}
+		}
 	}
 	for k := Reduce; k <= Gather; k++ {
 		if synchronizationNames[k] == name {

@@ -135,8 +135,11 @@ func synchronize(c *chain.Chain, p *Platform, plan *Plan, way sending) (*Plan, e
 		longer, messages = y.sooner(longer, messages)
 		out = bare.stretched(longer)
 	}
-	out.Synchronization = y.list(messages, longer)
-	return out, nil
+	if out.Synchronization = y.list(messages, longer); !l.dividesWeights() {
+		return out, nil
+	}
+	out.Synchronization = append(out.Synchronization, l.fetching(stages)...)
+	return Timed(c, p, out)
 }
 
 // bare returns a copy of a plan without messages between replicas.
@@ -315,6 +318,9 @@ func (y *synchronizer) choices() (all []choice) {
 			continue
 		}
 		few := min(n, most) * len(y.rounds)
+		if y.dividesWeights() && n > 1 {
+			break // a stage has one bucket
+		}
 		possible := slices.DeleteFunc([]choice{{buckets: n}, {buckets: n, late: true}, {buckets: n, parts: true}}, func(c choice) bool {
 			return c.late && y.period == nil || !c.parts && y.sharded() || !y.possible(c) || n > 1 && few*y.messages(c.parts) > mostSums
 		})

@@ -73,7 +73,7 @@ func (c account) owned(s, device int, bytes int64) int64 {
 	}
 	sum, at := int64(0), slices.Index(x.line, device)
 	for _, y := range c.sums {
-		if y.stage == s && y.end() == at && c.gathered(y) {
+		if y.stage == s && y.end() == at && (!c.dividesGradients() || y.lastRound(c.repeats)) {
 			sum += PartBytes(weights(c.chain, y.first, y.last), y.part, len(y.line))
 		}
 	}
@@ -88,7 +88,7 @@ func (l *layout) behindAll(hub *job, do func(x, y *job)) {
 		do(x, hub)
 	}
 	for _, y := range l.jobs {
-		if y.fromOwner() {
+		if y.fromOwner() && !l.dividesWeights() {
 			do(hub, y)
 		}
 	}
@@ -116,7 +116,7 @@ func (j *job) fromOwner() bool {
 
 // updatesBehind calls do for what ends last of what updates wait for, and for every message of new weights from who has made them.
 func (l *layout) updatesBehind(do func(x, y *job)) {
-	if len(l.divided) == 0 {
+	if len(l.divided) == 0 || l.dividesWeights() {
 		return
 	}
 	last := l.lastFinal()

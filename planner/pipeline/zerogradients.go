@@ -9,13 +9,16 @@ import (
 )
 
 // dividesGradients reports whether sums of gradients are divided among replicas (ZeroGradients).
-func (l *layout) dividesGradients() bool { return l.plan.Zero == ZeroGradients }
+func (l *layout) dividesGradients() bool { return l.plan.Zero >= ZeroGradients }
 
 // gathered reports whether messages bring what becomes of a sum to all replicas. Where gradients are divided, those of the last round bring
 // new weights.
 func (l *layout) gathered(x *sum) bool {
-	return !l.dividesGradients() || x.round[len(x.round)-1] == l.repeats-1
+	return !l.dividesGradients() || !l.dividesWeights() && x.lastRound(l.repeats)
 }
+
+// lastRound reports whether the sum is that of the last round of a step.
+func (x *sum) lastRound(repeats int) bool { return x.round[len(x.round)-1] == repeats-1 }
 
 // bucket tells which part of which bucket a sum has, of whatever round.
 func (x *sum) bucket() bucketOf {
@@ -90,8 +93,8 @@ func (o *orderer) passingMoments(d int) (all []Passing) {
 	return all
 }
 
-// dividedGradients returns the bytes of the buffers of a device for gradients that pass through it. Each is as large as the gradients of the
-// largest of its stages that divide theirs.
+// dividedGradients returns the bytes of the buffers of a device for gradients that pass through it, and for weights. Each is as large as the
+// gradients of the largest of its stages that divide theirs.
 func (c account) dividedGradients(costs *Costs, d int) (bytes int64) {
 	if !c.dividesGradients() {
 		return 0
@@ -104,15 +107,19 @@ func (c account) dividedGradients(costs *Costs, d int) (bytes int64) {
 	if bytes == 0 {
 		return 0
 	}
+	turns := 0
+	if c.dividesWeights() {
+		turns = min(len(c.weightTurns(d)), weightBuffers)
+	}
 	all := c.passingThrough(d)
-	return bytes * int64(Turns(len(all), func(i, later int) bool { return less(all[later].from, all[i].to) }))
+	return bytes * int64(turns+Turns(len(all), func(i, later int) bool { return less(all[later].from, all[i].to) }))
 }
 
-// dividedCopies returns the copies of the weights of a stage that are gradients of which each replica has its parts. With less than two copies a
-// plan counts no gradients.
+// dividedCopies returns the copies of the weights of a stage of which each replica has its parts: gradients, and weights. With less than two
+// copies a plan counts no gradients.
 func (c account) dividedCopies(s int) float64 {
 	if !c.dividesGradients() || stageOf(c.divided, s) == nil || c.copies(s, 0, 0) < 2 {
 		return 0
 	}
-	return 1
+	return float64(c.plan.Zero - ZeroShards)
 }

@@ -1,0 +1,177 @@
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+)
+
+// weightBuffers is how many buffers a device has for weights that are divided: those of a turn come while the turn before runs.
+const weightBuffers = 2
+
+// dividesWeights reports whether weights are divided among replicas (ZeroWeights).
+func (l *layout) dividesWeights() bool { return l.plan.Zero == ZeroWeights }
+
+// weightTurn is a turn of a stage on a device (ZeroWeights), and the messages of its weights.
+type weightTurn struct {
+	stage       int
+	first, last *job
+	gathers     []*job
+}
+
+// weightTurns returns the turns of a device, in order.
+func (l *layout) weightTurns(d int) []*weightTurn {
+	if l.inTurn == nil {
+		l.inTurn = make([][]*weightTurn, l.platform.Devices)
+		for d := range l.inTurn {
+			l.inTurn[d] = l.findTurns(d)
+		}
+		for _, j := range l.fetched {
+			for _, t := range l.inTurn[j.to] {
+				if t.fetchedBy(j) {
+					t.gathers = append(t.gathers, j)
+				}
+			}
+		}
+	}
+	return l.inTurn[d]
+}
+
+// findTurns finds the turns of a device.
+func (l *layout) findTurns(d int) (all []*weightTurn) {
+	for _, q := range l.inOrder()[resource{d, d}] {
+		j := q.job
+		if j.kind == W || stageOf(l.divided, j.stage) == nil {
+			continue
+		}
+		if n := len(all) - 1; n >= 0 && all[n].stage == j.stage {
+			all[n].last = j
+			continue
+		}
+		all = append(all, &weightTurn{stage: j.stage, first: j, last: j})
+	}
+	return all
+}
+
+// fetchedBy reports whether a message says that it is for the turn.
+func (t *weightTurn) fetchedBy(j *job) bool {
+	return j.stage == t.stage && j.bucket.Before == t.first.kind && j.residue == t.first.residue
+}
+
+// mistaken says why a message cannot be for a turn, or for none.
+func (a *arranger) mistaken(m *Synchronization) (reason string) {
+	fetches := a.dividesWeights() && m.Kind == Gather
+	switch {
+	case !fetches && m.Before != 0:
+		return fmt.Sprintf("field \"before\" is %v: it is for a gather of weights, with \"zero\" of %d", m.Before, ZeroWeights)
+	case !fetches:
+		return ""
+	case m.Before != F && m.Before != B:
+		return "field \"before\" is missing: it names the first task, F or B, of the turn that the weights are for"
+	case m.From != a.plan.Line(m.Stage)[m.Part-1]:
+		return fmt.Sprintf("field \"from\" is %d: device %d owns part %d", m.From, a.plan.Line(m.Stage)[m.Part-1], m.Part)
+	case a.at[place{m.Before, m.Stage, m.Shift}].device != m.To:
+		return fmt.Sprintf("field \"to\" is %d: %v of microbatch %d is on device %d", m.To, m.Before, m.Shift, a.at[place{m.Before, m.Stage, m.Shift}].device)
+	}
+	return ""
+}
+
+// fetches: before each turn all parts of the weights come that the device does not own, once.
+func (a *arranger) fetches() {
+	if !a.dividesWeights() {
+		return
+	}
+	found := 0
+	for d := range a.platform.Devices {
+		for _, t := range a.weightTurns(d) {
+			line := stageOf(a.divided, t.stage).line
+			found += len(t.gathers)
+			for part, owner := range line {
+				n := 0
+				for _, j := range t.gathers {
+					if j.bucket.Part == part+1 {
+						n++
+					}
+				}
+				switch {
+				case n == 0 && owner != d:
+					a.unsummed(None, "stage %d on device %d: part %d of the weights does not come before %v of microbatch %d", t.stage, d, part+1, t.first.kind, t.first.residue)
+					return
+				case n > 1:
+					a.unsummed(t.gathers[0].task, "stage %d on device %d: part %d of the weights comes %d times before %v of microbatch %d", t.stage, d, part+1, n, t.first.kind, t.first.residue)
+					return
+				}
+			}
+		}
+	}
+	if found < len(a.fetched) {
+		i := slices.IndexFunc(a.fetched, func(j *job) bool {
+			return !slices.ContainsFunc(a.weightTurns(j.to), func(t *weightTurn) bool { return t.fetchedBy(j) })
+		})
+		a.unsummed(a.fetched[i].task, "%s: the device has the weights then, from the task before", a.name(a.fetched[i]))
+	}
+}
+
+// beforeTurns calls do for pairs of jobs of which the second waits for the first. A turn needs its weights. They come when the turn before the one
+// before has ended, whose buffer they take.
+func (l *layout) beforeTurns(do func(x, y *job)) {
+	if !l.dividesWeights() {
+		return
+	}
+	for d := range l.platform.Devices {
+		turns := l.weightTurns(d)
+		for i, t := range turns {
+			for _, j := range t.gathers {
+				do(j, t.first)
+				if i >= weightBuffers {
+					do(turns[i-weightBuffers].last, j)
+				}
+			}
+		}
+	}
+}
+
+// fetching returns messages of weights for all turns, in the order in which their buffers are free.
+func (l *layout) fetching(stages []replicatedStage) (all []Synchronization) {
+	l.divided, l.inTurn = stages, nil
+	for d := range l.platform.Devices {
+		turns := l.weightTurns(d)
+		for i, t := range turns {
+			m := Synchronization{Kind: Gather, Stage: t.stage, To: d, Shift: t.first.residue, Before: t.first.kind}
+			if i >= weightBuffers {
+				m.Start = l.seconds(turns[i-weightBuffers].last.end())
+			}
+			st := l.plan.Stages[t.stage]
+			for m.First = st.First; l.chain.SummedWeights(m.First) == 0; {
+				m.First++
+			}
+			for m.Last = st.Last; l.chain.SummedWeights(m.Last) == 0; {
+				m.Last--
+			}
+			for part, owner := range stageOf(stages, t.stage).line {
+				if m.Part, m.From = part+1, owner; owner != d {
+					all = append(all, m)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// addTurns adds the messages of weights for turns. A device lets them come behind the turn whose buffer they take, and they are sent just
+// before the first task of their own.
+func (o *orderer) addTurns() {
+	for d := range o.platform.Devices {
+		turns := o.weightTurns(d)
+		for i, t := range turns {
+			for _, j := range t.gathers {
+				start, free := o.moments.number(j.start), Place{Rank: -1}
+				if i >= weightBuffers {
+					last := turns[i-weightBuffers].last
+					free = Place{o.moments.begin(last), 2*o.rank(last) + 1}
+				}
+				o.add(d, o.messageWork(Admitting, j, j.from, free.Rank), j.residue, start, free.Half)
+				o.add(j.from, o.messageWork(Gathering, j, d, 2*o.rank(t.first)-1), j.residue, start, o.moments.begin(j))
+			}
+		}
+	}
+}
