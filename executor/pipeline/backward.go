@@ -33,6 +33,9 @@ func (d taskCompiler) beginBackward(ctx context.Context, t *localStage, v order.
 	if at.slot, err = t.stash.See(v.Minibatch); err != nil {
 		return nil, err
 	}
+	if err := d.awaitWeights(ctx, t, v, &at); err != nil {
+		return nil, err
+	}
 	if err := d.sum(t, v, sb, &at); err != nil {
 		return nil, err
 	}

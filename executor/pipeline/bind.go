@@ -218,7 +218,7 @@ func (s *localStage) resolve(o *stageops.Op, f *frame, ref models.Ref) runtime.S
 // updated is where an update of a stage works: in a copy of its weights and in a sum of its gradients, or in what the host has of both.
 type updated struct {
 	weights, gradients, scalars, workspace runtime.Span
-	sum                                    int // the slot of the gradients, which are not the host's
+	slot, sum                              int // of weights and gradients, which are not the host's
 	onHost                                 bool
 }
 
@@ -234,7 +234,7 @@ func (b *binder) updateOperands(s *localStage, l *stageLayer, in updated) (all [
 			if in.onHost {
 				o.Param, o.Grad = s.part(in.weights, at, p), s.part(in.gradients, at, p)
 			} else {
-				o.Param, o.Grad = in.weights.Part(at+p.behind, p.bytes), s.sumOf(in.sum, sumAt, p)
+				o.Param, o.Grad = s.weightOf(in.slot, at, p), s.sumOf(in.sum, sumAt, p)
 			}
 			for k := range kernels.StatesOf(b.optimizer, q.Matrix) {
 				o.States = append(o.States, s.state(k, l, q, p))
@@ -261,7 +261,7 @@ func (b *binder) update(s *localStage, slot, sum int) (table.Prepared, error) {
 	}
 	var all []kernels.UpdateOperands
 	for i := range s.layers {
-		all = append(all, b.updateOperands(s, &s.layers[i], updated{weights: s.weights[slot], sum: sum, scalars: s.scalars[sum], workspace: s.workspace})...)
+		all = append(all, b.updateOperands(s, &s.layers[i], updated{slot: slot, sum: sum, scalars: s.scalars[sum], workspace: s.workspace})...)
 	}
 	var u table.Prepared
 	var err error

@@ -39,6 +39,7 @@ type driver struct {
 	guard      *guard                           // nil without a flush
 	step       *stepLayout                      // of a plan with a flush
 	buffers    *gradientBuffers                 // for gradients that pass; nil without
+	weights    *weightBuffers                   // for weights that come for turns; nil without
 	compiler   *compiler                        // that makes the table
 	table      *table.Table                     // of a period
 	now        order.Instance                   // what it issues

@@ -38,7 +38,11 @@ func (d taskCompiler) beginForward(ctx context.Context, t *localStage, v order.I
 	if err != nil {
 		return nil, err
 	}
-	f.at = frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, slot: slot, row: t.deferred.row(v.Minibatch)}
+	at := frame{slot: slot}
+	if err := d.awaitWeights(ctx, t, v, &at); err != nil {
+		return nil, err
+	}
+	f.at = frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, slot: at.slot, row: t.deferred.row(v.Minibatch)}
 	if t.opsOf(v.Minibatch).Out.In == stageops.InSentOutput {
 		f.at.output = t.outputs.take(d.compute, v.Minibatch)
 	}

@@ -102,16 +102,19 @@ func (d *compiler) applyOnHost(t *localStage, m order.Move) error {
 		d.updating.Record(x.layers[i].made)
 		d.fromHost.Wait(x.layers[i].made)
 		for _, p := range t.shard.pieces(l.sumAt, l.own) {
-			d.fromHost.Copy(t.weights[m.To].Part(l.at+p.behind, p.bytes), t.part(x.weights, l.at, p))
+			d.fromHost.Copy(t.weightOf(m.To, l.at, p), t.part(x.weights, l.at, p))
 		}
 	}
 	d.fromHost.Record(x.back)
 	return nil
 }
 
-// awaitHost lets compute wait for weights that the host updates.
+// awaitHost lets compute wait for weights that the host updates. Then those that others fetch are up to date.
 func (d *compiler) awaitHost(t *localStage) {
 	if t.host != nil {
 		d.compute.Wait(t.host.back)
+	}
+	if d.lay.fetches(t.stage) {
+		d.compute.Record(t.renewed)
 	}
 }

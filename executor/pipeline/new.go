@@ -199,7 +199,7 @@ func (d *driver) openEvents() error {
 		for i := range t.slabs {
 			events = append(events, &t.slabs[i].forward)
 		}
-		events = append(append(events, &t.summed, &t.summedAll), t.sums.events()...)
+		events = append(append(events, &t.summed, &t.summedAll, &t.renewed), t.sums.events()...)
 		for _, b := range t.sendBuffers() {
 			events = append(events, b.events()...)
 		}

@@ -16,8 +16,14 @@ import (
 // passingIn returns a plan whose gradients pass, with each stage in up to so many.
 func passingIn(t testing.TB, c Costs, plan *pipeline.Plan, parts int) *pipeline.Plan {
 	t.Helper()
+	return dividedBy(t, c, plan, parts, pipeline.ZeroGradients)
+}
+
+// dividedBy returns a plan with a division, with each stage in up to so many.
+func dividedBy(t testing.TB, c Costs, plan *pipeline.Plan, parts int, zero pipeline.Zero) *pipeline.Plan {
+	t.Helper()
 	p := *plan.WithStages(c.Chain, parts)
-	p.Zero = pipeline.ZeroGradients
+	p.Zero = zero
 	out, err := pipeline.Synchronize(c.Chain, c.Platform, &p)
 	must(t, err)
 	_, err = pipeline.Check(c.Chain, c.Platform, out)
@@ -205,5 +211,24 @@ func TestRefusedPassing(t *testing.T) {
 	p := passingIn(t, c, dataParallel(c, 4), 1)
 	if _, err := Needs(w, c, p, Options{}); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), "statistics of its BatchNorm") {
 		t.Error(err)
+	}
+}
+
+func TestTry3(t *testing.T) {
+	m := plainModel(t)
+	w := workload(t, m)
+	for _, devices := range []int{2, 4} {
+		for _, rounds := range []int{1, 3} {
+			for _, parts := range []int{1, 2, 100} {
+				t.Run(fmt.Sprintf("%d devices, %d rounds, %d stages", devices, rounds, parts), func(t *testing.T) {
+					c := costs(w, devices, 3)
+					p := dividedBy(t, c, dataParallel(c, rounds*devices), parts, pipeline.ZeroWeights)
+					n := 3 * p.Repeats()
+					e, got := trained(t, w, c, p, n, host.Config{Chaos: 4})
+					got.Tensors = tensors(t, e)
+					same(t, reference(t, m, p, newInstants(t, c, p).expected(e.layout, n), n), got)
+				})
+			}
+		}
 	}
 }

@@ -40,6 +40,7 @@ type layout struct {
 	delays        []float64              // by stage, where PipeMare corrects them
 	discrepancies []discrepancy          // by stage
 	replicas      []sumChannels          // by stage
+	fetched       map[[2]int]*channel    // of all stages whose weights come for turns, likewise
 	scatters      map[[2]int]*channel    // of all stages whose gradients pass, by the two devices
 	reducers      []*reducer             // by stage; nil for those on one device
 	collectives   []*collective          // by stage; nil for those whose gradients no library adds up

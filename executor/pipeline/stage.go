@@ -45,6 +45,7 @@ type stageParameters struct {
 	buffers   runtime.Span   // BatchNorm's statistics, of which there is one copy
 	frozen    runtime.Span   // weights that stay as they are, likewise; a cyclic plan has them with the others
 	grads     []runtime.Span // by slot: a sum of gradients, and what else replicas add up; by round: gradients that pass
+	kept      runtime.Span   // of weights that come for turns: the device's parts, laid out like the shard; weights has its buffers
 	own       runtime.Span   // of gradients that pass: the sum of the device's parts, laid out like the shard
 	scalars   []runtime.Span // of the update, likewise
 	squares   runtime.Span   // partial sums of those of the gradients
@@ -57,6 +58,7 @@ type stageParameters struct {
 
 // stageSums is how the replicas of a stage add up their gradients.
 type stageSums struct {
+	renewed   runtime.Event // the device's parts of weights that others fetch are up to date
 	summed    runtime.Event // gradients are ready to leave for another replica
 	summedAll runtime.Event // those of all replicas are added up by a library, of a plan that does not say when
 	sums      *replicaSums  // nil where the plan has no messages for those of replicas
@@ -399,6 +401,7 @@ type sumChannels struct {
 	reduces  []*channel          // by position in the line: to the next device
 	scatters map[[2]int]*channel // by the two devices: of parts to their owners
 	gathers  map[[2]int]*channel // likewise
+	block    int                 // of weights that come for turns: the block of the stage in the first buffer, of each such channel
 }
 
 // loan is a slab whose minibatch has left its stage.

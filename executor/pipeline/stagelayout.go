@@ -47,8 +47,12 @@ func (s *localStage) layLayers(m *models.Model, programs []*models.Programs) (we
 func (s *localStage) layStatic(w *Workload, copies, sums int, flush bool, g *allocator, m *Memory) {
 	start := g.end
 	weights, gradients, buffers, frozen := s.layLayers(w.Model, w.Layers)
-	for range copies + s.discrepancy.copies() {
-		s.weights = append(s.weights, g.alloc(weights))
+	if len(s.weights) > 0 {
+		s.kept = g.alloc(s.shard.size(weights))
+	} else {
+		for range copies + s.discrepancy.copies() {
+			s.weights = append(s.weights, g.alloc(weights))
+		}
 	}
 	m.Weights += g.end - start
 	s.buffers, s.frozen = g.alloc(buffers), g.alloc(frozen)

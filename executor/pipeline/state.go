@@ -101,8 +101,15 @@ func (s *localStage) list(d *driver, add func(placed)) {
 				put(q.Role(), place{d, s.value(l, 0, q.Value), 0})
 				continue
 			}
-			weights, pieces := []place{{d, s.value(l, 0, q.Value), 0}}, s.shard.pieces(l.sumAt+q.Grad.Offset, q.Desc.Bytes())
+			var weights []place
+			if !d.lay.fetches(s.stage) {
+				weights = []place{{d, s.value(l, 0, q.Value), 0}}
+			}
+			pieces := s.shard.pieces(l.sumAt+q.Grad.Offset, q.Desc.Bytes())
 			for _, p := range pieces {
+				if d.lay.fetches(s.stage) {
+					weights = append(weights, place{d, s.weightOf(0, l.at+q.Grad.Offset, p), p.behind})
+				}
 				if s.host != nil {
 					weights = append(weights, place{d, s.part(s.host.weights, l.at+q.Grad.Offset, p), p.behind})
 				}

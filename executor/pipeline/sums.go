@@ -17,6 +17,7 @@ import (
 // newSynchronizations makes the channels of messages between replicas.
 func (lay *layout) newSynchronizations() {
 	lay.replicas, lay.scatters = make([]sumChannels, len(lay.order.Sums)), map[[2]int]*channel{}
+	defer lay.newFetches()
 	for s, x := range lay.order.Sums {
 		if x == nil || lay.collectives[s] != nil {
 			continue
@@ -39,7 +40,7 @@ func (lay *layout) newSynchronizations() {
 		}
 		for _, m := range lay.order.Plan.Synchronization {
 			ends := [2]int{m.From, m.To}
-			if m.Stage != s || m.Kind != pipeline.Gather || l.gathers[ends] != nil {
+			if m.Stage != s || m.Kind != pipeline.Gather || l.gathers[ends] != nil || x.Fetches {
 				continue
 			}
 			c := between("gradients", s, m.From, m.To, 0)
@@ -71,8 +72,11 @@ func (lay *layout) laySums(t *localStage, c *chain.Chain, g *allocator) {
 			l.layOut(g)
 		}
 	}
+	if x.Fetches {
+		t.layFetches()
+	}
 	for ends, l := range channels.gathers {
-		if ends[1] != t.device {
+		if ends[1] != t.device || x.Fetches {
 			continue
 		}
 		l.size(slots * n)
@@ -147,6 +151,9 @@ func (d sumCompiler) closes(t *localStage, kind pipeline.Kind, f *inFlight) bool
 // synchronize issues a message between replicas, or lets one come.
 func (d sumCompiler) synchronize(ctx context.Context, t *localStage, v order.Instance) error {
 	x, n := t.sums, len(t.sums.Buckets)
+	if x.Fetches && (v.Kind == pipeline.Gathering || v.Kind == pipeline.Admitting) {
+		return d.supply(ctx, t, v)
+	}
 	if x.Shards && v.Kind != pipeline.Reducing && v.Kind != pipeline.Owning {
 		return d.exchange(ctx, t, v, 0) // a step has one sum of gradients
 	}
@@ -236,6 +243,9 @@ func (d sumCompiler) collect(ctx context.Context, t *localStage, minibatch, slot
 	x := t.sums
 	if x.Passes {
 		slot = len(t.grads) - 1
+	}
+	if x.Fetches {
+		d.supplied(t)
 	}
 	if x.Shards {
 		d.collectOwn(t, slot)

@@ -166,7 +166,7 @@ func (o *orderer) addRoundUpdates(s int) {
 func (o *orderer) addParts(s int) map[sumOn]int {
 	added := map[sumOn]int{}
 	var sums []*sum
-	for _, j := range o.messages(func(j *job) bool { return j.stage == s && j.bucket.Part > 0 }) {
+	for _, j := range o.messages(func(j *job) bool { return j.stage == s && j.bucket.Part > 0 && o.sumOf[j.task] != nil }) {
 		if x := o.sumOf[j.task]; !slices.Contains(sums, x) {
 			sums = append(sums, x)
 		}

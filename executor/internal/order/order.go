@@ -22,10 +22,11 @@ type Instruction struct {
 	Shift int
 	// To is the device that receives, of a communication.
 	To     int
-	Far    int  // the other stage of a communication through a portal; 0: the next one
-	Layer  int  // of a transfer: O of a forward, P of a backward; the first one of a bucket; 0: it is neither
-	Bucket int  // of a message between replicas: of those of the stage
-	Renews bool // the message carries new weights: it stands behind the updates of its step
+	Far    int           // the other stage of a communication through a portal; 0: the next one
+	Layer  int           // of a transfer: O of a forward, P of a backward; the first one of a bucket; 0: it is neither
+	Bucket int           // of a message between replicas: of those of the stage
+	Renews bool          // the message carries new weights: it stands behind the updates of its step
+	Before pipeline.Kind // of weights for a turn: its first task; else 0
 	Place  pipeline.Place
 	Op     cycle.Op // of a cyclic plan, at its place
 }
@@ -108,10 +109,10 @@ func New(c *chain.Chain, platform *pipeline.Platform, p *pipeline.Plan, devices 
 
 // instruction returns the instruction of work.
 func (o *Order) instruction(w pipeline.Work) Instruction {
-	t := Instruction{Kind: w.Kind, Stage: w.Stage, Shift: w.Shift, To: w.To, Far: w.Far, Layer: w.First, Place: w.Place, Op: w.Op}
+	t := Instruction{Kind: w.Kind, Stage: w.Stage, Shift: w.Shift, To: w.To, Far: w.Far, Layer: w.First, Before: w.Before, Place: w.Place, Op: w.Op}
 	x := o.Sums[t.Stage]
 	if t.Layer > 0 {
-		t.Bucket, t.Renews = slices.Index(x.Buckets, Bucket{w.First, w.Last, w.Part}), x.Shards && w.Kind == pipeline.Gathering
+		t.Bucket, t.Renews = slices.Index(x.Buckets, Bucket{w.First, w.Last, w.Part}), x.Shards && !x.Fetches && w.Kind == pipeline.Gathering
 	}
 	if w.Closes {
 		x.closing[TaskKey{t.Kind, t.Stage, o.Residue(t.Shift)}] = true

@@ -36,6 +36,7 @@ type Synchronization struct {
 
 	Shards   bool                // owners of parts update them, and send new weights
 	Passes   bool                // gradients pass on to owners round by round, which add up those of all rounds (pipeline.ZeroGradients)
+	Fetches  bool                // weights come from owners before they are used (pipeline.ZeroWeights)
 	first    int                 // where gradients pass, the buckets of all stages have numbers, from that of the stage's first one on
 	numbers  int                 // how many: the stage's, or those of all
 	Together map[ArrivalOf][]int // by residue and first of them: buckets that a library adds up at once; nil: none does
@@ -53,7 +54,7 @@ func synchronizations(o *Order) (all []*Synchronization) {
 	for _, m := range o.Plan.Synchronization {
 		x := all[m.Stage]
 		if x == nil {
-			x = &Synchronization{Line: o.Hosts(m.Stage), round: o.Repeats, Shards: o.Plan.Zero != pipeline.ZeroNothing, Passes: o.Plan.Zero == pipeline.ZeroGradients, Sources: map[ArrivalOf]int{}, closing: map[TaskKey]bool{}}
+			x = &Synchronization{Line: o.Hosts(m.Stage), round: o.Repeats, Shards: o.Plan.Zero != pipeline.ZeroNothing, Passes: o.Plan.Zero >= pipeline.ZeroGradients, Fetches: o.Plan.Zero == pipeline.ZeroWeights, Sources: map[ArrivalOf]int{}, closing: map[TaskKey]bool{}}
 			if !o.Plan.IsFlush() || x.Passes {
 				x.round = o.Plan.Round(m.Stage)
 			}
@@ -113,7 +114,15 @@ func (x *Synchronization) Arriving(residue int) (all []int) {
 }
 
 // Number numbers the messages of a stage from one device to another, those of minibatch after minibatch.
-func (x *Synchronization) Number(v Instance) int { return v.Minibatch*x.numbers + x.first + v.Bucket }
+func (x *Synchronization) Number(v Instance) int {
+	n := v.Minibatch
+	if x.Fetches { // for a forward and for a backward
+		if n *= 2; v.Before == pipeline.B {
+			n++
+		}
+	}
+	return n*x.numbers + x.first + v.Bucket
+}
 
 // Idle reports whether an instruction does nothing for a minibatch: gradients are added up in the last round of an update, if they do not pass.
 func (o *Order) Idle(t Instruction, minibatch int) bool {
