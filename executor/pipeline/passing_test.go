@@ -13,11 +13,8 @@ import (
 	"plimsoll/runtime/host"
 )
 
-// passingIn returns a plan whose gradients pass, with each stage in up to so many.
-func passingIn(t testing.TB, c Costs, plan *pipeline.Plan, parts int) *pipeline.Plan {
-	t.Helper()
-	return dividedBy(t, c, plan, parts, pipeline.ZeroGradients)
-}
+// passes are the divisions with which gradients pass.
+var passes = []pipeline.Zero{pipeline.ZeroGradients, pipeline.ZeroWeights}
 
 // dividedBy returns a plan with a division, with each stage in up to so many.
 func dividedBy(t testing.TB, c Costs, plan *pipeline.Plan, parts int, zero pipeline.Zero) *pipeline.Plan {
@@ -38,20 +35,22 @@ func TestPassingIsGradientAccumulation(t *testing.T) {
 	t.Parallel()
 	m := plainModel(t)
 	w := workload(t, m)
-	for _, devices := range []int{2, 4} {
-		for _, rounds := range []int{1, 3} {
-			for _, parts := range []int{1, 2, 100} {
-				if testing.Short() && (devices == 2) != (parts == 2) {
-					continue
+	for _, zero := range passes {
+		for _, devices := range []int{2, 4} {
+			for _, rounds := range []int{1, 3} {
+				for _, parts := range []int{1, 2, 100} {
+					if testing.Short() && (devices == 2) != (parts == 2) {
+						continue
+					}
+					t.Run(fmt.Sprintf("zero %d, %d devices, %d rounds, %d stages", zero, devices, rounds, parts), func(t *testing.T) {
+						c := costs(w, devices, 3)
+						p := dividedBy(t, c, dataParallel(c, rounds*devices), parts, zero)
+						n := 3 * p.Repeats()
+						e, got := trained(t, w, c, p, n, host.Config{Chaos: 4})
+						got.Tensors = tensors(t, e)
+						same(t, reference(t, m, p, newInstants(t, c, p).expected(e.layout, n), n), got)
+					})
 				}
-				t.Run(fmt.Sprintf("%d devices, %d rounds, %d stages", devices, rounds, parts), func(t *testing.T) {
-					c := costs(w, devices, 3)
-					p := passingIn(t, c, dataParallel(c, rounds*devices), parts)
-					n := 3 * p.Repeats()
-					e, got := trained(t, w, c, p, n, host.Config{Chaos: 4})
-					got.Tensors = tensors(t, e)
-					same(t, reference(t, m, p, newInstants(t, c, p).expected(e.layout, n), n), got)
-				})
 			}
 		}
 	}
@@ -77,7 +76,7 @@ func TestRandomPlansPass(t *testing.T) {
 			continue
 		}
 		p := *plan.WithStages(c.Chain, 1+r.IntN(3))
-		p.Zero = pipeline.ZeroGradients
+		p.Zero = passes[seed%2]
 		passing, err := pipeline.Synchronize(c.Chain, c.Platform, &p)
 		if errors.Is(err, pipeline.ErrPlan) { // its devices do not take turns
 			continue
@@ -124,9 +123,10 @@ func TestPassingIsTheUndividedRun(t *testing.T) {
 		for _, devices := range []int{2, 4} {
 			c := costs(&w, devices, 3)
 			whole := dataParallel(c, devices)
-			for _, parts := range []int{1, 3} {
+			for i := range 4 {
+				zero, parts := passes[i%2], 1+i/2*2
 				for _, opt := range []Options{{}, {MaxNorm: 0.05}} {
-					steps, passing := 3, passingIn(t, c, whole, parts)
+					steps, passing := 3, dividedBy(t, c, whole, parts, zero)
 					want, out := guarded(t, targets(t, devices, host.Config{}), &w, c, whole, steps, opt)
 					must(t, want.Run(t.Context(), steps*whole.Repeats()))
 					out.Tensors = tensors(t, want)
@@ -135,7 +135,7 @@ func TestPassingIsTheUndividedRun(t *testing.T) {
 						must(t, got.Run(t.Context(), steps*p.Repeats()))
 						shared.Tensors = tensors(t, got)
 						if d := out.FirstDifference(shared.Outcome); d != "" || !slices.Equal(out.Norms, shared.Norms) {
-							t.Fatalf("%T, %d devices, %d stages, max norm %v, state on the host %v: %s; norms %v, undivided %v", rule, devices, parts, opt.MaxNorm, p.HostState, d, shared.Norms, out.Norms)
+							t.Fatalf("zero %d, %T, %d devices, %d stages, max norm %v, state on the host %v: %s; norms %v, undivided %v", zero, rule, devices, parts, opt.MaxNorm, p.HostState, d, shared.Norms, out.Norms)
 						}
 						got.joinsPartialSums(t)
 					}
@@ -153,13 +153,15 @@ func TestPassingBetweenProcesses(t *testing.T) {
 	for _, devices := range []int{2, 4} {
 		c := costs(w, devices, 3)
 		c.Platform.Duplex = devices == 2
-		p := passingIn(t, c, dataParallel(c, 2*devices), 2)
-		n := 2 * p.Repeats()
-		want := newWorld(t, w, c, p, make([]int, devices), cpus(t, host.Config{}), Options{}).trained(n)
-		for i, process := range divisions(devices, r) {
-			t.Run(fmt.Sprintf("%d/%v", devices, process), func(t *testing.T) {
-				same(t, want, newWorld(t, w, c, p, process, cpus(t, host.Config{Chaos: uint64(i)}), Options{}).trained(n))
-			})
+		for _, zero := range passes {
+			p := dividedBy(t, c, dataParallel(c, 2*devices), 2, zero)
+			n := 2 * p.Repeats()
+			want := newWorld(t, w, c, p, make([]int, devices), cpus(t, host.Config{}), Options{}).trained(n)
+			for i, process := range divisions(devices, r) {
+				t.Run(fmt.Sprintf("zero %d/%d/%v", zero, devices, process), func(t *testing.T) {
+					same(t, want, newWorld(t, w, c, p, process, cpus(t, host.Config{Chaos: uint64(i)}), Options{}).trained(n))
+				})
+			}
 		}
 	}
 }
@@ -170,7 +172,9 @@ func TestPassingCheckpoints(t *testing.T) {
 	w := workload(t, wideModel(t))
 	c := costs(w, 4, 3)
 	whole := dataParallel(c, 4)
-	savesLike(t, w, c, whole, passingIn(t, c, whole, 1))
+	for _, zero := range passes {
+		savesLike(t, w, c, whole, dividedBy(t, c, whole, 1, zero))
+	}
 }
 
 // An audit of a step finds the planned peak to the byte, and gradients need less than those of ZeRO-1 where stages are divided.
@@ -181,8 +185,9 @@ func TestMemoryOfPassing(t *testing.T) {
 	for _, devices := range []int{2, 4} {
 		c := costs(&w, devices, 3)
 		whole := dataParallel(c, 2*devices)
-		for _, parts := range []int{1, 2, 4} {
-			p := passingIn(t, c, whole, parts)
+		for i := range 6 {
+			zero, parts := passes[i%2], 1<<(i/2)
+			p := dividedBy(t, c, whole, parts, zero)
 			needs, err := Needs(&w, c, p, Options{})
 			must(t, err)
 			e, _ := guarded(t, targets(t, devices, host.Config{}), &w, c, p, 1, Options{Audit: true})
@@ -192,12 +197,12 @@ func TestMemoryOfPassing(t *testing.T) {
 					own, gradients = own+t.own.Bytes, gradients+e.gradientBytes(s)
 				}
 				if m := needs[a.Device]; a.PeakBytes != m.Peak {
-					t.Errorf("%d devices, %d stages: audited %+v, planned %+v", devices, parts, a, m)
+					t.Errorf("zero %d, %d devices, %d stages: audited %+v, planned %+v", zero, devices, parts, a, m)
 				}
 				if most := gradients/int64(devices) + guardBytes*int64(len(d.stages)); own > most {
 					t.Errorf("%d devices, %d stages: device %d keeps %d of %d bytes of sums, more than %d", devices, parts, a.Device, own, gradients, most)
 				}
-				t.Logf("%d devices, %d stages: device %d keeps %d of %d bytes of sums, %d buffers of %d; peak %d", devices, parts, a.Device, own, gradients, len(d.buffers.spans), d.buffers.spans[0].Bytes, a.PeakBytes)
+				t.Logf("zero %d, %d devices, %d stages: device %d keeps %d of %d bytes of sums, %d buffers of %d; peak %d", zero, devices, parts, a.Device, own, gradients, len(d.buffers.spans), d.buffers.spans[0].Bytes, a.PeakBytes)
 			}
 		}
 	}
@@ -208,27 +213,8 @@ func TestRefusedPassing(t *testing.T) {
 	t.Parallel()
 	w := workload(t, testModel(t))
 	c := costs(w, 2, 3)
-	p := passingIn(t, c, dataParallel(c, 4), 1)
+	p := dividedBy(t, c, dataParallel(c, 4), 1, pipeline.ZeroGradients)
 	if _, err := Needs(w, c, p, Options{}); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), "statistics of its BatchNorm") {
 		t.Error(err)
-	}
-}
-
-func TestTry3(t *testing.T) {
-	m := plainModel(t)
-	w := workload(t, m)
-	for _, devices := range []int{2, 4} {
-		for _, rounds := range []int{1, 3} {
-			for _, parts := range []int{1, 2, 100} {
-				t.Run(fmt.Sprintf("%d devices, %d rounds, %d stages", devices, rounds, parts), func(t *testing.T) {
-					c := costs(w, devices, 3)
-					p := dividedBy(t, c, dataParallel(c, rounds*devices), parts, pipeline.ZeroWeights)
-					n := 3 * p.Repeats()
-					e, got := trained(t, w, c, p, n, host.Config{Chaos: 4})
-					got.Tensors = tensors(t, e)
-					same(t, reference(t, m, p, newInstants(t, c, p).expected(e.layout, n), n), got)
-				})
-			}
-		}
 	}
 }
