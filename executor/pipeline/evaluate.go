@@ -196,10 +196,16 @@ func (e *Executor) evaluate(ctx context.Context, feed Feed, n int, each func(bat
 			return r.drain(err)
 		}
 		for s := len(all) - 1; s >= 0; s-- {
-			if batch := t - s; batch >= 0 && batch < n && e.opt.World.has(all[s].driver.Number) {
-				if err := r.issue(all[s], batch); err != nil {
-					return r.stop(all[s], batch, err)
-				}
+			batch := t - s
+			if batch < 0 || batch >= n {
+				continue
+			}
+			err := r.gather(all[s])
+			if err == nil && e.opt.World.has(all[s].driver.Number) {
+				err = r.issue(all[s], batch)
+			}
+			if err != nil {
+				return r.stop(all[s], batch, err)
 			}
 		}
 		batch := t - len(all) + 1

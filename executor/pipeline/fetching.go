@@ -1,10 +1,12 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 
+	"plimsoll/executor"
 	"plimsoll/executor/internal/order"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
@@ -96,7 +98,7 @@ func (t *localStage) layFetches() {
 
 // awaitWeights waits for the weights of a turn before its first task, and finds the buffer that tasks of the turn read.
 func (d taskCompiler) awaitWeights(ctx context.Context, t *localStage, v order.Instance, at *frame) error {
-	if !d.lay.fetches(t.stage) || v.Kind == pipeline.W {
+	if !t.fetches || v.Kind == pipeline.W {
 		return nil
 	}
 	k := order.TaskKey{Kind: v.Kind, Stage: t.stage, Residue: d.lay.order.Residue(v.Minibatch)}
@@ -154,8 +156,62 @@ func (d sumCompiler) supplied(t *localStage) {
 
 // weightOf returns where a device keeps a piece of the weights, which begin somewhere in a slot of them.
 func (s *localStage) weightOf(slot int, at int64, p piece) runtime.Span {
-	if s.kept.Bytes > 0 {
+	if s.fetches {
 		return s.kept.Part(p.at, p.bytes)
 	}
 	return s.weights[slot].Part(at+p.behind, p.bytes)
+}
+
+// gather brings the weights of a stage that come for turns, before it works on a batch. All processes have it together, in which the stage's
+// devices are.
+func (r *evaluator) gather(x *evaluation) error {
+	t, d := x.stage, x.driver
+	if !t.fetches {
+		return nil
+	}
+	world := r.e.opt.World
+	if world.has(d.Number) { // what read the buffer before
+		if err := d.compute.S.Synchronize(); err != nil {
+			return err
+		}
+	}
+	for b, p := range t.sums.places {
+		if p = within(p, t.weights[0].Bytes); p.Bytes == 0 {
+			continue
+		}
+		o, to := d.lay.driver(t.sums.Owner(b)), t.weights[0].Part(p.Offset, p.Bytes)
+		from := o.stages[t.stage].kept.Part(o.stages[t.stage].shard.begin(p.Offset), p.Bytes)
+		var err error
+		switch {
+		case world.parts(o.Number, d.Number):
+			err = r.e.moveTogether(d, to, o, from)
+		case !world.has(d.Number):
+		case o == d:
+			err = d.compute.S.Copy(to, from)
+		default:
+			link := o.links[d.Number].S
+			err = cmp.Or(link.CopyPeer(d.Dev, to, from), link.Synchronize())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveTogether copies a span of a device to that of one in another process.
+func (e *Executor) moveTogether(d *driver, to runtime.Span, o *driver, from runtime.Span) error {
+	chunk := make([]byte, min(executor.ChunkBytes, from.Bytes))
+	for at := int64(0); at < from.Bytes; at += executor.ChunkBytes {
+		n := min(executor.ChunkBytes, from.Bytes-at)
+		if err := e.readTogether(o, from.Part(at, n), chunk[:n]); err != nil {
+			return err
+		}
+		if e.opt.World.has(d.Number) {
+			if err := d.write(to.Part(at, n), chunk[:n]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

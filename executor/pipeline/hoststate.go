@@ -114,7 +114,7 @@ func (d *compiler) awaitHost(t *localStage) {
 	if t.host != nil {
 		d.compute.Wait(t.host.back)
 	}
-	if d.lay.fetches(t.stage) {
+	if t.fetches {
 		d.compute.Record(t.renewed)
 	}
 }

@@ -166,7 +166,7 @@ func (lay *layout) layStage(d *driver, t *localStage, costs Costs, plan *pipelin
 	if lay.passes(t.stage) {
 		t.grads = d.buffers.of(lay.order.Sums[t.stage], t.stage, lay.order.Repeats, lay.gradientBytes(t.stage))
 	}
-	if lay.fetches(t.stage) {
+	if t.fetches = lay.fetches(t.stage); t.fetches {
 		t.weights = d.weights.of(lay.weightBytes(t.stage))
 	}
 	t.layStatic(lay.Workload, copies, sums, plan.IsFlush(), g, m)

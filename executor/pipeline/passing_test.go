@@ -218,3 +218,37 @@ func TestRefusedPassing(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Where weights come for turns, an evaluation has the logits of one with all weights, before training and behind it, in one process or several.
+func TestFetchingEvaluates(t *testing.T) {
+	t.Parallel()
+	w := workload(t, wideModel(t))
+	const batches = 3
+	for _, devices := range []int{2, 4} {
+		c := costs(w, devices, 3)
+		whole := dataParallel(c, devices)
+		for _, parts := range []int{1, 3} {
+			var want []float32
+			for i, p := range []*pipeline.Plan{whole, dividedBy(t, c, whole, parts, pipeline.ZeroWeights)} {
+				var got []float32
+				evaluate := func(e *Executor) {
+					must(t, e.Evaluate(t.Context(), feedOf(w.Model), batches, func(_ int, logits []float32) error {
+						got = append(got, logits...)
+						return nil
+					}))
+				}
+				e, _ := guarded(t, targets(t, devices, host.Config{Chaos: uint64(3 * i)}), w, c, p, 4, Options{})
+				evaluate(e)
+				must(t, e.Run(t.Context(), 2*p.Repeats()))
+				evaluate(e)
+				must(t, e.Run(t.Context(), p.Repeats()))
+				evaluate(e)
+				if i == 0 {
+					want = got
+				} else if !slices.Equal(want, got) {
+					t.Errorf("%d devices, %d stages: logits %v, with all weights %v", devices, parts, got, want)
+				}
+			}
+		}
+	}
+}

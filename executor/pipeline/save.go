@@ -14,11 +14,11 @@ func (s *localStage) saved(first bool) []runtime.Span {
 	switch {
 	case s.cyclic != nil:
 		return s.savedCyclic()
-	case first && s.kept.Bytes > 0:
+	case first && s.fetches:
 		return append([]runtime.Span{s.kept, s.buffers, s.frozen}, s.states...)
 	case first:
 		return append([]runtime.Span{s.weights[0], s.buffers, s.frozen}, s.states...)
-	case s.kept.Bytes > 0:
+	case s.fetches:
 		return append([]runtime.Span{s.kept}, s.states...)
 	case s.shard != nil:
 		return s.states

@@ -46,6 +46,7 @@ type stageParameters struct {
 	frozen    runtime.Span   // weights that stay as they are, likewise; a cyclic plan has them with the others
 	grads     []runtime.Span // by slot: a sum of gradients, and what else replicas add up; by round: gradients that pass
 	kept      runtime.Span   // of weights that come for turns: the device's parts, laid out like the shard; weights has its buffers
+	fetches   bool           // the weights come for turns
 	own       runtime.Span   // of gradients that pass: the sum of the device's parts, laid out like the shard
 	scalars   []runtime.Span // of the update, likewise
 	squares   runtime.Span   // partial sums of those of the gradients

@@ -47,7 +47,7 @@ func (s *localStage) layLayers(m *models.Model, programs []*models.Programs) (we
 func (s *localStage) layStatic(w *Workload, copies, sums int, flush bool, g *allocator, m *Memory) {
 	start := g.end
 	weights, gradients, buffers, frozen := s.layLayers(w.Model, w.Layers)
-	if len(s.weights) > 0 {
+	if s.fetches {
 		s.kept = g.alloc(s.shard.size(weights))
 	} else {
 		for range copies + s.discrepancy.copies() {

@@ -102,12 +102,12 @@ func (s *localStage) list(d *driver, add func(placed)) {
 				continue
 			}
 			var weights []place
-			if !d.lay.fetches(s.stage) {
+			if !s.fetches {
 				weights = []place{{d, s.value(l, 0, q.Value), 0}}
 			}
 			pieces := s.shard.pieces(l.sumAt+q.Grad.Offset, q.Desc.Bytes())
 			for _, p := range pieces {
-				if d.lay.fetches(s.stage) {
+				if s.fetches {
 					weights = append(weights, place{d, s.weightOf(0, l.at+q.Grad.Offset, p), p.behind})
 				}
 				if s.host != nil {
