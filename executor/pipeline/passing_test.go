@@ -245,7 +245,20 @@ func TestFetchingEvaluates(t *testing.T) {
 				evaluate(e)
 				if i == 0 {
 					want = got
-				} else if !slices.Equal(want, got) {
+					continue
+				}
+				x := newWorld(t, w, c, p, divisions(devices, rand.New(rand.NewPCG(5, 5)))[0], cpus(t, host.Config{}), Options{})
+				var apart []float32
+				x.each(func(k int) error {
+					return x.all[k].Evaluate(t.Context(), feedOf(w.Model), batches, func(_ int, logits []float32) error {
+						apart = append(apart, logits...)
+						return nil
+					})
+				})
+				if !slices.Equal(apart, got[:len(apart)]) || len(apart) != len(got)/3 {
+					t.Errorf("%d devices, %d stages, processes %v: logits %v, in one process %v", devices, parts, x.process, apart, got)
+				}
+				if !slices.Equal(want, got) {
 					t.Errorf("%d devices, %d stages: logits %v, with all weights %v", devices, parts, got, want)
 				}
 			}
