@@ -37,7 +37,11 @@ func solveCopies(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error
 	var all []pipeline.Strategy
 	for copies := 2; copies <= r.Platform.Devices; copies++ {
 		for _, places := range layouts(r, copies) {
-			all = append(all, pipeline.Strategy{Solve: func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) { return copied(ctx, r, places) }})
+			for _, chunks := range chunksOf(r, len(places)) {
+				all = append(all, pipeline.Strategy{Solve: func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+					return copied(ctx, r, places, chunks)
+				}})
+			}
 		}
 	}
 	return fastestFlush(recompute.Share(ctx), flushing, r, all...)
@@ -112,13 +116,26 @@ func layouts(r pipeline.Request, copies int) (all [][][]int) {
 	return all
 }
 
-// copied returns the plan of copies of a pipeline. The memory that gradients from other copies take, by the judge, is left free. If
-// that is too much for the stages, the most that gradients can take is left free. Errors: those of 1f1b-recompute and of the judge.
-func copied(ctx context.Context, r pipeline.Request, places [][]int) (*pipeline.Plan, error) {
+// whole is a number of chunks: a device of a copy has one stage, and the copy the plan of 1f1b-recompute.
+const whole = 0
+
+// chunksOf returns the numbers of stages of each device of a copy that are tried. Where gradients are divided, devices with many small stages need
+// less memory for them, also where stages recompute.
+func chunksOf(r pipeline.Request, devices int) []int {
+	all := []int{whole}
+	for n := 2; r.Zero >= pipeline.ZeroGradients && n*devices < 2*r.Chain.Len(); n *= 2 {
+		all = append(all, min(n, r.Chain.Len()/devices))
+	}
+	return all
+}
+
+// copied returns the plan of copies of a pipeline, with so many chunks. The memory that gradients from other copies take, by the judge, is left free. If
+// that is too much for the stages, the most that gradients can take is left free. Errors: those of the copy's strategy and of the judge.
+func copied(ctx context.Context, r pipeline.Request, places [][]int, chunks int) (*pipeline.Plan, error) {
 	var small *pipeline.InfeasibleError
 	free := make([]int64, len(places))
 	for range tries {
-		plan, err := copiedBeside(ctx, r, places, free)
+		plan, err := copiedBeside(ctx, r, places, chunks, free)
 		if !errors.As(err, &small) {
 			return plan, err
 		}
@@ -134,7 +151,7 @@ func copied(ctx context.Context, r pipeline.Request, places [][]int) (*pipeline.
 		}
 	}
 	all := sums(r)
-	plan, err := copiedBeside(ctx, r, places, slices.Repeat([]int64{all}, len(places)))
+	plan, err := copiedBeside(ctx, r, places, chunks, slices.Repeat([]int64{all}, len(places)))
 	if errors.As(err, &small) && small.Smallest > 0 {
 		small.Smallest += all
 	}
@@ -145,17 +162,33 @@ func copied(ctx context.Context, r pipeline.Request, places [][]int) (*pipeline.
 const tries = 3
 
 // copiedBeside returns the plan of copies of a pipeline whose stages leave so many bytes of each device free.
-func copiedBeside(ctx context.Context, r pipeline.Request, places [][]int, free []int64) (*pipeline.Plan, error) {
-	one := r
+func copiedBeside(ctx context.Context, r pipeline.Request, places [][]int, chunks int, free []int64) (*pipeline.Plan, error) {
+	one, name := alone(r, len(places[0])), "1f1b-recompute"
+	if chunks != whole {
+		one.Chunks, name = chunks, "interleaved"
+	}
 	one.Microbatches, one.Platform = r.Microbatches/len(places[0]), worst(r.Platform, places)
 	for d := range free {
 		one.Platform.Memory[d] = max(one.Platform.Memory[d]-free[d], 0)
 	}
-	plan, err := named(flush.Strategies(), "1f1b-recompute")[0].Solve(ctx, one)
+	plan, err := named(flush.Strategies(), name)[0].Solve(ctx, one)
 	if err != nil {
 		return nil, err
 	}
+	plan.Copies = pipeline.Copies{WeightCopies: r.WeightCopies, Accounting: r.Accounting}
 	return pipeline.Finish(flushing, r, copies(plan, r.Microbatches, places))
+}
+
+// alone returns a request for one of so many copies. Its weights and gradients take the share that divided ones take.
+func alone(r pipeline.Request, copies int) pipeline.Request {
+	divided := float64(r.Zero - pipeline.ZeroShards)
+	if divided > 0 && len(r.WeightCopies) == 0 {
+		r.WeightCopies = []float64{2 - divided + divided/float64(copies)}
+	}
+	if divided >= 0 {
+		r.Zero = pipeline.ZeroNothing
+	}
+	return r
 }
 
 // sums returns the most bytes of the blocks in which a replica of any stage needs to receive gradients of undivided buckets. Parts of

@@ -104,7 +104,7 @@ func TestSharedSequencesFindTheSamePlans(t *testing.T) {
 		}
 		for copies := 2; copies <= r.Platform.Devices; copies++ {
 			for _, places := range layouts(r, copies) {
-				plan, err := copied(t.Context(), r, places)
+				plan, err := copied(t.Context(), r, places, whole)
 				if err := all.add(plan, err); err != nil {
 					t.Fatal(err)
 				}
