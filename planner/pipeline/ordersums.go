@@ -187,7 +187,8 @@ func (o *orderer) addParts(s int) map[sumOn]int {
 		}
 		w := Work{Kind: Owning, Stage: s, Task: None, To: NoDevice, First: x.first, Last: x.last, Part: x.part, Place: Place{Rank: rankOfSums + 2}}
 		if o.dividesGradients() {
-			w.Place.Rank += last // two rounds may be added up in one half moment
+			half = max(half, 2*o.moments.number(o.addedAt(x))) // not before others that are added up earlier
+			w.Place.Rank += last                               // two rounds may be added up in one half moment
 		}
 		o.add(owner, w, last, start, half)
 		added[sumOn{x, owner}], before[x.bucket()] = half, half

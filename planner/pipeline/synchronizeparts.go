@@ -44,7 +44,8 @@ func (y *synchronizer) messages(parts bool) int {
 	return most
 }
 
-// smallestPart is the least mean size of parts of several buckets, and of any where a bucket need not go in parts. A run divides tensors only
+// smallestPart is the least mean size of parts of several buckets, of several stages that one is divided into, and of any where a bucket need not go
+// in parts. A run divides tensors only
 // after whole partial sums of the norm, 64 KiB, so that smaller parts would not be as equal as planned.
 const smallestPart = 1 << 20 // bytes
 

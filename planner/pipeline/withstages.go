@@ -12,10 +12,7 @@ const enough = 1.01
 // synchronizeDivided is synchronizeAndCheck for a plan that divides gradients. They are all there from the backward of a stage on. So its stages
 // are divided, too, as often as devices then need less memory.
 func synchronizeDivided(c *chain.Chain, on *Platform, p *Plan) (best *Plan, report *Report, refused, err error) {
-	most := 0
-	for _, st := range p.Stages {
-		most = max(most, st.Len())
-	}
+	most := p.mostStages(c)
 	for parts := 1; parts < 2*most; parts *= 2 {
 		out, r, wrong, err := synchronizeAndCheck(c, on, p.WithStages(c, min(parts, most)))
 		if err != nil || r == nil {
@@ -26,6 +23,16 @@ func synchronizeDivided(c *chain.Chain, on *Platform, p *Plan) (best *Plan, repo
 		}
 	}
 	return best, report, refused, nil
+}
+
+// mostStages returns into how many stages one with replicas is divided at most, so that a replica's part of any is not too small.
+func (p *Plan) mostStages(c *chain.Chain) int {
+	most := 1
+	for _, st := range p.Stages {
+		all := weights(c, st.First, st.Last)
+		most = max(most, min(st.Len(), int(all/(smallestPart*int64(len(st.Devices))))))
+	}
+	return most
 }
 
 // WithStages returns a plan whose stages with replicas are up to so many stages each, of about equal weights, on the devices of the stage. A task
