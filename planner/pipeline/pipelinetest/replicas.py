@@ -5,8 +5,9 @@ cases, each with its chain, platform and plan; verdicts go to standard output. T
 RULES
 =====
 A stage with weights on several devices that work, d_0..d_{r-1} in the order of its "devices", adds up the gradients of a round: of a flush
-plan the step, with "zero" 2 r microbatches in a row, else the fewest minibatches n, counted from 0, such that n divides R and each n in a row give every device one at least. There
-are no messages at all, or for each such stage and round buckets [first_layer, last_layer] that do not overlap and have all layers with weights.
+plan the step, with "zero" 2 r microbatches in a row, else the fewest minibatches n, counted from 0, such that n divides R and each n in a row
+give every device one at least. There are no messages at all, or for each such stage and round buckets [first_layer, last_layer] that do not
+overlap and have all layers with weights.
 
 Stages of flush plans may have their buckets in parts: all messages of such a stage have a "part", of other stages none. A bucket of W bytes is
 parts 1..r, part k the bytes [(k-1)W/r, kW/r), both rounded down, which d_{k-1} owns.
@@ -33,10 +34,11 @@ that work, K times the bytes of the parts that it owns.
 
 Gradients with "zero" 2: where a stage with weights on several devices that work has two copies of its weights or more, each of its devices holds
 the parts that it owns in place of one copy. A device that works for such stages also holds buffers, each of the weight_bytes of the largest of
-them. All rounds of its stages with weights on several devices that work take these buffers in turn. They do so in the order in which its
-backwards (B) start; of those that start at one instant that which ends first, then a later stage, then an earlier microbatch. A round has its buffer from the start
-of its B until that B, all reduces of the round from the device, and all reduces to the device of parts that it owns have ended, and it has made its
-own gradients of these parts. Then the next round in turn may start its B. There are as few buffers as that allows, one at least.
+them. All rounds of its stages with weights on several devices that work take these buffers in turn, in the order in which its backwards (B) start.
+Of those that start at one instant, that which ends first comes first, then that of a later stage, then that of an earlier microbatch. A round has
+its buffer from the start of its B until that B, all reduces of the round from the device, and all reduces to the device of parts that it owns have
+ended, and it has made its own gradients of these parts. Ends are moved earlier by the tolerance, as those of live minibatches are. Then the next
+round in turn may start its B. There are as few buffers as that allows, one at least.
 
 Where the platform counts buffers, a device has blocks for reduces that come to it. From each device that sends some of a stage they are so many,
 each of the bytes of the largest of these messages: two, or one where no round has two of them; of parts at least as many as are there at one
