@@ -397,7 +397,7 @@ func TestCopyBandwidth(t *testing.T) {
 	}
 }
 
-// A copy that waited for a thread, whichever it is, does not end the growth of copies. What small ones take is mostly latency.
+// A copy that waited for a thread, whichever it is, does not end the growth of copies. The time of small ones is mostly latency.
 func TestCopiesThatWait(t *testing.T) {
 	t.Parallel()
 	const latency, perByte = time.Millisecond, 1 * time.Nanosecond

@@ -88,8 +88,8 @@ func (o *WorkOrder) During(kind Kind, stage, far, residue int) Interval {
 	return o.spans[gate{kind, stage, far, residue}]
 }
 
-// UntilAdded returns how long parts of gradients that go from one device to another are there until they are added up: of a stage or, where
-// gradients are divided, of all (None).
+// UntilAdded returns how long parts of gradients that go from one device to another are there until they are added up. They are those of a
+// stage or, where gradients are divided, of all (None).
 func (o *WorkOrder) UntilAdded(stage, from, to int) []Interval {
 	return o.parts[partsOf{stage, from, to}]
 }

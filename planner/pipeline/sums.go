@@ -219,9 +219,11 @@ func (a *arranger) noWay(m *Synchronization, x *replicatedStage) (reason string)
 	return ""
 }
 
-// addedUp: in each round, buckets have all weights of the stage once, and every device gets the sum of each.
+// addedUp: in each round, buckets have all weights of the stage once, and every device gets the sum of each. Where gradients are divided, all
+// rounds have the same buckets.
 func (a *arranger) addedUp(x *replicatedStage) {
-	for _, round := range rounds(a.repeats, x.round) {
+	all := rounds(a.repeats, x.round)
+	for _, round := range all {
 		r, next := round[x.round-1], a.plan.Stages[x.stage].First
 		for bucket := range slices.Chunk(a.sumsOf(x.stage, round), x.parts) {
 			y := bucket[0]
@@ -240,7 +242,7 @@ func (a *arranger) addedUp(x *replicatedStage) {
 			}
 			next = y.last + 1
 		}
-		if !a.covered(x, r, next, a.plan.Stages[x.stage].Last) {
+		if !a.covered(x, r, next, a.plan.Stages[x.stage].Last) || !a.alike(x, all[0], round) {
 			return // one is enough: R may be a large number
 		}
 	}

@@ -10,7 +10,7 @@ import (
 const enough = 1.01
 
 // synchronizeDivided is synchronizeAndCheck for a plan that divides gradients. They are all there from the backward of a stage on. So its stages
-// are divided, too, as often as devices then need less memory.
+// are divided, too, as often as devices then need less memory. A plan that fits goes before one that does not.
 func synchronizeDivided(c *chain.Chain, on *Platform, p *Plan) (best *Plan, report *Report, refused, err error) {
 	most := p.mostStages(c)
 	for parts := 1; parts < 2*most; parts *= 2 {
@@ -18,7 +18,8 @@ func synchronizeDivided(c *chain.Chain, on *Platform, p *Plan) (best *Plan, repo
 		if err != nil || r == nil {
 			return out, r, wrong, err
 		}
-		if best == nil || enough*float64(slices.Max(r.PerDevicePeak)) < float64(slices.Max(report.PerDevicePeak)) {
+		fits, fitted := wrong == nil, refused == nil
+		if best == nil || fits && !fitted || fits == fitted && enough*float64(slices.Max(r.PerDevicePeak)) < float64(slices.Max(report.PerDevicePeak)) {
 			best, report, refused = out, r, wrong
 		}
 	}
@@ -35,13 +36,14 @@ func (p *Plan) mostStages(c *chain.Chain) int {
 	return most
 }
 
-// WithStages returns a plan whose stages with replicas are up to so many stages each, of about equal weights, on the devices of the stage. A task
-// is those of its parts, one right behind the other. What each device does, and when, stays the same. Stages with ops stay whole, and so do
-// all in a plan with times of its own or with portals.
+// WithStages returns a plan without messages between replicas, whose stages with replicas are up to so many stages each. These have about equal
+// weights, and are on the devices of the stage. A task is those of its parts, one right behind the other: all devices do the same at the same
+// times. Stages with ops stay whole. So do all in a plan without a flush, with times of its own, with portals, or with copies of weights for each
+// stage.
 func (p *Plan) WithStages(c *chain.Chain, parts int) *Plan {
-	out := *p
-	if p.Timings != nil || len(p.Portals) > 0 || len(p.WeightCopies) > 1 {
-		return &out
+	out := p.bare()
+	if !p.IsFlush() || p.Timings != nil || len(p.Portals) > 0 || len(p.WeightCopies) > 1 {
+		return out
 	}
 	out.Stages, out.Tasks = nil, nil
 	first, split := make([]int, len(p.Stages)), p.Split()
@@ -72,21 +74,21 @@ func (p *Plan) WithStages(c *chain.Chain, parts int) *Plan {
 			at += out.Stages[t.Stage].seconds(c, t.Kind, halves)
 		}
 	}
-	return &out
+	return out
 }
 
-// divided returns up to so many stages in place of one with replicas: each ends where its share of the weights is nearest.
+// divided returns up to so many stages in place of one with replicas. Each has weights, and ends where its share of them is nearest.
 func (s Stage) divided(c *chain.Chain, parts int) (all []Stage) {
 	if len(s.Devices) < 2 || s.hasOps() {
 		return []Stage{s}
 	}
-	total, done, next := weights(c, s.First, s.Last), int64(0), s
+	total, done, before, next := weights(c, s.First, s.Last), int64(0), int64(0), s
 	for i := s.First; i < s.Last; i++ {
 		done += c.SummedWeights(i)
 		share := int64(len(all)+1) * total
-		if behind := c.SummedWeights(i + 1); behind > 0 && len(all) < parts-1 && 2*(done*int64(parts)-share)+behind*int64(parts) > 0 {
+		if behind := c.SummedWeights(i + 1); behind > 0 && done > before && len(all) < parts-1 && 2*(done*int64(parts)-share)+behind*int64(parts) > 0 {
 			next.Last = i
-			all = append(all, next)
+			all, before = append(all, next), done
 			next = s
 			next.First = i + 1
 		}

@@ -16,7 +16,8 @@ import (
 	"plimsoll/planner/pipeline/pipelinetest"
 )
 
-// divided returns random plans with a flush whose replicas divide sums of gradients, and most of them the optimizer's state, too.
+// divided returns random plans with a flush whose replicas divide sums of gradients. Most of them divide the optimizer's state, too, and about
+// half of all each round of gradients.
 func divided(t *testing.T, rnd *rand.Rand, plans int) (all []pipelinetest.Case) {
 	t.Helper()
 	for len(all) < plans {
@@ -24,10 +25,17 @@ func divided(t *testing.T, rnd *rand.Rand, plans int) (all []pipelinetest.Case) 
 		if !k.Plan.IsFlush() {
 			continue
 		}
+		passes := rnd.IntN(2) == 0
+		if passes {
+			k.Plan = pipelinetest.InTurns(rnd, k.Chain, k.Platform)
+		}
 		k.Plan.Zero, k.Plan.OptimizerCopies, k.Plan.HostState = pipeline.ZeroShards, float64(rnd.IntN(5))/2, rnd.IntN(4) == 0
 		if rnd.IntN(3) > 0 {
 			larger(k)
 			k.Plan.Zero = pipeline.Zero(rnd.IntN(2))
+		}
+		if passes {
+			k.Plan.Zero = pipeline.ZeroGradients
 		}
 		plan, err := pipeline.Synchronize(k.Chain, k.Platform, k.Plan)
 		if err != nil {
@@ -65,21 +73,21 @@ func many(usual, short int) int {
 	return usual
 }
 
-// Plans that divide sums, and the optimizer's state, keep every rule, for the independent judge too, and run no later than planned. Devices
-// hold no more of a divided state than r-th parts.
+// Plans that divide sums, the optimizer's state, and gradients, keep every rule, for the independent judge too, and run no later than planned.
+// Devices hold no more of a divided state than r-th parts. Only this test finds a wrong number of buffers for gradients, or of blocks.
 func TestZeroPlansAreValid(t *testing.T) {
 	t.Parallel()
-	all, whole := divided(t, rand.New(rand.NewPCG(16, 11)), many(300, 60)), 0
+	all, of := divided(t, rand.New(rand.NewPCG(16, 11)), many(400, 100)), map[pipeline.Zero]int{}
 	for _, k := range all {
-		whole += int(pipeline.ZeroShards - k.Plan.Zero)
+		of[k.Plan.Zero]++
 		report, err := pipeline.Check(k.Chain, k.Platform, k.Plan)
 		if err != nil {
 			t.Fatalf("%v: %+v of %+v", err, k.Plan, k.Platform)
 		}
 		neverLater(t, k, report)
 	}
-	if whole < len(all)/10 || whole > len(all)/2 {
-		t.Errorf("%d of %d plans divide sums alone", whole, len(all))
+	if of[pipeline.ZeroNothing] < len(all)/20 || of[pipeline.ZeroShards] < len(all)/10 || of[pipeline.ZeroGradients] < len(all)/3 {
+		t.Errorf("plans by what they divide: %v", of)
 	}
 	pipelinetest.Accept(t, all)
 }
@@ -89,56 +97,112 @@ func TestChangedZeroPlans(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(16, 12))
 	var all []pipelinetest.Case
-	for _, k := range divided(t, rnd, many(300, 60)) {
+	for _, k := range divided(t, rnd, many(400, 80)) {
 		for range 6 {
 			x := copied(k)
 			x.Plan.Synchronization = slices.Clone(k.Plan.Synchronization)
-			m := &x.Plan.Synchronization[rnd.IntN(len(x.Plan.Synchronization))]
-			switch rnd.IntN(13) {
-			case 0:
-				m.From, m.To = m.To, m.From
-			case 1:
-				m.From = rnd.IntN(x.Platform.Devices)
-			case 2:
-				m.First--
-			case 3:
-				m.Part += rnd.IntN(3) - 1
-			case 4:
-				x.Plan.Zero = pipeline.ZeroShards - x.Plan.Zero
-			case 5:
-				x.Plan.Synchronization = slices.DeleteFunc(x.Plan.Synchronization, func(pipeline.Synchronization) bool { return rnd.IntN(4) == 0 })
-			case 6:
-				m.Kind = pipeline.Reduce + pipeline.Gather - m.Kind
-			case 7:
-				m.From, m.Kind = rnd.IntN(x.Platform.Devices), pipeline.Gather
-			case 8:
-				squeeze(rnd, &x)
-			default:
-				m.Start += float64(rnd.IntN(9)-2) / 2
-			}
+			changeMessages(rnd, &x)
 			all = append(all, x)
 		}
 	}
-	refused, accepted := map[pipeline.Rule]int{}, 0
+	refused, accepted, unusable := map[pipeline.Rule]int{}, map[pipeline.Zero]int{}, 0
 	for _, k := range all {
 		report, err := pipeline.Check(k.Chain, k.Platform, k.Plan)
 		if invalid, ok := errors.AsType[*pipeline.InvalidError](err); ok {
 			refused[invalid.Violations[0].Rule]++
 			continue
 		}
+		if errors.Is(err, pipeline.ErrPlan) && k.Plan.Zero == pipeline.ZeroGradients && strings.Contains(err.Error(), "do not take turns") {
+			unusable++
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		accepted++
+		accepted[k.Plan.Zero]++
 		neverLater(t, k, report)
 	}
-	t.Logf("%d accepted, refused %v", accepted, refused)
+	t.Logf("%v accepted, refused %v, and %d whose devices do not take turns", accepted, refused, unusable)
 	for _, rule := range []pipeline.Rule{pipeline.RuleSynchronization, pipeline.RuleDependency, pipeline.RuleResource, pipeline.RuleMemory} {
-		if refused[rule] < len(all)/100 || accepted < len(all)/20 {
-			t.Errorf("of %d plans %d are accepted, refused %v", len(all), accepted, refused)
+		if refused[rule] < len(all)/100 || accepted[pipeline.ZeroNothing] < len(all)/50 || accepted[pipeline.ZeroGradients] < len(all)/20 || unusable == 0 {
+			t.Errorf("of %d plans %v are accepted, refused %v, and %d whose devices do not take turns", len(all), accepted, refused, unusable)
 		}
 	}
 	pipelinetest.Agree(t, all)
+}
+
+// changeMessages changes one message of a plan, or some.
+func changeMessages(rnd *rand.Rand, x *pipelinetest.Case) {
+	p := x.Plan
+	i := rnd.IntN(len(p.Synchronization))
+	m := &p.Synchronization[i]
+	round := len(p.Line(m.Stage))
+	earlier := max(m.Shift-round*(1+rnd.IntN(2)), m.Shift%round)
+	switch rnd.IntN(20) {
+	case 0:
+		m.From, m.To = m.To, m.From
+	case 1:
+		m.From = rnd.IntN(x.Platform.Devices)
+	case 2:
+		m.First--
+	case 3:
+		m.Part += rnd.IntN(3) - 1
+	case 4, 5:
+		p.Zero = (p.Zero + 1 + pipeline.Zero(rnd.IntN(2))) % 3
+	case 6:
+		p.Synchronization = slices.DeleteFunc(p.Synchronization, func(pipeline.Synchronization) bool { return rnd.IntN(4) == 0 })
+	case 7:
+		m.Kind = pipeline.Reduce + pipeline.Gather - m.Kind
+	case 8:
+		m.From, m.Kind = rnd.IntN(x.Platform.Devices), pipeline.Gather
+	case 9, 10:
+		squeeze(rnd, x)
+	case 11: // a missing message
+		p.Synchronization = slices.Delete(p.Synchronization, i, i+1)
+	case 12: // one more, for an earlier round
+		again := *m
+		again.Shift = earlier
+		p.Synchronization = append(p.Synchronization, again)
+	case 13:
+		m.Shift = earlier
+	case 14: // all gathers, for an earlier round, too
+		for _, y := range slices.Clone(p.Synchronization) {
+			if y.Shift = y.Shift - round; y.Stage == m.Stage && y.Kind == pipeline.Gather && y.Shift >= 0 {
+				p.Synchronization = append(p.Synchronization, y)
+			}
+		}
+	case 15, 16:
+		merge(p, m.Stage, m.Shift)
+	default:
+		m.Start += float64(rnd.IntN(9)-2) / 2
+	}
+}
+
+// merge puts a bucket of a round of a stage, if it has several, into the one before.
+func merge(p *pipeline.Plan, stage, shift int) {
+	of := func(m pipeline.Synchronization) bool { return m.Stage == stage && m.Shift == shift }
+	var firsts []int
+	for _, m := range p.Synchronization {
+		if of(m) {
+			firsts = append(firsts, m.First)
+		}
+	}
+	if firsts = slices.Compact(slices.Sorted(slices.Values(firsts))); len(firsts) < 2 {
+		return
+	}
+	last := 0
+	p.Synchronization = slices.DeleteFunc(p.Synchronization, func(m pipeline.Synchronization) bool {
+		if goes := of(m) && m.First == firsts[1]; goes {
+			last = m.Last
+			return true
+		}
+		return false
+	})
+	for i := range p.Synchronization {
+		if m := &p.Synchronization[i]; of(*m) && m.First == firsts[0] {
+			m.Last = last
+		}
+	}
 }
 
 // Three replicas share 12 MiB of weights in two buckets, 4 MiB and 8. On links of two directions parts take 1/3 s and 2/3 s. Reduces of the
@@ -234,7 +298,11 @@ func TestRefusedDivisions(t *testing.T) {
 		reason string
 		change func(*pipelinetest.Case)
 	}{
-		{"field zero is 2: 0 divides nothing", func(k *pipelinetest.Case) { k.Plan.Zero = 2 }},
+		{"field zero is 3: 0 divides nothing", func(k *pipelinetest.Case) { k.Plan.Zero = 3 }},
+		{`field "zero" is 2: devices [0 1 2] of stage 0 do not take turns, so that every 3 microbatches are one for each`, func(k *pipelinetest.Case) {
+			k.Plan.Zero, k.Plan.Microbatches = pipeline.ZeroGradients, 4
+			k.Plan.Tasks = append(k.Plan.Tasks, pipeline.Task{Kind: F, Start: 9, Shift: 3}, pipeline.Task{Kind: B, Start: 10, Shift: 3})
+		}},
 		{`field "zero" is 1: weights are divided in plans with a flush, and field "weight_versions" is "stash"`, func(k *pipelinetest.Case) {
 			k.Plan.Versions, k.Plan.Period, k.Plan.MinibatchesPerPeriod = pipeline.Stash, 100, 3
 		}},

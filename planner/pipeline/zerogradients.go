@@ -25,6 +25,17 @@ func (x *sum) bucket() bucketOf {
 	return bucketOf{stage: x.stage, first: x.first, last: x.last, part: x.part}
 }
 
+// alike refuses a round whose buckets are not those of the first one, where gradients are divided: an owner adds up its parts of all rounds.
+func (a *arranger) alike(x *replicatedStage, first, round []int) bool {
+	same := slices.EqualFunc(a.sumsOf(x.stage, first), a.sumsOf(x.stage, round), func(y, z *sum) bool { return y.bucket() == z.bucket() })
+	if !a.dividesGradients() || same {
+		return true
+	}
+	last := x.round - 1
+	a.broken.add(RuleSynchronization, None, None, "stage %d: the buckets of microbatch %d are not those of microbatch %d: give all rounds the same", x.stage, round[last], first[last])
+	return false
+}
+
 // takeTurns refuses, with ErrPlan, replicas that do not have one microbatch each in every round.
 func (l *layout) takeTurns(stages []replicatedStage) error {
 	for _, x := range stages {
@@ -48,7 +59,8 @@ type passingGradients struct {
 	stay
 }
 
-// passingThrough returns the gradients that pass through a device, in the order of their backwards.
+// passingThrough returns the gradients that pass through a device, in the order of their backwards. Of those that start at one instant the one
+// that ends first runs first, and of those that take no time the one of the later stage.
 func (l *layout) passingThrough(d int) (all []passingGradients) {
 	rounding := new(big.Int).Div(l.span(), tolerance)
 	for _, x := range l.divided {
@@ -72,7 +84,10 @@ func (l *layout) passingThrough(d int) (all []passingGradients) {
 			all = append(all, passingGradients{x.stage, round[i], stay{hold{1, x.stage, b.task}, b.start, before(b.start, left, rounding)}})
 		}
 	}
-	slices.SortStableFunc(all, func(x, y passingGradients) int { return cmp.Or(x.from.Cmp(y.from), x.stage-y.stage) })
+	end := func(x passingGradients) ticks { return l.at[place{B, x.stage, x.microbatch}].end() }
+	slices.SortStableFunc(all, func(x, y passingGradients) int {
+		return cmp.Or(x.from.Cmp(y.from), end(x).Cmp(end(y)), y.stage-x.stage)
+	})
 	return all
 }
 

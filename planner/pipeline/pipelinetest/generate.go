@@ -66,6 +66,28 @@ func Plan(rnd *rand.Rand, c *chain.Chain, p *pipeline.Platform) *pipeline.Plan {
 	return g.plan
 }
 
+// InTurns returns a random plan with a flush that keeps all rules and whose replicas take turns. Each stage has some devices that work, and so
+// many microbatches in a row are one for each of them.
+func InTurns(rnd *rand.Rand, c *chain.Chain, p *pipeline.Platform) *pipeline.Plan {
+	g := &generator{rnd: rnd, chain: c, platform: p, costs: pipeline.NewCosts(c), plan: &pipeline.Plan{Chain: c.Name, Strategy: "random"}}
+	g.stages()
+	g.versions()
+	g.plan.Versions, g.period, g.repeats = pipeline.Flush, math.Inf(1), 1+rnd.IntN(4)
+	if rnd.IntN(4) == 0 {
+		g.split = rnd.IntN(len(g.plan.Stages) + 1)
+	}
+	for _, st := range g.plan.Stages {
+		n := 1 + rnd.IntN(len(st.Devices))
+		g.working = append(g.working, n)
+		for most := g.repeats; g.repeats%n > 0; {
+			g.repeats += most
+		}
+	}
+	g.plan.Microbatches = g.repeats
+	g.place()
+	return g.plan
+}
+
 type generator struct {
 	rnd      *rand.Rand
 	chain    *chain.Chain
@@ -74,6 +96,7 @@ type generator struct {
 	plan     *pipeline.Plan
 	split    int // so many stages at the front split their backward
 	repeats  int
+	working  []int   // by stage: so many of its devices take turns; nil: all work as it comes
 	period   float64 // +Inf for a flush plan
 	used     map[[2]int][]interval
 }
@@ -145,21 +168,41 @@ func (g *generator) steps() (steps []step) {
 func (g *generator) place() bool {
 	g.used = map[[2]int][]interval{}
 	clock := make([]float64, g.repeats)
-	on := make([][]int, g.repeats) // devices of the stages, for every minibatch
-	for r := range g.repeats {
-		for _, st := range g.plan.Stages {
-			on[r] = append(on[r], st.Devices[(r+g.rnd.IntN(2))%len(st.Devices)])
-		}
+	on, inside, steps := g.devices(), g.repeats, g.steps()
+	if g.working != nil && g.rnd.IntN(2) == 0 {
+		inside = 1 // one microbatch after the other, with all its steps
 	}
-	for _, st := range g.steps() {
-		for r := range g.repeats {
-			if !g.task(st.kind, st.stage, r, on[r], &clock[r]) {
-				return false
+	for from := 0; from < g.repeats; from += inside {
+		for _, st := range steps {
+			for r := from; r < from+inside; r++ {
+				if !g.task(st.kind, st.stage, r, on[r], &clock[r]) {
+					return false
+				}
 			}
 		}
 	}
 	g.rnd.Shuffle(len(g.plan.Tasks), func(i, j int) { t := g.plan.Tasks; t[i], t[j] = t[j], t[i] })
 	return true
+}
+
+// devices returns the devices of the stages, for every minibatch.
+func (g *generator) devices() [][]int {
+	on := make([][]int, g.repeats)
+	for r := range on {
+		on[r] = make([]int, len(g.plan.Stages))
+	}
+	for r := range on {
+		for s, st := range g.plan.Stages {
+			if g.working == nil {
+				on[r][s] = st.Devices[(r+g.rnd.IntN(2))%len(st.Devices)]
+			} else if n := g.working[s]; r%n == 0 {
+				for i, at := range g.rnd.Perm(n) {
+					on[r+i][s] = st.Devices[at]
+				}
+			}
+		}
+	}
+	return on
 }
 
 // task places one task of a minibatch at its clock or later, and moves the clock to its end.

@@ -5,8 +5,9 @@ cases, each with its chain, platform and plan; verdicts go to standard output. T
 RULES
 =====
 A stage with weights on several devices that work, d_0..d_{r-1} in the order of its "devices", adds up the gradients of a round: of a flush
-plan the step, else the fewest minibatches n, counted from 0, such that n divides R and each n in a row give every device one at least. There
-are no messages at all, or for each such stage and round buckets [first_layer, last_layer] that do not overlap and have all layers with weights.
+plan the step, with "zero" 2 r microbatches in a row, else the fewest minibatches n, counted from 0, such that n divides R and each n in a row
+give every device one at least. There are no messages at all, or for each such stage and round buckets [first_layer, last_layer] that do not
+overlap and have all layers with weights.
 
 Stages of flush plans may have their buckets in parts: all messages of such a stage have a "part", of other stages none. A bucket of W bytes is
 parts 1..r, part k the bytes [(k-1)W/r, kW/r), both rounded down, which d_{k-1} owns.
@@ -25,12 +26,24 @@ all reduces of the plan, have ended.
 Gradients of layers from first_layer on are made at the end of the minibatch's last task, less backward_s of the layers of the stage before
 first_layer where B is not split. Messages use links like CF and CB, in the direction from "from" to "to".
 
-"optimizer_copies" K, unless "host_state" is true: a device of a stage holds K times its weight_bytes more; with "zero" 1, and several devices that work, K times the bytes of
-the parts that it owns.
+"zero" 2: the rules of "zero" 1, and each round gives every d_i exactly one microbatch. A step is whole rounds. All rounds of a stage have the same
+buckets, and reduces. Gathers are of the last round alone.
+
+"optimizer_copies" K, unless "host_state" is true: a device of a stage holds K times its weight_bytes more; with "zero" 1 or 2, and several devices
+that work, K times the bytes of the parts that it owns.
+
+Gradients with "zero" 2: where a stage with weights on several devices that work has two copies of its weights or more, each of its devices holds
+the parts that it owns in place of one copy. A device that works for such stages also holds buffers, each of the weight_bytes of the largest of
+them. All rounds of its stages with weights on several devices that work take these buffers in turn, in the order in which its backwards (B) start.
+Of those that start at one instant, that which ends first comes first, then that of a later stage, then that of an earlier microbatch. A round has
+its buffer from the start of its B until that B, all reduces of the round from the device, and all reduces to the device of parts that it owns have
+ended, and it has made its own gradients of these parts. Ends are moved earlier by the tolerance, as those of live minibatches are. Then the next
+round in turn may start its B. There are as few buffers as that allows, one at least.
 
 Where the platform counts buffers, a device has blocks for reduces that come to it. From each device that sends some of a stage they are so many,
 each of the bytes of the largest of these messages: two, or one where no round has two of them; of parts at least as many as are there at one
-time, from the start of the reduce until all reduces of the part have ended and the owner has made its gradients.
+time, from the start of the reduce until all reduces of the part have ended and the owner has made its gradients. With "zero" 2 all stages of a
+device have the blocks for a sender together, as many as parts are there at one time.
 """
 import json
 import sys
@@ -102,7 +115,14 @@ class Plan:
             if len(self.line(s)) > 1 and self.weights(st["first_layer"], st["last_layer"]) > 0:
                 yield s
 
+    def turns(self, s):
+        """Whether the devices of a stage have one microbatch each of every r in a row."""
+        line, r = sorted(self.line(s)), len(self.line(s))
+        return all(sorted(self.on[s, i] for i in range(at, min(at + r, self.R))) == line for at in range(0, self.R, r))
+
     def round(self, s):
+        if self.zero == 2:
+            return len(self.line(s))
         if self.flush:
             return self.R
         on = [self.on[s, r] for r in range(self.R)]
@@ -110,6 +130,13 @@ class Plan:
         while self.R % n or any(set(on[i:i + n]) != set(on) for i in range(0, self.R, n)):
             n += 1
         return n
+
+    def of_round(self, s, last):
+        return range(last - self.round(s) + 1, last + 1)
+
+    def copies(self, s):
+        said = self.plan.get("weight_copies", 2)
+        return exact(said[s] if isinstance(said, list) else said, "weight_copies")
 
     def made(self, s, device, first, residues):
         behind = 0 if s in self.split else sum(self.ch.b[self.stages[s]["first_layer"]:first])
@@ -143,7 +170,7 @@ def read(p, m):
     if m["kind"] == "reduce":
         if j != (end if k else i + 1) or i == end:
             raise Broken("no such reduce")
-    elif j == end:
+    elif j == end or p.zero == 2 and r != p.R - 1:
         raise Broken("no such gather")
     return {"s": s, "r": r, "first": first, "last": last, "k": k, "end": end, "i": i, "j": j, "line": line, "kind": m["kind"],
             "start": start, "stop": start + p.seconds(p.part(m, line), m["from"], m["to"]), "from": m["from"], "to": m["to"]}
@@ -161,8 +188,11 @@ def complete(p, messages):
     for s in p.replicated():
         line, n = p.line(s), p.round(s)
         parts = list(range(1, len(line) + 1)) if s in p.parted or p.zero else [0]
+        whole = sorted({(f, l) for (t, q, f, l, k) in sums if t == s})
         for r in range(n - 1, p.R, n):
             buckets = sorted({(f, l) for (t, q, f, l, k) in sums if (t, q) == (s, r)})
+            if p.zero == 2 and buckets != whole:
+                raise Broken("other buckets than in other rounds")
             seen = [i for f, l in buckets for i in range(f, l + 1)]
             if len(seen) != len(set(seen)):
                 raise Broken("overlap")
@@ -174,9 +204,10 @@ def complete(p, messages):
                     of = sums.get((s, r, f, l, k), {"reduce": {}, "gather": {}})
                     end = k - 1 if k else len(line) - 1
                     want = set(range(len(line))) - {end}
-                    if set(of["reduce"]) != want or set(of["gather"]) != want:
+                    come = want if p.zero != 2 or r == p.R - 1 else set()
+                    if set(of["reduce"]) != want or set(of["gather"]) != come:
                         raise Broken("a missing message")
-                    for j in want:
+                    for j in come:
                         hops = 0
                         while j != end:
                             j, hops = of["gather"][j]["i"], hops + 1
@@ -190,7 +221,7 @@ def late(p, sums, eps):
     all_tasks = max(v for (kind, s, r), v in p.end.items() if kind in "FBW")
     reduces = max(x["stop"] for of in sums.values() for x in of["reduce"].values())
     for (s, r, f, l, k), of in sums.items():
-        line, residues = p.line(s), range(r - p.round(s) + 1, r + 1)
+        line, residues = p.line(s), p.of_round(s, r)
         made = lambda i: p.made(s, line[i], f, residues)
         end = k - 1 if k else len(line) - 1
         for i, x in of["reduce"].items():
@@ -248,27 +279,70 @@ def crowded(p, messages, eps):
     return False
 
 
+def owned(p, sums, s, d):
+    """The bytes of the parts of a stage that a device owns."""
+    return sum(p.part({"first_layer": f, "last_layer": l, "part": k}, p.line(s))
+               for (t, r, f, l, k) in sums if (t, r) == (s, p.R - 1) and p.line(s)[k - 1] == d)
+
+
+def hold(out, fields, d, more):
+    for field in fields:
+        out[field][d] = judge.plain(exact(out[field][d], field) + more)
+
+
 def optimizer(p, sums, out):
-    """Adds the optimizer's state to the memory of devices; returns whether one has less."""
-    copies, short = judge.number(p.plan.get("optimizer_copies", 0), "optimizer_copies"), False
+    """Adds the optimizer's state to the memory of devices."""
+    copies = judge.number(p.plan.get("optimizer_copies", 0), "optimizer_copies")
     if p.plan.get("host_state"):
         copies = Fr(0)
     divided = set(p.replicated()) if p.zero else set()
     for d in range(p.pf.p):
-        more = 0
         for s, st in enumerate(p.stages):
-            if d not in st["devices"]:
+            if d in st["devices"]:
+                more = owned(p, sums, s, d) if s in divided else p.weights(st["first_layer"], st["last_layer"])
+                hold(out, ("per_device_peak_bytes", "per_device_weight_bytes"), d, copies * more)
+
+
+def sooner(start, stop, eps):
+    """An end, moved before what starts then."""
+    return max(start, stop - eps if stop - start > 2 * eps else stop)
+
+
+def gradients(p, sums, eps, out):
+    """Puts parts and buffers in place of a copy of the weights."""
+    for d in range(p.pf.p):
+        more, largest = 0, 0
+        for s in p.replicated():
+            st = p.stages[s]
+            if d in st["devices"] and p.copies(s) >= 2:
+                size = p.weights(st["first_layer"], st["last_layer"])
+                more += owned(p, sums, s, d) - size
+                if d in p.line(s):
+                    largest = max(largest, size)
+        more += largest * buffers(p, sums, d, eps)
+        hold(out, ("per_device_peak_bytes", "per_device_weight_bytes"), d, more)
+
+
+def buffers(p, sums, d, eps):
+    """How many buffers the rounds on a device need that take them in turn."""
+    all_turns = []
+    for s in p.replicated():
+        for r in range(p.R):
+            if p.on[s, r] != d:
                 continue
-            if s not in divided:
-                more += p.weights(st["first_layer"], st["last_layer"])
-                continue
-            for (t, r, f, l, k) in sums:
-                if t == s and p.line(s)[k - 1] == d:
-                    more += p.part({"first_layer": f, "last_layer": l, "part": k}, p.line(s))
-        for field in ("per_device_peak_bytes", "per_device_weight_bytes"):
-            out[field][d] = judge.plain(exact(out[field][d], field) + copies * more)
-        short = short or p.pf.m[d] is not None and out["per_device_peak_bytes"][d] > p.pf.m[d]
-    return short
+            start, over = p.tasks["B", s, r], p.end["B", s, r]
+            stop = over
+            for (t, last, f, l, k), of in sums.items():
+                if t == s and r in p.of_round(s, last):
+                    mine = p.line(s)[k - 1] == d
+                    ends = [x["stop"] for x in of["reduce"].values() if mine or x["from"] == d]
+                    stop = max([stop] + ends + ([p.made(s, d, f, [r])] if mine else []))
+            all_turns.append((start, over, -s, r, sooner(start, stop, eps)))
+    all_turns.sort()
+    n = 1
+    while any(x[4] > y[0] for x, y in zip(all_turns, all_turns[n:])):
+        n += 1
+    return n
 
 
 def blocks(p, messages, sums, eps):
@@ -276,42 +350,44 @@ def blocks(p, messages, sums, eps):
     ways, out = {}, [0] * p.pf.p
     for x in messages if p.pf.buffers else []:
         if x["kind"] == "reduce":
-            ways.setdefault((x["s"], x["from"], x["to"]), []).append(x)
-    for (s, _, to), way in ways.items():
+            ways.setdefault((None if p.zero == 2 else x["s"], x["from"], x["to"]), []).append(x)
+    for (_, _, to), way in ways.items():
         sizes = [p.part({"first_layer": x["first"], "last_layer": x["last"], "part": x["k"]}, x["line"]) for x in way]
         rounds = [x["r"] for x in way]
-        n = min(2, max(rounds.count(r) for r in rounds))
+        n = 1 if p.zero == 2 else min(2, max(rounds.count(r) for r in rounds))
         there = []
-        for x in way if s in p.parted else []:
-            part = sums[s, x["r"], x["first"], x["last"], x["k"]]["reduce"].values()
-            stop = max([y["stop"] for y in part] + [p.made(s, to, x["first"], range(p.R))])
-            if stop - x["start"] > 2 * eps:
-                stop -= eps
-            there.append((x["start"], max(stop, x["start"])))
+        for x in way:
+            if x["k"]:
+                part = sums[x["s"], x["r"], x["first"], x["last"], x["k"]]["reduce"].values()
+                stop = max([y["stop"] for y in part] + [p.made(x["s"], to, x["first"], p.of_round(x["s"], x["r"]))])
+                there.append((x["start"], sooner(x["start"], stop, eps)))
         for start, _ in there:
             n = max(n, sum(1 for a, b in there if a <= start and (start < b or a == start)))
         out[to] += n * max(sizes)
     return out
 
 
-def arrivals(more, p, out):
-    """Adds blocks to the memory of devices; returns whether one has less."""
+def arrivals(more, out):
+    """Adds blocks to the memory of devices."""
     for d, size in enumerate(more):
         out["per_device_buffer_bytes"][d] += size
-        out["per_device_peak_bytes"][d] = judge.plain(exact(out["per_device_peak_bytes"][d], "peak") + size)
-    return any(m is not None and peak > m for m, peak in zip(p.pf.m, out["per_device_peak_bytes"]))
+        hold(out, ("per_device_peak_bytes",), d, size)
 
 
 def check(chain, plan, platform, tol=Fr(1, 10 ** 9)):
     bare = {k: v for k, v in plan.items() if k not in ("synchronization", "zero", "optimizer_copies", "host_state")}
-    out = judge.check(chain, bare, platform, tol)
     zero, messages = plan.get("zero", 0), plan.get("synchronization") or []
-    if zero not in (0, 1) or (zero or plan.get("host_state")) and plan.get("weight_versions") != "flush":
+    if zero not in (0, 1, 2) or (zero or plan.get("host_state")) and plan.get("weight_versions") != "flush":
         raise judge.Unusable("no such division")
-    if "per_device_peak_bytes" not in out or not (zero or messages or plan.get("optimizer_copies")):
+    if not (zero or messages or plan.get("optimizer_copies")):
+        return judge.check(chain, bare, platform, tol)
+    out = judge.check(chain, bare, dict(platform, memory_bytes=None), tol)
+    if "per_device_peak_bytes" not in out:
         return out
     p = Plan(chain, platform, plan)
     try:
+        if zero == 2 and not all(p.turns(s) for s in p.replicated()):
+            raise Broken("devices do not take turns")
         read_all = [read(p, m) for m in messages]
         sums = complete(p, read_all) if zero or messages else {}
     except Broken as e:
@@ -323,8 +399,11 @@ def check(chain, plan, platform, tol=Fr(1, 10 ** 9)):
         errors.append("a message is early")
     if crowded(p, read_all, eps):
         errors.append("a link carries two messages")
-    short = optimizer(p, sums, out)
-    if arrivals(blocks(p, read_all, sums, eps), p, out) or short:
+    optimizer(p, sums, out)
+    if zero == 2:
+        gradients(p, sums, eps, out)
+    arrivals(blocks(p, read_all, sums, eps), out)
+    if any(m is not None and peak > m for m, peak in zip(p.pf.m, out["per_device_peak_bytes"])):
         errors.append("a device has less memory")
     if p.flush:
         used = {d for st in p.stages for d in st["devices"]}
