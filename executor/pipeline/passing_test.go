@@ -265,3 +265,51 @@ func TestFetchingEvaluates(t *testing.T) {
 		}
 	}
 }
+
+// The drivers of no plan that divides gradients or weights wait for each other, and events order all that they do to the same memory, also where
+// tasks and messages take no time.
+func TestNoPassingPlanIsStuck(t *testing.T) {
+	t.Parallel()
+	w := workload(t, plainModel(t))
+	lib := targets(t, 1, host.Config{})[0].Library
+	r := rand.New(rand.NewPCG(18, 1))
+	ran, seeds := 0, uint64(240)
+	if testing.Short() {
+		seeds = 80
+	}
+	for seed := range seeds {
+		c, plan := randomPlan(w, seed, 0)
+		if seed%2 == 0 {
+			c = costs(w, 2+r.IntN(3), seed)
+			plan = dataParallel(c, (1+r.IntN(3))*c.Platform.Devices)
+			if seed%4 == 0 {
+				c.Platform.Bandwidth = pipeline.Free()
+			}
+		}
+		if !plan.IsFlush() || !hasReplicas(plan) {
+			continue
+		}
+		p := *plan.WithStages(c.Chain, 1+r.IntN(5))
+		p.Zero = passes[seed/4%2]
+		passing, err := pipeline.Synchronize(c.Chain, c.Platform, &p)
+		if errors.Is(err, pipeline.ErrPlan) {
+			continue
+		}
+		must(t, err)
+		h := &history{drop: none}
+		e, err := idleBind(w, lib, c, passing, h)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		ran++
+		h.deeds = h.deeds[:0]
+		must(t, e.Run(t.Context(), 3*e.group))
+		if race := h.race(); race != nil {
+			t.Errorf("seed %d, zero %d: %v", seed, p.Zero, race)
+		}
+	}
+	t.Logf("%d plans", ran)
+	if ran < int(seeds)/2 {
+		t.Errorf("%d plans of %d seeds", ran, seeds)
+	}
+}
