@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	"plimsoll/executor"
 	"plimsoll/executor/internal/order"
@@ -16,7 +15,7 @@ import (
 //
 // A device keeps its parts of the weights of a stage, and updates them at the end of a step. A turn is tasks of one stage that follow each other.
 // Before it the other parts come from their owners into a buffer, and the device copies its own there. Two buffers take turns: weights of a turn
-// come while the turn before runs.
+// come while the turn before runs. No update waits for weights that leave: it waits for gradients of all tasks that need these weights.
 
 // weightBuffers are the buffers of a device and, by the tasks that use weights, the turn of each.
 type weightBuffers struct {
@@ -141,17 +140,7 @@ func (d sumCompiler) supply(ctx context.Context, t *localStage, v order.Instance
 	}
 	p := within(x.places[v.Bucket], t.weights[0].Bytes)
 	part := t.kept.Part(t.shard.begin(p.Offset), p.Bytes)
-	return d.message(ctx, x.gathers[[2]int{d.Number, v.To}], v, t.renewed, part, x.left[slices.Index(x.Line, v.To)])
-}
-
-// supplied waits, before an update, until the weights that were sent have left.
-func (d sumCompiler) supplied(t *localStage) {
-	x := t.sums
-	for i, to := range x.Line {
-		if to != d.Number && x.owns(d.Number) {
-			d.compute.Wait(x.left[i])
-		}
-	}
+	return d.message(ctx, x.gathers[[2]int{d.Number, v.To}], v, t.renewed, part, nil)
 }
 
 // weightOf returns where a device keeps a piece of the weights, which begin somewhere in a slot of them.

@@ -244,9 +244,6 @@ func (d sumCompiler) collect(ctx context.Context, t *localStage, minibatch, slot
 	if x.Passes {
 		slot = len(t.grads) - 1
 	}
-	if x.Fetches {
-		d.supplied(t)
-	}
 	if x.Shards {
 		d.collectOwn(t, slot)
 		return nil
