@@ -124,6 +124,8 @@ func combinations(t *testing.T, p map[string][]string) []combination {
 		{feature: "`--zero 1`", args: []string{"--zero", "1"}, answers: [planKinds]answer{refuses("--zero", needsMore), yes(), refuses("--zero", noneInGiven), refuses("--zero", noneInGiven)}},
 		{feature: "`--zero 2`", args: small("gpt2-2-16-untied", "--length", "8", "--zero", "2"), answers: [planKinds]answer{
 			refuses("--zero", needsMore), yes(two("joint-flush")...), refuses("--zero", noneInGiven), refuses("--zero", noneInGiven)}},
+		{feature: "`--zero 3`", args: small("gpt2-2-16-untied", "--length", "8", "--zero", "3"), answers: [planKinds]answer{
+			refuses("--zero", needsMore), yes(two("joint-flush")...), refuses("--zero", noneInGiven), refuses("--zero", noneInGiven)}},
 		{feature: "`--zero 1` with Muon", args: []string{"--zero", "1", "--optimizer", "muon"}, answers: all(no(muonWhole))},
 		{feature: "`--option batchnorm.deferred`", args: []string{"--option", "batchnorm.deferred"}, answers: [planKinds]answer{
 			refuses("--option batchnorm.deferred", needsMore), yes(), refuses("--option batchnorm.deferred", noneInGiven), refuses("--option batchnorm.deferred", noneInGiven)}},

@@ -209,6 +209,8 @@ func (s replicatedStage) String() string {
 	}
 	buckets, until := units.Count(s.Buckets, "bucket"), units.Seconds(s.Behind)
 	switch s.Zero {
+	case pipeline.ZeroWeights:
+		return line + fmt.Sprintf("each keeps its part of the weights (zero %d), and adds up and updates that, until %s behind the last backward", s.Zero, until)
 	case pipeline.ZeroGradients:
 		return line + fmt.Sprintf("each adds up and updates its part of %s (zero %d), microbatch by microbatch, and the new weights have come %s behind the last backward", buckets, s.Zero, until)
 	case pipeline.ZeroShards:

@@ -216,7 +216,7 @@ func stales(versions string) []string {
 	return all
 }
 
-const zeroUsage = "1: replicas of a stage divide optimizer state (ZeRO-1), 2: and sums of gradients"
+const zeroUsage = "1: replicas of a stage divide optimizer state (ZeRO-1), 2: and gradients, 3: and weights"
 
 // checkZero refuses a --zero that is none, or not all of some strategies know.
 func checkZero(n int, strategies ...pipeline.Strategy) error {

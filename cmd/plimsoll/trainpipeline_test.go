@@ -462,14 +462,19 @@ func TestZero(t *testing.T) {
 		t.Errorf("weights %s, peak %d of %d predicted; undivided %s, %d", divided.WeightsSHA256, divided.MeasuredPeakBytes, divided.PredictedPeakBytes,
 			all.WeightsSHA256, all.MeasuredPeakBytes)
 	}
-	blocks := slices.Concat(line, []string{"-m", "gpt2-4-64-untied", "--image", "8", "--batch", "2"}) // stages that can be divided
+	blocks := slices.Concat(line, []string{"-m", "gpt2-4-256-untied", "--image", "8", "--batch", "2"}) // stages that can be divided
 	divided = summaryOf(t, works(t, append(blocks, "--zero", "1")...).out)
 	passing := summaryOf(t, works(t, append(blocks, "--zero", "2")...).out)
 	if passing.WeightsSHA256 != divided.WeightsSHA256 || passing.MeasuredPeakBytes >= divided.MeasuredPeakBytes || passing.MeasuredPeakBytes != passing.PredictedPeakBytes {
 		t.Errorf("with --zero 2: weights %s, peak %d of %d predicted; with --zero 1 %s, %d", passing.WeightsSHA256, passing.MeasuredPeakBytes, passing.PredictedPeakBytes,
 			divided.WeightsSHA256, divided.MeasuredPeakBytes)
 	}
-	for _, bad := range [][]string{append(line, "--zero", "3"), {"train", "-m", "mlp", "--devices", "cpu*2", "--strategy", "pipedream", "--zero", "1"}} {
+	fetching := summaryOf(t, works(t, append(blocks, "--zero", "3")...).out)
+	if fetching.WeightsSHA256 != passing.WeightsSHA256 || fetching.MeasuredPeakBytes >= passing.MeasuredPeakBytes || fetching.MeasuredPeakBytes != fetching.PredictedPeakBytes {
+		t.Errorf("with --zero 3: weights %s, peak %d of %d predicted; with --zero 2 %s, %d", fetching.WeightsSHA256, fetching.MeasuredPeakBytes, fetching.PredictedPeakBytes,
+			passing.WeightsSHA256, passing.MeasuredPeakBytes)
+	}
+	for _, bad := range [][]string{append(line, "--zero", "4"), {"train", "-m", "mlp", "--devices", "cpu*2", "--strategy", "pipedream", "--zero", "1"}} {
 		if r := plimsoll(t, bad...); r.code != exitUsage || !strings.Contains(r.err, "--zero") {
 			t.Errorf("%v: exit code %d: %s", bad, r.code, r.err)
 		}

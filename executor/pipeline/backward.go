@@ -33,7 +33,7 @@ func (d taskCompiler) beginBackward(ctx context.Context, t *localStage, v order.
 	if at.slot, err = t.stash.See(v.Minibatch); err != nil {
 		return nil, err
 	}
-	if err := d.awaitWeights(ctx, t, v, &at); err != nil {
+	if err := turnsOf(d.compiler).awaitWeights(ctx, t, v, &at); err != nil {
 		return nil, err
 	}
 	if err := d.sum(t, v, sb, &at); err != nil {
@@ -79,9 +79,9 @@ func (d taskCompiler) sum(t *localStage, v order.Instance, sb *slab, at *frame) 
 	if slot >= len(t.grads) {
 		return fmt.Errorf("%w: stage %d needs %d sums of gradients at one time, planned are %d", order.ErrPlan, t.stage, slot+1, len(t.grads))
 	}
-	if at.sum, at.add = slot, t.stash.Sums[slot].Adds(v.Kind); d.lay.passes(t.stage) {
+	if at.sum, at.add = slot, t.stash.Sums[slot].Adds(v.Kind); d.lay.order.Sums[t.stage].Passes() {
 		at.sum, at.add = t.sums.Round(v.Minibatch, d.lay.order.Repeats), false
-		d.passed(t, v)
+		turnsOf(d.compiler).awaitBuffer(t, v)
 	}
 	if d.lay.order.Plan.IsFlush() {
 		return nil

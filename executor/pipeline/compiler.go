@@ -6,14 +6,18 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// sumCompiler notes what adds up gradients over replicas, taskCompiler what tasks do with their minibatches, ringCompiler the steps of rings.
+// sumCompiler notes what adds up gradients over replicas, turnCompiler what tasks wait for where gradients and weights are divided, taskCompiler
+// what tasks do with their minibatches, ringCompiler the steps of rings.
 type (
 	sumCompiler  struct{ *compiler }
+	turnCompiler struct{ sumCompiler }
 	taskCompiler struct{ sumCompiler }
 	ringCompiler struct{ taskCompiler }
 )
 
 func (d *compiler) sums() sumCompiler { return sumCompiler{d} }
+
+func turnsOf(d *compiler) turnCompiler { return turnCompiler{d.sums()} }
 
 func (d *compiler) tasks() taskCompiler { return taskCompiler{d.sums()} }
 

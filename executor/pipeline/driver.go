@@ -23,23 +23,20 @@ type driver struct {
 	*table.Device
 	driverQueues
 	driverWatch
+	driverMemory
 	lay     *layout
 	reports *reports
 	opened  *int // streams of all drivers
 	binder  *binder
 	stages  []*localStage // by stage; nil where the device has no part of it
 
-	staging    []staging // by stage
-	hostBytes  int64     // of page-locked memory
-	chunk      runtime.Span
+	staging    []staging                        // by stage
 	halfDuplex map[int]*halfDuplex              // by peer, of links that carry one message at a time
 	paced      map[order.TaskKey]runtime.Launch // in place of kernels, in simulated time; nil else
 	done       int                              // minibatches of all runs and segments before the one that it is in
 	saver      *saver                           // nil when nothing is saved
 	guard      *guard                           // nil without a flush
 	step       *stepLayout                      // of a plan with a flush
-	buffers    *gradientBuffers                 // for gradients that pass; nil without
-	weights    *weightBuffers                   // for weights that come for turns; nil without
 	compiler   *compiler                        // that makes the table
 	table      *table.Table                     // of a period
 	now        order.Instance                   // what it issues
@@ -55,6 +52,14 @@ type driverQueues struct {
 	updating         table.Queue         // of updates in host memory
 	incoming         []table.Queue       // of messages from other processes
 	joined           []runtime.Event     // by stream, of a stage with transfers
+}
+
+// driverMemory is memory of a device that its stages have together.
+type driverMemory struct {
+	hostBytes int64 // of page-locked memory
+	chunk     runtime.Span
+	buffers   *gradientBuffers // for gradients that pass; nil without
+	weights   *weightBuffers   // for weights that come for turns; nil without
 }
 
 // driverWatch records what a driver does, for those who ask: when its tasks run, which it issues, what they leave in memory.

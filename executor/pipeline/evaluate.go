@@ -200,7 +200,7 @@ func (e *Executor) evaluate(ctx context.Context, feed Feed, n int, each func(bat
 			if batch < 0 || batch >= n {
 				continue
 			}
-			err := r.gather(all[s])
+			err := gather(e, all[s].driver, all[s].stage)
 			if err == nil && e.opt.World.has(all[s].driver.Number) {
 				err = r.issue(all[s], batch)
 			}

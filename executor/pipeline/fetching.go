@@ -17,21 +17,14 @@ import (
 // Before it the other parts come from their owners into a buffer, and the device copies its own there. Two buffers take turns: weights of a turn
 // come while the turn before runs. No update waits for weights that leave: it waits for gradients of all tasks that need these weights.
 
-// weightBuffers are the buffers of a device and, by the tasks that use weights, the turn of each.
-type weightBuffers struct {
-	spans []runtime.Span
-	turns map[order.TaskKey]int // of a step
-	first map[order.TaskKey]bool
-}
-
 // mostBuffers is how many buffers turns have (pipeline.ZeroWeights).
 const mostBuffers = 2
 
 // layWeightBuffers places those of a device; nil where it has no use for them.
-func (lay *layout) layWeightBuffers(device int, g *allocator) *weightBuffers {
+func layWeightBuffers(lay *layout, device int, g *allocator) *weightBuffers {
 	x, bytes, turn, before := &weightBuffers{turns: map[order.TaskKey]int{}, first: map[order.TaskKey]bool{}}, int64(0), none, none
 	for _, t := range lay.order.Instructions[device] {
-		if !lay.fetches(t.Stage) || t.Kind != pipeline.F && t.Kind != pipeline.B {
+		if !lay.order.Sums[t.Stage].Fetches() || t.Kind != pipeline.F && t.Kind != pipeline.B {
 			continue
 		}
 		k := order.TaskKey{Kind: t.Kind, Stage: t.Stage, Residue: t.Shift}
@@ -49,9 +42,6 @@ func (lay *layout) layWeightBuffers(device int, g *allocator) *weightBuffers {
 	return x
 }
 
-// fetches reports whether the weights of a stage come for turns.
-func (lay *layout) fetches(s int) bool { return lay.order.Sums[s] != nil && lay.order.Sums[s].Fetches }
-
 // of returns where the weights of a stage come, buffer by buffer.
 func (x *weightBuffers) of(bytes int64) (all []runtime.Span) {
 	for _, p := range x.spans {
@@ -61,11 +51,11 @@ func (x *weightBuffers) of(bytes int64) (all []runtime.Span) {
 }
 
 // newFetches makes the channels by which the weights of a stage come. A block is that of a stage in one of the buffers.
-func (lay *layout) newFetches() {
+func newFetches(lay *layout) {
 	lay.fetched = map[[2]int]*channel{}
 	n := 0
 	for s, x := range lay.order.Sums {
-		if x == nil || !x.Fetches {
+		if x == nil || !x.Fetches() {
 			continue
 		}
 		lay.replicas[s].gathers, lay.replicas[s].block = lay.fetched, mostBuffers*n
@@ -84,7 +74,7 @@ func (lay *layout) newFetches() {
 }
 
 // layFetches places the blocks of weights that come to a stage.
-func (t *localStage) layFetches() {
+func layFetches(t *localStage) {
 	for b, p := range t.sums.places {
 		l := t.sums.gathers[[2]int{t.sums.Owner(b), t.device}]
 		for k := range t.weights {
@@ -96,7 +86,7 @@ func (t *localStage) layFetches() {
 }
 
 // awaitWeights waits for the weights of a turn before its first task, and finds the buffer that tasks of the turn read.
-func (d taskCompiler) awaitWeights(ctx context.Context, t *localStage, v order.Instance, at *frame) error {
+func (d turnCompiler) awaitWeights(ctx context.Context, t *localStage, v order.Instance, at *frame) error {
 	if !t.fetches || v.Kind == pipeline.W {
 		return nil
 	}
@@ -131,7 +121,7 @@ func (d taskCompiler) awaitWeights(ctx context.Context, t *localStage, v order.I
 }
 
 // supply lets the weights of a turn come, or sends a part of them.
-func (d sumCompiler) supply(ctx context.Context, t *localStage, v order.Instance) error {
+func (d turnCompiler) supply(ctx context.Context, t *localStage, v order.Instance) error {
 	x := t.sums
 	if v.Kind == pipeline.Admitting {
 		k := order.TaskKey{Kind: v.Before, Stage: t.stage, Residue: d.lay.order.Residue(v.Minibatch)}
@@ -143,22 +133,13 @@ func (d sumCompiler) supply(ctx context.Context, t *localStage, v order.Instance
 	return d.message(ctx, x.gathers[[2]int{d.Number, v.To}], v, t.renewed, part, nil)
 }
 
-// weightOf returns where a device keeps a piece of the weights, which begin somewhere in a slot of them.
-func (s *localStage) weightOf(slot int, at int64, p piece) runtime.Span {
-	if s.fetches {
-		return s.kept.Part(p.at, p.bytes)
-	}
-	return s.weights[slot].Part(at+p.behind, p.bytes)
-}
-
 // gather brings the weights of a stage that come for turns, before it works on a batch. All processes have it together, in which the stage's
 // devices are.
-func (r *evaluator) gather(x *evaluation) error {
-	t, d := x.stage, x.driver
+func gather(e *Executor, d *driver, t *localStage) error {
 	if !t.fetches {
 		return nil
 	}
-	world := r.e.opt.World
+	world := e.opt.World
 	if world.has(d.Number) { // what read the buffer before
 		if err := d.compute.S.Synchronize(); err != nil {
 			return err
@@ -173,7 +154,7 @@ func (r *evaluator) gather(x *evaluation) error {
 		var err error
 		switch {
 		case world.parts(o.Number, d.Number):
-			err = r.e.moveTogether(d, to, o, from)
+			err = moveTogether(e, d, to, o, from)
 		case !world.has(d.Number):
 		case o == d:
 			err = d.compute.S.Copy(to, from)
@@ -189,7 +170,7 @@ func (r *evaluator) gather(x *evaluation) error {
 }
 
 // moveTogether copies a span of a device to that of one in another process.
-func (e *Executor) moveTogether(d *driver, to runtime.Span, o *driver, from runtime.Span) error {
+func moveTogether(e *Executor, d *driver, to runtime.Span, o *driver, from runtime.Span) error {
 	chunk := make([]byte, min(executor.ChunkBytes, from.Bytes))
 	for at := int64(0); at < from.Bytes; at += executor.ChunkBytes {
 		n := min(executor.ChunkBytes, from.Bytes-at)

@@ -39,7 +39,7 @@ func (d taskCompiler) beginForward(ctx context.Context, t *localStage, v order.I
 		return nil, err
 	}
 	at := frame{slot: slot}
-	if err := d.awaitWeights(ctx, t, v, &at); err != nil {
+	if err := turnsOf(d.compiler).awaitWeights(ctx, t, v, &at); err != nil {
 		return nil, err
 	}
 	f.at = frame{input: f.entry, scalars: sb.scalars, labels: sb.labels, slot: at.slot, row: t.deferred.row(v.Minibatch)}

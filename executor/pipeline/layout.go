@@ -102,7 +102,7 @@ func (lay *layout) layDevice(costs Costs, plan *pipeline.Plan, device int) error
 	d := &driver{Device: &table.Device{Number: device, Process: lay.opt.World.rank(device)}, lay: lay, stages: make([]*localStage, len(lay.order.On))}
 	d.compiler = &compiler{driver: d}
 	g, m := &allocator{}, &lay.memory[device]
-	d.buffers, d.weights = lay.layGradientBuffers(device, g), lay.layWeightBuffers(device, g)
+	d.buffers, d.weights = layGradientBuffers(lay, device, g), layWeightBuffers(lay, device, g)
 	var stages []*localStage
 	for s, st := range lay.order.Plan.Stages {
 		if !slices.Contains(lay.order.On[s], device) {
@@ -163,10 +163,10 @@ func (lay *layout) layStage(d *driver, t *localStage, costs Costs, plan *pipelin
 		return err
 	}
 	t.shard, t.host = lay.shardOf(t.stage, t.device), newHostState(plan, costs.Platform)
-	if lay.passes(t.stage) {
-		t.grads = d.buffers.of(lay.order.Sums[t.stage], t.stage, lay.order.Repeats, lay.gradientBytes(t.stage))
+	if lay.order.Sums[t.stage].Passes() {
+		t.grads = d.buffers.of(lay.order.Sums[t.stage], t.stage, lay.order.Repeats, lay.weightBytes(t.stage))
 	}
-	if t.fetches = lay.fetches(t.stage); t.fetches {
+	if t.fetches = lay.order.Sums[t.stage].Fetches(); t.fetches {
 		t.weights = d.weights.of(lay.weightBytes(t.stage))
 	}
 	t.layStatic(lay.Workload, copies, sums, plan.IsFlush(), g, m)

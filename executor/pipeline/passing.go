@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"plimsoll/executor/internal/order"
-	"plimsoll/kernels"
 	"plimsoll/planner/pipeline"
 	"plimsoll/runtime"
 )
@@ -16,27 +15,18 @@ import (
 // and the device has added up its own part of the round, the buffer is free for the next turn. The owner of a part adds up the gradients of all
 // microbatches, round by round and in the order of the line, in memory of the size of its shard. By that it updates the weights.
 
-// gradientBuffers are the buffers of a device, and the turns of a step, in the order of the backwards.
-type gradientBuffers struct {
-	spans []runtime.Span
-	turns []turn
-}
-
-// turn is a microbatch of a stage whose gradients pass.
-type turn struct{ stage, microbatch int }
-
 // layGradientBuffers places those of a device; nil where it has no use for them. There are as many as the plan's times need, and no fewer than
 // the order of the device's instructions does, so that none waits for one behind it.
-func (lay *layout) layGradientBuffers(device int, g *allocator) *gradientBuffers {
+func layGradientBuffers(lay *layout, device int, g *allocator) *gradientBuffers {
 	x, bytes := &gradientBuffers{}, int64(0)
 	var begin, left []int // by turn: positions of the backward, and of the last instruction that needs its gradients
 	for i, t := range lay.order.Instructions[device] {
 		s := lay.order.Sums[t.Stage]
 		switch {
-		case s == nil || !s.Passes:
+		case s == nil || !s.Passes():
 		case t.Kind == pipeline.B:
 			x.turns, begin, left = append(x.turns, turn{t.Stage, t.Shift}), append(begin, i), append(left, i)
-			bytes = max(bytes, lay.gradientBytes(t.Stage))
+			bytes = max(bytes, lay.weightBytes(t.Stage))
 		case t.Kind == pipeline.Reducing || t.Kind == pipeline.Owning:
 			k := slices.IndexFunc(x.turns, func(y turn) bool {
 				return y.stage == t.Stage && s.Round(y.microbatch, lay.order.Repeats) == s.Round(t.Shift, lay.order.Repeats)
@@ -57,18 +47,6 @@ func (lay *layout) layGradientBuffers(device int, g *allocator) *gradientBuffers
 	return x
 }
 
-// gradientBytes returns the bytes of the gradients of a stage.
-func (lay *layout) gradientBytes(s int) (bytes int64) {
-	st := lay.order.Plan.Stages[s]
-	for _, p := range lay.Layers[st.First-1 : st.Last] {
-		bytes += kernels.Align(p.GradBytes)
-	}
-	return bytes
-}
-
-// passes reports whether the gradients of a stage pass through its devices.
-func (lay *layout) passes(s int) bool { return lay.order.Sums[s] != nil && lay.order.Sums[s].Passes }
-
 // of returns the gradients of a stage, round by round of a step.
 func (x *gradientBuffers) of(s *order.Synchronization, stage, step int, bytes int64) []runtime.Span {
 	all := make([]runtime.Span, s.Rounds(step))
@@ -80,8 +58,8 @@ func (x *gradientBuffers) of(s *order.Synchronization, stage, step int, bytes in
 	return all
 }
 
-// passed waits for what a buffer had before a task of a minibatch first writes to it.
-func (d taskCompiler) passed(t *localStage, v order.Instance) {
+// awaitBuffer waits for what a buffer had before a task of a minibatch first writes to it.
+func (d turnCompiler) awaitBuffer(t *localStage, v order.Instance) {
 	if first := t.opsOf(v.Minibatch).Writes(pipeline.B); first != (v.Kind == pipeline.B) {
 		return
 	}
@@ -115,7 +93,7 @@ func (x *replicaSums) owns(device int) bool {
 }
 
 // accumulate adds the gradients of a round to those of the rounds before, of a part that this device owns, in the order of the line.
-func (d sumCompiler) accumulate(ctx context.Context, t *localStage, v order.Instance, round int) error {
+func (d turnCompiler) accumulate(ctx context.Context, t *localStage, v order.Instance, round int) error {
 	x, i, q := t.sums, round*len(t.sums.Buckets)+v.Bucket, d.adding
 	mine := t.gradientsOf(round, v.Bucket)
 	all := t.own.Part(t.shard.begin(x.places[v.Bucket].Offset), mine.Bytes)
@@ -156,12 +134,4 @@ func (d sumCompiler) accumulate(ctx context.Context, t *localStage, v order.Inst
 // begin returns where a device keeps the state of the part that begins there in a copy of the weights.
 func (h *shard) begin(offset int64) int64 {
 	return h.at[slices.IndexFunc(h.places, func(p runtime.Span) bool { return p.Offset == offset })]
-}
-
-// sumOf returns where a device has a piece of the gradients of an update, which begin somewhere in a sum of them.
-func (s *localStage) sumOf(slot int, at int64, p piece) runtime.Span {
-	if s.own.Bytes > 0 {
-		return s.own.Part(p.at, p.bytes)
-	}
-	return s.grads[slot].Part(at+p.behind, p.bytes)
 }

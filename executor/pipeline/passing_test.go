@@ -194,7 +194,7 @@ func TestMemoryOfPassing(t *testing.T) {
 			for _, a := range e.Audited() {
 				d, own, gradients := e.driver(a.Device), int64(0), int64(0)
 				for s, t := range d.stages {
-					own, gradients = own+t.own.Bytes, gradients+e.gradientBytes(s)
+					own, gradients = own+t.own.Bytes, gradients+e.weightBytes(s)
 				}
 				if m := needs[a.Device]; a.PeakBytes != m.Peak {
 					t.Errorf("zero %d, %d devices, %d stages: audited %+v, planned %+v", zero, devices, parts, a, m)

@@ -248,7 +248,7 @@ func (x *instants) expected(e *layout, n int) (p sequential.Program) {
 	}
 	p.Replica = func(s, m int) int {
 		at := slices.Index(e.order.Hosts(s), e.order.On[s][m%e.order.Repeats])
-		if e.passes(s) { // owners add up microbatch by microbatch
+		if e.order.Sums[s].Passes() { // owners add up microbatch by microbatch
 			at += len(e.order.Hosts(s)) * e.order.Sums[s].Round(m, e.order.Repeats)
 		}
 		return at

@@ -411,6 +411,22 @@ type loan struct {
 	slab int
 }
 
+// gradientBuffers are the buffers of a device, and the turns of a step, in the order of the backwards.
+type gradientBuffers struct {
+	spans []runtime.Span
+	turns []turn
+}
+
+// turn is a microbatch of a stage whose gradients pass.
+type turn struct{ stage, microbatch int }
+
+// weightBuffers are the buffers of a device and, by the tasks that use weights, the turn of each.
+type weightBuffers struct {
+	spans []runtime.Span
+	turns map[order.TaskKey]int // of a step
+	first map[order.TaskKey]bool
+}
+
 // slab is the memory of a stage's device that a minibatch holds while it is in flight there.
 type slab struct {
 	items           []runtime.Span // of its ops; of a ring also what stands behind them
@@ -714,4 +730,20 @@ func (x *layerState) gradientOf(in runtime.Span, q models.Parameter) (runtime.Sp
 // master returns where a copy of the layer's state has the master copy of a parameter.
 func (x *layerState) master(in runtime.Span, offset, bytes int64) runtime.Span {
 	return in.Part(x.masters+x.offsets.masters[offset], bytes)
+}
+
+// sumOf returns where a device has a piece of the gradients of an update, which begin somewhere in a sum of them.
+func (s *stageParameters) sumOf(slot int, at int64, p piece) runtime.Span {
+	if s.own.Bytes > 0 {
+		return s.own.Part(p.at, p.bytes)
+	}
+	return s.grads[slot].Part(at+p.behind, p.bytes)
+}
+
+// weightOf returns where a device keeps a piece of the weights, which begin somewhere in a slot of them.
+func (s *stageParameters) weightOf(slot int, at int64, p piece) runtime.Span {
+	if s.fetches {
+		return s.kept.Part(p.at, p.bytes)
+	}
+	return s.weights[slot].Part(at+p.behind, p.bytes)
 }

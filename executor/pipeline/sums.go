@@ -17,7 +17,7 @@ import (
 // newSynchronizations makes the channels of messages between replicas.
 func (lay *layout) newSynchronizations() {
 	lay.replicas, lay.scatters = make([]sumChannels, len(lay.order.Sums)), map[[2]int]*channel{}
-	defer lay.newFetches()
+	defer newFetches(lay)
 	for s, x := range lay.order.Sums {
 		if x == nil || lay.collectives[s] != nil {
 			continue
@@ -40,7 +40,7 @@ func (lay *layout) newSynchronizations() {
 		}
 		for _, m := range lay.order.Plan.Synchronization {
 			ends := [2]int{m.From, m.To}
-			if m.Stage != s || m.Kind != pipeline.Gather || l.gathers[ends] != nil || x.Fetches {
+			if m.Stage != s || m.Kind != pipeline.Gather || l.gathers[ends] != nil || x.Fetches() {
 				continue
 			}
 			c := between("gradients", s, m.From, m.To, 0)
@@ -64,7 +64,7 @@ func (lay *layout) laySums(t *localStage, c *chain.Chain, g *allocator) {
 	if t.sums.at > 0 && len(channels.reduces) > 0 {
 		channels.reduces[t.sums.at-1].layOut(g)
 	}
-	if x.Passes {
+	if x.Passes() {
 		t.sums.gone = make([]runtime.Event, slots*len(x.Line))
 	}
 	for _, from := range x.Line {
@@ -72,11 +72,11 @@ func (lay *layout) laySums(t *localStage, c *chain.Chain, g *allocator) {
 			l.layOut(g)
 		}
 	}
-	if x.Fetches {
-		t.layFetches()
+	if x.Fetches() {
+		layFetches(t)
 	}
 	for ends, l := range channels.gathers {
-		if ends[1] != t.device || x.Fetches {
+		if ends[1] != t.device || x.Fetches() {
 			continue
 		}
 		l.size(slots * n)
@@ -110,7 +110,7 @@ func findCloses(buckets []order.Bucket, list []stageops.Op) {
 
 // goneTo returns the event behind which gradients of a round that pass have gone to a device; nil: none pass.
 func (x *replicaSums) goneTo(round, device int) runtime.Event {
-	if !x.Passes {
+	if !x.Passes() {
 		return nil
 	}
 	return x.gone[round*len(x.Line)+slices.Index(x.Line, device)]
@@ -151,8 +151,8 @@ func (d sumCompiler) closes(t *localStage, kind pipeline.Kind, f *inFlight) bool
 // synchronize issues a message between replicas, or lets one come.
 func (d sumCompiler) synchronize(ctx context.Context, t *localStage, v order.Instance) error {
 	x, n := t.sums, len(t.sums.Buckets)
-	if x.Fetches && (v.Kind == pipeline.Gathering || v.Kind == pipeline.Admitting) {
-		return d.supply(ctx, t, v)
+	if x.Fetches() && (v.Kind == pipeline.Gathering || v.Kind == pipeline.Admitting) {
+		return turnsOf(d.compiler).supply(ctx, t, v)
 	}
 	if x.Shards && v.Kind != pipeline.Reducing && v.Kind != pipeline.Owning {
 		return d.exchange(ctx, t, v, 0) // a step has one sum of gradients
@@ -161,7 +161,7 @@ func (d sumCompiler) synchronize(ctx context.Context, t *localStage, v order.Ins
 	if fresh {
 		return fmt.Errorf("BUG: %v of minibatch %d comes before its gradients", v.Instruction, v.Minibatch)
 	}
-	if x.Passes {
+	if x.Passes() {
 		slot = x.Round(v.Minibatch, d.lay.order.Repeats)
 	}
 	i, src := slot*n+v.Bucket, t.gradientsOf(slot, v.Bucket)
@@ -171,8 +171,8 @@ func (d sumCompiler) synchronize(ctx context.Context, t *localStage, v order.Ins
 		return nil
 	case pipeline.Owning:
 		switch {
-		case x.Passes:
-			return d.accumulate(ctx, t, v, slot)
+		case x.Passes():
+			return turnsOf(d.compiler).accumulate(ctx, t, v, slot)
 		case x.Divided():
 			return d.own(ctx, t, v, slot)
 		}
@@ -241,7 +241,7 @@ func (d sumCompiler) total(ctx context.Context, t *localStage, v order.Instance,
 // sends have left.
 func (d sumCompiler) collect(ctx context.Context, t *localStage, minibatch, slot int) error {
 	x := t.sums
-	if x.Passes {
+	if x.Passes() {
 		slot = len(t.grads) - 1
 	}
 	if x.Shards {

@@ -100,7 +100,7 @@ func (lay *layout) checkShards() error {
 		if x == nil {
 			continue
 		}
-		if x.Passes && lay.laterBytes(s) > 0 {
+		if x.Passes() && lay.laterBytes(s) > 0 {
 			return fmt.Errorf("%w: with \"zero\" of %d the gradients of stage %d pass, and statistics of its BatchNorm do not: give \"zero\" 1", order.ErrPlan, lay.order.Plan.Zero, s)
 		}
 		_, muon := lay.Optimizer.(kernels.Muon)
@@ -132,7 +132,7 @@ func (lay *layout) dropEmpty() {
 // newScatters makes the channels by which gradients go to the owners of parts.
 func (lay *layout) newScatters(s int, places []runtime.Span) {
 	x, l := lay.order.Sums[s], &lay.replicas[s]
-	if l.scatters = map[[2]int]*channel{}; x.Passes {
+	if l.scatters = map[[2]int]*channel{}; x.Passes() {
 		l.scatters = lay.scatters
 	}
 	for _, m := range lay.order.Plan.Synchronization {

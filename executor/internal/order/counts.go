@@ -123,7 +123,7 @@ func (o *Order) Returning(p models.Portal, device int) int {
 // be enough.
 func (o *Order) Unowned(s, from, to int) int {
 	var list []Instruction
-	passes := o.Sums[s].Passes
+	passes := o.Sums[s].Passes()
 	for _, d := range []int{from, to} {
 		for _, t := range o.Instructions[d] {
 			if (t.Stage == s || passes) && (d == from && t.Kind == pipeline.Reducing && t.To == to || d == to && t.Kind == pipeline.Owning && o.Sums[t.Stage].has(from)) {

@@ -112,7 +112,7 @@ func (o *Order) instruction(w pipeline.Work) Instruction {
 	t := Instruction{Kind: w.Kind, Stage: w.Stage, Shift: w.Shift, To: w.To, Far: w.Far, Layer: w.First, Before: w.Before, Place: w.Place, Op: w.Op}
 	x := o.Sums[t.Stage]
 	if t.Layer > 0 {
-		t.Bucket, t.Renews = slices.Index(x.Buckets, Bucket{w.First, w.Last, w.Part}), x.Shards && !x.Fetches && w.Kind == pipeline.Gathering
+		t.Bucket, t.Renews = slices.Index(x.Buckets, Bucket{w.First, w.Last, w.Part}), x.Shards && !x.Fetches() && w.Kind == pipeline.Gathering
 	}
 	if w.Closes {
 		x.closing[TaskKey{t.Kind, t.Stage, o.Residue(t.Shift)}] = true

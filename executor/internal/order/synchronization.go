@@ -34,9 +34,9 @@ type Synchronization struct {
 	Sources map[ArrivalOf]int
 	closing map[TaskKey]bool // the last task of its kind on its device in a round
 
-	Shards   bool                // owners of parts update them, and send new weights
-	Passes   bool                // gradients pass on to owners round by round, which add up those of all rounds (pipeline.ZeroGradients)
-	Fetches  bool                // weights come from owners before they are used (pipeline.ZeroWeights)
+	Shards   bool // owners of parts update them, and send new weights
+	passes   bool
+	fetches  bool
 	first    int                 // where gradients pass, the buckets of all stages have numbers, from that of the stage's first one on
 	numbers  int                 // how many: the stage's, or those of all
 	Together map[ArrivalOf][]int // by residue and first of them: buckets that a library adds up at once; nil: none does
@@ -54,8 +54,8 @@ func synchronizations(o *Order) (all []*Synchronization) {
 	for _, m := range o.Plan.Synchronization {
 		x := all[m.Stage]
 		if x == nil {
-			x = &Synchronization{Line: o.Hosts(m.Stage), round: o.Repeats, Shards: o.Plan.Zero != pipeline.ZeroNothing, Passes: o.Plan.Zero >= pipeline.ZeroGradients, Fetches: o.Plan.Zero == pipeline.ZeroWeights, Sources: map[ArrivalOf]int{}, closing: map[TaskKey]bool{}}
-			if !o.Plan.IsFlush() || x.Passes {
+			x = &Synchronization{Line: o.Hosts(m.Stage), round: o.Repeats, Shards: o.Plan.Zero != pipeline.ZeroNothing, passes: o.Plan.Zero >= pipeline.ZeroGradients, fetches: o.Plan.Zero == pipeline.ZeroWeights, Sources: map[ArrivalOf]int{}, closing: map[TaskKey]bool{}}
+			if !o.Plan.IsFlush() || x.passes {
 				x.round = o.Plan.Round(m.Stage)
 			}
 			all[m.Stage] = x
@@ -83,7 +83,7 @@ func number(all []*Synchronization) {
 	for _, x := range all {
 		switch {
 		case x == nil:
-		case x.Passes:
+		case x.passes:
 			x.numbers = total
 		default:
 			x.first = 0
@@ -116,7 +116,7 @@ func (x *Synchronization) Arriving(residue int) (all []int) {
 // Number numbers the messages of a stage from one device to another, those of minibatch after minibatch.
 func (x *Synchronization) Number(v Instance) int {
 	n := v.Minibatch
-	if x.Fetches { // for a forward and for a backward
+	if x.fetches { // for a forward and for a backward
 		if n *= 2; v.Before == pipeline.B {
 			n++
 		}
@@ -132,7 +132,7 @@ func (o *Order) Idle(t Instruction, minibatch int) bool {
 // Closes reports whether a task is the last of its kind that adds to the gradients of an update, or of a round where these pass, on its device.
 func (o *Order) Closes(kind pipeline.Kind, stage, minibatch int) bool {
 	x := o.Sums[stage]
-	return x.closing[TaskKey{kind, stage, o.Residue(minibatch)}] && (x.Passes || (minibatch/x.round+1)*x.round%o.updates[stage] == 0)
+	return x.closing[TaskKey{kind, stage, o.Residue(minibatch)}] && (x.passes || (minibatch/x.round+1)*x.round%o.updates[stage] == 0)
 }
 
 // Number returns a message's number on its channel.
@@ -184,6 +184,12 @@ func seconds(c *chain.Chain, first, last int) (sum float64) {
 	}
 	return sum
 }
+
+// Passes reports whether gradients pass on to owners round by round, which add up those of all rounds (pipeline.ZeroGradients).
+func (x *Synchronization) Passes() bool { return x != nil && x.passes }
+
+// Fetches reports whether weights come from owners for turns (pipeline.ZeroWeights).
+func (x *Synchronization) Fetches() bool { return x != nil && x.fetches }
 
 // has reports whether a device is one of the stage's.
 func (x *Synchronization) has(device int) bool { return slices.Contains(x.Line, device) }
