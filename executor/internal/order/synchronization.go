@@ -126,7 +126,7 @@ func (x *Synchronization) Number(v Instance) int {
 
 // Idle reports whether an instruction does nothing for a minibatch: gradients are added up in the last round of an update, if they do not pass.
 func (o *Order) Idle(t Instruction, minibatch int) bool {
-	return t.Synchronized() && o.updates != nil && !o.Sums[t.Stage].Passes && (minibatch+1)%o.updates[t.Stage] != 0
+	return t.Synchronized() && o.updates != nil && !o.Sums[t.Stage].passes && (minibatch+1)%o.updates[t.Stage] != 0
 }
 
 // Closes reports whether a task is the last of its kind that adds to the gradients of an update, or of a round where these pass, on its device.
