@@ -121,12 +121,9 @@ func combinations(t *testing.T, p map[string][]string) []combination {
 			yes("--strategy", "auto"), no(unbranch), no(unbranch, two("1f1b*")...), no(unbranch, two("loadline")...)}},
 		{feature: "portals", args: small("unet-1-4", "--image", "32", "--debug", "portals"), answers: [planKinds]answer{
 			refuses("--debug portals", needsMore), yes("--devices", "cpu*4", "--strategy", "1f1b-flush", "--microbatches", "2"), yes("--devices", "cpu*4", "--strategy", "1f1b*"), elsewhere("TestPortalsOfStagesThatOffload")}},
-		{feature: "`--zero 1`", args: []string{"--zero", "1"}, answers: [planKinds]answer{refuses("--zero", needsMore), yes(), refuses("--zero", noneInGiven), refuses("--zero", noneInGiven)}},
-		{feature: "`--zero 2`", args: small("gpt2-2-16-untied", "--length", "8", "--zero", "2"), answers: [planKinds]answer{
+		{feature: "`--zero`", args: small("gpt2-2-16-untied", "--length", "8", "--zero", "3"), answers: [planKinds]answer{
 			refuses("--zero", needsMore), yes(two("joint-flush")...), refuses("--zero", noneInGiven), refuses("--zero", noneInGiven)}},
-		{feature: "`--zero 3`", args: small("gpt2-2-16-untied", "--length", "8", "--zero", "3"), answers: [planKinds]answer{
-			refuses("--zero", needsMore), yes(two("joint-flush")...), refuses("--zero", noneInGiven), refuses("--zero", noneInGiven)}},
-		{feature: "`--zero 1` with Muon", args: []string{"--zero", "1", "--optimizer", "muon"}, answers: all(no(muonWhole))},
+		{feature: "`--zero` with Muon", args: []string{"--zero", "2", "--optimizer", "muon"}, answers: all(no(muonWhole))},
 		{feature: "`--option batchnorm.deferred`", args: []string{"--option", "batchnorm.deferred"}, answers: [planKinds]answer{
 			refuses("--option batchnorm.deferred", needsMore), yes(), refuses("--option batchnorm.deferred", noneInGiven), refuses("--option batchnorm.deferred", noneInGiven)}},
 		{feature: "parts of a step", args: []string{"--accumulate", "2"}, answers: [planKinds]answer{yes(), yes("--strategy", "1f1b-flush"), no(giveParts), no(giveParts)}},
@@ -134,7 +131,7 @@ func combinations(t *testing.T, p map[string][]string) []combination {
 		{feature: "PipeMare", args: []string{"--option", "pipemare.updates=4"}, answers: [planKinds]answer{
 			refuses("--option pipemare.updates", needsMore), no("--option pipemare.updates and pipemare.decay are for weight versions latest: with 1f1b-flush no weights are stale; give a schedule without a flush"), yes(p["latest"]...), yes(p["latest, offloading"]...)}},
 		{feature: "several processes", processes: true, answers: [planKinds]answer{no("store-all plans for one device"), yes("--strategy", "1f1b-flush", "--microbatches", "2"), yes(p["without a flush"][2:]...), yes(p["offloading"][2:]...)}},
-		{feature: "`--zero 1` over processes with checkpoints", processes: true, args: []string{"--zero", "1", "--checkpoint-every", "2", "--force"}, answers: [planKinds]answer{
+		{feature: "`--zero` over processes with checkpoints", processes: true, args: []string{"--zero", "1", "--checkpoint-every", "2", "--force"}, answers: [planKinds]answer{
 			unasked, no("lies on devices [0 1] of different processes, and one process saves a stage: leave --out or \\\"zero\\\" out", "--strategy", "chimera", "--microbatches", "2"), unasked, unasked}},
 		{feature: "`--option world.allreduce=nccl` in one process", args: []string{"--option", "world.allreduce=nccl"}, answers: all(no(worlds))},
 		{feature: "checkpoints, evaluations", args: []string{"--checkpoint-every", "2", "--eval-every", "2", "--force"}, answers: all(yes())},

@@ -462,7 +462,7 @@ func TestZero(t *testing.T) {
 		t.Errorf("weights %s, peak %d of %d predicted; undivided %s, %d", divided.WeightsSHA256, divided.MeasuredPeakBytes, divided.PredictedPeakBytes,
 			all.WeightsSHA256, all.MeasuredPeakBytes)
 	}
-	blocks := slices.Concat(line, []string{"-m", "gpt2-4-256-untied", "--image", "8", "--batch", "2"}) // stages that can be divided
+	blocks := slices.Concat(line, []string{"-m", "gpt2-4-256-untied", "--image", "64", "--batch", "2", "--data", "text:../../README.md"}) // stages that can be divided
 	divided = summaryOf(t, works(t, append(blocks, "--zero", "1")...).out)
 	passing := summaryOf(t, works(t, append(blocks, "--zero", "2")...).out)
 	if passing.WeightsSHA256 != divided.WeightsSHA256 || passing.MeasuredPeakBytes >= divided.MeasuredPeakBytes || passing.MeasuredPeakBytes != passing.PredictedPeakBytes {
