@@ -6,8 +6,8 @@ import (
 	"plimsoll/planner/pipeline"
 )
 
-// sumCompiler notes what adds up gradients over replicas, turnCompiler what tasks wait for where gradients and weights are divided, taskCompiler
-// what tasks do with their minibatches, ringCompiler the steps of rings.
+// sumCompiler notes what adds up gradients over replicas, taskCompiler what tasks do with their minibatches, ringCompiler the steps of rings.
+// Where gradients and weights are divided, turnCompiler notes what tasks wait for.
 type (
 	sumCompiler  struct{ *compiler }
 	turnCompiler struct{ sumCompiler }

@@ -113,8 +113,8 @@ func TestRandomPlansPass(t *testing.T) {
 	}
 }
 
-// Where each replica has one microbatch, gradients that pass give the undivided run to the last bit: losses, norms, weights and states, clipped or
-// not, and also with the state on the host.
+// Where each replica has one microbatch, gradients that pass give the undivided run to the last bit: losses, norms, weights and states. The norm
+// may be clipped, and the state on the host.
 func TestPassingIsTheUndividedRun(t *testing.T) {
 	t.Parallel()
 	w := *workload(t, wideModel(t))
@@ -266,8 +266,8 @@ func TestFetchingEvaluates(t *testing.T) {
 	}
 }
 
-// The drivers of no plan that divides gradients or weights wait for each other, and events order all that they do to the same memory, also where
-// tasks and messages take no time.
+// The drivers of no plan that divides gradients or weights wait for each other, and events order all that they do to the same memory. Tasks and
+// messages may take no time.
 func TestNoPassingPlanIsStuck(t *testing.T) {
 	t.Parallel()
 	w := workload(t, plainModel(t))
