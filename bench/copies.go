@@ -55,7 +55,8 @@ func PeerBandwidth(d, peer runtime.Device) (float64, error) {
 
 // copySpeed grows copies as CopyBandwidth says, and returns bytes per second. The time of a copy of a number of bytes comes from timed.
 func copySpeed(timed func(bytes int64) (time.Duration, error)) (float64, error) {
-	bytes, took := int64(FirstCopy), time.Duration(0)
+	bytes := int64(FirstCopy)
+	var took time.Duration
 	for {
 		var err error
 		if took, err = timed(bytes); err == nil && took >= copyFor { // it may have waited for a thread

@@ -106,7 +106,7 @@ func (d turnCompiler) awaitWeights(ctx context.Context, t *localStage, v order.I
 			d.compute.Copy(t.weights[at.slot].Part(p.Offset, p.Bytes), t.kept.Part(t.shard.begin(p.Offset), p.Bytes))
 			continue
 		}
-		v.Instruction.Before, v.Bucket = v.Kind, b
+		v.Before, v.Bucket = v.Kind, b
 		l := x.gathers[[2]int{owner, d.Number}]
 		block, err := d.take(ctx, l, x.Number(v))
 		if err != nil {

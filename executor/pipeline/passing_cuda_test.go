@@ -3,7 +3,6 @@
 package pipeline
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -38,7 +37,7 @@ func TestPassingOfGPUs(t *testing.T) {
 		run.Tensors = tensors(t, e)
 		runs, logits = append(runs, run.Outcome), append(logits, all)
 		if d := runs[0].FirstDifference(runs[i]); d != "" || !slices.Equal(logits[0], all) {
-			t.Error(fmt.Sprintf("zero %d: %s; logits %v, want %v", p.Zero, d, all, logits[0]))
+			t.Errorf("zero %d: %s; logits %v, want %v", p.Zero, d, all, logits[0])
 		}
 	}
 }
