@@ -227,8 +227,28 @@ func (o *orderer) addNewWeights() {
 	}
 }
 
-// addedAt returns when a part of gradients is added up: all of it has come to its owner, who has made its own.
-func (o *layout) addedAt(x *sum) ticks {
+// addedAt returns when a part of gradients is added up: all of it has come to its owner, who has made its own, and has added up the rounds
+// before.
+func (l *layout) addedAt(x *sum) ticks {
+	if l.added == nil {
+		l.added = map[*sum]ticks{}
+		before := map[bucketOf]ticks{}
+		for _, y := range l.sums { // of a bucket, in the order of rounds
+			if y.part == 0 {
+				continue
+			}
+			at := l.comeAt(y)
+			if earlier := before[y.bucket()]; earlier != nil && less(at, earlier) {
+				at = earlier
+			}
+			l.added[y], before[y.bucket()] = at, at
+		}
+	}
+	return l.added[x]
+}
+
+// comeAt returns when all of a part of gradients has come to its owner, who has made its own.
+func (l *layout) comeAt(x *sum) ticks {
 	var at ticks
 	later := func(t ticks) {
 		if at == nil || less(at, t) {
@@ -241,8 +261,8 @@ func (o *layout) addedAt(x *sum) ticks {
 		}
 	}
 	for _, r := range x.round {
-		if b := o.leaves(x.stage, r); b.device == x.line[x.end()] {
-			later(sub(b.end(), o.after(b, x.first)))
+		if b := l.leaves(x.stage, r); b.device == x.line[x.end()] {
+			later(sub(b.end(), l.after(b, x.first)))
 		}
 	}
 	return at
