@@ -211,7 +211,8 @@ def read(p, m):
     if not fetches and m.get("before") is not None:
         raise Broken("no turn")
     return {"s": s, "r": r, "first": first, "last": last, "k": k, "end": end, "i": i, "j": j, "line": line, "kind": m["kind"],
-            "before": m.get("before"), "start": start, "stop": start + p.seconds(p.part(m, line), m["from"], m["to"]), "from": m["from"], "to": m["to"]}
+            "start": start, "stop": start + p.seconds(p.part(m, line), m["from"], m["to"]), "from": m["from"], "to": m["to"],
+            "before": m.get("before")}
 
 
 def complete(p, messages):
