@@ -27,6 +27,9 @@ type job struct {
 
 func (j *job) end() ticks { return add(j.start, j.length) }
 
+// place returns that of a task.
+func (j *job) place() place { return place{j.kind, j.stage, j.residue} }
+
 // onLink reports whether the job is a message.
 func (j *job) onLink() bool { return j.kind.Communication() || j.bucket != nil }
 

@@ -175,11 +175,11 @@ func (o *orderer) addParts(s int) map[sumOn]int {
 		}
 	}
 	slices.SortStableFunc(sums, func(a, b *sum) int { return a.round[0] - b.round[0] })
-	before := map[bucketOf]int{} // rounds are added up in their order
+	before, begun := map[bucketOf]int{}, map[bucketOf]int{} // rounds are added up in their order, which yield keeps
 	for _, x := range sums {
 		owner, last := x.line[x.end()], x.round[len(x.round)-1]
 		round := o.round(s, last)
-		half, start := max(round.backwards[owner], before[x.bucket()]), o.lastEnd(x, owner)
+		half, start := max(round.backwards[owner], before[x.bucket()]), max(o.lastEnd(x, owner), begun[x.bucket()])
 		for _, j := range x.reduces {
 			if j != nil {
 				half, start = max(half, o.moments.begin(j), round.backwards[j.from]), max(start, o.moments.number(j.start))
@@ -191,7 +191,7 @@ func (o *orderer) addParts(s int) map[sumOn]int {
 			w.Place.Rank += last                               // two rounds may be added up in one half moment
 		}
 		o.add(owner, w, last, start, half)
-		added[sumOn{x, owner}], before[x.bucket()] = half, half
+		added[sumOn{x, owner}], before[x.bucket()], begun[x.bucket()] = half, half, start
 	}
 	return added
 }

@@ -1,6 +1,9 @@
 package pipeline
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // weightBuffers is how many buffers a device has for weights that are divided: those of a turn come while the turn before runs.
 const weightBuffers = 2
@@ -17,7 +20,7 @@ type weightTurn struct {
 
 // weightTurns returns the turns of a device, in order.
 func (l *layout) weightTurns(d int) []*weightTurn {
-	if l.inTurn == nil {
+	if l.inOrder(); l.inTurn == nil { // that may ask for turns itself
 		l.inTurn, l.turnOf = make([][]*weightTurn, l.platform.Devices), map[place]*weightTurn{}
 		for d := range l.inTurn {
 			l.inTurn[d] = l.findTurns(d)
@@ -43,7 +46,7 @@ func (l *layout) findTurns(d int) (all []*weightTurn) {
 			continue
 		}
 		t := &weightTurn{stage: j.stage, first: j, last: j}
-		all, l.turnOf[place{j.kind, j.stage, j.residue}] = append(all, t), t
+		all, l.turnOf[j.place()] = append(all, t), t
 	}
 	return all
 }
@@ -127,6 +130,43 @@ func (l *layout) beforeTurns(do func(x, y *job)) {
 			}
 		}
 	}
+}
+
+// withWeights returns a plan with the messages of weights that its turns need, and all times for them.
+//
+// Tasks of no time may then start at one instant that did not before. Such tasks stand in one order alone (inOrder). So turns may be other
+// ones than before, which need other messages and times. No two tasks change their order twice, so this ends.
+func (l *layout) withWeights(p *Plan, stages []replicatedStage) (*Plan, error) {
+	for {
+		p.Synchronization = append(p.reduces(), l.fetching(stages)...)
+		timed, err := Timed(l.chain, l.platform, p)
+		if err != nil {
+			return nil, err
+		}
+		then, err := arrangeBare(l.chain, l.platform, timed.bare())
+		if err != nil {
+			return nil, err
+		}
+		if then.divided = stages; slices.Equal(l.endsOfTurns(), then.endsOfTurns()) {
+			return timed, nil
+		}
+		l, p = then, timed
+	}
+}
+
+// endsOfTurns returns the first and the last tasks of all turns.
+func (l *layout) endsOfTurns() (all []place) {
+	for d := range l.platform.Devices {
+		for _, t := range l.weightTurns(d) {
+			all = append(all, t.first.place(), t.last.place())
+		}
+	}
+	return all
+}
+
+// reduces returns the messages of gradients of a plan that divides weights.
+func (p *Plan) reduces() []Synchronization {
+	return slices.DeleteFunc(slices.Clone(p.Synchronization), func(m Synchronization) bool { return m.Kind == Gather })
 }
 
 // fetching returns messages of weights for all turns, in the order in which their buffers are free.
