@@ -1,8 +1,10 @@
 package pipeline_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"plimsoll/planner/pipeline"
@@ -35,6 +37,9 @@ func hasty(t *testing.T, rnd *rand.Rand, plans int, ops bool) (all []pipelinetes
 			larger(k)
 		}
 		plan, err := pipeline.Synchronize(k.Chain, k.Platform, k.Plan)
+		if stuck, is := errors.AsType[*pipeline.DeadlockError](err); is && ops && !strings.Contains(strings.Join(stuck.Cycle, " "), "before") {
+			continue // a backward may recompute, and then take no time: tasks of its last instant have no order
+		}
 		if err != nil {
 			t.Fatalf("%v: %+v", err, k.Plan)
 		}
