@@ -347,6 +347,19 @@ func (o *workOrder) weights(t *testing.T) (again int) {
 			}
 		}
 	}
+	for _, m := range o.Plan.Synchronization { // a way brings weights in the order in which they are let come
+		of := func(kind pipeline.Kind, device, other int) (all []int) {
+			for _, x := range o.all[device] {
+				if x.Kind == kind && x.To == other {
+					all = append(all, x.Task)
+				}
+			}
+			return all
+		}
+		if a, g := of(pipeline.Admitting, m.To, m.From), of(pipeline.Gathering, m.From, m.To); !slices.Equal(a, g) {
+			t.Errorf("from device %d to %d: messages %v are let come, %v are sent", m.From, m.To, a, g)
+		}
+	}
 	return again
 }
 

@@ -228,19 +228,20 @@ func (l *layout) placesOfWeights(m *moments) map[*job]Place {
 // freeFor returns the place from which on a turn has its buffer: behind the last task of the turn before that has it.
 func (l *layout) freeFor(m *moments, turns []*weightTurn, i int) Place {
 	if i < weightBuffers {
-		return Place{Rank: -2}
+		return Place{Rank: i - 2*weightBuffers} // before all tasks, in the order of turns
 	}
 	last := turns[i-weightBuffers].last
 	return Place{m.begin(last), 2*l.rank(last) + 1}
 }
 
 // placeOfWeights returns the place of a message of weights. If the first task of its turn begins at the same moment, it stands just before that.
-// It stands behind the place from which on its buffer is free: tasks of no time may all begin then.
+// Else it stands behind the tasks that begin when it does, in the order of turns. It stands behind the place from which on its buffer is free:
+// tasks of no time may all begin then.
 func (l *layout) placeOfWeights(m *moments, turns []*weightTurn, i int, j *job) Place {
 	first, free := turns[i].first, l.freeFor(m, turns, i)
-	at := Place{m.begin(j), 2*l.rank(first) - 1}
+	at := Place{m.begin(j), 2*l.rank(&job{kind: W}) + 1 + i}
 	if half := m.begin(first); half/2 == at.Half/2 {
-		at.Half = min(at.Half, half)
+		at = Place{min(at.Half, half), 2*l.rank(first) - 1}
 	}
 	if at.Compare(free) <= 0 {
 		return Place{free.Half, free.Rank + 1}
