@@ -113,8 +113,8 @@ func TestRandomPlansPass(t *testing.T) {
 	}
 }
 
-// Where each replica has one microbatch, gradients that pass give the undivided run to the last bit: losses, norms, weights and states, clipped or
-// not, and also with the state on the host.
+// Where each replica has one microbatch, gradients that pass give the undivided run to the last bit: losses, norms, weights and states. That
+// holds clipped or not, and also with the state on the host.
 func TestPassingIsTheUndividedRun(t *testing.T) {
 	t.Parallel()
 	w := *workload(t, wideModel(t))

@@ -27,7 +27,7 @@ type job struct {
 
 func (j *job) end() ticks { return add(j.start, j.length) }
 
-// place returns that of a task.
+// place returns the place of a task.
 func (j *job) place() place { return place{j.kind, j.stage, j.residue} }
 
 // onLink reports whether the job is a message.

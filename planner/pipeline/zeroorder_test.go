@@ -347,10 +347,10 @@ func (o *workOrder) weights(t *testing.T) (again int) {
 			}
 		}
 	}
-	for _, m := range o.Plan.Synchronization { // a way brings weights in the order in which they are let come
+	for _, m := range o.Plan.Synchronization { // a way brings weights in the order in which they are let come; parts of no bytes come at any time
 		of := func(kind pipeline.Kind, device, other int) (all []int) {
 			for _, x := range o.all[device] {
-				if x.Kind == kind && x.To == other {
+				if x.Kind == kind && x.To == other && pipeline.PartBytes(pipeline.NewCosts(o.Chain).Weights(x.First, x.Last), x.Part, len(o.Plan.Line(x.Stage))) > 0 {
 					all = append(all, x.Task)
 				}
 			}

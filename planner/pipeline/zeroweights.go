@@ -234,14 +234,14 @@ func (l *layout) freeFor(m *moments, turns []*weightTurn, i int) Place {
 	return Place{m.begin(last), 2*l.rank(last) + 1}
 }
 
-// placeOfWeights returns the place of a message of weights. If the first task of its turn begins at the same moment, it stands just before that.
-// Else it stands behind the tasks that begin when it does, in the order of turns. It stands behind the place from which on its buffer is free:
+// placeOfWeights returns the place of a message of weights. If the first task of its turn begins in the same half moment, or in the one
+// before, it stands just before that. Else it stands behind the tasks that begin when it does, in the order of turns. It stands behind the place from which on its buffer is free:
 // tasks of no time may all begin then.
 func (l *layout) placeOfWeights(m *moments, turns []*weightTurn, i int, j *job) Place {
 	first, free := turns[i].first, l.freeFor(m, turns, i)
 	at := Place{m.begin(j), 2*l.rank(&job{kind: W}) + 1 + i}
-	if half := m.begin(first); half/2 == at.Half/2 {
-		at = Place{min(at.Half, half), 2*l.rank(first) - 1}
+	if half := m.begin(first); half/2 == at.Half/2 && half <= at.Half {
+		at = Place{half, 2*l.rank(first) - 1}
 	}
 	if at.Compare(free) <= 0 {
 		return Place{free.Half, free.Rank + 1}
