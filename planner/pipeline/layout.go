@@ -27,6 +27,9 @@ type job struct {
 
 func (j *job) end() ticks { return add(j.start, j.length) }
 
+// place returns the place of a task.
+func (j *job) place() place { return place{j.kind, j.stage, j.residue} }
+
 // onLink reports whether the job is a message.
 func (j *job) onLink() bool { return j.kind.Communication() || j.bucket != nil }
 
@@ -47,15 +50,17 @@ type layout struct {
 	period    ticks    // nil for a flush plan
 	split     []bool   // stages with W tasks
 	at        map[place]*job
-	gates     map[gate]*job     // communications through portals
-	sums      []*sum            // of replicas, in the order of stages, rounds and layers; nil: they take no time
-	divided   []replicatedStage // whose optimizer's state is divided
-	fetched   []*job            // messages of weights that are divided
-	inTurn    [][]*weightTurn   // by device; nil: not asked for yet
-	ties      []tie             // weights that stages of a plan with a flush share
-	jobs      []*job            // in the order of the plan's tasks, behind them the messages between replicas
-	ops       []*stageCosts     // by stage; nil for one without ops
-	unfit     error             // of ops that no stage can run, or of weights that stages cannot share
+	gates     map[gate]*job         // communications through portals
+	sums      []*sum                // of replicas, in the order of stages, rounds and layers; nil: they take no time
+	divided   []replicatedStage     // whose optimizer's state is divided
+	fetched   []*job                // messages of weights that are divided
+	inTurn    [][]*weightTurn       // by device; nil: not asked for yet
+	turnOf    map[place]*weightTurn // by first task
+	added     map[*sum]ticks        // when parts are added up; nil: not asked for yet
+	ties      []tie                 // weights that stages of a plan with a flush share
+	jobs      []*job                // in the order of the plan's tasks, behind them the messages between replicas
+	ops       []*stageCosts         // by stage; nil for one without ops
+	unfit     error                 // of ops that no stage can run, or of weights that stages cannot share
 	broken    violations
 	lengths   map[place]ticks // durations by kind and stage
 	backwards []ticks         // of the first layers together, by their number; nil: not asked for yet
@@ -477,7 +482,7 @@ func (x *tie) messages() [][2]int { return slices.Concat(x.sums, x.renewals) }
 // entry is a job in an order, and how many periods it starts after the one in which its minibatch's number is its residue.
 type entry struct {
 	job   *job
-	half  int // within the period
+	Place // within the period
 	later int
 }
 

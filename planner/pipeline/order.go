@@ -124,26 +124,31 @@ func floorDiv(a, b int) int { return (a - modulus(a, b)) / b }
 // inOrder returns the work of every resource, in order.
 func (l *layout) inOrder() map[resource][]entry {
 	if l.queues == nil {
-		l.queues = l.findOrder()
+		m := l.findMoments()
+		if l.queues = l.findOrder(m, nil); l.dividesWeights() {
+			l.queues = l.findOrder(m, l.placesOfWeights(m)) // turns are in the order of devices
+		}
 	}
 	return l.queues
 }
 
-// findOrder finds the order of each resource.
-func (l *layout) findOrder() map[resource][]entry {
-	m := l.findMoments()
+// findOrder finds the order of each resource; some jobs have places that are known.
+func (l *layout) findOrder(m *moments, known map[*job]Place) map[resource][]entry {
 	all := map[resource][]entry{}
 	for _, j := range l.jobs {
-		q := entry{job: j, half: m.begin(j)}
+		q := entry{job: j, Place: Place{m.begin(j), 2 * l.rank(j)}}
+		if at, is := known[j]; is {
+			q.Place = at
+		}
 		if l.period != nil {
-			q.later = floorDiv(q.half, 2*m.count())
-			q.half -= q.later * 2 * m.count()
+			q.later = floorDiv(q.Half, 2*m.count())
+			q.Half -= q.later * 2 * m.count()
 		}
 		all[l.resource(j)] = append(all[l.resource(j)], q)
 	}
 	for _, queue := range all {
 		slices.SortStableFunc(queue, func(a, b entry) int {
-			return cmp.Or(a.half-b.half, l.rank(a.job)-l.rank(b.job), a.job.residue-b.job.residue-(a.later-b.later)*l.repeats)
+			return cmp.Or(a.Compare(b.Place), a.job.residue-b.job.residue-(a.later-b.later)*l.repeats)
 		})
 	}
 	return all

@@ -1,6 +1,9 @@
 package pipeline
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // orderer finds the order of all work of a plan.
 type orderer struct {
@@ -18,8 +21,9 @@ type queuedWork struct {
 	start int
 }
 
+// sortWork puts work in order. Tasks of no time may have one place: those of earlier minibatches come first (inOrder).
 func sortWork(list []queuedWork) {
-	slices.SortStableFunc(list, func(a, b queuedWork) int { return a.Place.Compare(b.Place) })
+	slices.SortStableFunc(list, func(a, b queuedWork) int { return cmp.Or(a.Place.Compare(b.Place), a.Shift-b.Shift) })
 }
 
 // add gives a device work for the minibatch whose number is a residue, which starts at a moment and stands in a half moment.

@@ -175,11 +175,11 @@ func (o *orderer) addParts(s int) map[sumOn]int {
 		}
 	}
 	slices.SortStableFunc(sums, func(a, b *sum) int { return a.round[0] - b.round[0] })
-	before := map[bucketOf]int{} // rounds are added up in their order
+	before, begun := map[bucketOf]int{}, map[bucketOf]int{} // rounds are added up in their order, which yield keeps
 	for _, x := range sums {
 		owner, last := x.line[x.end()], x.round[len(x.round)-1]
 		round := o.round(s, last)
-		half, start := max(round.backwards[owner], before[x.bucket()]), o.lastEnd(x, owner)
+		half, start := max(round.backwards[owner], before[x.bucket()]), max(o.lastEnd(x, owner), begun[x.bucket()])
 		for _, j := range x.reduces {
 			if j != nil {
 				half, start = max(half, o.moments.begin(j), round.backwards[j.from]), max(start, o.moments.number(j.start))
@@ -191,7 +191,7 @@ func (o *orderer) addParts(s int) map[sumOn]int {
 			w.Place.Rank += last                               // two rounds may be added up in one half moment
 		}
 		o.add(owner, w, last, start, half)
-		added[sumOn{x, owner}], before[x.bucket()] = half, half
+		added[sumOn{x, owner}], before[x.bucket()], begun[x.bucket()] = half, half, start
 	}
 	return added
 }
@@ -227,8 +227,28 @@ func (o *orderer) addNewWeights() {
 	}
 }
 
-// addedAt returns when a part of gradients is added up: all of it has come to its owner, who has made its own.
-func (o *layout) addedAt(x *sum) ticks {
+// addedAt returns when a part of gradients is added up: all of it has come to its owner, who has made its own, and has added up the rounds
+// before.
+func (l *layout) addedAt(x *sum) ticks {
+	if l.added == nil {
+		l.added = map[*sum]ticks{}
+		before := map[bucketOf]ticks{}
+		for _, y := range l.sums { // of a bucket, in the order of rounds
+			if y.part == 0 {
+				continue
+			}
+			at := l.comeAt(y)
+			if earlier := before[y.bucket()]; earlier != nil && less(at, earlier) {
+				at = earlier
+			}
+			l.added[y], before[y.bucket()] = at, at
+		}
+	}
+	return l.added[x]
+}
+
+// comeAt returns when all of a part of gradients has come to its owner, who has made its own.
+func (l *layout) comeAt(x *sum) ticks {
 	var at ticks
 	later := func(t ticks) {
 		if at == nil || less(at, t) {
@@ -241,8 +261,8 @@ func (o *layout) addedAt(x *sum) ticks {
 		}
 	}
 	for _, r := range x.round {
-		if b := o.leaves(x.stage, r); b.device == x.line[x.end()] {
-			later(sub(b.end(), o.after(b, x.first)))
+		if b := l.leaves(x.stage, r); b.device == x.line[x.end()] {
+			later(sub(b.end(), l.after(b, x.first)))
 		}
 	}
 	return at

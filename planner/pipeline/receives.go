@@ -15,7 +15,7 @@ type arrivals struct {
 // receives returns the bytes of the blocks of device d in which gradients of a stage arrive from its other replicas. From each that
 // sends some there are two blocks, so that one is added up while the next one comes, or one where a round has one message alone. Parts
 // are added up in the order of the devices. There are as many blocks as parts are there at one time. A part is there from the start of
-// a message until all others of the part have come and the owner has made its own. A block has the bytes of the largest message. Where
+// a message until it is added up (addedAt). A block has the bytes of the largest message. Where
 // gradients are divided, all stages of the device have these blocks together, as many as are needed at one time. They count with the first one.
 func (c account) receives(s, d int) (bytes int64) {
 	if c.platform.NoBuffers {
@@ -65,21 +65,5 @@ func (c account) firstOn(d int) int {
 
 // unowned returns when gradients of a part are there that are not yet added up. Times that differ by the rounding are the same.
 func (c account) unowned(x *sum, j *job, rounding ticks) stay {
-	to := new(big.Int).Set(j.end())
-	later := func(at ticks) {
-		if less(to, at) {
-			to = at
-		}
-	}
-	for _, other := range x.reduces {
-		if other != nil {
-			later(other.end())
-		}
-	}
-	for _, r := range x.round {
-		if b := c.leaves(x.stage, r); b.device == j.to {
-			later(sub(b.end(), c.after(b, x.first)))
-		}
-	}
-	return stay{hold{1, None, j.task}, j.start, before(j.start, to, rounding)}
+	return stay{hold{1, None, j.task}, j.start, before(j.start, c.addedAt(x), rounding)}
 }

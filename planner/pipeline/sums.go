@@ -61,7 +61,11 @@ func (a *arranger) synchronizations() {
 		m := &a.plan.Synchronization[i]
 		j := &job{task: len(a.plan.Tasks) + i, bucket: m, owner: None, stage: m.Stage, from: m.From, to: m.To, early: new(big.Int)}
 		fetches := a.dividesWeights() && m.Kind == Gather
-		if reason := cmp.Or(a.misdirected(m, all), a.mistaken(m)); reason != "" {
+		reason := a.misdirected(m, all)
+		if reason == "" {
+			reason = a.mistaken(m, stageOf(all, m.Stage).line)
+		}
+		if reason != "" {
 			a.broken.add(RuleSynchronization, j.task, None, "%s: %s", a.name(j), reason)
 			continue
 		}
@@ -95,6 +99,8 @@ func (a *arranger) synchronizations() {
 		for i := range all {
 			a.addedUp(&all[i])
 		}
+	}
+	if len(a.broken) == 0 {
 		a.fetches()
 	}
 }

@@ -39,8 +39,8 @@ package pipeline
 // A plan has all these messages, of all stages with weights on several devices that work, or none: then that takes no time. Where the
 // platform counts buffers, a device has blocks for the reduces that come to it, from each device that sends some. For each sender it has
 // two blocks of the largest of these messages, or one where a round has one message. Parts are added up in the order of the
-// devices, so there are at least as many blocks as parts are there at once. A part is there from the start of its message until all
-// messages of the part have come and its owner has made its own gradients. Copies of the weights follow the papers, by Versions and
+// devices, so there are at least as many blocks as parts are there at once. A part is there from the start of its message until it
+// is added up: all messages of it have come, and its owner has made its own gradients. Rounds are added up in their order. Copies of the weights follow the papers, by Versions and
 // minibatches in flight. If an update comes while another minibatch is live, one version is kept longer. Only the executor's accounts,
 // which know each byte before the first step, count this version.
 

@@ -107,13 +107,10 @@ func synchronize(c *chain.Chain, p *Platform, plan *Plan, way sending) (*Plan, e
 	if !slices.ContainsFunc(plan.Stages, func(st Stage) bool { return len(st.Devices) > 1 }) {
 		return bare, nil
 	}
-	alone := *bare
-	alone.Zero = ZeroNothing // a plan that has its messages yet to come
-	l, err := arrange(c, p, &alone)
+	l, err := arrangeBare(c, p, bare)
 	if err != nil {
 		return nil, err
 	}
-	l.plan = bare
 	if err := l.shards(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
@@ -138,8 +135,18 @@ func synchronize(c *chain.Chain, p *Platform, plan *Plan, way sending) (*Plan, e
 	if out.Synchronization = y.list(messages, longer); !l.dividesWeights() {
 		return out, nil
 	}
-	out.Synchronization = append(out.Synchronization, l.fetching(stages)...)
-	return Timed(c, p, out)
+	return l.withWeights(out, stages)
+}
+
+// arrangeBare lays out a plan that has its messages between replicas yet to come.
+func arrangeBare(c *chain.Chain, p *Platform, bare *Plan) (*layout, error) {
+	alone := *bare
+	alone.Zero = ZeroNothing
+	l, err := arrange(c, p, &alone)
+	if err == nil {
+		l.plan = bare
+	}
+	return l, err
 }
 
 // bare returns a copy of a plan without messages between replicas.

@@ -17,7 +17,7 @@ import (
 )
 
 // divided returns random plans with a flush whose replicas divide sums of gradients. Most of them divide the optimizer's state, too, and about
-// half of all each round of gradients.
+// half of all each round of gradients, and of these about half the weights.
 func divided(t *testing.T, rnd *rand.Rand, plans int) (all []pipelinetest.Case) {
 	t.Helper()
 	for len(all) < plans {
@@ -35,7 +35,7 @@ func divided(t *testing.T, rnd *rand.Rand, plans int) (all []pipelinetest.Case) 
 			k.Plan.Zero = pipeline.Zero(rnd.IntN(2))
 		}
 		if passes {
-			k.Plan.Zero = pipeline.ZeroGradients
+			k.Plan.Zero = pipeline.ZeroGradients + pipeline.Zero(rnd.IntN(2))
 		}
 		plan, err := pipeline.Synchronize(k.Chain, k.Platform, k.Plan)
 		if err != nil {
@@ -86,7 +86,7 @@ func TestZeroPlansAreValid(t *testing.T) {
 		}
 		neverLater(t, k, report)
 	}
-	if of[pipeline.ZeroNothing] < len(all)/20 || of[pipeline.ZeroShards] < len(all)/10 || of[pipeline.ZeroGradients] < len(all)/3 {
+	if of[pipeline.ZeroNothing] < len(all)/20 || of[pipeline.ZeroShards] < len(all)/10 || of[pipeline.ZeroGradients] < len(all)/5 || of[pipeline.ZeroWeights] < len(all)/5 {
 		t.Errorf("plans by what they divide: %v", of)
 	}
 	pipelinetest.Accept(t, all)
@@ -112,7 +112,7 @@ func TestChangedZeroPlans(t *testing.T) {
 			refused[invalid.Violations[0].Rule]++
 			continue
 		}
-		if errors.Is(err, pipeline.ErrPlan) && k.Plan.Zero == pipeline.ZeroGradients && strings.Contains(err.Error(), "do not take turns") {
+		if errors.Is(err, pipeline.ErrPlan) && k.Plan.Zero >= pipeline.ZeroGradients && strings.Contains(err.Error(), "do not take turns") {
 			unusable++
 			continue
 		}
@@ -124,7 +124,7 @@ func TestChangedZeroPlans(t *testing.T) {
 	}
 	t.Logf("%v accepted, refused %v, and %d whose devices do not take turns", accepted, refused, unusable)
 	for _, rule := range []pipeline.Rule{pipeline.RuleSynchronization, pipeline.RuleDependency, pipeline.RuleResource, pipeline.RuleMemory} {
-		if refused[rule] < len(all)/100 || accepted[pipeline.ZeroNothing] < len(all)/50 || accepted[pipeline.ZeroGradients] < len(all)/20 || unusable == 0 {
+		if refused[rule] < len(all)/100 || accepted[pipeline.ZeroNothing] < len(all)/50 || accepted[pipeline.ZeroGradients] < len(all)/20 || accepted[pipeline.ZeroWeights] < len(all)/20 || unusable == 0 {
 			t.Errorf("of %d plans %v are accepted, refused %v, and %d whose devices do not take turns", len(all), accepted, refused, unusable)
 		}
 	}
@@ -136,6 +136,10 @@ func changeMessages(rnd *rand.Rand, x *pipelinetest.Case) {
 	p := x.Plan
 	i := rnd.IntN(len(p.Synchronization))
 	m := &p.Synchronization[i]
+	if p.Zero == pipeline.ZeroWeights && rnd.IntN(2) == 0 {
+		changeWeights(rnd, x)
+		return
+	}
 	round := len(p.Line(m.Stage))
 	earlier := max(m.Shift-round*(1+rnd.IntN(2)), m.Shift%round)
 	switch rnd.IntN(20) {
@@ -148,7 +152,7 @@ func changeMessages(rnd *rand.Rand, x *pipelinetest.Case) {
 	case 3:
 		m.Part += rnd.IntN(3) - 1
 	case 4, 5:
-		p.Zero = (p.Zero + 1 + pipeline.Zero(rnd.IntN(2))) % 3
+		p.Zero = (p.Zero + 1 + pipeline.Zero(rnd.IntN(3))) % 4
 	case 6:
 		p.Synchronization = slices.DeleteFunc(p.Synchronization, func(pipeline.Synchronization) bool { return rnd.IntN(4) == 0 })
 	case 7:
@@ -176,6 +180,74 @@ func changeMessages(rnd *rand.Rand, x *pipelinetest.Case) {
 	default:
 		m.Start += float64(rnd.IntN(9)-2) / 2
 	}
+}
+
+// changeWeights changes one message of weights of a plan that divides them, or some messages.
+func changeWeights(rnd *rand.Rand, x *pipelinetest.Case) {
+	p := x.Plan
+	var gathers []int
+	for i, m := range p.Synchronization {
+		if m.Kind == pipeline.Gather {
+			gathers = append(gathers, i)
+		}
+	}
+	i := gathers[rnd.IntN(len(gathers))]
+	m := &p.Synchronization[i]
+	line := p.Line(m.Stage)
+	switch rnd.IntN(13) {
+	case 0:
+		p.Synchronization = slices.Delete(p.Synchronization, i, i+1)
+	case 1:
+		p.Synchronization = append(p.Synchronization, *m)
+	case 2: // for another task, most often in the middle of a turn
+		again := *m
+		again.Shift, again.Before = rnd.IntN(p.Microbatches), pipeline.F+pipeline.Kind(rnd.IntN(2))
+		p.Synchronization = append(p.Synchronization, again)
+	case 3:
+		m.Shift = rnd.IntN(p.Microbatches)
+	case 4: // F is 1, W and CF follow B
+		m.Before = pipeline.Kind(rnd.IntN(5))
+	case 5:
+		m.From = line[rnd.IntN(len(line))]
+	case 6:
+		m.To = line[rnd.IntN(len(line))]
+	case 7:
+		m.Part = 1 + rnd.IntN(len(line))
+	case 8: // of a reduce
+		p.Synchronization[rnd.IntN(len(p.Synchronization))].Before = pipeline.F
+	case 9:
+		divideBucket(rnd, x, m.Stage)
+	case 10: // layers that are not those of the bucket
+		st := p.Stages[m.Stage]
+		m.First, m.Last = st.First+rnd.IntN(2), st.Last-rnd.IntN(2)
+	case 11: // just before the turn
+		for _, y := range p.Tasks {
+			if y.Kind == m.Before && y.Stage == m.Stage && y.Shift == m.Shift {
+				st := p.Stages[m.Stage]
+				bytes := pipeline.NewCosts(x.Chain).Weights(st.First, st.Last)
+				m.Start = max(0, y.Start-x.Platform.Seconds(pipeline.PartBytes(bytes, m.Part, len(line)), m.From, m.To)+float64(rnd.IntN(3)-1)/64)
+			}
+		}
+	default:
+		m.Start = max(0, m.Start+float64(rnd.IntN(9)-4)/8)
+	}
+}
+
+// divideBucket makes two buckets of one of a stage: in all its rounds and messages, or in about half of them.
+func divideBucket(rnd *rand.Rand, x *pipelinetest.Case, stage int) {
+	p, all := x.Plan, rnd.IntN(3) > 0
+	var out []pipeline.Synchronization
+	for _, m := range p.Synchronization {
+		if m.Stage != stage || m.First == m.Last || !all && rnd.IntN(2) == 0 {
+			out = append(out, m)
+			continue
+		}
+		second := m
+		m.Last = m.First
+		second.First++
+		out = append(out, m, second)
+	}
+	p.Synchronization = out
 }
 
 // merge puts a bucket of a round of a stage, if it has several, into the one before.
@@ -298,7 +370,11 @@ func TestRefusedDivisions(t *testing.T) {
 		reason string
 		change func(*pipelinetest.Case)
 	}{
-		{"field zero is 3: 0 divides nothing", func(k *pipelinetest.Case) { k.Plan.Zero = 3 }},
+		{"field zero is 4: 0 divides nothing", func(k *pipelinetest.Case) { k.Plan.Zero = 4 }},
+		{`field "zero" is 3: devices [0 1 2] of stage 0 do not take turns, so that every 3 microbatches are one for each`, func(k *pipelinetest.Case) {
+			k.Plan.Zero, k.Plan.Microbatches = pipeline.ZeroWeights, 4
+			k.Plan.Tasks = append(k.Plan.Tasks, pipeline.Task{Kind: F, Start: 9, Shift: 3}, pipeline.Task{Kind: B, Start: 10, Shift: 3})
+		}},
 		{`field "zero" is 2: devices [0 1 2] of stage 0 do not take turns, so that every 3 microbatches are one for each`, func(k *pipelinetest.Case) {
 			k.Plan.Zero, k.Plan.Microbatches = pipeline.ZeroGradients, 4
 			k.Plan.Tasks = append(k.Plan.Tasks, pipeline.Task{Kind: F, Start: 9, Shift: 3}, pipeline.Task{Kind: B, Start: 10, Shift: 3})
@@ -331,20 +407,101 @@ func TestRefusedDivisions(t *testing.T) {
 	}
 }
 
+// A message of weights that is for no turn, or that says nothing of its turn, is refused. The error names the field, its value and the remedy.
+func TestRefusedWeights(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		reason string
+		change func(p *pipeline.Plan, reduce, gather *pipeline.Synchronization)
+	}{
+		{`field "before" is missing: it names the first task, F or B, of the turn that the weights are for`, func(_ *pipeline.Plan, _, m *pipeline.Synchronization) { m.Before = 0 }},
+		{`field "before" is W: it names the first task, F or B, of the turn that the weights are for`, func(_ *pipeline.Plan, _, m *pipeline.Synchronization) { m.Before = pipeline.W }},
+		{`field "before" is F: it is for a gather of weights, with "zero" of 3`, func(_ *pipeline.Plan, m, _ *pipeline.Synchronization) { m.Before = F }},
+		{`field "before" is F: it is for a gather of weights, with "zero" of 3`, func(p *pipeline.Plan, _, m *pipeline.Synchronization) {
+			p.Zero, m.Shift = pipeline.ZeroGradients, p.Microbatches-1
+		}},
+		{`field "to" is 1: F of microbatch 0 is on device 0`, func(_ *pipeline.Plan, _, m *pipeline.Synchronization) { m.From, m.To, m.Part = 2, 1, 3 }},
+		{`field "from" is 1: device 2 owns part 3`, func(_ *pipeline.Plan, _, m *pipeline.Synchronization) { m.From, m.Part = 1, 3 }},
+		{`field "part" is 4: the stage's 3 devices that work own parts 1 to 3`, func(_ *pipeline.Plan, _, m *pipeline.Synchronization) { m.Part = 4 }},
+		{`field "stage" is 7: stages with weights on several devices that work are [0]`, func(_ *pipeline.Plan, _, m *pipeline.Synchronization) { m.Stage = 7 }},
+		{`microbatches are 0 to 2`, func(_ *pipeline.Plan, _, m *pipeline.Synchronization) { m.Shift = 3 }},
+		{`the device has the weights then, from the task before`, func(p *pipeline.Plan, _, m *pipeline.Synchronization) {
+			again := *m
+			again.Before = B
+			p.Synchronization = append(p.Synchronization, again)
+		}},
+		{`part 2 of the weights comes 2 times before F of microbatch 0`, func(p *pipeline.Plan, _, m *pipeline.Synchronization) {
+			p.Synchronization = append(p.Synchronization, *m)
+		}},
+		{`part 2 of the weights does not come before F of microbatch 0`, func(p *pipeline.Plan, _, m *pipeline.Synchronization) {
+			p.Synchronization = slices.DeleteFunc(p.Synchronization, func(y pipeline.Synchronization) bool { return y.String() == m.String() })
+		}},
+		{`the bucket of the stage has layers 1 to 3`, func(_ *pipeline.Plan, _, m *pipeline.Synchronization) { m.Last = 1 }},
+		{`it has several buckets, and with "zero" of 3 it has one`, func(p *pipeline.Plan, _, _ *pipeline.Synchronization) {
+			for _, m := range slices.Clone(p.Synchronization) {
+				if m.Kind == pipeline.Reduce {
+					m.First = 2
+					p.Synchronization = append(p.Synchronization, m)
+				}
+			}
+			for i := range p.Synchronization {
+				if m := &p.Synchronization[i]; m.First == 1 {
+					m.Last = 1
+				}
+			}
+		}},
+	} {
+		k := threeReplicas()
+		k.Plan.Zero = pipeline.ZeroWeights
+		for i := range k.Plan.Tasks { // time for weights to come
+			k.Plan.Tasks[i].Start += 100
+		}
+		plan, err := pipeline.Synchronize(k.Chain, k.Platform, k.Plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		find := func(kind pipeline.SynchronizationKind) *pipeline.Synchronization {
+			return &plan.Synchronization[slices.IndexFunc(plan.Synchronization, func(m pipeline.Synchronization) bool {
+				return m.Kind == kind && (kind == pipeline.Reduce || m.To == 0 && m.Part == 2)
+			})]
+		}
+		x.change(plan, find(pipeline.Reduce), find(pipeline.Gather))
+		if _, err := pipeline.Check(k.Chain, k.Platform, plan); !errors.Is(err, pipeline.ErrInvalid) || !strings.Contains(err.Error(), x.reason) {
+			t.Errorf("%v, want %q", err, x.reason)
+		}
+	}
+}
+
 // Fields of divided plans survive a file; files without them are as before.
 func TestZeroInFiles(t *testing.T) {
 	t.Parallel()
-	k := divided(t, rand.New(rand.NewPCG(16, 13)), 1)[0]
 	var b bytes.Buffer
-	if err := k.Plan.Encode(&b); err != nil {
-		t.Fatal(err)
+	of := map[pipeline.Zero]int{}
+	for _, k := range divided(t, rand.New(rand.NewPCG(16, 13)), 20) {
+		b.Reset()
+		if err := k.Plan.Encode(&b); err != nil {
+			t.Fatal(err)
+		}
+		text := b.String()
+		read, err := pipeline.Decode(&b)
+		if err != nil || !reflect.DeepEqual(read.Synchronization, k.Plan.Synchronization) || read.Zero != k.Plan.Zero || read.HostState != k.Plan.HostState || read.OptimizerCopies != k.Plan.OptimizerCopies {
+			t.Errorf("read %+v, %v", read, err)
+		}
+		if of[k.Plan.Zero]++; strings.Contains(text, `"before"`) != (k.Plan.Zero == pipeline.ZeroWeights) {
+			t.Errorf("zero of %d: %s", k.Plan.Zero, text)
+		}
+		for wrong, reason := range map[string]string{`"W"`: `before is "W": is neither F nor B`, `"x"`: `before is "x": is neither F nor B`, `1`: "before"} {
+			changed := strings.Replace(text, `"before": "F"`, `"before": `+wrong, 1)
+			if _, err := pipeline.Decode(strings.NewReader(changed)); changed != text && (err == nil || !strings.Contains(err.Error(), reason)) {
+				t.Errorf("before %s: %v", wrong, err)
+			}
+		}
 	}
-	read, err := pipeline.Decode(&b)
-	if err != nil || !reflect.DeepEqual(read.Synchronization, k.Plan.Synchronization) || read.Zero != k.Plan.Zero || read.HostState != k.Plan.HostState || read.OptimizerCopies != k.Plan.OptimizerCopies {
-		t.Errorf("read %+v, %v", read, err)
+	if of[pipeline.ZeroGradients] == 0 || of[pipeline.ZeroWeights] == 0 {
+		t.Errorf("plans by what they divide: %v", of)
 	}
 	b.Reset()
-	if err := threeReplicas().Plan.Encode(&b); err != nil || strings.Contains(b.String(), "zero") || strings.Contains(b.String(), `"part"`) {
+	if err := threeReplicas().Plan.Encode(&b); err != nil || strings.Contains(b.String(), "zero") || strings.Contains(b.String(), `"part"`) || strings.Contains(b.String(), `"before"`) {
 		t.Errorf("%v, %s", err, b.String())
 	}
 }

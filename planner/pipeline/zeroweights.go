@@ -20,16 +20,14 @@ type weightTurn struct {
 
 // weightTurns returns the turns of a device, in order.
 func (l *layout) weightTurns(d int) []*weightTurn {
-	if l.inTurn == nil {
-		l.inTurn = make([][]*weightTurn, l.platform.Devices)
+	if l.inOrder(); l.inTurn == nil { // that may ask for turns itself
+		l.inTurn, l.turnOf = make([][]*weightTurn, l.platform.Devices), map[place]*weightTurn{}
 		for d := range l.inTurn {
 			l.inTurn[d] = l.findTurns(d)
 		}
 		for _, j := range l.fetched {
-			for _, t := range l.inTurn[j.to] {
-				if t.fetchedBy(j) {
-					t.gathers = append(t.gathers, j)
-				}
+			if t := l.turnOf[j.fetches()]; t != nil {
+				t.gathers = append(t.gathers, j)
 			}
 		}
 	}
@@ -47,28 +45,29 @@ func (l *layout) findTurns(d int) (all []*weightTurn) {
 			all[n].last = j
 			continue
 		}
-		all = append(all, &weightTurn{stage: j.stage, first: j, last: j})
+		t := &weightTurn{stage: j.stage, first: j, last: j}
+		all, l.turnOf[j.place()] = append(all, t), t
 	}
 	return all
 }
 
-// fetchedBy reports whether a message says that it is for the turn.
-func (t *weightTurn) fetchedBy(j *job) bool {
-	return j.stage == t.stage && j.bucket.Before == t.first.kind && j.residue == t.first.residue
-}
+// fetches returns the first task of the turn that a message says it is for.
+func (j *job) fetches() place { return place{j.bucket.Before, j.stage, j.residue} }
 
-// mistaken says why a message cannot be for a turn, or for none.
-func (a *arranger) mistaken(m *Synchronization) (reason string) {
+// mistaken says why a message of a stage, along the line of its devices, cannot be for a turn, or for none.
+func (a *arranger) mistaken(m *Synchronization, line []int) (reason string) {
 	fetches := a.dividesWeights() && m.Kind == Gather
 	switch {
 	case !fetches && m.Before != 0:
 		return fmt.Sprintf("field \"before\" is %v: it is for a gather of weights, with \"zero\" of %d", m.Before, ZeroWeights)
 	case !fetches:
 		return ""
-	case m.Before != F && m.Before != B:
+	case m.Before == 0:
 		return "field \"before\" is missing: it names the first task, F or B, of the turn that the weights are for"
-	case m.From != a.plan.Line(m.Stage)[m.Part-1]:
-		return fmt.Sprintf("field \"from\" is %d: device %d owns part %d", m.From, a.plan.Line(m.Stage)[m.Part-1], m.Part)
+	case m.Before != F && m.Before != B:
+		return fmt.Sprintf("field \"before\" is %v: it names the first task, F or B, of the turn that the weights are for", m.Before)
+	case m.From != line[m.Part-1]:
+		return fmt.Sprintf("field \"from\" is %d: device %d owns part %d", m.From, line[m.Part-1], m.Part)
 	case a.at[place{m.Before, m.Stage, m.Shift}].device != m.To:
 		return fmt.Sprintf("field \"to\" is %d: %v of microbatch %d is on device %d", m.To, m.Before, m.Shift, a.at[place{m.Before, m.Stage, m.Shift}].device)
 	}
@@ -80,11 +79,9 @@ func (a *arranger) fetches() {
 	if !a.dividesWeights() {
 		return
 	}
-	found := 0
 	for d := range a.platform.Devices {
 		for _, t := range a.weightTurns(d) {
 			line := stageOf(a.divided, t.stage).line
-			found += len(t.gathers)
 			for part, owner := range line {
 				n := 0
 				for _, j := range t.gathers {
@@ -103,11 +100,16 @@ func (a *arranger) fetches() {
 			}
 		}
 	}
-	if found < len(a.fetched) {
-		i := slices.IndexFunc(a.fetched, func(j *job) bool {
-			return !slices.ContainsFunc(a.weightTurns(j.to), func(t *weightTurn) bool { return t.fetchedBy(j) })
-		})
-		a.unsummed(a.fetched[i].task, "%s: the device has the weights then, from the task before", a.name(a.fetched[i]))
+	for _, j := range a.fetched {
+		m, of := j.bucket, a.sumsOf(j.stage, []int{0})[0] // of the first round
+		switch {
+		case a.turnOf[j.fetches()] == nil:
+			a.unsummed(j.task, "%s: the device has the weights then, from the task before", a.name(j))
+			return
+		case m.First != of.first || m.Last != of.last:
+			a.unsummed(j.task, "%s: the bucket of the stage has layers %d to %d", a.name(j), of.first, of.last)
+			return
+		}
 	}
 }
 
@@ -128,6 +130,43 @@ func (l *layout) beforeTurns(do func(x, y *job)) {
 			}
 		}
 	}
+}
+
+// withWeights returns a plan with the messages of weights that its turns need, and all times for them.
+//
+// Tasks of no time may then start at one instant that did not before. Such tasks stand in one order alone (inOrder). So turns may be other
+// ones than before, which need other messages and times. No two tasks change their order twice, so this ends.
+func (l *layout) withWeights(p *Plan, stages []replicatedStage) (*Plan, error) {
+	for {
+		p.Synchronization = append(p.reduces(), l.fetching(stages)...)
+		timed, err := Timed(l.chain, l.platform, p)
+		if err != nil {
+			return nil, err
+		}
+		then, err := arrangeBare(l.chain, l.platform, timed.bare())
+		if err != nil {
+			return nil, err
+		}
+		if then.divided = stages; slices.Equal(l.endsOfTurns(), then.endsOfTurns()) {
+			return timed, nil
+		}
+		l, p = then, timed
+	}
+}
+
+// endsOfTurns returns the first and the last tasks of all turns.
+func (l *layout) endsOfTurns() (all []place) {
+	for d := range l.platform.Devices {
+		for _, t := range l.weightTurns(d) {
+			all = append(all, t.first.place(), t.last.place())
+		}
+	}
+	return all
+}
+
+// reduces returns the messages of gradients of a plan that divides weights.
+func (p *Plan) reduces() []Synchronization {
+	return slices.DeleteFunc(slices.Clone(p.Synchronization), func(m Synchronization) bool { return m.Kind == Gather })
 }
 
 // fetching returns messages of weights for all turns, in the order in which their buffers are free.
@@ -157,21 +196,55 @@ func (l *layout) fetching(stages []replicatedStage) (all []Synchronization) {
 	return all
 }
 
-// addTurns adds the messages of weights for turns. A device lets them come behind the turn whose buffer they take, and they are sent just
-// before the first task of their own.
+// addTurns adds the messages of weights for turns. A device lets them come behind the turn whose buffer they take. They are sent behind that,
+// and before the first task of their own turn.
 func (o *orderer) addTurns() {
 	for d := range o.platform.Devices {
 		turns := o.weightTurns(d)
 		for i, t := range turns {
 			for _, j := range t.gathers {
-				start, free := o.moments.number(j.start), Place{Rank: -1}
-				if i >= weightBuffers {
-					last := turns[i-weightBuffers].last
-					free = Place{o.moments.begin(last), 2*o.rank(last) + 1}
-				}
+				start, free, sent := o.moments.number(j.start), o.freeFor(o.moments, turns, i), o.placeOfWeights(o.moments, turns, i, j)
 				o.add(d, o.messageWork(Admitting, j, j.from, free.Rank), j.residue, start, free.Half)
-				o.add(j.from, o.messageWork(Gathering, j, d, 2*o.rank(t.first)-1), j.residue, start, o.moments.begin(j))
+				o.add(j.from, o.messageWork(Gathering, j, d, sent.Rank), j.residue, start, sent.Half)
 			}
 		}
 	}
+}
+
+// placesOfWeights returns the places of all messages of weights.
+func (l *layout) placesOfWeights(m *moments) map[*job]Place {
+	all := map[*job]Place{}
+	for d := range l.platform.Devices {
+		turns := l.weightTurns(d)
+		for i, t := range turns {
+			for _, j := range t.gathers {
+				all[j] = l.placeOfWeights(m, turns, i, j)
+			}
+		}
+	}
+	return all
+}
+
+// freeFor returns the place from which on a turn has its buffer: behind the last task of the turn before that has it.
+func (l *layout) freeFor(m *moments, turns []*weightTurn, i int) Place {
+	if i < weightBuffers {
+		return Place{Rank: i - 2*weightBuffers} // before all tasks, in the order of turns
+	}
+	last := turns[i-weightBuffers].last
+	return Place{m.begin(last), 2*l.rank(last) + 1}
+}
+
+// placeOfWeights returns the place of a message of weights. If the first task of its turn begins in the same half moment, or in the one
+// before, it stands just before that. Else it stands behind the tasks that begin when it does, in the order of turns. It stands behind the place from which on its buffer is free:
+// tasks of no time may all begin then.
+func (l *layout) placeOfWeights(m *moments, turns []*weightTurn, i int, j *job) Place {
+	first, free := turns[i].first, l.freeFor(m, turns, i)
+	at := Place{m.begin(j), 2*l.rank(&job{kind: W}) + 1 + i}
+	if half := m.begin(first); half/2 == at.Half/2 && half <= at.Half {
+		at = Place{half, 2*l.rank(first) - 1}
+	}
+	if at.Compare(free) <= 0 {
+		return Place{free.Half, free.Rank + 1}
+	}
+	return at
 }

@@ -5,7 +5,7 @@ cases, each with its chain, platform and plan; verdicts go to standard output. T
 RULES
 =====
 A stage with weights on several devices that work, d_0..d_{r-1} in the order of its "devices", adds up the gradients of a round: of a flush
-plan the step, with "zero" 2 r microbatches in a row, else the fewest minibatches n, counted from 0, such that n divides R and each n in a row
+plan the step, with "zero" 2 or 3 r microbatches in a row, else the fewest minibatches n, counted from 0, such that n divides R and each n in a row
 give every device one at least. There are no messages at all, or for each such stage and round buckets [first_layer, last_layer] that do not
 overlap and have all layers with weights.
 
@@ -29,21 +29,35 @@ first_layer where B is not split. Messages use links like CF and CB, in the dire
 "zero" 2: the rules of "zero" 1, and each round gives every d_i exactly one microbatch. A step is whole rounds. All rounds of a stage have the same
 buckets, and reduces. Gathers are of the last round alone.
 
-"optimizer_copies" K, unless "host_state" is true: a device of a stage holds K times its weight_bytes more; with "zero" 1 or 2, and several devices
-that work, K times the bytes of the parts that it owns.
+"zero" 3: the rules of "zero" 2 for reduces. Each stage with weights on several devices that work has one bucket, the same in all rounds. Gathers
+bring no sums, and wait for none: each brings a part of the bucket's weights from its owner, who has it throughout, to a device of the stage for one
+of its turns. The turns of a device: of its F and B of such stages, in the order in which the device runs them, those of one stage that follow each
+other are one turn. Tasks that start at one instant, up to the tolerance, run in this order: those that take no time first, then F by stage, then B
+from the last stage down, then by microbatch. For each turn and each part that the device does not own there is exactly one gather, of the bucket's
+layers. It says the kind ("before") and the microbatch ("shift") of the turn's first task. It ends before that task starts. It starts no earlier
+than the last task of the turn two turns before on that device ends. Other messages have no "before".
+
+"optimizer_copies" K, unless "host_state" is true: a device of a stage holds K times its weight_bytes more; with "zero" 1, 2 or 3, and several
+devices that work, K times the bytes of the parts that it owns.
+
+Parts are added up, with "zero" 2 or 3, round by round: a part of a round is added up when all its reduces have ended, its owner has made its own
+gradients, and the same part of the round before is added up.
 
 Gradients with "zero" 2: where a stage with weights on several devices that work has two copies of its weights or more, each of its devices holds
 the parts that it owns in place of one copy. A device that works for such stages also holds buffers, each of the weight_bytes of the largest of
 them. All rounds of its stages with weights on several devices that work take these buffers in turn, in the order in which its backwards (B) start.
 Of those that start at one instant, that which ends first comes first, then that of a later stage, then that of an earlier microbatch. A round has
-its buffer from the start of its B until that B, all reduces of the round from the device, and all reduces to the device of parts that it owns have
-ended, and it has made its own gradients of these parts. Ends are moved earlier by the tolerance, as those of live minibatches are. Then the next
+its buffer from the start of its B until that B and all reduces of the round from the device have ended, and the parts of the round that the device
+owns are added up. Ends are moved earlier by the tolerance, as those of live minibatches are. Then the next
 round in turn may start its B. There are as few buffers as that allows, one at least.
+
+Weights with "zero" 3: the same with two copies in place of one, for which a device holds twice the parts that it owns. It holds more such buffers,
+two, or as many as it has turns where these are fewer.
 
 Where the platform counts buffers, a device has blocks for reduces that come to it. From each device that sends some of a stage they are so many,
 each of the bytes of the largest of these messages: two, or one where no round has two of them; of parts at least as many as are there at one
-time, from the start of the reduce until all reduces of the part have ended and the owner has made its gradients. With "zero" 2 all stages of a
-device have the blocks for a sender together, as many as parts are there at one time.
+time, from the start of the reduce until all reduces of the part have ended and the owner has made its gradients. With "zero" 2 or 3 all stages of
+a device have the blocks for a sender together, as many as parts are there at one time, each until it is added up.
 """
 import json
 import sys
@@ -121,7 +135,7 @@ class Plan:
         return all(sorted(self.on[s, i] for i in range(at, min(at + r, self.R))) == line for at in range(0, self.R, r))
 
     def round(self, s):
-        if self.zero == 2:
+        if self.zero >= 2:
             return len(self.line(s))
         if self.flush:
             return self.R
@@ -143,6 +157,23 @@ class Plan:
         last = "W" if s in self.split else "B"
         return max(self.end[last, s, r] - behind for r in residues if self.on[s, r] == device)
 
+    def turns_of(self, d, eps):
+        """The turns of a device in which it uses weights that are divided: first and last tasks."""
+        shared, n, tasks = set(self.replicated()), len(self.stages), []
+        at, instant = None, 0
+        for start, key in sorted((v, k) for k, v in self.tasks.items() if k[0] in "FB" and k[1] in shared and self.on[k[1:]] == d):
+            kind, s, r = key
+            instant += at is not None and start > at + eps
+            at = start
+            tasks.append((instant, self.length(*key) > eps, s if kind == "F" else 2 * n - s, r, key))
+        out = []
+        for key in [x[-1] for x in sorted(tasks)]:
+            if out and out[-1][1][1] == key[1]:
+                out[-1] = out[-1][0], key
+            else:
+                out.append((key, key))
+        return out
+
     def part(self, m, line):
         w = self.weights(m["first_layer"], m["last_layer"])
         k = m.get("part", 0)
@@ -159,8 +190,11 @@ def read(p, m):
     if not st["first_layer"] <= first <= last <= st["last_layer"] or p.weights(first, last) == 0:
         raise Broken("no such bucket")
     r, start = p.when(m)
-    if exact(m["start_s"], "start_s") < 0 or (not p.flush and m["start_s"] >= p.T) or not 0 <= r < p.R or (r + 1) % p.round(s):
+    fetches = p.zero == 3 and m["kind"] == "gather"
+    if exact(m["start_s"], "start_s") < 0 or (not p.flush and m["start_s"] >= p.T) or not 0 <= r < p.R:
         raise Broken("no such time")
+    if not fetches and (r + 1) % p.round(s):
+        raise Broken("no such round")
     if m["from"] not in line or m["to"] not in line or m["from"] == m["to"]:
         raise Broken("no such way")
     if (k == 0) != (s not in p.parted) or k and not p.flush or not 0 <= k <= len(line):
@@ -172,14 +206,21 @@ def read(p, m):
             raise Broken("no such reduce")
     elif j == end or p.zero == 2 and r != p.R - 1:
         raise Broken("no such gather")
+    if fetches and (i != end or m.get("before") not in ("F", "B") or p.on[s, r] != m["to"]):
+        raise Broken("no such weights")
+    if not fetches and m.get("before") is not None:
+        raise Broken("no turn")
     return {"s": s, "r": r, "first": first, "last": last, "k": k, "end": end, "i": i, "j": j, "line": line, "kind": m["kind"],
-            "start": start, "stop": start + p.seconds(p.part(m, line), m["from"], m["to"]), "from": m["from"], "to": m["to"]}
+            "start": start, "stop": start + p.seconds(p.part(m, line), m["from"], m["to"]), "from": m["from"], "to": m["to"],
+            "before": m.get("before")}
 
 
 def complete(p, messages):
-    """By stage, round end, bucket and part: reduces by the place that sends, gathers by the place that receives."""
+    """By stage, round end, bucket and part: reduces by the place that sends, gathers by the place that receives; not those of weights for turns."""
     sums = {}
     for x in messages:
+        if x["before"]:
+            continue
         at = sums.setdefault((x["s"], x["r"], x["first"], x["last"], x["k"]), {"reduce": {}, "gather": {}})[x["kind"]]
         place = x["i"] if x["kind"] == "reduce" else x["j"]
         if place in at:
@@ -191,8 +232,10 @@ def complete(p, messages):
         whole = sorted({(f, l) for (t, q, f, l, k) in sums if t == s})
         for r in range(n - 1, p.R, n):
             buckets = sorted({(f, l) for (t, q, f, l, k) in sums if (t, q) == (s, r)})
-            if p.zero == 2 and buckets != whole:
+            if p.zero >= 2 and buckets != whole:
                 raise Broken("other buckets than in other rounds")
+            if p.zero == 3 and len(buckets) != 1:
+                raise Broken("not one bucket")
             seen = [i for f, l in buckets for i in range(f, l + 1)]
             if len(seen) != len(set(seen)):
                 raise Broken("overlap")
@@ -204,7 +247,7 @@ def complete(p, messages):
                     of = sums.get((s, r, f, l, k), {"reduce": {}, "gather": {}})
                     end = k - 1 if k else len(line) - 1
                     want = set(range(len(line))) - {end}
-                    come = want if p.zero != 2 or r == p.R - 1 else set()
+                    come = want if p.zero < 2 or p.zero == 2 and r == p.R - 1 else set()
                     if set(of["reduce"]) != want or set(of["gather"]) != come:
                         raise Broken("a missing message")
                     for j in come:
@@ -214,6 +257,37 @@ def complete(p, messages):
                             if hops > len(line):
                                 raise Broken("a circle")
     return sums
+
+
+def fetched(p, messages, sums, eps):
+    """By device: its turns, each with the messages of its weights. Broken where they are not those that there must be."""
+    bucket = {s: (f, l) for (s, r, f, l, k) in sums}
+    come = {}
+    for x in messages:
+        if x["before"]:
+            if (x["first"], x["last"]) != bucket[x["s"]]:
+                raise Broken("weights of another bucket")
+            come.setdefault((x["to"], x["before"], x["s"], x["r"]), []).append(x)
+    out = {}
+    for d in range(p.pf.p):
+        out[d] = [(first, last, come.pop((d,) + first, [])) for first, last in p.turns_of(d, eps)]
+        for (_, s, _), _, messages_of in out[d]:
+            line = p.line(s)
+            if sorted(x["k"] for x in messages_of) != [k for k in range(1, len(line) + 1) if line[k - 1] != d]:
+                raise Broken("weights that come twice, or never")
+    if come:
+        raise Broken("weights for no turn")
+    return out
+
+
+def unready(p, turns, eps):
+    """Whether weights come before their buffer is free, or after their turn has begun."""
+    for of in turns.values():
+        for i, (first, _, messages) in enumerate(of):
+            for x in messages:
+                if x["stop"] > p.tasks[first] + eps or i >= 2 and p.end[of[i - 2][1]] > x["start"] + eps:
+                    return True
+    return False
 
 
 def late(p, sums, eps):
@@ -308,24 +382,34 @@ def sooner(start, stop, eps):
     return max(start, stop - eps if stop - start > 2 * eps else stop)
 
 
-def gradients(p, sums, eps, out):
-    """Puts parts and buffers in place of a copy of the weights."""
+def added(p, sums):
+    """By sum of a part: when its owner has added it up."""
+    out, before = {}, {}
+    for (s, r, f, l, k), of in sorted(sums.items(), key=lambda x: x[0][1]):
+        if k:
+            ends = [x["stop"] for x in of["reduce"].values()] + [p.made(s, p.line(s)[k - 1], f, p.of_round(s, r))]
+            before[s, f, l, k] = out[s, r, f, l, k] = max(ends + [before.get((s, f, l, k), 0)])
+    return out
+
+
+def gradients(p, sums, turns, eps, out):
+    """Puts parts and buffers in place of copies of the weights: of gradients and, where they are divided, of weights."""
     for d in range(p.pf.p):
         more, largest = 0, 0
         for s in p.replicated():
             st = p.stages[s]
             if d in st["devices"] and p.copies(s) >= 2:
                 size = p.weights(st["first_layer"], st["last_layer"])
-                more += owned(p, sums, s, d) - size
+                more += (p.zero - 1) * (owned(p, sums, s, d) - size)
                 if d in p.line(s):
                     largest = max(largest, size)
-        more += largest * buffers(p, sums, d, eps)
+        more += largest * (buffers(p, sums, d, eps) + min(2, len(turns.get(d, []))))
         hold(out, ("per_device_peak_bytes", "per_device_weight_bytes"), d, more)
 
 
 def buffers(p, sums, d, eps):
     """How many buffers the rounds on a device need that take them in turn."""
-    all_turns = []
+    all_turns, done = [], added(p, sums)
     for s in p.replicated():
         for r in range(p.R):
             if p.on[s, r] != d:
@@ -334,9 +418,8 @@ def buffers(p, sums, d, eps):
             stop = over
             for (t, last, f, l, k), of in sums.items():
                 if t == s and r in p.of_round(s, last):
-                    mine = p.line(s)[k - 1] == d
-                    ends = [x["stop"] for x in of["reduce"].values() if mine or x["from"] == d]
-                    stop = max([stop] + ends + ([p.made(s, d, f, [r])] if mine else []))
+                    ends = [x["stop"] for x in of["reduce"].values() if x["from"] == d]
+                    stop = max([stop] + ends + ([done[t, last, f, l, k]] if p.line(s)[k - 1] == d else []))
             all_turns.append((start, over, -s, r, sooner(start, stop, eps)))
     all_turns.sort()
     n = 1
@@ -347,20 +430,18 @@ def buffers(p, sums, d, eps):
 
 def blocks(p, messages, sums, eps):
     """By device: the bytes of the blocks that reduces come to."""
-    ways, out = {}, [0] * p.pf.p
+    ways, out, done = {}, [0] * p.pf.p, added(p, sums)
     for x in messages if p.pf.buffers else []:
         if x["kind"] == "reduce":
-            ways.setdefault((None if p.zero == 2 else x["s"], x["from"], x["to"]), []).append(x)
+            ways.setdefault((None if p.zero >= 2 else x["s"], x["from"], x["to"]), []).append(x)
     for (_, _, to), way in ways.items():
         sizes = [p.part({"first_layer": x["first"], "last_layer": x["last"], "part": x["k"]}, x["line"]) for x in way]
         rounds = [x["r"] for x in way]
-        n = 1 if p.zero == 2 else min(2, max(rounds.count(r) for r in rounds))
+        n = 1 if p.zero >= 2 else min(2, max(rounds.count(r) for r in rounds))
         there = []
         for x in way:
             if x["k"]:
-                part = sums[x["s"], x["r"], x["first"], x["last"], x["k"]]["reduce"].values()
-                stop = max([y["stop"] for y in part] + [p.made(x["s"], to, x["first"], p.of_round(x["s"], x["r"]))])
-                there.append((x["start"], sooner(x["start"], stop, eps)))
+                there.append((x["start"], sooner(x["start"], done[x["s"], x["r"], x["first"], x["last"], x["k"]], eps)))
         for start, _ in there:
             n = max(n, sum(1 for a, b in there if a <= start and (start < b or a == start)))
         out[to] += n * max(sizes)
@@ -377,7 +458,7 @@ def arrivals(more, out):
 def check(chain, plan, platform, tol=Fr(1, 10 ** 9)):
     bare = {k: v for k, v in plan.items() if k not in ("synchronization", "zero", "optimizer_copies", "host_state")}
     zero, messages = plan.get("zero", 0), plan.get("synchronization") or []
-    if zero not in (0, 1, 2) or (zero or plan.get("host_state")) and plan.get("weight_versions") != "flush":
+    if zero not in (0, 1, 2, 3) or (zero or plan.get("host_state")) and plan.get("weight_versions") != "flush":
         raise judge.Unusable("no such division")
     if not (zero or messages or plan.get("optimizer_copies")):
         return judge.check(chain, bare, platform, tol)
@@ -386,22 +467,25 @@ def check(chain, plan, platform, tol=Fr(1, 10 ** 9)):
         return out
     p = Plan(chain, platform, plan)
     try:
-        if zero == 2 and not all(p.turns(s) for s in p.replicated()):
+        if zero >= 2 and not all(p.turns(s) for s in p.replicated()):
             raise Broken("devices do not take turns")
         read_all = [read(p, m) for m in messages]
         sums = complete(p, read_all) if zero or messages else {}
+        span, field = max([p.T or 0] + [x for x in p.end.values() if p.flush] + [x["stop"] for x in read_all if p.flush]), "makespan_s"
+        eps = tol * span
+        turns = fetched(p, read_all, sums, eps) if zero == 3 else {}
     except Broken as e:
         return {"valid": False, "error": str(e)}
-    span, field = max([p.T or 0] + [x for x in p.end.values() if p.flush] + [x["stop"] for x in read_all if p.flush]), "makespan_s"
-    eps = tol * span
     errors = list(out["errors"])
     if sums and late(p, sums, eps):
         errors.append("a message is early")
+    if unready(p, turns, eps):
+        errors.append("weights come too early or too late")
     if crowded(p, read_all, eps):
         errors.append("a link carries two messages")
     optimizer(p, sums, out)
-    if zero == 2:
-        gradients(p, sums, eps, out)
+    if zero >= 2:
+        gradients(p, sums, turns, eps, out)
     arrivals(blocks(p, read_all, sums, eps), out)
     if any(m is not None and peak > m for m, peak in zip(p.pf.m, out["per_device_peak_bytes"])):
         errors.append("a device has less memory")
