@@ -19,7 +19,7 @@ var passes = []pipeline.Zero{pipeline.ZeroGradients, pipeline.ZeroWeights}
 // dividedBy returns a plan with a division, with each stage in up to so many.
 func dividedBy(t testing.TB, c Costs, plan *pipeline.Plan, parts int, zero pipeline.Zero) *pipeline.Plan {
 	t.Helper()
-	p := *plan.WithStages(c.Chain, parts)
+	p := *pipeline.DivideStages(c.Chain, plan, parts)
 	p.Zero = zero
 	out, err := pipeline.Synchronize(c.Chain, c.Platform, &p)
 	must(t, err)
@@ -75,7 +75,7 @@ func TestRandomPlansPass(t *testing.T) {
 		if !plan.IsFlush() || !hasReplicas(plan) {
 			continue
 		}
-		p := *plan.WithStages(c.Chain, 1+r.IntN(3))
+		p := *pipeline.DivideStages(c.Chain, plan, 1+r.IntN(3))
 		p.Zero = passes[seed%2]
 		passing, err := pipeline.Synchronize(c.Chain, c.Platform, &p)
 		if errors.Is(err, pipeline.ErrPlan) { // its devices do not take turns
@@ -289,7 +289,7 @@ func TestNoPassingPlanIsStuck(t *testing.T) {
 		if !plan.IsFlush() || !hasReplicas(plan) {
 			continue
 		}
-		p := *plan.WithStages(c.Chain, 1+r.IntN(5))
+		p := *pipeline.DivideStages(c.Chain, plan, 1+r.IntN(5))
 		p.Zero = passes[seed/4%2]
 		passing, err := pipeline.Synchronize(c.Chain, c.Platform, &p)
 		if errors.Is(err, pipeline.ErrPlan) {

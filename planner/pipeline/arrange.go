@@ -63,3 +63,21 @@ func (a *arranger) timings() error {
 	}
 	return nil
 }
+
+// arrangeBare lays out a plan that has its messages between replicas yet to come.
+func arrangeBare(c *chain.Chain, p *Platform, bare *Plan) (*layout, error) {
+	alone := *bare
+	alone.Zero = ZeroNothing
+	l, err := arrange(c, p, &alone)
+	if err == nil {
+		l.plan = bare
+	}
+	return l, err
+}
+
+// bare returns a copy of a plan without messages between replicas.
+func (p *Plan) bare() *Plan {
+	bare := *p
+	bare.Synchronization = nil
+	return &bare
+}

@@ -29,3 +29,9 @@ func ParseZero(n int) (Zero, error) {
 	}
 	return 0, fmt.Errorf("zero is %d: 0 divides nothing, 1 the optimizer's state of a stage among its replicas, 2 their sums of gradients, too, 3 and their weights", n)
 }
+
+// dividesGradients reports whether sums of gradients are divided among replicas.
+func (z Zero) dividesGradients() bool { return z >= ZeroGradients }
+
+// dividesWeights reports whether weights are divided among replicas.
+func (z Zero) dividesWeights() bool { return z == ZeroWeights }

@@ -50,17 +50,14 @@ type layout struct {
 	period    ticks    // nil for a flush plan
 	split     []bool   // stages with W tasks
 	at        map[place]*job
-	gates     map[gate]*job         // communications through portals
-	sums      []*sum                // of replicas, in the order of stages, rounds and layers; nil: they take no time
-	divided   []replicatedStage     // whose optimizer's state is divided
-	fetched   []*job                // messages of weights that are divided
-	inTurn    [][]*weightTurn       // by device; nil: not asked for yet
-	turnOf    map[place]*weightTurn // by first task
-	added     map[*sum]ticks        // when parts are added up; nil: not asked for yet
-	ties      []tie                 // weights that stages of a plan with a flush share
-	jobs      []*job                // in the order of the plan's tasks, behind them the messages between replicas
-	ops       []*stageCosts         // by stage; nil for one without ops
-	unfit     error                 // of ops that no stage can run, or of weights that stages cannot share
+	gates     map[gate]*job     // communications through portals
+	sums      []*sum            // of replicas, in the order of stages, rounds and layers; nil: they take no time
+	divided   []replicatedStage // whose optimizer's state is divided
+	found     findings          // of weights that are divided
+	ties      []tie             // weights that stages of a plan with a flush share
+	jobs      []*job            // in the order of the plan's tasks, behind them the messages between replicas
+	ops       []*stageCosts     // by stage; nil for one without ops
+	unfit     error             // of ops that no stage can run, or of weights that stages cannot share
 	broken    violations
 	lengths   map[place]ticks // durations by kind and stage
 	backwards []ticks         // of the first layers together, by their number; nil: not asked for yet
@@ -69,6 +66,11 @@ type layout struct {
 
 // arranger lays out a plan: it fills in its jobs, and says what is broken.
 type arranger struct{ *layout }
+
+// division says what a layout divides among replicas (Zero), and when that is where.
+type division struct{ *layout }
+
+func divisionOf(l *layout) division { return division{l} }
 
 // account counts the memory of the devices of a layout.
 type account struct{ *layout }
@@ -479,13 +481,6 @@ type tie struct {
 
 func (x *tie) messages() [][2]int { return slices.Concat(x.sums, x.renewals) }
 
-// entry is a job in an order, and how many periods it starts after the one in which its minibatch's number is its residue.
-type entry struct {
-	job   *job
-	Place // within the period
-	later int
-}
-
 // passing returns the bytes that portals take past the boundary behind a stage.
 func (l *layout) passing(s int) int64 { return passing(l.plan.Portals, s) }
 
@@ -515,4 +510,64 @@ func (l *layout) leaves(s, r int) *job {
 		return l.at[place{W, s, r}]
 	}
 	return l.at[place{B, s, r}]
+}
+
+// rounds returns the residues of the minibatches of all rounds of a period, or of the step.
+func rounds(repeats, size int) (all [][]int) {
+	for r := range repeats {
+		if r%size == 0 {
+			all = append(all, nil)
+		}
+		all[len(all)-1] = append(all[len(all)-1], r)
+	}
+	return all
+}
+
+// bucketOf tells sums apart.
+type bucketOf struct{ stage, residue, first, last, part int }
+
+func stageOf(all []replicatedStage, s int) *replicatedStage {
+	if i := slices.IndexFunc(all, func(x replicatedStage) bool { return x.stage == s }); i >= 0 {
+		return &all[i]
+	}
+	return nil
+}
+
+func weights(c *chain.Chain, first, last int) (bytes int64) {
+	for i := first; i <= last; i++ {
+		bytes += c.SummedWeights(i)
+	}
+	return bytes
+}
+
+// weightTurn is a turn of a stage on a device (ZeroWeights), and the messages of its weights.
+type weightTurn struct {
+	stage       int
+	first, last *job
+	gathers     []*job
+}
+
+// fetches returns the first task of the turn that a message says it is for.
+func (j *job) fetches() place { return place{j.bucket.Before, j.stage, j.residue} }
+
+// findings are what a division finds of a layout once: the turns of all devices, the messages of their weights, and sums.
+type findings struct {
+	messages []*job
+	added    map[*sum]ticks        // when owners have added up parts of gradients; nil: not asked for yet
+	of       [][]*weightTurn       // by device; nil: not asked for yet
+	by       map[place]*weightTurn // by first task
+}
+
+// entry is a job in an order, and how many periods it starts after the one in which its minibatch's number is its residue.
+type entry struct {
+	job   *job
+	Place // within the period
+	later int
+}
+
+// Place is where work stands among all work of a period on all devices. Two pieces of work that no device has both may have one place.
+// Whatever work waits for stands before it, so that devices which keep to their orders do not wait for each other in a circle.
+type Place struct {
+	Half int // of a moment: twice its number, one more for work that takes time
+	Rank int // of those in one half
 }

@@ -165,3 +165,34 @@ func (k *check) waits(on *[]stay, x, y *job, bytes int64) {
 		*on = append(*on, stay{hold{bytes, None, x.task}, from, to})
 	}
 }
+
+// dividedGradients returns the bytes of the buffers of a device for gradients that pass through it, and for weights. Each is as large as the
+// gradients of the largest of its stages that divide theirs.
+func (c account) dividedGradients(costs *Costs, d int) (bytes int64) {
+	if !c.plan.Zero.dividesGradients() {
+		return 0
+	}
+	for _, x := range c.divided {
+		if st := c.plan.Stages[x.stage]; slices.Contains(x.line, d) && c.dividedCopies(x.stage) > 0 {
+			bytes = max(bytes, costs.Weights(st.First, st.Last))
+		}
+	}
+	if bytes == 0 {
+		return 0
+	}
+	turns := 0
+	if c.plan.Zero.dividesWeights() {
+		turns = min(len(divisionOf(c.layout).weightTurns(d)), weightBuffers)
+	}
+	all := divisionOf(c.layout).passingThrough(d)
+	return bytes * int64(turns+Turns(len(all), func(i, later int) bool { return less(all[later].from, all[i].to) }))
+}
+
+// dividedCopies returns the copies of the weights of a stage of which each replica has its parts: gradients, and weights. With less than two
+// copies a plan counts no gradients.
+func (c account) dividedCopies(s int) float64 {
+	if !c.plan.Zero.dividesGradients() || stageOf(c.divided, s) == nil || c.copies(s, 0, 0) < 2 {
+		return 0
+	}
+	return float64(c.plan.Zero - ZeroShards)
+}

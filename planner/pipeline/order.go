@@ -40,13 +40,6 @@ type Work struct {
 	Place  Place
 }
 
-// Place is where work stands among all work of a period on all devices. Two pieces of work that no device has both may have one place.
-// Whatever work waits for stands before it, so that devices which keep to their orders do not wait for each other in a circle.
-type Place struct {
-	Half int // of a moment: twice its number, one more for work that takes time
-	Rank int // of those in one half
-}
-
 // Compare orders places.
 func (p Place) Compare(q Place) int {
 	return cmp.Or(cmp.Compare(p.Half, q.Half), cmp.Compare(p.Rank, q.Rank))
@@ -125,8 +118,8 @@ func floorDiv(a, b int) int { return (a - modulus(a, b)) / b }
 func (l *layout) inOrder() map[resource][]entry {
 	if l.queues == nil {
 		m := l.findMoments()
-		if l.queues = l.findOrder(m, nil); l.dividesWeights() {
-			l.queues = l.findOrder(m, l.placesOfWeights(m)) // turns are in the order of devices
+		if l.queues = l.findOrder(m, nil); l.plan.Zero.dividesWeights() {
+			l.queues = l.findOrder(m, divisionOf(l).placesOfWeights(m)) // turns are in the order of devices
 		}
 	}
 	return l.queues
@@ -232,4 +225,85 @@ func (m *moments) begin(j *job) (half int) {
 		half++
 	}
 	return half
+}
+
+// weightBuffers is how many buffers a device has for weights that are divided: those of a turn come while the turn before runs.
+const weightBuffers = 2
+
+// Passing is gradients of a round of a stage that pass through a device. They are there from the start of the backward that makes them until all
+// parts have left, and the device has added up its own.
+type Passing struct {
+	Stage, Microbatch int // that of the device
+	Interval
+}
+
+// weightTurns returns the turns of a device, in order.
+func (l division) weightTurns(d int) []*weightTurn {
+	if l.inOrder(); l.found.of == nil { // that may ask for turns itself
+		l.found.of, l.found.by = make([][]*weightTurn, l.platform.Devices), map[place]*weightTurn{}
+		for d := range l.found.of {
+			l.found.of[d] = l.findTurns(d)
+		}
+		for _, j := range l.found.messages {
+			if t := l.found.by[j.fetches()]; t != nil {
+				t.gathers = append(t.gathers, j)
+			}
+		}
+	}
+	return l.found.of[d]
+}
+
+// findTurns finds the turns of a device.
+func (l division) findTurns(d int) (all []*weightTurn) {
+	for _, q := range l.inOrder()[resource{d, d}] {
+		j := q.job
+		if j.kind == W || stageOf(l.divided, j.stage) == nil {
+			continue
+		}
+		if n := len(all) - 1; n >= 0 && all[n].stage == j.stage {
+			all[n].last = j
+			continue
+		}
+		t := &weightTurn{stage: j.stage, first: j, last: j}
+		all, l.found.by[j.place()] = append(all, t), t
+	}
+	return all
+}
+
+// placesOfWeights returns the places of all messages of weights.
+func (l division) placesOfWeights(m *moments) map[*job]Place {
+	all := map[*job]Place{}
+	for d := range l.platform.Devices {
+		turns := l.weightTurns(d)
+		for i, t := range turns {
+			for _, j := range t.gathers {
+				all[j] = l.placeOfWeights(m, turns, i, j)
+			}
+		}
+	}
+	return all
+}
+
+// freeFor returns the place from which on a turn has its buffer: behind the last task of the turn before that has it.
+func (l division) freeFor(m *moments, turns []*weightTurn, i int) Place {
+	if i < weightBuffers {
+		return Place{Rank: i - 2*weightBuffers} // before all tasks, in the order of turns
+	}
+	last := turns[i-weightBuffers].last
+	return Place{m.begin(last), 2*l.rank(last) + 1}
+}
+
+// placeOfWeights returns the place of a message of weights. If the first task of its turn begins in the same half moment, or in the one
+// before, it stands just before that. Else it stands behind the tasks that begin when it does, in the order of turns. It stands behind the place from which on its buffer is free:
+// tasks of no time may all begin then.
+func (l division) placeOfWeights(m *moments, turns []*weightTurn, i int, j *job) Place {
+	first, free := turns[i].first, l.freeFor(m, turns, i)
+	at := Place{m.begin(j), 2*l.rank(&job{kind: W}) + 1 + i}
+	if half := m.begin(first); half/2 == at.Half/2 && half <= at.Half {
+		at = Place{half, 2*l.rank(first) - 1}
+	}
+	if at.Compare(free) <= 0 {
+		return Place{free.Half, free.Rank + 1}
+	}
+	return at
 }

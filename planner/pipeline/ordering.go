@@ -42,7 +42,7 @@ func newOrderer(l *layout, ahead float64) (*orderer, error) {
 	}
 	for _, x := range l.sums {
 		if x.part > 0 {
-			others = append(others, o.addedAt(x))
+			others = append(others, divisionOf(o.layout).addedAt(x))
 		}
 	}
 	o.moments = l.findMoments(others...)

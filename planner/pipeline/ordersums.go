@@ -26,7 +26,7 @@ func (o *orderer) addSums() {
 		}
 	}
 	switch {
-	case o.dividesWeights():
+	case o.plan.Zero.dividesWeights():
 		o.addTurns()
 	case o.sharded():
 		o.addNewWeights()
@@ -186,9 +186,9 @@ func (o *orderer) addParts(s int) map[sumOn]int {
 			}
 		}
 		w := Work{Kind: Owning, Stage: s, Task: None, To: NoDevice, First: x.first, Last: x.last, Part: x.part, Place: Place{Rank: rankOfSums + 2}}
-		if o.dividesGradients() {
-			half = max(half, 2*o.moments.number(o.addedAt(x))) // not before others that are added up earlier
-			w.Place.Rank += last                               // two rounds may be added up in one half moment
+		if o.plan.Zero.dividesGradients() {
+			half = max(half, 2*o.moments.number(divisionOf(o.layout).addedAt(x))) // not before others that are added up earlier
+			w.Place.Rank += last                                                  // two rounds may be added up in one half moment
 		}
 		o.add(owner, w, last, start, half)
 		added[sumOn{x, owner}], before[x.bucket()], begun[x.bucket()] = half, half, start
@@ -227,47 +227,6 @@ func (o *orderer) addNewWeights() {
 	}
 }
 
-// addedAt returns when a part of gradients is added up: all of it has come to its owner, who has made its own, and has added up the rounds
-// before.
-func (l *layout) addedAt(x *sum) ticks {
-	if l.added == nil {
-		l.added = map[*sum]ticks{}
-		before := map[bucketOf]ticks{}
-		for _, y := range l.sums { // of a bucket, in the order of rounds
-			if y.part == 0 {
-				continue
-			}
-			at := l.comeAt(y)
-			if earlier := before[y.bucket()]; earlier != nil && less(at, earlier) {
-				at = earlier
-			}
-			l.added[y], before[y.bucket()] = at, at
-		}
-	}
-	return l.added[x]
-}
-
-// comeAt returns when all of a part of gradients has come to its owner, who has made its own.
-func (l *layout) comeAt(x *sum) ticks {
-	var at ticks
-	later := func(t ticks) {
-		if at == nil || less(at, t) {
-			at = t
-		}
-	}
-	for _, j := range x.reduces {
-		if j != nil {
-			later(j.end())
-		}
-	}
-	for _, r := range x.round {
-		if b := l.leaves(x.stage, r); b.device == x.line[x.end()] {
-			later(sub(b.end(), l.after(b, x.first)))
-		}
-	}
-	return at
-}
-
 // parts returns how long parts of gradients are there until they are added up.
 func (o *orderer) partsThere() map[partsOf][]Interval {
 	all := map[partsOf][]Interval{}
@@ -275,12 +234,27 @@ func (o *orderer) partsThere() map[partsOf][]Interval {
 		for _, j := range x.reduces {
 			if j != nil && x.part > 0 {
 				at := partsOf{x.stage, j.from, j.to}
-				if o.dividesGradients() {
+				if o.plan.Zero.dividesGradients() {
 					at.stage = None
 				}
-				all[at] = append(all[at], Interval{o.moments.number(j.start), o.moments.number(o.addedAt(x))})
+				all[at] = append(all[at], Interval{o.moments.number(j.start), o.moments.number(divisionOf(o.layout).addedAt(x))})
 			}
 		}
 	}
 	return all
+}
+
+// addTurns adds the messages of weights for turns. A device lets them come behind the turn whose buffer they take. They are sent behind that,
+// and before the first task of their own turn.
+func (o *orderer) addTurns() {
+	for d := range o.platform.Devices {
+		turns := divisionOf(o.layout).weightTurns(d)
+		for i, t := range turns {
+			for _, j := range t.gathers {
+				start, free, sent := o.moments.number(j.start), divisionOf(o.layout).freeFor(o.moments, turns, i), divisionOf(o.layout).placeOfWeights(o.moments, turns, i, j)
+				o.add(d, o.messageWork(Admitting, j, j.from, free.Rank), j.residue, start, free.Half)
+				o.add(j.from, o.messageWork(Gathering, j, d, sent.Rank), j.residue, start, sent.Half)
+			}
+		}
+	}
 }

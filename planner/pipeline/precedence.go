@@ -26,7 +26,7 @@ func (l *layout) before(do func(x, y *job)) {
 	for _, x := range l.sums {
 		l.beforeSum(x, do)
 	}
-	l.beforeTurns(do)
+	divisionOf(l).beforeTurns(do)
 }
 
 // lead returns how long before the end of x, which y waits for, y may start. A backward may start earlier by its recomputation, a
@@ -49,4 +49,23 @@ func through(do func(x, y *job), x, communication, y *job) {
 	}
 	do(x, communication)
 	do(communication, y)
+}
+
+// beforeTurns calls do for pairs of jobs of which the second waits for the first. A turn needs its weights. They come when the turn before the one
+// before has ended, whose buffer they take.
+func (l division) beforeTurns(do func(x, y *job)) {
+	if !l.plan.Zero.dividesWeights() {
+		return
+	}
+	for d := range l.platform.Devices {
+		turns := l.weightTurns(d)
+		for i, t := range turns {
+			for _, j := range t.gathers {
+				do(j, t.first)
+				if i >= weightBuffers {
+					do(turns[i-weightBuffers].last, j)
+				}
+			}
+		}
+	}
 }

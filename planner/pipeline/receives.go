@@ -21,14 +21,14 @@ func (c account) receives(s, d int) (bytes int64) {
 	if c.platform.NoBuffers {
 		return 0
 	}
-	if c.dividesGradients() && s != c.firstOn(d) {
+	if c.plan.Zero.dividesGradients() && s != c.firstOn(d) {
 		return 0
 	}
 	from := map[int]*arrivals{}
 	var rounding ticks
 	for _, x := range c.sums {
 		for _, j := range x.reduces {
-			if x.stage != s && !c.dividesGradients() || j == nil || j.to != d {
+			if x.stage != s && !c.plan.Zero.dividesGradients() || j == nil || j.to != d {
 				continue
 			}
 			a := from[j.from]
@@ -49,7 +49,7 @@ func (c account) receives(s, d int) (bytes int64) {
 	for _, a := range from {
 		blocks := highest(a.stays, nil, 0).bytes.Int64()
 		for _, messages := range a.rounds {
-			if !c.dividesGradients() {
+			if !c.plan.Zero.dividesGradients() {
 				blocks = max(blocks, int64(min(messages, 2)))
 			}
 		}
@@ -65,5 +65,5 @@ func (c account) firstOn(d int) int {
 
 // unowned returns when gradients of a part are there that are not yet added up. Times that differ by the rounding are the same.
 func (c account) unowned(x *sum, j *job, rounding ticks) stay {
-	return stay{hold{1, None, j.task}, j.start, before(j.start, c.addedAt(x), rounding)}
+	return stay{hold{1, None, j.task}, j.start, before(j.start, divisionOf(c.layout).addedAt(x), rounding)}
 }

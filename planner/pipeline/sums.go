@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
-
-	"plimsoll/planner/chain"
 )
 
 // replicatedStages returns the stages with weights on several devices that work.
@@ -26,7 +24,7 @@ func (l *layout) replicatedStages() (all []replicatedStage) {
 		if l.sharded() || inParts[s] {
 			x.parts = len(x.line)
 		}
-		if l.period != nil || l.dividesGradients() {
+		if l.period != nil || l.plan.Zero.dividesGradients() {
 			x.round = l.plan.Round(s)
 		}
 		all = append(all, x)
@@ -34,21 +32,10 @@ func (l *layout) replicatedStages() (all []replicatedStage) {
 	return all
 }
 
-// rounds returns the residues of the minibatches of all rounds of a period, or of the step.
-func rounds(repeats, size int) (all [][]int) {
-	for r := range repeats {
-		if r%size == 0 {
-			all = append(all, nil)
-		}
-		all[len(all)-1] = append(all[len(all)-1], r)
-	}
-	return all
-}
-
 // synchronizations: if there are messages between replicas, they are those that add up the gradients of every stage in every round.
 func (a *arranger) synchronizations() {
 	all := a.replicatedStages()
-	if a.unfit = a.takeTurns(all); a.unfit != nil {
+	if a.unfit = divisionOf(a.layout).takeTurns(all); a.unfit != nil {
 		return
 	}
 	if a.sharded() {
@@ -60,10 +47,10 @@ func (a *arranger) synchronizations() {
 	for i := range a.plan.Synchronization {
 		m := &a.plan.Synchronization[i]
 		j := &job{task: len(a.plan.Tasks) + i, bucket: m, owner: None, stage: m.Stage, from: m.From, to: m.To, early: new(big.Int)}
-		fetches := a.dividesWeights() && m.Kind == Gather
+		fetches := a.plan.Zero.dividesWeights() && m.Kind == Gather
 		reason := a.misdirected(m, all)
 		if reason == "" {
-			reason = a.mistaken(m, stageOf(all, m.Stage).line)
+			reason = mistaken(a, m, stageOf(all, m.Stage).line)
 		}
 		if reason != "" {
 			a.broken.add(RuleSynchronization, j.task, None, "%s: %s", a.name(j), reason)
@@ -73,7 +60,7 @@ func (a *arranger) synchronizations() {
 		if line := stageOf(all, m.Stage).line; fetches {
 			j.owner = line[m.Part-1]
 			j.length = a.message(PartBytes(weights(a.chain, m.First, m.Last), m.Part, len(line)), a.platform.Beta(m.From, m.To))
-			a.jobs, a.fetched = append(a.jobs, j), append(a.fetched, j)
+			a.jobs, a.found.messages = append(a.jobs, j), append(a.found.messages, j)
 			continue
 		}
 		at := bucketOf{m.Stage, j.residue, m.First, m.Last, m.Part}
@@ -101,12 +88,9 @@ func (a *arranger) synchronizations() {
 		}
 	}
 	if len(a.broken) == 0 {
-		a.fetches()
+		checkFetches(a)
 	}
 }
-
-// bucketOf tells sums apart.
-type bucketOf struct{ stage, residue, first, last, part int }
 
 // sum returns the sum of a bucket, without its messages.
 func (x *replicatedStage) sum(at bucketOf) *sum {
@@ -150,20 +134,6 @@ func (x *sum) put(j *job) (first *job) {
 	return *at
 }
 
-func stageOf(all []replicatedStage, s int) *replicatedStage {
-	if i := slices.IndexFunc(all, func(x replicatedStage) bool { return x.stage == s }); i >= 0 {
-		return &all[i]
-	}
-	return nil
-}
-
-func weights(c *chain.Chain, first, last int) (bytes int64) {
-	for i := first; i <= last; i++ {
-		bytes += c.SummedWeights(i)
-	}
-	return bytes
-}
-
 // misdirected says why there is no such message.
 func (a *arranger) misdirected(m *Synchronization, all []replicatedStage) (reason string) {
 	if m.Kind < Reduce || m.Kind > Gather {
@@ -183,10 +153,10 @@ func (a *arranger) misdirected(m *Synchronization, all []replicatedStage) (reaso
 	if reason := a.mistimed(m.Start, m.Shift); reason != "" {
 		return reason
 	}
-	if m.Kind == Gather && a.dividesWeights() {
+	if m.Kind == Gather && a.plan.Zero.dividesWeights() {
 		return a.noWay(m, x)
 	}
-	if m.Kind == Gather && a.dividesGradients() && m.Shift != a.repeats-1 {
+	if m.Kind == Gather && a.plan.Zero.dividesGradients() && m.Shift != a.repeats-1 {
 		return fmt.Sprintf("field \"shift\" is %d: new weights follow the last microbatch, %d", m.Shift, a.repeats-1)
 	}
 	if last := modulus(m.Shift, x.round); last != x.round-1 {
@@ -237,7 +207,7 @@ func (a *arranger) addedUp(x *replicatedStage) {
 			case !a.whole(x, bucket):
 				a.unsummed(None, "stage %d for %s %d: a part of layers %d to %d is missing, or in two buckets that overlap", x.stage, a.word(), r, y.first, y.last)
 				return
-			case a.dividesWeights() && len(bucket) < len(a.sumsOf(x.stage, round)):
+			case a.plan.Zero.dividesWeights() && len(bucket) < len(a.sumsOf(x.stage, round)):
 				a.unsummed(None, "stage %d for %s %d: it has several buckets, and with \"zero\" of %d it has one", x.stage, a.word(), r, a.plan.Zero)
 				return
 			case y.first < next:
@@ -248,7 +218,7 @@ func (a *arranger) addedUp(x *replicatedStage) {
 			}
 			next = y.last + 1
 		}
-		if !a.covered(x, r, next, a.plan.Stages[x.stage].Last) || !a.alike(x, all[0], round) {
+		if !a.covered(x, r, next, a.plan.Stages[x.stage].Last) || !sameBuckets(a, x, all[0], round) {
 			return // one is enough: R may be a large number
 		}
 	}
@@ -295,13 +265,13 @@ func (a *arranger) sent(y *sum) bool {
 		}
 	}
 	for i := range y.line {
-		if i != n && y.gathers[i] == nil && a.gathered(y) {
+		if i != n && y.gathers[i] == nil && divisionOf(a.layout).gathered(y) {
 			return missing(Gather, "a device that has the sum", y.line[i])
 		}
 	}
 	for i := range y.line {
 		at := i
-		if !a.gathered(y) {
+		if !divisionOf(a.layout).gathered(y) {
 			break
 		}
 		for hops := 0; at != n; hops++ {
@@ -420,4 +390,95 @@ func (l *layout) updated(stage int, round []int) ticks {
 		}
 	}
 	return end
+}
+
+// sameBuckets refuses a round whose buckets are not those of the first one, where gradients are divided: an owner adds up its parts of all rounds.
+func sameBuckets(a *arranger, x *replicatedStage, first, round []int) bool {
+	same := slices.EqualFunc(a.sumsOf(x.stage, first), a.sumsOf(x.stage, round), func(y, z *sum) bool { return y.bucket() == z.bucket() })
+	if !a.plan.Zero.dividesGradients() || same {
+		return true
+	}
+	last := x.round - 1
+	a.broken.add(RuleSynchronization, None, None, "stage %d: the buckets of microbatch %d are not those of microbatch %d: give all rounds the same", x.stage, round[last], first[last])
+	return false
+}
+
+// fetches: before each turn all parts of the weights come that the device does not own, once.
+func checkFetches(a *arranger) {
+	if !a.plan.Zero.dividesWeights() {
+		return
+	}
+	for d := range a.platform.Devices {
+		for _, t := range divisionOf(a.layout).weightTurns(d) {
+			line := stageOf(a.divided, t.stage).line
+			for part, owner := range line {
+				n := 0
+				for _, j := range t.gathers {
+					if j.bucket.Part == part+1 {
+						n++
+					}
+				}
+				switch {
+				case n == 0 && owner != d:
+					a.unsummed(None, "stage %d on device %d: part %d of the weights does not come before %v of microbatch %d", t.stage, d, part+1, t.first.kind, t.first.residue)
+					return
+				case n > 1:
+					a.unsummed(t.gathers[0].task, "stage %d on device %d: part %d of the weights comes %d times before %v of microbatch %d", t.stage, d, part+1, n, t.first.kind, t.first.residue)
+					return
+				}
+			}
+		}
+	}
+	for _, j := range a.found.messages {
+		m, of := j.bucket, a.sumsOf(j.stage, []int{0})[0] // of the first round
+		switch {
+		case a.found.by[j.fetches()] == nil:
+			a.unsummed(j.task, "%s: the device has the weights then, from the task before", a.name(j))
+			return
+		case m.First != of.first || m.Last != of.last:
+			a.unsummed(j.task, "%s: the bucket of the stage has layers %d to %d", a.name(j), of.first, of.last)
+			return
+		}
+	}
+}
+
+// addedAt returns when a part of gradients is added up: all of it has come to its owner, who has made its own, and has added up the rounds
+// before.
+func (l division) addedAt(x *sum) ticks {
+	if l.found.added == nil {
+		l.found.added = map[*sum]ticks{}
+		before := map[bucketOf]ticks{}
+		for _, y := range l.sums { // of a bucket, in the order of rounds
+			if y.part == 0 {
+				continue
+			}
+			at := l.comeAt(y)
+			if earlier := before[y.bucket()]; earlier != nil && less(at, earlier) {
+				at = earlier
+			}
+			l.found.added[y], before[y.bucket()] = at, at
+		}
+	}
+	return l.found.added[x]
+}
+
+// comeAt returns when all of a part of gradients has come to its owner, who has made its own.
+func (l division) comeAt(x *sum) ticks {
+	var at ticks
+	later := func(t ticks) {
+		if at == nil || less(at, t) {
+			at = t
+		}
+	}
+	for _, j := range x.reduces {
+		if j != nil {
+			later(j.end())
+		}
+	}
+	for _, r := range x.round {
+		if b := l.leaves(x.stage, r); b.device == x.line[x.end()] {
+			later(sub(b.end(), l.after(b, x.first)))
+		}
+	}
+	return at
 }

@@ -118,7 +118,7 @@ func synchronize(c *chain.Chain, p *Platform, plan *Plan, way sending) (*Plan, e
 		return nil, l.unfit
 	}
 	stages := l.replicatedStages()
-	if err := cmp.Or(l.takeTurns(stages), l.reachable(stages)); err != nil {
+	if err := cmp.Or(divisionOf(l).takeTurns(stages), l.reachable(stages)); err != nil {
 		return nil, err
 	}
 	if len(stages) == 0 || !l.sharded() && !l.synchronizable(stages) {
@@ -132,28 +132,10 @@ func synchronize(c *chain.Chain, p *Platform, plan *Plan, way sending) (*Plan, e
 		longer, messages = y.sooner(longer, messages)
 		out = bare.stretched(longer)
 	}
-	if out.Synchronization = y.list(messages, longer); !l.dividesWeights() {
+	if out.Synchronization = y.list(messages, longer); !l.plan.Zero.dividesWeights() {
 		return out, nil
 	}
-	return l.withWeights(out, stages)
-}
-
-// arrangeBare lays out a plan that has its messages between replicas yet to come.
-func arrangeBare(c *chain.Chain, p *Platform, bare *Plan) (*layout, error) {
-	alone := *bare
-	alone.Zero = ZeroNothing
-	l, err := arrange(c, p, &alone)
-	if err == nil {
-		l.plan = bare
-	}
-	return l, err
-}
-
-// bare returns a copy of a plan without messages between replicas.
-func (p *Plan) bare() *Plan {
-	bare := *p
-	bare.Synchronization = nil
-	return &bare
+	return divisionOf(l).withWeights(out, stages)
 }
 
 // synchronizable reports whether sums of stages can be passed along their devices, and take time.
@@ -325,7 +307,7 @@ func (y *synchronizer) choices() (all []choice) {
 			continue
 		}
 		few := min(n, most) * len(y.rounds)
-		if y.dividesWeights() && n > 1 {
+		if y.plan.Zero.dividesWeights() && n > 1 {
 			break // a stage has one bucket
 		}
 		possible := slices.DeleteFunc([]choice{{buckets: n}, {buckets: n, late: true}, {buckets: n, parts: true}}, func(c choice) bool {

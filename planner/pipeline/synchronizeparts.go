@@ -80,7 +80,7 @@ func (y *synchronizer) exchanged(c choice, kind SynchronizationKind, ready func(
 	for i := range y.rounds {
 		g := &y.rounds[i]
 		r := len(g.stage.line)
-		if !y.divides(g.stage, c) || kind == Gather && y.dividesGradients() && (y.dividesWeights() || g.last != y.repeats-1) {
+		if !y.divides(g.stage, c) || kind == Gather && y.plan.Zero.dividesGradients() && (y.plan.Zero.dividesWeights() || g.last != y.repeats-1) {
 			continue
 		}
 		for _, b := range y.buckets(g.stage, c.buckets) {

@@ -12,9 +12,9 @@ const enough = 1.01
 // synchronizeDivided is synchronizeAndCheck for a plan that divides gradients. They are all there from the backward of a stage on. So its stages
 // are divided, too, as often as devices then need less memory. A plan that fits goes before one that does not.
 func synchronizeDivided(c *chain.Chain, on *Platform, p *Plan) (best *Plan, report *Report, refused, err error) {
-	most := p.mostStages(c)
+	most := mostStages(c, p)
 	for parts := 1; parts < 2*most; parts *= 2 {
-		out, r, wrong, err := synchronizeAndCheck(c, on, p.WithStages(c, min(parts, most)))
+		out, r, wrong, err := synchronizeAndCheck(c, on, DivideStages(c, p, min(parts, most)))
 		if err != nil || r == nil {
 			return out, r, wrong, err
 		}
@@ -27,7 +27,7 @@ func synchronizeDivided(c *chain.Chain, on *Platform, p *Plan) (best *Plan, repo
 }
 
 // mostStages returns into how many stages one with replicas is divided at most, so that a replica's part of any is not too small.
-func (p *Plan) mostStages(c *chain.Chain) int {
+func mostStages(c *chain.Chain, p *Plan) int {
 	most := 1
 	for _, st := range p.Stages {
 		all := weights(c, st.First, st.Last)
@@ -36,11 +36,11 @@ func (p *Plan) mostStages(c *chain.Chain) int {
 	return most
 }
 
-// WithStages returns a plan without messages between replicas, whose stages with replicas are up to so many stages each. These have about equal
+// DivideStages returns a plan without messages between replicas, whose stages with replicas are up to so many stages each. These have about equal
 // weights, and are on the devices of the stage. A task is those of its parts, one right behind the other: all devices do the same at the same
 // times. Stages with ops stay whole. So do all in a plan without a flush, with times of its own, with portals, or with copies of weights for each
 // stage.
-func (p *Plan) WithStages(c *chain.Chain, parts int) *Plan {
+func DivideStages(c *chain.Chain, p *Plan, parts int) *Plan {
 	out := p.bare()
 	if !p.IsFlush() || p.Timings != nil || len(p.Portals) > 0 || len(p.WeightCopies) > 1 {
 		return out

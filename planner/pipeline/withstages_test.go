@@ -115,7 +115,7 @@ func TestWithStagesKeepsTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for most := 1; most <= 4; most++ {
-			p := k.Plan.WithStages(k.Chain, most)
+			p := pipeline.DivideStages(k.Chain, k.Plan, most)
 			tasks := 0
 			for s, parts := range within(t, k.Plan, p) {
 				st := k.Plan.Stages[s]
@@ -175,7 +175,7 @@ func TestWithStagesPassesGradients(t *testing.T) {
 		if k.Plan = pipelinetest.InTurns(rnd, k.Chain, k.Platform); rnd.IntN(2) == 0 {
 			larger(k)
 		}
-		p := k.Plan.WithStages(k.Chain, 2+rnd.IntN(3))
+		p := pipeline.DivideStages(k.Chain, k.Plan, 2+rnd.IntN(3))
 		if p.Zero = pipeline.ZeroGradients; len(p.Stages) == len(k.Plan.Stages) {
 			continue
 		}
@@ -199,7 +199,7 @@ func TestWithStagesPassesGradients(t *testing.T) {
 func TestWithStagesLeavesStagesWhole(t *testing.T) {
 	t.Parallel()
 	k := threeReplicas()
-	if p := k.Plan.WithStages(k.Chain, 2); len(p.Stages) != 2 || p.Synchronization != nil || len(k.Plan.Synchronization) == 0 {
+	if p := pipeline.DivideStages(k.Chain, k.Plan, 2); len(p.Stages) != 2 || p.Synchronization != nil || len(k.Plan.Synchronization) == 0 {
 		t.Errorf("%+v", p)
 	}
 	var ops schedule.Sequence
@@ -220,13 +220,13 @@ func TestWithStagesLeavesStagesWhole(t *testing.T) {
 		k := copied(threeReplicas())
 		change(k.Plan)
 		k.Plan.Synchronization = nil
-		if p := k.Plan.WithStages(k.Chain, 2); !reflect.DeepEqual(p.Stages, k.Plan.Stages) || !reflect.DeepEqual(p.Tasks, k.Plan.Tasks) {
+		if p := pipeline.DivideStages(k.Chain, k.Plan, 2); !reflect.DeepEqual(p.Stages, k.Plan.Stages) || !reflect.DeepEqual(p.Tasks, k.Plan.Tasks) {
 			t.Errorf("%s: %+v, want %+v", name, p, k.Plan)
 		}
 	}
 	ofOps := copied(threeReplicas())
 	ofOps.Plan.Stages[0].Ops, ofOps.Plan.Synchronization = ops, nil
-	if _, err := pipeline.Check(ofOps.Chain, ofOps.Platform, ofOps.Plan.WithStages(ofOps.Chain, 3)); err != nil {
+	if _, err := pipeline.Check(ofOps.Chain, ofOps.Platform, pipeline.DivideStages(ofOps.Chain, ofOps.Plan, 3)); err != nil {
 		t.Error(err)
 	}
 }
@@ -245,12 +245,12 @@ func TestFinishDividesStages(t *testing.T) {
 		for _, st := range k.Plan.Stages {
 			most = max(most, st.Len())
 		}
-		if len(k.Plan.WithStages(k.Chain, most).Stages) == len(k.Plan.Stages) {
+		if len(pipeline.DivideStages(k.Chain, k.Plan, most).Stages) == len(k.Plan.Stages) {
 			continue
 		}
 		divided++
 		parts := min(1<<rnd.IntN(3), most)
-		p, err := pipeline.Synchronize(k.Chain, k.Platform, k.Plan.WithStages(k.Chain, parts))
+		p, err := pipeline.Synchronize(k.Chain, k.Platform, pipeline.DivideStages(k.Chain, k.Plan, parts))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -73,7 +73,7 @@ func (c account) owned(s, device int, bytes int64) int64 {
 	}
 	sum, at := int64(0), slices.Index(x.line, device)
 	for _, y := range c.sums {
-		if y.stage == s && y.end() == at && (!c.dividesGradients() || y.lastRound(c.repeats)) {
+		if y.stage == s && y.end() == at && (!c.plan.Zero.dividesGradients() || y.lastRound(c.repeats)) {
 			sum += PartBytes(weights(c.chain, y.first, y.last), y.part, len(y.line))
 		}
 	}
@@ -88,7 +88,7 @@ func (l *layout) behindAll(hub *job, do func(x, y *job)) {
 		do(x, hub)
 	}
 	for _, y := range l.jobs {
-		if y.fromOwner() && !l.dividesWeights() {
+		if y.fromOwner() && !l.plan.Zero.dividesWeights() {
 			do(hub, y)
 		}
 	}
@@ -116,7 +116,7 @@ func (j *job) fromOwner() bool {
 
 // updatesBehind calls do for what ends last of what updates wait for, and for every message of new weights from who has made them.
 func (l *layout) updatesBehind(do func(x, y *job)) {
-	if len(l.divided) == 0 || l.dividesWeights() {
+	if len(l.divided) == 0 || l.plan.Zero.dividesWeights() {
 		return
 	}
 	last := l.lastFinal()
@@ -135,4 +135,24 @@ func (l *layout) lastFinal() (last *job) {
 		}
 	}
 	return last
+}
+
+// mistaken says why a message of a stage, along the line of its devices, cannot be for a turn, or for none.
+func mistaken(a *arranger, m *Synchronization, line []int) (reason string) {
+	fetches := a.plan.Zero.dividesWeights() && m.Kind == Gather
+	switch {
+	case !fetches && m.Before != 0:
+		return fmt.Sprintf("field \"before\" is %v: it is for a gather of weights, with \"zero\" of %d", m.Before, ZeroWeights)
+	case !fetches:
+		return ""
+	case m.Before == 0:
+		return "field \"before\" is missing: it names the first task, F or B, of the turn that the weights are for"
+	case m.Before != F && m.Before != B:
+		return fmt.Sprintf("field \"before\" is %v: it names the first task, F or B, of the turn that the weights are for", m.Before)
+	case m.From != line[m.Part-1]:
+		return fmt.Sprintf("field \"from\" is %d: device %d owns part %d", m.From, line[m.Part-1], m.Part)
+	case a.at[place{m.Before, m.Stage, m.Shift}].device != m.To:
+		return fmt.Sprintf("field \"to\" is %d: %v of microbatch %d is on device %d", m.To, m.Before, m.Shift, a.at[place{m.Before, m.Stage, m.Shift}].device)
+	}
+	return ""
 }
