@@ -25,7 +25,7 @@ func arrange(c *chain.Chain, p *Platform, plan *Plan) (_ *layout, err error) {
 	if err := a.usable(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
-	for _, step := range []func(){a.stages, a.findTies, a.portals, a.measureOps, a.halves, a.measure, a.tasks, a.complete, a.replicas, a.boundaries, a.synchronizations} {
+	for _, step := range []func(){a.stages, a.findTies, a.portals, a.measureOps, a.halves, a.measure, a.tasks, a.complete, a.replicas, a.boundaries, a.synchronizations, func() { checkFetches(a) }} {
 		if step(); l.unfit != nil || len(l.broken) > 0 {
 			return nil, cmp.Or(l.unfit, l.broken.err())
 		}

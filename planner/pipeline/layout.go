@@ -550,7 +550,7 @@ type weightTurn struct {
 // fetches returns the first task of the turn that a message says it is for.
 func (j *job) fetches() place { return place{j.bucket.Before, j.stage, j.residue} }
 
-// findings are what a division finds of a layout once: the turns of all devices, the messages of their weights, and sums.
+// findings has what a division finds of a layout once: the turns of all devices, the messages of their weights, and when sums are there.
 type findings struct {
 	messages []*job
 	added    map[*sum]ticks        // when owners have added up parts of gradients; nil: not asked for yet
