@@ -52,15 +52,19 @@ func through(do func(x, y *job), x, communication, y *job) {
 }
 
 // beforeTurns calls do for pairs of jobs of which the second waits for the first. A turn needs its weights. They come when the turn before the one
-// before has ended, whose buffer they take.
+// before has ended, whose buffer they take, and from each owner in the order of turns.
 func (l division) beforeTurns(do func(x, y *job)) {
 	if !l.plan.Zero.dividesWeights() {
 		return
 	}
 	for d := range l.platform.Devices {
-		turns := l.weightTurns(d)
+		turns, before := l.weightTurns(d), map[int]*job{}
 		for i, t := range turns {
 			for _, j := range t.gathers {
+				if x := before[j.from]; x != nil {
+					do(x, j)
+				}
+				before[j.from] = j
 				do(j, t.first)
 				if i >= weightBuffers {
 					do(turns[i-weightBuffers].last, j)
