@@ -61,10 +61,12 @@ func (l division) beforeTurns(do func(x, y *job)) {
 		turns, before := l.weightTurns(d), map[int]*job{}
 		for i, t := range turns {
 			for _, j := range t.gathers {
-				if x := before[j.from]; x != nil {
-					do(x, j)
+				if PartBytes(weights(l.chain, j.bucket.First, j.bucket.Last), j.bucket.Part, len(stageOf(l.divided, j.stage).line)) > 0 {
+					if x := before[j.from]; x != nil {
+						do(x, j)
+					}
+					before[j.from] = j
 				}
-				before[j.from] = j
 				do(j, t.first)
 				if i >= weightBuffers {
 					do(turns[i-weightBuffers].last, j)

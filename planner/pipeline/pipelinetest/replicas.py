@@ -35,8 +35,8 @@ of its turns. The turns of a device: of its F and B of such stages, in the order
 other are one turn. Tasks that start at one instant, up to the tolerance, run in this order: those that take no time first, then F by stage, then B
 from the last stage down, then by microbatch. For each turn and each part that the device does not own there is exactly one gather, of the bucket's
 layers. It says the kind ("before") and the microbatch ("shift") of the turn's first task. It ends before that task starts. It starts no earlier
-than the last task of the turn two turns before on that device ends, nor than a gather from the same
-owner for an earlier turn of the device ends. Other messages have no "before".
+than the last task of the turn two turns before on that device ends, nor than a gather of bytes from
+the same owner for an earlier turn of the device ends, if it has bytes. Other messages have no "before".
 
 "optimizer_copies" K, unless "host_state" is true: a device of a stage holds K times its weight_bytes more; with "zero" 1, 2 or 3, and several
 devices that work, K times the bytes of the parts that it owns.
@@ -287,9 +287,10 @@ def unready(p, turns, eps):
         come = {}
         for i, (first, _, messages) in enumerate(of):
             for x in messages:
-                if come.get(x["from"], x["start"]) > x["start"] + eps:
-                    return True
-                come[x["from"]] = x["stop"]
+                if p.part({"first_layer": x["first"], "last_layer": x["last"], "part": x["k"]}, x["line"]) > 0:
+                    if come.get(x["from"], x["start"]) > x["start"] + eps:
+                        return True
+                    come[x["from"]] = x["stop"]
                 if x["stop"] > p.tasks[first] + eps or i >= 2 and p.end[of[i - 2][1]] > x["start"] + eps:
                     return True
     return False
