@@ -133,7 +133,7 @@ func (d *compiler) fold(periods int) (ok bool, err error) {
 			continue
 		}
 		v := table.Ending{Stage: s, Shares: r.List(r.Behind[s]), Group: x.stash.Group, Moves: make([][]*table.Command, max(1, len(x.weights)))}
-		for slot := 1; slot < len(x.weights); slot++ {
+		for slot := 1; slot < len(x.weights) && !x.fetches; slot++ {
 			v.Moves[slot] = []*table.Command{{Verb: table.DoBegin}, {Verb: table.DoCopy, On: d.compute, To: d.Device, Dst: x.weights[0], Src: x.weights[slot]}, {Verb: table.DoEnd, On: d.compute}}
 		}
 		var ok bool

@@ -101,7 +101,7 @@ func (lay *layout) checkShards() error {
 			continue
 		}
 		if x.Passes() && lay.laterBytes(s) > 0 {
-			return fmt.Errorf("%w: with \"zero\" of %d the gradients of stage %d pass, and statistics of its BatchNorm do not: give \"zero\" 1", order.ErrPlan, lay.order.Plan.Zero, s)
+			return fmt.Errorf("%w: with \"zero\" of %d no device has a sum of all gradients of stage %d, with which statistics of its BatchNorm come: give --zero 1", order.ErrPlan, lay.order.Plan.Zero, s)
 		}
 		_, muon := lay.Optimizer.(kernels.Muon)
 		switch apart := slices.ContainsFunc(x.Line, func(d int) bool { return lay.opt.World.parts(d, x.Line[0]) }); {

@@ -17,10 +17,10 @@ func checkFetches(a *arranger) {
 				}
 				switch {
 				case n == 0 && owner != d:
-					a.unsummed(None, "stage %d on device %d: part %d of the weights does not come before %v of microbatch %d", t.stage, d, part+1, t.first.kind, t.first.residue)
+					a.broken.add(RuleSynchronization, None, None, "stage %d on device %d: part %d of the weights does not come before %v of microbatch %d: add a gather of it", t.stage, d, part+1, t.first.kind, t.first.residue)
 					return
 				case n > 1:
-					a.unsummed(t.gathers[0].task, "stage %d on device %d: part %d of the weights comes %d times before %v of microbatch %d", t.stage, d, part+1, n, t.first.kind, t.first.residue)
+					a.broken.add(RuleSynchronization, t.gathers[0].task, None, "stage %d on device %d: part %d of the weights comes %d times before %v of microbatch %d: leave all but one out", t.stage, d, part+1, n, t.first.kind, t.first.residue)
 					return
 				}
 			}
@@ -30,10 +30,10 @@ func checkFetches(a *arranger) {
 		m, of := j.bucket, a.sumsOf(j.stage, []int{0})[0] // of the first round
 		switch {
 		case a.found.by[j.fetches()] == nil:
-			a.unsummed(j.task, "%s: the device has the weights then, from the task before", a.name(j))
+			a.broken.add(RuleSynchronization, j.task, None, "%s: the device has the weights then, from the task before: leave it out", a.name(j))
 			return
 		case m.First != of.first || m.Last != of.last:
-			a.unsummed(j.task, "%s: the bucket of the stage has layers %d to %d", a.name(j), of.first, of.last)
+			a.broken.add(RuleSynchronization, j.task, None, "%s: the bucket of the stage has layers %d to %d: name these", a.name(j), of.first, of.last)
 			return
 		}
 	}

@@ -30,6 +30,9 @@ func ParseZero(n int) (Zero, error) {
 	return 0, fmt.Errorf("zero is %d: 0 divides nothing, 1 the optimizer's state of a stage among its replicas, 2 their sums of gradients, too, 3 and their weights", n)
 }
 
+// DividedCopies returns how many copies of a stage's weights, of those that a plan counts for weights and gradients, replicas have parts of.
+func (z Zero) DividedCopies() int { return max(0, int(z-ZeroShards)) }
+
 // dividesGradients reports whether sums of gradients are divided among replicas.
 func (z Zero) dividesGradients() bool { return z >= ZeroGradients }
 

@@ -55,6 +55,9 @@ func (c account) static(costs *Costs, d int, live []int, first int) (weights *bi
 		if slices.Contains(st.Devices, d) {
 			weights.Add(weights, times(c.copies(s, live[s], first)-c.dividedCopies(s), costs.Weights(st.First, st.Last)))
 			weights.Add(weights, times(c.dividedCopies(s), c.owned(s, d, costs.OwnWeights(st.First, st.Last))))
+			if c.plan.Zero.dividesWeights() && c.dividedCopies(s) > 0 { // frozen ones stay whole
+				weights.Add(weights, new(big.Rat).SetInt64(costs.Weights(st.First, st.Last)-costs.Summed(st.First, st.Last)))
+			}
 			if !c.plan.HostState {
 				weights.Add(weights, times(c.plan.OptimizerCopies, c.owned(s, d, costs.OwnWeights(st.First, st.Last))))
 			}
@@ -174,7 +177,7 @@ func (c account) dividedGradients(costs *Costs, d int) (bytes int64) {
 	}
 	for _, x := range c.divided {
 		if st := c.plan.Stages[x.stage]; slices.Contains(x.line, d) && c.dividedCopies(x.stage) > 0 {
-			bytes = max(bytes, costs.Weights(st.First, st.Last))
+			bytes = max(bytes, costs.Summed(st.First, st.Last))
 		}
 	}
 	if bytes == 0 {
@@ -194,5 +197,5 @@ func (c account) dividedCopies(s int) float64 {
 	if !c.plan.Zero.dividesGradients() || stageOf(c.divided, s) == nil || c.copies(s, 0, 0) < 2 {
 		return 0
 	}
-	return float64(c.plan.Zero - ZeroShards)
+	return float64(c.plan.Zero.DividedCopies())
 }

@@ -142,18 +142,23 @@ func (o *orderer) nextTask(device, i int) (next queuedWork, periods int) {
 }
 
 // yield moves messages before a recomputing backward if they start before it needs its gradient. Its device waits for the
-// gradient, and other devices may need the messages before they send it.
+// gradient, and other devices may need the messages before they send it. Weights that may come later are let come later.
 func (o *orderer) yield(list []queuedWork) {
 	for i := len(list) - 1; i >= 0; i-- {
 		b := list[i]
-		needs := o.needsGradient(b)
+		needs, at := o.needsGradient(b), i // where the backward is
 		for j := i + 1; j < len(list); j++ {
 			m := list[j]
+			if m.Kind == Admitting && m.start >= needs {
+				continue
+			}
 			own := m.Kind == CB && m.Shift == b.Shift && (m.Stage == b.Stage-1 || m.Far == b.Stage)
 			if !m.Kind.Communication() && (m.Kind < Reducing || m.Kind > Owning) || own || m.start >= needs {
 				break
 			}
-			list[j-1], list[j] = list[j], list[j-1]
+			copy(list[at+1:j+1], list[at:j])
+			list[at] = m
+			at++
 		}
 	}
 }

@@ -158,7 +158,7 @@ type Copies struct {
 	WeightCopies []float64
 	// OptimizerCopies are the copies of the weights that the optimizer's state takes beside WeightCopies: 1 of momentum, 2 of Adam.
 	OptimizerCopies float64
-	// Zero divides the optimizer's state of a stage among its replicas, of a plan with a flush (ZeroShards).
+	// Zero says what of a stage its replicas divide, of a plan with a flush.
 	Zero Zero
 	// HostState says that the host has the optimizer's state and updates the weights, of a plan with a flush.
 	HostState  bool

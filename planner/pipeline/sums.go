@@ -87,8 +87,6 @@ func (a *arranger) synchronizations() {
 			a.addedUp(&all[i])
 		}
 	}
-	if len(a.broken) == 0 {
-	}
 }
 
 // sum returns the sum of a bucket, without its messages.
@@ -207,7 +205,7 @@ func (a *arranger) addedUp(x *replicatedStage) {
 				a.unsummed(None, "stage %d for %s %d: a part of layers %d to %d is missing, or in two buckets that overlap", x.stage, a.word(), r, y.first, y.last)
 				return
 			case a.plan.Zero.dividesWeights() && len(bucket) < len(a.sumsOf(x.stage, round)):
-				a.unsummed(None, "stage %d for %s %d: it has several buckets, and with \"zero\" of %d it has one", x.stage, a.word(), r, a.plan.Zero)
+				a.broken.add(RuleSynchronization, None, None, "stage %d for %s %d: it has several buckets: with \"zero\" of %d give it one", x.stage, a.word(), r, a.plan.Zero)
 				return
 			case y.first < next:
 				a.unsummed(None, "stage %d for %s %d: layers %d to %d are in two buckets that overlap", x.stage, a.word(), r, y.first, min(y.last, next-1))
@@ -248,7 +246,7 @@ func (a *arranger) covered(x *replicatedStage, r, first, last int) bool {
 	return true
 }
 
-// sent refuses a sum that does not pass all devices, or does not come to all.
+// sent refuses a sum that does not pass all devices or, where messages bring it, does not come to all.
 func (a *arranger) sent(y *sum) bool {
 	n, part := y.end(), ""
 	if y.part > 0 {
@@ -358,10 +356,14 @@ func (l *layout) after(backward *job, layer int) ticks {
 func (l *layout) replicated() (all []Replicated) {
 	for _, x := range l.replicatedStages() {
 		r := Replicated{Stage: x.stage, Replicas: len(x.line), Parts: x.parts, Zero: l.plan.Zero}
-		for _, round := range rounds(l.repeats, x.round) {
-			r.Buckets = len(l.sumsOf(x.stage, round))
-			r.Buckets /= x.parts
-			r.Behind = max(r.Behind, l.seconds(sub(l.updated(x.stage, round), l.computed(x.stage, round))))
+		of := rounds(l.repeats, x.round)
+		for _, round := range of {
+			r.Buckets = len(l.sumsOf(x.stage, round)) / x.parts
+			made := l.computed(x.stage, round)
+			if l.plan.Zero.dividesGradients() { // one update is behind all rounds
+				made = l.computed(x.stage, slices.Concat(of...))
+			}
+			r.Behind = max(r.Behind, l.seconds(sub(l.updated(x.stage, round), made)))
 		}
 		all = append(all, r)
 	}

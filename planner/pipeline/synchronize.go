@@ -65,6 +65,9 @@ type sending struct {
 
 // smaller returns a way to send sums behind one whose blocks are too large: with smaller blocks, and at last in whole buckets.
 func (p *Plan) smaller(way sending) sending {
+	if p.Zero.dividesWeights() { // a stage has one bucket
+		return sending{none, way.whole}
+	}
 	fewest := p.fewer(way.fewest)
 	if fewest == none && !way.whole && p.Zero == ZeroNothing && slices.ContainsFunc(p.Synchronization, func(m Synchronization) bool { return m.Part > 0 }) {
 		return sending{1, true}

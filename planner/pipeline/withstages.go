@@ -6,24 +6,40 @@ import (
 	"plimsoll/planner/chain"
 )
 
-// enough is how much more memory than the least a plan may need that divides its stages less often.
+// enough is by how many times less memory, or time, a plan must take that divides its stages more often.
 const enough = 1.01
 
 // synchronizeDivided is synchronizeAndCheck for a plan that divides gradients. They are all there from the backward of a stage on. So its stages
-// are divided, too, as often as devices then need less memory. A plan that fits goes before one that does not.
+// are divided, too. A plan that fits goes before one that does not. Of those that fit into a limit the fastest is taken, else the one with the least
+// memory.
 func synchronizeDivided(c *chain.Chain, on *Platform, p *Plan) (best *Plan, report *Report, refused, err error) {
 	most := mostStages(c, p)
 	for parts := 1; parts < 2*most; parts *= 2 {
 		out, r, wrong, err := synchronizeAndCheck(c, on, DivideStages(c, p, min(parts, most)))
-		if err != nil || r == nil {
+		switch {
+		case best == nil && (err != nil || r == nil):
 			return out, r, wrong, err
-		}
-		fits, fitted := wrong == nil, refused == nil
-		if best == nil || fits && !fitted || fits == fitted && enough*float64(slices.Max(r.PerDevicePeak)) < float64(slices.Max(report.PerDevicePeak)) {
+		case err != nil || r == nil: // the plan before it will do
+			return best, report, refused, nil
+		case best == nil || better(on, r, report, wrong == nil, refused == nil):
 			best, report, refused = out, r, wrong
 		}
 	}
 	return best, report, refused, nil
+}
+
+// better reports whether a plan is to be taken instead of one before it.
+func better(on *Platform, r, before *Report, fits, fitted bool) bool {
+	limited := slices.ContainsFunc(on.Memory, func(m int64) bool { return m != NoLimit })
+	switch {
+	case fits != fitted:
+		return fits
+	case fits && limited && before.Makespan > enough*r.Makespan:
+		return true
+	case fits && limited && r.Makespan > enough*before.Makespan:
+		return false
+	}
+	return enough*float64(slices.Max(r.PerDevicePeak)) < float64(slices.Max(before.PerDevicePeak))
 }
 
 // mostStages returns into how many stages one with replicas is divided at most, so that a replica's part of any is not too small.

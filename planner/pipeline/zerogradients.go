@@ -20,7 +20,7 @@ func (x *sum) bucket() bucketOf {
 func (l division) takeTurns(stages []replicatedStage) error {
 	for _, x := range stages {
 		if n := len(x.line); l.plan.Zero.dividesGradients() && x.round != n {
-			return fmt.Errorf("%w: field \"zero\" is %d: devices %v of stage %d do not take turns, so that every %d microbatches are one for each: give \"zero\" 1", ErrPlan, l.plan.Zero, x.line, x.stage, n)
+			return fmt.Errorf("%w: field \"zero\" is %d: devices %v of stage %d do not take turns, so that every %d microbatches are one for each: give 1, or --zero 1", ErrPlan, l.plan.Zero, x.line, x.stage, n)
 		}
 	}
 	return nil

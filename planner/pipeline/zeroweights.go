@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"fmt"
 	"slices"
 )
 
@@ -9,7 +10,8 @@ import (
 // Tasks of no time may then start at one instant that did not before. Such tasks stand in one order alone (inOrder). So turns may be other
 // ones than before, which need other messages and times. No two tasks change their order twice, so this ends.
 func (l division) withWeights(p *Plan, stages []replicatedStage) (*Plan, error) {
-	for {
+	const most = 1 << 10
+	for range most {
 		p.Synchronization = append(reducesOf(p), l.fetching(stages)...)
 		timed, err := Timed(l.chain, l.platform, p)
 		if err != nil {
@@ -24,6 +26,7 @@ func (l division) withWeights(p *Plan, stages []replicatedStage) (*Plan, error) 
 		}
 		l, p = divisionOf(then), timed
 	}
+	return nil, fmt.Errorf("BUG: the turns of a plan change %d times", most)
 }
 
 // endsOfTurns returns the first and the last tasks of all turns.

@@ -37,11 +37,9 @@ func solveCopies(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error
 	var all []pipeline.Strategy
 	for copies := 2; copies <= r.Platform.Devices; copies++ {
 		for _, places := range layouts(r, copies) {
-			for _, chunks := range chunksOf(r, len(places)) {
-				all = append(all, pipeline.Strategy{Solve: func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
-					return copied(ctx, r, places, chunks)
-				}})
-			}
+			all = append(all, pipeline.Strategy{Solve: func(ctx context.Context, r pipeline.Request) (*pipeline.Plan, error) {
+				return copiedInChunks(ctx, r, places)
+			}})
 		}
 	}
 	return fastestFlush(recompute.Share(ctx), flushing, r, all...)
@@ -119,14 +117,28 @@ func layouts(r pipeline.Request, copies int) (all [][][]int) {
 // whole is a number of chunks: a device of a copy has one stage, and the copy the plan of 1f1b-recompute.
 const whole = 0
 
-// chunksOf returns the numbers of stages of each device of a copy that are tried. Where gradients are divided, devices with many small stages need
-// less memory for them, also where stages recompute.
-func chunksOf(r pipeline.Request, devices int) []int {
-	all := []int{whole}
-	for n := 2; r.Zero >= pipeline.ZeroGradients && n*devices < 2*r.Chain.Len(); n *= 2 {
-		all = append(all, min(n, r.Chain.Len()/devices))
+// copiedInChunks returns the fastest plan of copies of a pipeline. Where gradients are divided, devices with many small stages need less memory for
+// them. A stage that recomputes stays whole (pipeline.DivideStages). If one does, or none fits, copies with several chunks are tried. Errors: those
+// of copied.
+func copiedInChunks(ctx context.Context, r pipeline.Request, places [][]int) (*pipeline.Plan, error) {
+	plan, err := copied(ctx, r, places, whole)
+	var small *pipeline.InfeasibleError
+	if unfit := errors.As(err, &small); r.Zero < pipeline.ZeroGradients || !unfit && (err != nil || !plan.HasOps()) {
+		return plan, err
 	}
-	return all
+	best := pick{request: r}
+	if err := best.add(plan, err); err != nil {
+		return nil, err
+	}
+	for n := 2; n*len(places) < 2*r.Chain.Len(); n *= 2 {
+		if err := best.add(copied(ctx, r, places, min(n, r.Chain.Len()/len(places)))); err != nil {
+			return nil, err
+		}
+	}
+	if best.plan == nil {
+		return nil, best.unfit(flushing)
+	}
+	return best.plan, nil
 }
 
 // copied returns the plan of copies of a pipeline, with so many chunks. The memory that gradients from other copies take, by the judge, is left free. If
@@ -181,13 +193,10 @@ func copiedBeside(ctx context.Context, r pipeline.Request, places [][]int, chunk
 
 // alone returns a request for one of so many copies. Its weights and gradients take the share that divided ones take.
 func alone(r pipeline.Request, copies int) pipeline.Request {
-	divided := float64(r.Zero - pipeline.ZeroShards)
-	if divided > 0 && len(r.WeightCopies) == 0 {
+	if divided := float64(r.Zero.DividedCopies()); divided > 0 && len(r.WeightCopies) == 0 {
 		r.WeightCopies = []float64{2 - divided + divided/float64(copies)}
 	}
-	if divided >= 0 {
-		r.Zero = pipeline.ZeroNothing
-	}
+	r.Zero = pipeline.ZeroNothing
 	return r
 }
 
