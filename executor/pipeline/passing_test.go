@@ -313,3 +313,40 @@ func TestNoPassingPlanIsStuck(t *testing.T) {
 		t.Errorf("%d plans of %d seeds", ran, seeds)
 	}
 }
+
+// Backwards that recompute, on devices that wait for each other's weights, do not let them wait in a circle: of chimera whose stages recompute for any
+// times.
+func TestRecomputingTurnsAreNotStuck(t *testing.T) {
+	t.Parallel()
+	w := workload(t, plainModel(t))
+	lib := targets(t, 1, host.Config{})[0].Library
+	seeds := uint64(10)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
+		for _, devices := range []int{2, 4} {
+			r := rand.New(rand.NewPCG(seed, 21))
+			c := costs(w, devices, seed)
+			for i := range c.Chain.Layers {
+				c.Chain.Layers[i].ForwardS *= float64(int(1) << r.IntN(8))
+			}
+			free := planFor(t, "chimera", c, pipeline.Options{Microbatches: 2 * devices, Accounting: pipeline.Saved})
+			plan := tightened(t, "chimera", c, free)
+			for i := range plan.Tasks {
+				plan.Tasks[i].Duration = nil
+			}
+			p := dividedBy(t, c, plan, 1, passes[seed%2])
+			h := &history{drop: none}
+			e, err := idleBind(w, lib, c, p, h)
+			if err != nil {
+				t.Fatalf("seed %d, %d devices: %v", seed, devices, err)
+			}
+			h.deeds = h.deeds[:0]
+			must(t, e.Run(t.Context(), 2*e.group))
+			if race := h.race(); race != nil {
+				t.Errorf("seed %d, %d devices: %v", seed, devices, race)
+			}
+		}
+	}
+}

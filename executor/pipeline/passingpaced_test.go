@@ -23,6 +23,9 @@ func TestPassingRunsAsSimulated(t *testing.T) {
 	for _, bandwidth := range []float64{pipeline.Free(), 1600e6, 320e6, 80e6} {
 		for _, devices := range []int{2, 4} {
 			for _, duplex := range []bool{false, true} {
+				if testing.Short() && duplex != (devices == 2) {
+					continue
+				}
 				p := pipeline.NewPlatform(devices, pipeline.NoLimit, bandwidth)
 				p.Duplex = duplex
 				for _, zero := range passes {

@@ -437,7 +437,7 @@ func TestRefusedWeights(t *testing.T) {
 			p.Synchronization = slices.DeleteFunc(p.Synchronization, func(y pipeline.Synchronization) bool { return y.String() == m.String() })
 		}},
 		{`the bucket of the stage has layers 1 to 3`, func(_ *pipeline.Plan, _, m *pipeline.Synchronization) { m.Last = 1 }},
-		{`it has several buckets, and with "zero" of 3 it has one`, func(p *pipeline.Plan, _, _ *pipeline.Synchronization) {
+		{`it has several buckets: with "zero" of 3 give it one`, func(p *pipeline.Plan, _, _ *pipeline.Synchronization) {
 			for _, m := range slices.Clone(p.Synchronization) {
 				if m.Kind == pipeline.Reduce {
 					m.First = 2
