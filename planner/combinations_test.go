@@ -22,7 +22,7 @@ var planFeatures = []struct {
 	{"split backward", func(p *pipeline.Plan) bool { return slices.Contains(p.Split(), true) }},
 	{"recomputation", (*pipeline.Plan).HasOps},
 	{"offload", (*pipeline.Plan).Offloads},
-	{"`--zero 1`", func(p *pipeline.Plan) bool { return p.Zero != pipeline.ZeroNothing && replicated(p) }},
+	{"`--zero`", func(p *pipeline.Plan) bool { return p.Zero != pipeline.ZeroNothing && replicated(p) }},
 }
 
 func replicated(p *pipeline.Plan) bool {

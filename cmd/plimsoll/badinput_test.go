@@ -208,7 +208,7 @@ func badTrains() []badCase {
 		{"train: sums in one process", []string{"train", "-m", "tiny", "--option", "world.allreduce=nccl"}, 2, []string{"--option world.allreduce is for several processes", "--world"}},
 		{"train: sums by tcp", []string{"train", "-m", "tiny", "--world", "2", "--option", "world.allreduce=nccl"}, 2, []string{"--option world.allreduce=nccl is for --transport nccl", "with tcp Plimsoll adds up"}},
 		{"train: parts of matrices", []string{"train", "-m", "tiny", "--devices", "cpu*2", "--strategy", "joint-flush", "--zero", "1", "--optimizer", "muon"}, 2, []string{"--zero divides", "--optimizer muon", "adamw"}},
-		{"train: sums of parts", []string{"train", "-m", "tiny", "--world", "2", "--transport", "nccl", "--option", "world.allreduce=nccl", "--zero", "1"}, 2, []string{"--option world.allreduce=nccl adds up whole gradients", "--zero 1"}},
+		{"train: sums of parts", []string{"train", "-m", "tiny", "--world", "2", "--transport", "nccl", "--option", "world.allreduce=nccl", "--zero", "1"}, 2, []string{"--option world.allreduce=nccl adds up whole gradients", "--zero"}},
 		{"train: sums by others", []string{"train", "-m", "tiny", "--option", "world.allreduce=mpi"}, 2, []string{"--option world.allreduce", "ordered", "nccl"}},
 		{"train: momentum", []string{"train", "-m", "tiny", "--option", "sgd.momentum=1"}, 2, []string{"--option sgd.momentum is 1"}},
 		{"train: weight decay", []string{"train", "-m", "tiny", "--weight-decay", "NaN"}, 2, []string{"--weight-decay"}},

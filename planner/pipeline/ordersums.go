@@ -179,10 +179,10 @@ func (o *orderer) addParts(s int) map[sumOn]int {
 	for _, x := range sums {
 		owner, last := x.line[x.end()], x.round[len(x.round)-1]
 		round := o.round(s, last)
-		half, start := max(round.backwards[owner], before[x.bucket()]), max(o.lastEnd(x, owner), begun[x.bucket()])
+		half := max(round.backwards[owner], before[x.bucket()])
 		for _, j := range x.reduces {
 			if j != nil {
-				half, start = max(half, o.moments.begin(j), round.backwards[j.from]), max(start, o.moments.number(j.start))
+				half = max(half, o.moments.begin(j), round.backwards[j.from])
 			}
 		}
 		w := Work{Kind: Owning, Stage: s, Task: None, To: NoDevice, First: x.first, Last: x.last, Part: x.part, Place: Place{Rank: rankOfSums + 2}}
@@ -190,16 +190,18 @@ func (o *orderer) addParts(s int) map[sumOn]int {
 			half = max(half, 2*o.moments.number(divisionOf(o.layout).addedAt(x))) // not before others that are added up earlier
 			w.Place.Rank += last                                                  // two rounds may be added up in one half moment
 		}
+		start := max(half/2, o.lastEnd(x, owner), begun[x.bucket()])
 		o.add(owner, w, last, start, half)
 		added[sumOn{x, owner}], before[x.bucket()], begun[x.bucket()] = half, half, start
 	}
 	return added
 }
 
-// lastEnd returns the moment at which the last task of a round ends on a device.
+// lastEnd returns the moment at which the last task of a round ends on a device, of those that recompute first: before it no message of the round
+// yields. It is 0 where none does.
 func (o *orderer) lastEnd(x *sum, device int) (end int) {
 	for _, r := range x.round {
-		if j := o.leaves(x.stage, r); j.device == device {
+		if j := o.leaves(x.stage, r); j.device == device && j.early.Sign() > 0 {
 			end = max(end, o.moments.number(j.end()))
 		}
 	}
