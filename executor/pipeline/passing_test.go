@@ -36,10 +36,10 @@ func TestPassingIsGradientAccumulation(t *testing.T) {
 	m := plainModel(t)
 	w := workload(t, m)
 	for _, zero := range passes {
-		for _, devices := range []int{2, 4} {
+		for _, devices := range []int{2, 4, 8} {
 			for _, rounds := range []int{1, 3} {
 				for _, parts := range []int{1, 2, 100} {
-					if testing.Short() && (devices == 2) != (parts == 2) {
+					if testing.Short() && ((devices == 2) != (parts == 2) || devices == 8) {
 						continue
 					}
 					t.Run(fmt.Sprintf("zero %d, %d devices, %d rounds, %d stages", zero, devices, rounds, parts), func(t *testing.T) {
