@@ -147,7 +147,7 @@ type workOf struct {
 	stage, shift       int
 	first, part        int
 	before             pipeline.Kind
-	device, to, inPlan int
+	device, to int
 }
 
 // placedWork is work, where it is, and what it waits for.
