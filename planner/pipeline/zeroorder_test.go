@@ -143,11 +143,11 @@ func TestOrderOfZeroPlans(t *testing.T) {
 
 // workOf tells pieces of work apart.
 type workOf struct {
-	kind               pipeline.Kind
-	stage, shift       int
-	first, part        int
-	before             pipeline.Kind
-	device, to int
+	kind         pipeline.Kind
+	stage, shift int
+	first, part  int
+	before       pipeline.Kind
+	device, to   int
 }
 
 // placedWork is work, where it is, and what it waits for.
