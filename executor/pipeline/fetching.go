@@ -17,9 +17,6 @@ import (
 // Before it the other parts come from their owners into a buffer, and the device copies its own there. Two buffers take turns: weights of a turn
 // come while the turn before runs. No update waits for weights that leave: it waits for gradients of all tasks that need these weights.
 
-// mostBuffers is how many buffers turns have (pipeline.ZeroWeights).
-const mostBuffers = 2
-
 // layWeightBuffers places those of a device; nil where it has no use for them.
 func layWeightBuffers(lay *layout, device int, g *allocator) *weightBuffers {
 	x, bytes, turn, before := &weightBuffers{turns: map[order.TaskKey]int{}, first: map[order.TaskKey]bool{}}, int64(0), none, none
@@ -36,7 +33,7 @@ func layWeightBuffers(lay *layout, device int, g *allocator) *weightBuffers {
 	if turn == none {
 		return nil
 	}
-	for range min(turn+1, mostBuffers) {
+	for range min(turn+1, pipeline.WeightBuffers) {
 		x.spans = append(x.spans, g.alloc(bytes))
 	}
 	return x
@@ -58,7 +55,7 @@ func newFetches(lay *layout) {
 		if x == nil || !x.Fetches() {
 			continue
 		}
-		lay.replicas[s].gathers, lay.replicas[s].block = lay.fetched, mostBuffers*n
+		lay.replicas[s].gathers, lay.replicas[s].block = lay.fetched, pipeline.WeightBuffers*n
 		n++
 		for _, m := range lay.order.Plan.Synchronization {
 			if ends := [2]int{m.From, m.To}; m.Stage == s && m.Kind == pipeline.Gather && lay.fetched[ends] == nil {
@@ -69,7 +66,7 @@ func newFetches(lay *layout) {
 		}
 	}
 	for _, c := range lay.fetched {
-		c.size(mostBuffers * n)
+		c.size(pipeline.WeightBuffers * n)
 	}
 }
 

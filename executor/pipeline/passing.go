@@ -112,17 +112,14 @@ func (d turnCompiler) accumulate(ctx context.Context, t *localStage, v order.Ins
 			}
 			continue
 		}
-		l := x.scatters[[2]int{from, d.Number}]
-		block, err := d.take(ctx, l, x.Number(v))
+		part, give, err := d.partFrom(ctx, t, v, from, mine.Bytes)
 		if err != nil {
 			return err
 		}
-		q.Wait(l.arrived[block])
-		if err := add(at, l.blocks[block].Part(0, mine.Bytes)); err != nil {
+		if err := add(at, part); err != nil {
 			return err
 		}
-		q.Record(l.freed[block])
-		d.grant(l, block)
+		give()
 	}
 	if round == len(t.grads)-1 {
 		x.whole[i] = x.added[i]

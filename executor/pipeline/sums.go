@@ -17,7 +17,6 @@ import (
 // newSynchronizations makes the channels of messages between replicas.
 func (lay *layout) newSynchronizations() {
 	lay.replicas, lay.scatters = make([]sumChannels, len(lay.order.Sums)), map[[2]int]*channel{}
-	defer newFetches(lay)
 	for s, x := range lay.order.Sums {
 		if x == nil || lay.collectives[s] != nil {
 			continue
@@ -48,6 +47,7 @@ func (lay *layout) newSynchronizations() {
 			l.gathers[ends], lay.channels = c, append(lay.channels, c)
 		}
 	}
+	newFetches(lay)
 }
 
 // laySums lays out what a device has of the sums of a stage, if the plan has messages for them.

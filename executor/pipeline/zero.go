@@ -173,16 +173,9 @@ func (d sumCompiler) own(ctx context.Context, t *localStage, v order.Instance, s
 			sum = mine
 			continue
 		}
-		l := x.scatters[[2]int{from, d.Number}]
-		block, err := d.take(ctx, l, x.Number(v))
+		part, give, err := d.partFrom(ctx, t, v, from, mine.Bytes)
 		if err != nil {
 			return err
-		}
-		q.Wait(l.arrived[block])
-		part := l.blocks[block].Part(0, mine.Bytes)
-		give := func() {
-			q.Record(l.freed[block])
-			d.grant(l, block)
 		}
 		if at == 0 {
 			sum, first = part, give
@@ -196,6 +189,20 @@ func (d sumCompiler) own(ctx context.Context, t *localStage, v order.Instance, s
 	x.whole[i] = x.added[i]
 	q.Record(x.added[i])
 	return nil
+}
+
+// partFrom waits for the part of another device, of so many bytes, and returns what gives its block back.
+func (d sumCompiler) partFrom(ctx context.Context, t *localStage, v order.Instance, from int, bytes int64) (part runtime.Span, give func(), err error) {
+	l := t.sums.scatters[[2]int{from, d.Number}]
+	block, err := d.take(ctx, l, t.sums.Number(v))
+	if err != nil {
+		return part, nil, err
+	}
+	d.adding.Wait(l.arrived[block])
+	return l.blocks[block].Part(0, bytes), func() {
+		d.adding.Record(l.freed[block])
+		d.grant(l, block)
+	}, nil
 }
 
 // addUp adds gradients to others.

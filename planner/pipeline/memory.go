@@ -185,7 +185,7 @@ func (c account) dividedGradients(costs *Costs, d int) (bytes int64) {
 	}
 	turns := 0
 	if c.plan.Zero.dividesWeights() {
-		turns = min(len(divisionOf(c.layout).weightTurns(d)), weightBuffers)
+		turns = min(len(divisionOf(c.layout).weightTurns(d)), WeightBuffers)
 	}
 	all := divisionOf(c.layout).passingThrough(d)
 	return bytes * int64(turns+Turns(len(all), func(i, later int) bool { return less(all[later].from, all[i].to) }))

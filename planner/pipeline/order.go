@@ -81,8 +81,8 @@ func (o *WorkOrder) During(kind Kind, stage, far, residue int) Interval {
 	return o.spans[gate{kind, stage, far, residue}]
 }
 
-// UntilAdded returns how long parts of gradients that go from one device to another are there until they are added up. They are those of a
-// stage or, where gradients are divided, of all (None).
+// UntilAdded returns how long parts of gradients that go from one device to another are there until they are added up. If gradients are
+// divided, the stage is None and the parts are those of all stages.
 func (o *WorkOrder) UntilAdded(stage, from, to int) []Interval {
 	return o.parts[partsOf{stage, from, to}]
 }
@@ -227,8 +227,8 @@ func (m *moments) begin(j *job) (half int) {
 	return half
 }
 
-// weightBuffers is how many buffers a device has for weights that are divided: those of a turn come while the turn before runs.
-const weightBuffers = 2
+// WeightBuffers is how many buffers a device has for weights that are divided: those of a turn come while the turn before runs.
+const WeightBuffers = 2
 
 // Passing is gradients of a round of a stage that pass through a device. They are there from the start of the backward that makes them until all
 // parts have left, and the device has added up its own.
@@ -286,16 +286,16 @@ func (l division) placesOfWeights(m *moments) map[*job]Place {
 
 // freeFor returns the place from which on a turn has its buffer: behind the last task of the turn before that has it.
 func (l division) freeFor(m *moments, turns []*weightTurn, i int) Place {
-	if i < weightBuffers {
-		return Place{Rank: i - 2*weightBuffers} // before all tasks, in the order of turns
+	if i < WeightBuffers {
+		return Place{Rank: i - 2*WeightBuffers} // before all tasks, in the order of turns
 	}
-	last := turns[i-weightBuffers].last
+	last := turns[i-WeightBuffers].last
 	return Place{m.begin(last), 2*l.rank(last) + 1}
 }
 
 // placeOfWeights returns the place of a message of weights. If the first task of its turn begins in the same half moment, or in the one
-// before, it stands just before that. Else it stands behind the tasks that begin when it does, in the order of turns. It stands behind the place from which on its buffer is free:
-// tasks of no time may all begin then.
+// before, the message stands just before that. Else it stands behind the tasks that begin when it does, in the order of turns. As tasks of no
+// time may all begin then, it always stands behind the place from which on its buffer is free.
 func (l division) placeOfWeights(m *moments, turns []*weightTurn, i int, j *job) Place {
 	first, free := turns[i].first, l.freeFor(m, turns, i)
 	at := Place{m.begin(j), 2*l.rank(&job{kind: W}) + 1 + i}

@@ -68,8 +68,8 @@ func (l division) beforeTurns(do func(x, y *job)) {
 					before[j.from] = j
 				}
 				do(j, t.first)
-				if i >= weightBuffers {
-					do(turns[i-weightBuffers].last, j)
+				if i >= WeightBuffers {
+					do(turns[i-WeightBuffers].last, j)
 				}
 			}
 		}

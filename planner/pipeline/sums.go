@@ -262,13 +262,13 @@ func (a *arranger) sent(y *sum) bool {
 		}
 	}
 	for i := range y.line {
-		if i != n && y.gathers[i] == nil && divisionOf(a.layout).gathered(y) {
+		if i != n && y.gathers[i] == nil && divisionOf(a.layout).gathered(y.until()) {
 			return missing(Gather, "a device that has the sum", y.line[i])
 		}
 	}
 	for i := range y.line {
 		at := i
-		if !divisionOf(a.layout).gathered(y) {
+		if !divisionOf(a.layout).gathered(y.until()) {
 			break
 		}
 		for hops := 0; at != n; hops++ {

@@ -44,9 +44,8 @@ func (y *synchronizer) messages(parts bool) int {
 	return most
 }
 
-// smallestPart is the least mean size of parts of several buckets, of several stages that one is divided into, and of any where a bucket need not go
-// in parts. A run divides tensors only
-// after whole partial sums of the norm, 64 KiB, so that smaller parts would not be as equal as planned.
+// smallestPart is the least mean size of parts of several buckets, of several stages that one is divided into, and of any where a bucket need not
+// go in parts. A run divides tensors only after whole partial sums of the norm, 64 KiB, so that smaller parts would not be as equal as planned.
 const smallestPart = 1 << 20 // bytes
 
 // large reports whether the parts of so many buckets of a stage are not too small.
@@ -80,7 +79,7 @@ func (y *synchronizer) exchanged(c choice, kind SynchronizationKind, ready func(
 	for i := range y.rounds {
 		g := &y.rounds[i]
 		r := len(g.stage.line)
-		if !y.divides(g.stage, c) || kind == Gather && y.plan.Zero.dividesGradients() && (y.plan.Zero.dividesWeights() || g.last != y.repeats-1) {
+		if !y.divides(g.stage, c) || kind == Gather && !divisionOf(y.layout).gathered(g.last) {
 			continue
 		}
 		for _, b := range y.buckets(g.stage, c.buckets) {

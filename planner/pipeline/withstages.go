@@ -62,7 +62,7 @@ func DivideStages(c *chain.Chain, p *Plan, parts int) *Plan {
 		return out
 	}
 	out.Stages, out.Tasks = nil, nil
-	first, split := make([]int, len(p.Stages)), p.Split()
+	first, split, costs := make([]int, len(p.Stages)), p.Split(), NewCosts(c)
 	for s, st := range p.Stages {
 		first[s] = len(out.Stages)
 		out.Stages = append(out.Stages, st.divided(c, parts)...)
@@ -87,7 +87,7 @@ func DivideStages(c *chain.Chain, p *Plan, parts int) *Plan {
 			}
 			t.Start = at
 			out.Tasks = append(out.Tasks, t)
-			at += out.Stages[t.Stage].seconds(c, t.Kind, halves)
+			at += costs.seconds(out.Stages[t.Stage], t.Kind, halves)
 		}
 	}
 	return out
@@ -113,18 +113,14 @@ func (s Stage) divided(c *chain.Chain, parts int) (all []Stage) {
 }
 
 // seconds returns the time of a task of a stage without ops.
-func (s Stage) seconds(c *chain.Chain, kind Kind, split bool) (sum float64) {
-	for i := s.First; i <= s.Last; i++ {
-		switch l := c.Layer(i); {
-		case kind == F:
-			sum += l.ForwardS
-		case kind == W:
-			sum += *l.BackwardWeightS
-		case split:
-			sum += *l.BackwardInputS
-		default:
-			sum += l.BackwardS
-		}
+func (k *Costs) seconds(st Stage, kind Kind, split bool) float64 {
+	switch {
+	case kind == F:
+		return k.Forward(st.First, st.Last)
+	case kind == W:
+		return k.BackwardWeight(st.First, st.Last)
+	case split:
+		return k.BackwardInput(st.First, st.Last)
 	}
-	return sum
+	return k.Backward(st.First, st.Last)
 }

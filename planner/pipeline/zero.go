@@ -73,7 +73,7 @@ func (c account) owned(s, device int, bytes int64) int64 {
 	}
 	sum, at := int64(0), slices.Index(x.line, device)
 	for _, y := range c.sums {
-		if y.stage == s && y.end() == at && (!c.plan.Zero.dividesGradients() || y.lastRound(c.repeats)) {
+		if y.stage == s && y.end() == at && (!c.plan.Zero.dividesGradients() || y.until() == c.repeats-1) {
 			sum += PartBytes(weights(c.chain, y.first, y.last), y.part, len(y.line))
 		}
 	}

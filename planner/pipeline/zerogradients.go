@@ -2,14 +2,14 @@ package pipeline
 
 import "fmt"
 
-// gathered reports whether messages bring what becomes of a sum to all replicas. Where gradients are divided, those of the last round bring
+// gathered reports whether messages bring what becomes of a sum to all replicas, in the round that ends with a microbatch. Where gradients are divided, those of the last round bring
 // new weights.
-func (l division) gathered(x *sum) bool {
-	return !l.plan.Zero.dividesGradients() || !l.plan.Zero.dividesWeights() && x.lastRound(l.repeats)
+func (l division) gathered(last int) bool {
+	return !l.plan.Zero.dividesGradients() || !l.plan.Zero.dividesWeights() && last == l.repeats-1
 }
 
-// lastRound reports whether the sum is that of the last round of a step.
-func (x *sum) lastRound(repeats int) bool { return x.round[len(x.round)-1] == repeats-1 }
+// until returns the last minibatch of the sum's round.
+func (x *sum) until() int { return x.round[len(x.round)-1] }
 
 // bucket tells which part of which bucket a sum has, of whatever round.
 func (x *sum) bucket() bucketOf {

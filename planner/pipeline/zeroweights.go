@@ -46,8 +46,8 @@ func (l division) fetching(stages []replicatedStage) (all []Synchronization) {
 		turns := l.weightTurns(d)
 		for i, t := range turns {
 			m := Synchronization{Kind: Gather, Stage: t.stage, To: d, Shift: t.first.residue, Before: t.first.kind}
-			if i >= weightBuffers {
-				m.Start = l.seconds(turns[i-weightBuffers].last.end())
+			if i >= WeightBuffers {
+				m.Start = l.seconds(turns[i-WeightBuffers].last.end())
 			}
 			st := l.plan.Stages[t.stage]
 			for m.First = st.First; l.chain.SummedWeights(m.First) == 0; {

@@ -141,9 +141,10 @@ func (o *Order) Unowned(s, from, to int) int {
 		now++
 		most = max(most, now)
 	}
+	least := 2
 	if passes {
-		return max(most, o.Work.Most(o.Work.UntilAdded(pipeline.None, from, to)))
+		s, least = pipeline.None, 1
 	}
 	times := o.Work.UntilAdded(s, from, to)
-	return max(most, min(len(times), 2), o.Work.Most(times))
+	return max(most, min(len(times), least), o.Work.Most(times))
 }

@@ -37,8 +37,8 @@ type Synchronization struct {
 	Shards   bool // owners of parts update them, and send new weights
 	passes   bool
 	fetches  bool
-	first    int                 // where gradients pass, the buckets of all stages have numbers, from that of the stage's first one on
-	numbers  int                 // how many: the stage's, or those of all
+	first    int                 // the number of its first bucket, of those of all stages
+	numbers  int                 // how many these are
 	Together map[ArrivalOf][]int // by residue and first of them: buckets that a library adds up at once; nil: none does
 }
 
@@ -71,22 +71,18 @@ func synchronizations(o *Order) (all []*Synchronization) {
 	return all
 }
 
-// number numbers the buckets of all stages.
+// number numbers the buckets of all stages, which may have a channel together.
 func number(all []*Synchronization) {
 	total := 0
 	for _, x := range all {
 		if x != nil {
-			x.first, x.numbers = total, len(x.Buckets)
+			x.first = total
 			total += len(x.Buckets)
 		}
 	}
 	for _, x := range all {
-		switch {
-		case x == nil:
-		case x.passes:
+		if x != nil {
 			x.numbers = total
-		default:
-			x.first = 0
 		}
 	}
 }

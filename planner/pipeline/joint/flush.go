@@ -141,8 +141,8 @@ func copiedInChunks(ctx context.Context, r pipeline.Request, places [][]int) (*p
 	return best.plan, nil
 }
 
-// copied returns the plan of copies of a pipeline, with so many chunks. The memory that gradients from other copies take, by the judge, is left free. If
-// that is too much for the stages, the most that gradients can take is left free. Errors: those of the copy's strategy and of the judge.
+// copied returns the plan of copies of a pipeline, with so many chunks. The memory that gradients from other copies take, by the judge, is left
+// free. If that is too much for the stages, the most that gradients can take is left free. Errors: those of the copy's strategy and of the judge.
 func copied(ctx context.Context, r pipeline.Request, places [][]int, chunks int) (*pipeline.Plan, error) {
 	var small *pipeline.InfeasibleError
 	free := make([]int64, len(places))
