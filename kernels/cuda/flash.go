@@ -12,7 +12,7 @@ const flashWarps = 4 // FLASH_WARPS in src/flash.cuh
 
 var flashBlock = dim{flashWarps * 32, 1, 1}
 
-// flashHeads are the sizes of heads that src/flashforward.cu and src/flashbackward.cu have kernels for, in rising order. Smaller heads are
+// flashHeads are the sizes of heads that src/flash*forward.cu and src/flash*backward.cu have kernels for, in rising order. Smaller heads are
 // padded with zeros.
 var flashHeads = map[kernels.Pass]map[kernels.DType][]int64{
 	kernels.Forward:  {kernels.BFloat16: {32, 64, 96, 128, 256}, kernels.TF32: {32, 64, 96, 128}},
@@ -23,25 +23,37 @@ var flashHeads = map[kernels.Pass]map[kernels.DType][]int64{
 type flash struct {
 	head    int64
 	factors kernels.DType
+	any     bool // not only causal attention without terms
 }
 
-// flash returns the kernels that compute attention in a pass. They have no terms, hide scores before they scale them, and copy rows in
-// pieces of 16 bytes.
+// flash returns the kernels that compute attention in a pass. They copy rows in pieces of 16 bytes. Those of causal attention without terms
+// hide scores before they scale them.
 func (l *Library) flash(op kernels.Attention, x kernels.Desc, pass kernels.Pass) flash {
 	d, channels := factors(op, x), int64(op.Dim(x))
-	if !l.tensor || op.Bidirectional || !op.Plain() || op.ScoreScale(x) <= 0 || channels%wide(d) != 0 {
+	if !l.tensor || channels%wide(d) != 0 {
 		return flash{}
 	}
 	for _, head := range flashHeads[pass][d] {
 		if channels <= head {
-			return flash{head, d}
+			return flash{head, d, op.Bidirectional || !op.Plain() || op.ScoreScale(x) <= 0}
 		}
 	}
 	return flash{}
 }
 
+// module is the source of the kernels of a pass.
+func (f flash) module(pass string) string {
+	if f.any {
+		return "flashany" + pass
+	}
+	return "flash" + pass
+}
+
 // name is the name of a kernel.
 func (f flash) name(of string) string {
+	if f.any {
+		of += "_any"
+	}
 	return fmt.Sprintf("flash_%s%s_d%d", of, suffix(f.factors), f.head)
 }
 
@@ -57,7 +69,7 @@ func (f flash) positions(pass kernels.Pass) int64 {
 	return flashWarps * 16
 }
 
-// forwardShared returns the bytes of shared memory of src/flashforward.cu: two stages of keys and values, and queries that registers do not
+// forwardShared returns the bytes of shared memory of src/flashforward.cuh: two stages of keys and values, and queries that registers do not
 // hold.
 func (f flash) forwardShared() int64 {
 	keys, most, positions := int64(32), int64(256), f.positions(kernels.Forward)
@@ -74,7 +86,7 @@ func (f flash) forwardShared() int64 {
 	return rows * f.rowBytes()
 }
 
-// backwardShared returns the bytes of panels in src/flashbackward.cu.
+// backwardShared returns the bytes of panels in src/flashbackward.cuh.
 func (f flash) backwardShared() int64 {
 	bytes, rows := f.head*f.factors.Size(), int64(16)
 	switch {

@@ -25,7 +25,7 @@ func attentionGradients(d kernels.DType, op kernels.Attention, samples, length, 
 	return forward, backward
 }
 
-// flashNames returns the kernels of src/flashbackward.cu that a call launches.
+// flashNames returns the kernels of src/flash*backward.cu that a call launches.
 func flashNames(t *testing.T, l *Library, c kernels.Call) (names []string) {
 	t.Helper()
 	b, err := l.build(c, nil)
@@ -33,7 +33,7 @@ func flashNames(t *testing.T, l *Library, c kernels.Call) (names []string) {
 		t.Fatal(err)
 	}
 	for _, s := range b.steps {
-		if s.module == "flashbackward" {
+		if strings.HasSuffix(s.module, "backward") {
 			names = append(names, s.function)
 		}
 	}
@@ -109,6 +109,102 @@ func TestAttentionGradients(t *testing.T) {
 				t.Errorf("the largest log of a sum is %v, want more than %v", most, overflows)
 			}
 		}
+	}
+}
+
+// anyAttention lists attention that is not only causal, and the kernels' size of heads in bfloat16.
+var anyAttention = []struct {
+	op                        kernels.Attention
+	samples, length, channels int
+	kernel                    int64
+}{
+	{kernels.Attention{Heads: 2, Bidirectional: true}, 1, 197, 64, 64},                                      // ViT
+	{kernels.Attention{Heads: 1, Bidirectional: true}, 2, 64, 64, 64},                                       // whole tiles
+	{kernels.Attention{Heads: 2, Bidirectional: true}, 1, 1, 32, 32},                                        // one position
+	{kernels.Attention{Heads: 4, KVHeads: 2, Bidirectional: true, Scale: -0.2}, 1, 150, 24, 32},             // a negative scale
+	{kernels.Attention{Heads: 3, Bidirectional: true, Table: 169, Masks: 2}, 4, 49, 32, 32},                 // Swin's shifted windows
+	{kernels.Attention{Heads: 2, Bidirectional: true, Table: 5}, 1, 65, 72, 96},                             // BEiT
+	{kernels.Attention{Heads: 2, KVHeads: 1, Masks: 1, MaskHeads: true}, 2, 130, 104, 128},                  // ALiBi
+	{kernels.Attention{Heads: 2, Table: 9}, 1, 97, 64, 64},                                                  // T5's decoder
+	{kernels.Attention{Heads: 4, KVHeads: 2, Bidirectional: true, Masks: 3, MaskHeads: true}, 3, 70, 8, 32}, // masks of heads and samples
+	{kernels.Attention{Heads: 1, Bidirectional: true}, 1, 90, 128, 128},
+	{kernels.Attention{Heads: 1, Bidirectional: true, Masks: 1}, 1, 70, 256, 0},
+}
+
+// TestAnyAttention: positions that see all others, and terms of scores, forward and backward.
+func TestAnyAttention(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	for i, s := range append(anyAttention, anyAttention...) {
+		d := flashTypes[i/len(anyAttention)]
+		forward, backward := attentionGradients(d, s.op, s.samples, s.length, s.channels)
+		want := ""
+		if s.kernel > 0 {
+			want = fmt.Sprintf("flash_queries_any%s_d%d flash_keys_any%s_d%d", suffix(d), s.kernel, suffix(d), s.kernel)
+		}
+		if got := strings.Join(flashNames(t, l, backward[0]), " "); l.tensor && got != want {
+			t.Errorf("%+v launches %q, want %q", s, got, want)
+		}
+		in := randomInputs(rand.New(rand.NewPCG(75, uint64(i))), forward)
+		hideSome(rand.New(rand.NewPCG(76, uint64(i))), s.op, s.length, in)
+		check(t, b, l, forward, backward, in)
+	}
+}
+
+// hideSome hides about a third of the positions by a mask, and never a query from itself.
+func hideSome(r *rand.Rand, op kernels.Attention, length int, in data) {
+	if op.Masks == 0 {
+		return
+	}
+	o := operand(kernels.ParamRole, 0)
+	if op.Table > 0 {
+		o = operand(kernels.ParamRole, 2)
+	}
+	mask := floats(in[o])
+	for i := range mask {
+		if query, key := i/length%length, i%length; query != key && r.IntN(3) == 0 {
+			mask[i] = kernels.Hidden
+		}
+	}
+	in[o] = encode(kernels.Float32, mask)
+}
+
+// TestHiddenPositionsAreAbsent: keys that a mask hides from all queries are as if they were not there, in results and gradients, also where
+// their scores alone would overflow.
+func TestHiddenPositionsAreAbsent(t *testing.T) {
+	b := newBench(t)
+	l := libraries(t, b)[0]
+	const length, seen, channels = 100, 70, 64 // padding of an encoder's batch
+	for i, d := range flashTypes {
+		forward, backward := attentionGradients(d, kernels.Attention{Heads: 1, Bidirectional: true, Masks: 1}, 1, length, channels)
+		in := randomInputs(rand.New(rand.NewPCG(77, uint64(i))), forward)
+		mask := floats(in[operand(kernels.ParamRole, 0)])
+		for j := range mask {
+			if mask[j] = 0; j%length >= seen {
+				mask[j] = kernels.Hidden
+			}
+		}
+		in[operand(kernels.ParamRole, 0)] = encode(kernels.Float32, mask)
+		x := in[operand(kernels.X, 0)]
+		for position := seen; position < length; position++ {
+			copy(x[int(d.Size())*(position*3+1)*channels:], encode(d, []float32{100, 100, 100}))
+		}
+		given, _ := check(t, b, l, forward, backward, in)
+		for o, w := range reference(t, forward, in) {
+			in[o] = w
+		}
+		got := values(d.Stored(), compute(t, b, l, backward[0], in, nil)[operand(kernels.DX, 0)])
+		for position := seen; position < length; position++ {
+			for _, v := range got[(position*3+1)*channels : (position+1)*3*channels] {
+				if v != 0 {
+					t.Fatalf("%v: the key or value of hidden position %d has a gradient of %v", d, position, v)
+				}
+			}
+		}
+		short, _ := attentionGradients(d, kernels.Attention{Heads: 1, Bidirectional: true}, 1, seen, channels)
+		few := data{operand(kernels.X, 0): x[:seen*3*channels*int(d.Size())]}
+		closeTo(t, "results of seen positions", values(d.Stored(), given[operand(kernels.Y, 0)])[:seen*channels],
+			values(d.Stored(), reference(t, short, few)[operand(kernels.Y, 0)]))
 	}
 }
 

@@ -209,7 +209,7 @@ func (b *builder) attention(op kernels.Attention) {
 	if b.call.Pass == kernels.Forward {
 		if flash.head > 0 {
 			grid := dim{ceil(length, flash.positions(kernels.Forward)) * samples * heads, 1, 1}
-			addStep(b, "flashforward", flash.name("forward"), grid, flashBlock, flash.forwardShared(), args)
+			addStep(b, flash.module("forward"), flash.name("forward"), grid, flashBlock, flash.forwardShared(), args)
 			return
 		}
 		addStep(b, "attention", "attention_forward"+suffix(x.DType), dim{tiles * samples * heads, parts, 1}, rowBlock, 0, args)
@@ -220,13 +220,13 @@ func (b *builder) attention(op kernels.Attention) {
 	}
 	args.means = b.reserve(samples * heads * length * 4)
 	addStep(b, "attention", "attention_means"+suffix(x.DType), dim{ceil(samples*heads*length, meanRows), 1, 1}, rowBlock, 0, args)
-	if flash.head > 0 {
+	switch {
+	case b.call.Skips(0):
+	case flash.head > 0:
 		blocks, shared := ceil(length, flash.positions(kernels.Backward))*samples, flash.backwardShared()
-		addStep(b, "flashbackward", flash.name("queries"), dim{blocks * heads, 1, 1}, flashBlock, shared, args)
-		addStep(b, "flashbackward", flash.name("keys"), dim{blocks * kv, 1, 1}, flashBlock, shared, args)
-		return
-	}
-	if !b.call.Skips(0) {
+		addStep(b, flash.module("backward"), flash.name("queries"), dim{blocks * heads, 1, 1}, flashBlock, shared, args)
+		addStep(b, flash.module("backward"), flash.name("keys"), dim{blocks * kv, 1, 1}, flashBlock, shared, args)
+	default:
 		addStep(b, "attention", "attention_queries"+suffix(x.DType), dim{tiles * samples * heads, parts, 1}, rowBlock, 0, args)
 		addStep(b, "attention", "attention_keys"+suffix(x.DType), dim{tiles * samples * kv, parts, 1}, rowBlock, 0, args)
 	}

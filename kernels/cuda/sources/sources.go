@@ -95,7 +95,7 @@ func (s Set) line(module string) string { return s.Hash(module) + "  " + module 
 // Architecture returns the architecture that a module is compiled for: the oldest with all instructions of the module.
 func Architecture(module string) string {
 	switch strings.TrimSuffix(module, ".cu") {
-	case "mma", "flashforward", "flashbackward":
+	case "mma", "flashforward", "flashbackward", "flashanyforward", "flashanybackward":
 		return "compute_80"
 	}
 	return "compute_75"

@@ -1,8 +1,8 @@
-// Causal self-attention by blocks of TILE queries and TILE keys (Dao: FlashAttention-2, 2023), in float32: the matrix of scores is
+// Self-attention by blocks of TILE queries and TILE keys (Dao: FlashAttention-2, 2023), in float32: the matrix of scores is
 // never in memory. A block computes TILE channels of its result, so that any head fits; for heads of more than TILE channels each
 // such block makes the scores anew. Sums run in an order that depends on the shape alone; every gradient has one block that adds
 // all its terms.
-#include "plimsoll.cuh"
+#include "terms.cuh"
 
 enum { TILE = 64, DEPTH = 16, ATT_THREADS = 256, LANES = 16, EACH = TILE / LANES }; // a thread has EACH x EACH of a tile
 
@@ -105,24 +105,6 @@ template <typename T> INLINE bool open(const head<T> &h, int q0, int i, int k0, 
 // reach is the end of the keys that some of the queries from q0 on see.
 template <typename T> INLINE int reach(const head<T> &h, int q0) { return h.a.bidirectional ? h.a.length : q0 + h.count(q0); }
 
-// entry_of is where the table has the term of a head at positions t and s, the nearest row of a wrong index.
-INLINE i64 entry_of(const attention_args &a, int t, int s) {
-	float row = GLOBAL(const float, a.index)[(i64)t * a.length + s];
-	return row > 0 ? (i64)fminf(row, (float)(a.table - 1)) : 0;
-}
-
-// term returns the number that is added to the score of positions t and s, both of which there are.
-template <typename T> INLINE float term(const head<T> &h, int t, int s) {
-	const attention_args &a = h.a;
-	float sum = 0;
-	if (a.bias) sum = GLOBAL(const float, a.bias)[entry_of(a, t, s) * a.heads + h.query];
-	if (a.mask) {
-		i64 map = a.mask_heads ? h.n % a.masks * a.heads + h.query : h.n % a.masks;
-		sum += GLOBAL(const float, a.mask)[(map * a.length + t) * a.length + s];
-	}
-	return sum;
-}
-
 // deposit_tile puts a thread's part of TILE rows, from column c0 on of dim, times a factor of each row.
 template <typename T, typename F> INLINE void deposit_tile(const tile_sums &s, T *out, i64 step, int count, int c0, int dim, int add, F factor) {
 #pragma unroll
@@ -153,6 +135,7 @@ template <typename T> INLINE void attention_forward(const attention_args &a) {
 	place p = place_of(a, a.heads);
 	int q0 = p.from, c0 = p.channel, t = threadIdx.x;
 	head<T> h(a, p.sample, p.head, p.head / (a.heads / a.kv));
+	const score_terms terms(a, score_terms::map_of(a, h.n), h.query);
 	tile_sums out = {};
 	if (t < TILE) largest[t] = __uint_as_float(0xff800000u), sums[t] = 0;
 	for (int k0 = 0; k0 < reach(h, q0); k0 += TILE) {
@@ -162,7 +145,7 @@ template <typename T> INLINE void attention_forward(const attention_args &a) {
 #pragma unroll
 			for (int j = 0; j < EACH; j++) {
 				int r = first_row() + LANES * i, c = first_column() + LANES * j;
-				weights[r][c] = open(h, q0, r, k0, c) ? s.v[i][j] * a.scale + term(h, q0 + r, k0 + c) : __uint_as_float(0xff800000u);
+				weights[r][c] = open(h, q0, r, k0, c) ? s.v[i][j] * a.scale + terms.value(terms.at(q0 + r, k0 + c)) : __uint_as_float(0xff800000u);
 			}
 		__syncthreads();
 		int r = t / 4, part = t % 4 * (TILE / 4);
@@ -226,6 +209,7 @@ INSTANCES(attention_means, attention_args)
 // weigh makes a block's weights, and what the scores' gradients are: weights*(dy*v - mean)*factor.
 template <typename T> INLINE void weigh(product_panels &panels, const head<T> &h, int q0, int k0, float factor, square &weights, square &slopes) {
 	const attention_args &a = h.a;
+	const score_terms terms(a, score_terms::map_of(a, h.n), h.query);
 	tile_sums s = by_row(panels, h.queries(q0), h.keys(k0), a.dim), d = by_row(panels, h.gradients(q0), h.values_(k0), a.dim);
 	__syncthreads();
 #pragma unroll
@@ -234,7 +218,7 @@ template <typename T> INLINE void weigh(product_panels &panels, const head<T> &h
 		for (int j = 0; j < EACH; j++) {
 			int r = first_row() + LANES * i, c = first_column() + LANES * j;
 			bool seen = open(h, q0, r, k0, c);
-			float p = seen ? expf(s.v[i][j] * a.scale + term(h, q0 + r, k0 + c) - GLOBAL(const float, a.rows)[h.row(q0) + r]) : 0;
+			float p = seen ? expf(s.v[i][j] * a.scale + terms.value(terms.at(q0 + r, k0 + c)) - GLOBAL(const float, a.rows)[h.row(q0) + r]) : 0;
 			weights[r][c] = p;
 			slopes[r][c] = seen ? p * (d.v[i][j] - GLOBAL(const float, a.means)[h.row(q0) + r]) * factor : 0;
 		}
@@ -314,7 +298,7 @@ template <typename T> INLINE void attention_table(const attention_args &a) {
 	i64 area = (i64)a.length * a.length;
 	double sum = 0;
 	for (i64 i = t; i < area; i += ATT_THREADS)
-		if (entry_of(a, (int)(i / a.length), (int)(i % a.length)) == row) sum += GLOBAL(const float, a.terms)[head * area + i];
+		if (row_of(GLOBAL(const float, a.index)[i], a.table) == row) sum += GLOBAL(const float, a.terms)[head * area + i];
 	parts[t] = sum;
 	for (int by = ATT_THREADS / 2; by > 0; by /= 2) {
 		__syncthreads();

@@ -1,13 +1,15 @@
-// Kernels of causal self-attention on tensor cores share the layout of their factors, which are bf16 or tf32. Rows of a head's channels are
+// Kernels of self-attention on tensor cores share the layout of their factors, which are bf16 or tf32. Rows of a head's channels are
 // in shared memory, fragments of them in registers (see mma.cuh).
 #ifndef PLIMSOLL_FLASH_CUH
 #define PLIMSOLL_FLASH_CUH
 
 #include "mma.cuh"
+#include "terms.cuh"
 
 enum { FLASH_WARPS = 4, FLASH_THREADS = FLASH_WARPS * 32 };
 
 #define INFINITE __uint_as_float(0x7f800000u)
+#define LOG2_E 1.44269504f
 
 // rows_of D channels lie WIDTH apart in shared memory: 16 bytes behind each keep rows in different banks. An mma adds up INNER products.
 template <typename E, int D> struct rows_of {
