@@ -54,6 +54,10 @@ func (f flash) name(of string) string {
 	if f.any {
 		of += "_any"
 	}
+	return f.kernel(of)
+}
+
+func (f flash) kernel(of string) string {
 	return fmt.Sprintf("flash_%s%s_d%d", of, suffix(f.factors), f.head)
 }
 
@@ -88,12 +92,16 @@ func (f flash) forwardShared() int64 {
 
 // backwardShared returns the bytes of panels in src/flashbackward.cuh.
 func (f flash) backwardShared() int64 {
-	bytes, rows := f.head*f.factors.Size(), int64(16)
-	switch {
+	return 2*f.positions(kernels.Backward)*f.head*f.factors.Size() + 2*2*f.moving()*f.rowBytes()
+}
+
+// moving is the number of positions of a stage backward, ROWS of panels.
+func (f flash) moving() int64 {
+	switch bytes := f.head * f.factors.Size(); {
 	case bytes <= 128:
-		rows = 64
+		return 64
 	case bytes <= 384:
-		rows = 32
+		return 32
 	}
-	return 2*f.positions(kernels.Backward)*bytes + 2*2*rows*f.rowBytes()
+	return 16
 }

@@ -127,6 +127,7 @@ var anyAttention = []struct {
 	{kernels.Attention{Heads: 2, KVHeads: 1, Masks: 1, MaskHeads: true}, 2, 130, 104, 128},                  // ALiBi
 	{kernels.Attention{Heads: 2, Table: 9}, 1, 97, 64, 64},                                                  // T5's decoder
 	{kernels.Attention{Heads: 4, KVHeads: 2, Bidirectional: true, Masks: 3, MaskHeads: true}, 3, 70, 8, 32}, // masks of heads and samples
+	{kernels.Attention{Heads: 24, Bidirectional: true, Table: 3}, 40, 20, 8, 32},                            // several samples of each part of the sums
 	{kernels.Attention{Heads: 1, Bidirectional: true}, 1, 90, 128, 128},
 	{kernels.Attention{Heads: 1, Bidirectional: true, Masks: 1}, 1, 70, 256, 0},
 }
@@ -141,6 +142,9 @@ func TestAnyAttention(t *testing.T) {
 		want := ""
 		if s.kernel > 0 {
 			want = fmt.Sprintf("flash_queries_any%s_d%d flash_keys_any%s_d%d", suffix(d), s.kernel, suffix(d), s.kernel)
+			if s.op.Table > 0 {
+				want += fmt.Sprintf(" flash_terms%s_d%d", suffix(d), s.kernel)
+			}
 		}
 		if got := strings.Join(flashNames(t, l, backward[0]), " "); l.tensor && got != want {
 			t.Errorf("%+v launches %q, want %q", s, got, want)

@@ -192,6 +192,8 @@ func (b *builder) rotary(op kernels.Rotary) {
 const (
 	attentionTile = 64 // TILE and
 	meanRows      = 32 // MEAN_ROWS in src/attention.cu
+
+	termBlocks = 2 * multiprocessors // that add up gradients of terms, at least
 )
 
 func (b *builder) attention(op kernels.Attention) {
@@ -231,8 +233,18 @@ func (b *builder) attention(op kernels.Attention) {
 		addStep(b, "attention", "attention_keys"+suffix(x.DType), dim{tiles * samples * kv, parts, 1}, rowBlock, 0, args)
 	}
 	if op.Table > 0 {
-		args.dbias, args.add, args.terms = b.at(kernels.DParam, 0), flag(b.call.AddParams), b.reserve(heads*length*length*4)
-		addStep(b, "attention", "attention_terms"+suffix(x.DType), dim{tiles * heads, tiles, 1}, rowBlock, 0, args)
+		args.dbias, args.add = b.at(kernels.DParam, 0), flag(b.call.AddParams)
+		rows, columns := tiles, tiles
+		if flash.head > 0 {
+			rows, columns = ceil(length, flash.positions(kernels.Backward)), ceil(length, flash.moving())
+		}
+		parts := max(min(ceil(termBlocks, rows*columns*heads), maxPartial/(heads*length*length*4), samples), 1)
+		args.parts, args.terms = C.int(parts), b.reserve(parts*heads*length*length*4)
+		if flash.head > 0 {
+			addStep(b, flash.module("backward"), flash.kernel("terms"), dim{rows * columns * parts, heads, 1}, flashBlock, flash.backwardShared(), args)
+		} else {
+			addStep(b, "attention", "attention_terms"+suffix(x.DType), dim{rows * heads * parts, columns, 1}, rowBlock, 0, args)
+		}
 		addStep(b, "attention", "attention_table"+suffix(x.DType), dim{int64(op.Table) * heads, 1, 1}, rowBlock, 0, args)
 	}
 }

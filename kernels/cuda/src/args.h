@@ -143,9 +143,9 @@ struct rotary_args {
 // attention_args: see kernels.Attention. rows: log(sum(exp)) of each row, or 0; means: the sum of dy*y of each. There are total rows.
 struct attention_args {
 	u64 x, y, dy, dx, rows, means;
-	u64 bias, index, mask, dbias, terms; // bias and mask: 0 where there is none; terms: heads x length x length float32
+	u64 bias, index, mask, dbias, terms; // bias and mask: 0 where there is none; terms: parts x heads x length x length float32
 	i64 total, channels, samples;
-	int heads, kv, dim, length, add, bidirectional, table, masks, mask_heads;
+	int heads, kv, dim, length, add, bidirectional, table, masks, mask_heads, parts; // parts: of the samples
 	float scale;
 };
 

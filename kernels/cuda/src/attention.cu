@@ -264,15 +264,15 @@ template <typename T> INLINE void attention_keys(const attention_args &a) {
 }
 INSTANCES(attention_keys, attention_args)
 
-// attention_terms: terms = the gradients of what is added to scores, by head and positions, summed over samples in their order. A block has
-// TILE x TILE positions of a head.
+// attention_terms: terms = the gradients of what is added to scores, by head and positions, of a part of the samples, summed in their order.
+// A block has TILE x TILE positions of a head.
 template <typename T> INLINE void attention_terms(const attention_args &a) {
 	__shared__ product_panels panels;
 	__shared__ square weights, slopes;
 	place p = place_of(a, a.heads);
-	int q0 = p.from, k0 = (int)blockIdx.y * TILE;
+	int q0 = p.from, k0 = (int)blockIdx.y * TILE, part = (int)p.sample;
 	float sums[EACH][EACH] = {};
-	for (i64 n = 0; n < a.samples; n++) {
+	for (i64 n = a.samples * part / a.parts; n < a.samples * (part + 1) / a.parts; n++) {
 		head<T> h(a, n, p.head, p.head / (a.heads / a.kv));
 		weigh(panels, h, q0, k0, 1.0f, weights, slopes);
 #pragma unroll
@@ -286,7 +286,7 @@ template <typename T> INLINE void attention_terms(const attention_args &a) {
 #pragma unroll
 		for (int j = 0; j < EACH; j++) {
 			int t = q0 + first_row() + LANES * i, s = k0 + first_column() + LANES * j;
-			if (t < a.length && s < a.length) GLOBAL(float, a.terms)[((i64)p.head * a.length + t) * a.length + s] = sums[i][j];
+			if (t < a.length && s < a.length) GLOBAL(float, a.terms)[(((i64)part * a.heads + p.head) * a.length + t) * a.length + s] = sums[i][j];
 		}
 }
 INSTANCES(attention_terms, attention_args)
@@ -298,7 +298,8 @@ template <typename T> INLINE void attention_table(const attention_args &a) {
 	i64 area = (i64)a.length * a.length;
 	double sum = 0;
 	for (i64 i = t; i < area; i += ATT_THREADS)
-		if (row_of(GLOBAL(const float, a.index)[i], a.table) == row) sum += GLOBAL(const float, a.terms)[head * area + i];
+		if (row_of(GLOBAL(const float, a.index)[i], a.table) == row)
+			for (int part = 0; part < a.parts; part++) sum += GLOBAL(const float, a.terms)[((i64)part * a.heads + head) * area + i];
 	parts[t] = sum;
 	for (int by = ATT_THREADS / 2; by > 0; by /= 2) {
 		__syncthreads();

@@ -4,7 +4,8 @@
 // GRADIENTS(E, D, queries, keys): and how many blocks of each a multiprocessor is to have room for in its registers.
 #define GRADIENTS(E, D, queries, keys) \
 	KERNEL_BOUNDS(flash_queries_any_##E##_d##D, struct attention_args, FLASH_THREADS, queries) { flash_gradients<E, D, false, true>(a); } \
-	KERNEL_BOUNDS(flash_keys_any_##E##_d##D, struct attention_args, FLASH_THREADS, keys) { flash_gradients<E, D, true, true>(a); }
+	KERNEL_BOUNDS(flash_keys_any_##E##_d##D, struct attention_args, FLASH_THREADS, keys) { flash_gradients<E, D, true, true>(a); } \
+	KERNEL_BOUNDS(flash_terms_##E##_d##D, struct attention_args, FLASH_THREADS, 2) { flash_terms<E, D>(a); }
 
 GRADIENTS(bf16, 32, 2, 2)
 GRADIENTS(bf16, 64, 2, 2)

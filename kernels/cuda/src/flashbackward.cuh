@@ -21,7 +21,7 @@ template <typename E, int D, bool KEYS, bool ANY> struct panels {
 		OWN = BLOCKS * 16,
 		FIXED = FLASH_WARPS * OWN,
 		ROWS = D * sizeof(E) <= 128 ? 64 : D * sizeof(E) <= 384 ? 32 : 16,
-		SLICE = ROWS == 16 || D > 96 || (KEYS && BLOCKS * D * sizeof(E) > (ANY ? 128 : 384)) ? 16 : 32
+		SLICE = ROWS == 16 || D > 96 || (ANY && BLOCKS == 2) || (KEYS && BLOCKS * D * sizeof(E) > 384) ? 16 : 32
 	};
 	uint4 fixed[2][BLOCKS][D / INNER][FLASH_THREADS]; // keys and values, or queries and gradients of outputs
 	E moving[2][2][ROWS][WIDTH];                      // by stage: the others
@@ -131,6 +131,59 @@ INLINE float saved_mean(const attention_args &a, i64 row, int t) {
 	return t < a.length ? GLOBAL(const float, a.means)[row * a.length + t] : 0;
 }
 
+// slice is SLICE moving positions from t on, which are rows from c on of a stage, beside fixed positions from held on. The scores are of a
+// head of queries, of samples with the masks map.
+struct slice {
+	int t, c, held, map, head;
+};
+
+// weigh_slice makes the weights of a slice, and the gradients of its scores. Where queries are fixed, sums and means are theirs.
+template <typename E, int D, bool KEYS, bool ANY>
+INLINE void weigh_slice(const attention_args &a, panels<E, D, KEYS, ANY> &p, TILES(weights), TILES(slopes), int stage, slice at,
+	const float (&sums)[panels<E, D, KEYS, ANY>::BLOCKS][2], const float (&means)[panels<E, D, KEYS, ANY>::BLOCKS][2]) {
+	typedef panels<E, D, KEYS, ANY> P;
+	const bool causal = !ANY || !a.bidirectional;
+	const float factor = a.scale * LOG2_E;
+	const int lane = threadIdx.x % 32, warp = at.held + threadIdx.x / 32 * P::OWN, row = warp + lane / 4, column = lane % 4 * 2;
+#pragma unroll
+	for (int m = 0; m < P::BLOCKS; m++) weights[m] = {}, slopes[m] = {};
+	add_product<E, D, KEYS, ANY>(weights, p, 0, p.moving[stage][0][at.c]);
+	add_product<E, D, KEYS, ANY>(slopes, p, 1, p.moving[stage][1][at.c]);
+#pragma unroll
+	for (int m = 0; m < (ANY ? P::BLOCKS : 0); m++) {
+		const score_terms terms(a, at.map, at.head);
+		const int thread = anew(threadIdx.x);
+		terms.add(weights[m].v, a.scale, [&](int j, int k) {
+			const int still = at.held + thread / 32 * P::OWN + m * 16 + thread % 32 / 4 + k / 2 * 8, moving = at.t + j * 8 + thread % 4 * 2 + k % 2;
+			return KEYS ? terms.at(moving, still) : terms.at(still, moving);
+		});
+	}
+#pragma unroll
+	for (int j = 0; j < P::SLICE / 8; j++)
+#pragma unroll
+		for (int k = 0; k < 2; k++) {
+			const int moving = at.c + j * 8 + column + k;
+			float its_sum = KEYS ? *p.number(stage, 0, moving) : 0, its_mean = KEYS ? *p.number(stage, 1, moving) : 0;
+#pragma unroll
+			for (int i = 0; i < 2 * P::BLOCKS; i++) {
+				float sum = KEYS ? its_sum : sums[i / 2][i % 2], mean = KEYS ? its_mean : means[i / 2][i % 2];
+				float &weight = weights[i / 2].v[j][i % 2 * 2 + k], &slope = slopes[i / 2].v[j][i % 2 * 2 + k];
+				weight = power(ANY ? (weight - sum) * LOG2_E : fmaf(weight, factor, -sum));
+				slope = weight * (slope - mean);
+			}
+		}
+	if ((causal && (KEYS ? at.t < warp + P::OWN : at.t + P::SLICE > warp)) || ((KEYS || !causal) && at.t + P::SLICE > a.length))
+#pragma unroll
+		for (int j = 0; j < P::SLICE / 8; j++)
+#pragma unroll
+			for (int i = 0; i < 4 * P::BLOCKS; i++) {
+				const int still = row + i / 2 * 8, moving = at.t + j * 8 + column + i % 2;
+				const bool ahead = causal && (KEYS ? moving < still : still < moving);
+				if (!ahead && (KEYS || !causal ? moving < a.length : true)) continue;
+				weights[i / 4].v[j][i % 4] = slopes[i / 4].v[j][i % 4] = 0;
+			}
+}
+
 // flash_gradients makes one side's gradients. With KEYS a block has FIXED keys of a head of keys and values; it walks over the queries that
 // see them, of all heads that share it. Else a block has FIXED queries of a head, and walks over the keys that they see. Blocks are tiles of
 // positions of heads of samples; of a head those come first that take longest. ANY is as in flash_forward.
@@ -146,7 +199,7 @@ template <typename E, int D, bool KEYS, bool ANY> INLINE void flash_gradients(co
 	const int held = (KEYS ? part : parts - 1 - part) * FIXED, first = KEYS && causal ? held : 0;
 	const int end = KEYS || !causal || held + FIXED > a.length ? a.length : held + FIXED;
 	const int turns = (end - first + ROWS - 1) / ROWS * (KEYS ? group : 1);
-	const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * P::OWN + lane / 4, column = lane % 4 * 2; // of the lane's first sum
+	const int row = threadIdx.x / 32 * P::OWN + threadIdx.x % 32 / 4; // of the lane's first sum
 	int t = first, query = KEYS ? head * group : head; // of a turn: the first of the moving positions, and the head of queries
 	auto fetch = [&](int stage) {
 		bring_positions<D>(a, p.moving[stage][0], projection(a, a.x, n, KEYS ? query : a.heads + shared), t);
@@ -173,7 +226,6 @@ template <typename E, int D, bool KEYS, bool ANY> INLINE void flash_gradients(co
 			sums[i / 2][i % 2] = saved_sum(a, (i64)n * a.heads + head, held + row + i * 8, base);
 			means[i / 2][i % 2] = saved_mean(a, (i64)n * a.heads + head, held + row + i * 8);
 		}
-	const float factor = a.scale * LOG2_E;
 	float out[BLOCKS][D / 8][4] = {}, values_[KEYS ? BLOCKS : 1][D / 8][4] = {};
 	for (int turn = 0; turn < turns; turn++) {
 		const int stage = turn % 2, now = t, head_now = query;
@@ -193,43 +245,8 @@ template <typename E, int D, bool KEYS, bool ANY> INLINE void flash_gradients(co
 			// No query of the slice sees a key of the warp, or no key of the slice is seen by a query of the warp.
 			const int warp = held + threadIdx.x / 32 * P::OWN;
 			if (causal && (KEYS ? now + c + SLICE <= warp : now + c >= warp + P::OWN)) continue;
-			tile<E, D, KEYS, ANY> weights[BLOCKS] = {}, slopes[BLOCKS] = {};
-			add_product<E, D, KEYS, ANY>(weights, p, 0, p.moving[stage][0][c]);
-			add_product<E, D, KEYS, ANY>(slopes, p, 1, p.moving[stage][1][c]);
-#pragma unroll
-			for (int m = 0; m < (ANY ? BLOCKS : 0); m++) {
-				const score_terms terms(a, map, head_now);
-				const int thread = anew(threadIdx.x);
-				terms.add(weights[m].v, a.scale, [&](int j, int k) {
-					const int still = held + thread / 32 * P::OWN + m * 16 + thread % 32 / 4 + k / 2 * 8;
-					const int moving = now + c + j * 8 + thread % 4 * 2 + k % 2;
-					return KEYS ? terms.at(moving, still) : terms.at(still, moving);
-				});
-			}
-#pragma unroll
-			for (int j = 0; j < SLICE / 8; j++)
-#pragma unroll
-				for (int k = 0; k < 2; k++) {
-					const int moving = c + j * 8 + column + k;
-					float its_sum = KEYS ? *p.number(stage, 0, moving) : 0, its_mean = KEYS ? *p.number(stage, 1, moving) : 0;
-#pragma unroll
-					for (int i = 0; i < 2 * BLOCKS; i++) {
-						float sum = KEYS ? its_sum : sums[i / 2][i % 2], mean = KEYS ? its_mean : means[i / 2][i % 2];
-						float &weight = weights[i / 2].v[j][i % 2 * 2 + k], &slope = slopes[i / 2].v[j][i % 2 * 2 + k];
-						weight = power(ANY ? (weight - sum) * LOG2_E : fmaf(weight, factor, -sum));
-						slope = weight * (slope - mean);
-					}
-				}
-			if (causal && (KEYS ? now + c < warp + P::OWN : now + c + SLICE > warp) || (KEYS || !causal) && now + c + SLICE > a.length)
-#pragma unroll
-				for (int j = 0; j < SLICE / 8; j++)
-#pragma unroll
-					for (int i = 0; i < 4 * BLOCKS; i++) {
-						const int still = held + row + i / 2 * 8, moving = now + c + j * 8 + column + i % 2;
-						const bool ahead = causal && (KEYS ? moving < still : still < moving);
-						if (!ahead && (KEYS || !causal ? moving < a.length : true)) continue;
-						weights[i / 4].v[j][i % 4] = slopes[i / 4].v[j][i % 4] = 0;
-					}
+			tile<E, D, KEYS, ANY> weights[BLOCKS], slopes[BLOCKS];
+			weigh_slice<E, D, KEYS, ANY>(a, p, weights, slopes, stage, slice{now + c, c, held, map, head_now}, sums, means);
 			if constexpr (KEYS) add_weighted<E, D, KEYS, ANY>(values_, weights, p.moving[stage][1][c]);
 			add_weighted<E, D, KEYS, ANY>(out, slopes, p.moving[stage][0][c]);
 		}
@@ -237,6 +254,61 @@ template <typename E, int D, bool KEYS, bool ANY> INLINE void flash_gradients(co
 	}
 	put_rows<E, D, KEYS, ANY>(a, out, projection(a, a.dx, n, KEYS ? a.heads + shared : head), held, a.scale);
 	if constexpr (KEYS) put_rows<E, D, KEYS, ANY>(a, values_, projection(a, a.dx, n, a.heads + a.kv + shared), held, 1);
+}
+
+
+// flash_terms makes the gradients of what is added to scores, by head and positions: terms has those of a part of the samples, summed in
+// their order. A block has FIXED queries and ROWS keys of a head.
+template <typename E, int D> INLINE void flash_terms(const attention_args &a) {
+	typedef panels<E, D, false, true> P;
+	enum { BLOCKS = P::BLOCKS, FIXED = P::FIXED, ROWS = P::ROWS, SLICE = P::SLICE };
+	DYNAMIC_SHARED(char, memory);
+	P &p = *(P *)memory;
+	const int rows = (a.length + FIXED - 1) / FIXED, columns = (a.length + ROWS - 1) / ROWS, head = blockIdx.y, shared = head / (a.heads / a.kv);
+	const int held = (int)blockIdx.x % rows * FIXED, now = (int)blockIdx.x / rows % columns * ROWS, part = (int)blockIdx.x / rows / columns;
+	const int first = (int)(a.samples * part / a.parts), end = (int)(a.samples * (part + 1) / a.parts);
+	auto fetch = [&](int n) {
+		const int stage = (n - first) % 2;
+		bring_positions<D>(a, p.moving[stage][0], projection(a, a.x, n, a.heads + shared), now);
+		bring_positions<D>(a, p.moving[stage][1], projection(a, a.x, n, a.heads + a.kv + shared), now);
+		end_group();
+	};
+	float total[BLOCKS][ROWS / 8][4] = {};
+	fetch(first);
+	for (int n = first; n < end; n++) {
+		const int stage = (n - first) % 2, map = score_terms::map_of(a, n), row = held + threadIdx.x / 32 * P::OWN + threadIdx.x % 32 / 4;
+		float sums[BLOCKS][2], means[BLOCKS][2];
+		hold_positions<D, false, true>(a, p, 0, projection(a, a.x, n, head), held);
+		hold_positions<D, false, true>(a, p, 1, output_gradient(a, n, head), held);
+#pragma unroll
+		for (int i = 0; i < 2 * BLOCKS; i++) {
+			sums[i / 2][i % 2] = saved_sum(a, (i64)n * a.heads + head, row + i * 8, 1);
+			means[i / 2][i % 2] = saved_mean(a, (i64)n * a.heads + head, row + i * 8);
+		}
+		wait_groups<0>();
+		round_rows<D, ROWS>(p.moving[stage][0][0]);
+		round_rows<D, ROWS>(p.moving[stage][1][0]);
+		__syncthreads(); // the stage is there, and nobody reads the other one any more
+		if (n + 1 < end) fetch(n + 1);
+#pragma unroll
+		for (int c = 0; c < ROWS; c += SLICE) {
+			tile<E, D, false, true> weights[BLOCKS], slopes[BLOCKS];
+			weigh_slice<E, D, false, true>(a, p, weights, slopes, stage, slice{now + c, c, held, map, head}, sums, means);
+#pragma unroll
+			for (int j = 0; j < SLICE / 8; j++)
+#pragma unroll
+				for (int i = 0; i < 4 * BLOCKS; i++) total[i / 4][c / 8 + j][i % 4] += slopes[i / 4].v[j][i % 4];
+		}
+	}
+	const int thread = anew(threadIdx.x), row = held + thread / 32 * P::OWN + thread % 32 / 4, column = now + thread % 4 * 2;
+	float *to = GLOBAL(float, a.terms) + ((i64)part * a.heads + head) * a.length * a.length;
+#pragma unroll
+	for (int j = 0; j < ROWS / 8; j++)
+#pragma unroll
+		for (int i = 0; i < 4 * BLOCKS; i++) {
+			const int query = row + i / 2 * 8, key = column + j * 8 + i % 2;
+			if (query < a.length && key < a.length) to[(i64)query * a.length + key] = total[i / 4][j][i % 4];
+		}
 }
 
 #endif
