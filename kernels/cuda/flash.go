@@ -16,7 +16,7 @@ var flashBlock = dim{flashWarps * 32, 1, 1}
 // padded with zeros.
 var flashHeads = map[kernels.Pass]map[kernels.DType][]int64{
 	kernels.Forward:  {kernels.BFloat16: {32, 64, 96, 128, 256}, kernels.TF32: {32, 64, 96, 128}},
-	kernels.Backward: {kernels.BFloat16: {32, 64, 96, 128}, kernels.TF32: {32, 64, 96, 128}},
+	kernels.Backward: {kernels.BFloat16: {32, 64, 96, 128, 256}, kernels.TF32: {32, 64, 96, 128}},
 }
 
 // flash is the kernels on tensor cores for heads of up to so many channels and factors of a type; 0 channels: none.

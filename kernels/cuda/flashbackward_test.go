@@ -58,22 +58,45 @@ var flashShapes = []struct {
 	{2, 1, 2, 17, 24, 1, 32},
 	{2, 1, 1, 31, 128, 1, 128},
 	{2, 2, 1, 100, 64, 12, 64}, // scores whose exponentials would overflow
-	{2, 1, 1, 90, 136, 1, 0},
+	{2, 1, 1, 90, 136, 1, 256},
 	{2, 1, 1, 90, 60, 1, 0},
-	{1, 1, 1, 71, 256, 1, 0},
+	{1, 1, 1, 71, 256, 1, 256},
+	{1, 1, 1, 40, 264, 1, 0},
 	{2, 1, 1, 300, 64, 1, 64},
 	{1, 1, 1, 260, 32, 1, 32},
 }
 
-// kernelOf returns the size of the heads of the kernels for a shape of flashShapes: pieces of 16 bytes are 4 channels in TF32.
+// kernelOf returns the size of the heads of the kernels for a shape: pieces of 16 bytes are 4 channels in TF32, which has no heads of 256.
 func kernelOf(d kernels.DType, channels int, kernel int64) int64 {
-	if d == kernels.TF32 && channels == 60 {
+	switch {
+	case d == kernels.TF32 && channels == 60:
 		return 64
+	case d == kernels.TF32 && kernel == 256:
+		return 0
 	}
 	return kernel
 }
 
-// TestAttentionGradients: on tensor cores, heads of any multiple of 8 channels up to 128, groups of heads, lengths that are no whole
+// backwardNames lists the kernels that compute gradients of attention, none for those without tensor cores.
+func backwardNames(d kernels.DType, op kernels.Attention, size int64) string {
+	if size == 0 {
+		return ""
+	}
+	names, kind := "", suffix(d)
+	if op.Bidirectional || !op.Plain() || op.Scale < 0 {
+		kind = "_any" + kind
+	}
+	names = fmt.Sprintf("flash_queries%s_d%d flash_keys%s_d%d", kind, size, kind, size)
+	if size == 256 {
+		names += fmt.Sprintf(" flash_values%s_d256", kind)
+	}
+	if op.Table > 0 {
+		names += fmt.Sprintf(" flash_terms%s_d%d", suffix(d), size)
+	}
+	return names
+}
+
+// TestAttentionGradients: on tensor cores, heads of any multiple of 8 channels up to 256, groups of heads, lengths that are no whole
 // tiles or less than one, and large scores.
 func TestAttentionGradients(t *testing.T) {
 	b := newBench(t)
@@ -84,10 +107,7 @@ func TestAttentionGradients(t *testing.T) {
 			continue // slow
 		}
 		forward, backward := attentionGradients(d, kernels.Attention{Heads: s.heads, KVHeads: s.kv}, s.samples, s.length, s.channels)
-		want := ""
-		if size := kernelOf(d, s.channels, s.kernel); size > 0 {
-			want = fmt.Sprintf("flash_queries%s_d%d flash_keys%s_d%d", suffix(d), size, suffix(d), size)
-		}
+		want := backwardNames(d, kernels.Attention{}, kernelOf(d, s.channels, s.kernel))
 		if got := strings.Join(flashNames(t, l, backward[0]), " "); l.tensor && got != want {
 			t.Errorf("%+v launches %q, want %q", s, got, want)
 		}
@@ -129,7 +149,7 @@ var anyAttention = []struct {
 	{kernels.Attention{Heads: 4, KVHeads: 2, Bidirectional: true, Masks: 3, MaskHeads: true}, 3, 70, 8, 32}, // masks of heads and samples
 	{kernels.Attention{Heads: 24, Bidirectional: true, Table: 3}, 40, 20, 8, 32},                            // several samples of each part of the sums
 	{kernels.Attention{Heads: 1, Bidirectional: true}, 1, 90, 128, 128},
-	{kernels.Attention{Heads: 1, Bidirectional: true, Masks: 1}, 1, 70, 256, 0},
+	{kernels.Attention{Heads: 1, Bidirectional: true, Masks: 1, Table: 4}, 1, 70, 256, 256},
 }
 
 // TestAnyAttention: positions that see all others, and terms of scores, forward and backward.
@@ -139,13 +159,7 @@ func TestAnyAttention(t *testing.T) {
 	for i, s := range append(anyAttention, anyAttention...) {
 		d := flashTypes[i/len(anyAttention)]
 		forward, backward := attentionGradients(d, s.op, s.samples, s.length, s.channels)
-		want := ""
-		if s.kernel > 0 {
-			want = fmt.Sprintf("flash_queries_any%s_d%d flash_keys_any%s_d%d", suffix(d), s.kernel, suffix(d), s.kernel)
-			if s.op.Table > 0 {
-				want += fmt.Sprintf(" flash_terms%s_d%d", suffix(d), s.kernel)
-			}
-		}
+		want := backwardNames(d, s.op, kernelOf(d, s.channels, s.kernel))
 		if got := strings.Join(flashNames(t, l, backward[0]), " "); l.tensor && got != want {
 			t.Errorf("%+v launches %q, want %q", s, got, want)
 		}

@@ -228,6 +228,9 @@ func (b *builder) attention(op kernels.Attention) {
 		blocks, shared := ceil(length, flash.positions(kernels.Backward))*samples, flash.backwardShared()
 		addStep(b, flash.module("backward"), flash.name("queries"), dim{blocks * heads, 1, 1}, flashBlock, shared, args)
 		addStep(b, flash.module("backward"), flash.name("keys"), dim{blocks * kv, 1, 1}, flashBlock, shared, args)
+		if flash.head > 128 { // of keys alone
+			addStep(b, flash.module("backward"), flash.name("values"), dim{blocks * kv, 1, 1}, flashBlock, shared, args)
+		}
 	default:
 		addStep(b, "attention", "attention_queries"+suffix(x.DType), dim{tiles * samples * heads, parts, 1}, rowBlock, 0, args)
 		addStep(b, "attention", "attention_keys"+suffix(x.DType), dim{tiles * samples * kv, parts, 1}, rowBlock, 0, args)

@@ -3,8 +3,8 @@
 
 // GRADIENTS(E, D, queries, keys): and how many blocks of each a multiprocessor is to have room for in its registers.
 #define GRADIENTS(E, D, queries, keys) \
-	KERNEL_BOUNDS(flash_queries_##E##_d##D, struct attention_args, FLASH_THREADS, queries) { flash_gradients<E, D, false, false>(a); } \
-	KERNEL_BOUNDS(flash_keys_##E##_d##D, struct attention_args, FLASH_THREADS, keys) { flash_gradients<E, D, true, false>(a); }
+	KERNEL_BOUNDS(flash_queries_##E##_d##D, struct attention_args, FLASH_THREADS, queries) { flash_gradients<E, D, OF_QUERIES, false>(a); } \
+	KERNEL_BOUNDS(flash_keys_##E##_d##D, struct attention_args, FLASH_THREADS, keys) { flash_gradients<E, D, OF_BOTH, false>(a); }
 
 GRADIENTS(bf16, 32, 3, 2)
 GRADIENTS(bf16, 64, 2, 2)
@@ -14,3 +14,11 @@ GRADIENTS(tf32, 32, 3, 2)
 GRADIENTS(tf32, 64, 2, 2)
 GRADIENTS(tf32, 96, 2, 2)
 GRADIENTS(tf32, 128, 2, 2)
+
+// WIDE(E, D): keys and values by themselves.
+#define WIDE(E, D) \
+	KERNEL_BOUNDS(flash_queries_##E##_d##D, struct attention_args, FLASH_THREADS, 1) { flash_gradients<E, D, OF_QUERIES, false>(a); } \
+	KERNEL_BOUNDS(flash_keys_##E##_d##D, struct attention_args, FLASH_THREADS, 1) { flash_gradients<E, D, OF_KEYS, false>(a); } \
+	KERNEL_BOUNDS(flash_values_##E##_d##D, struct attention_args, FLASH_THREADS, 1) { flash_gradients<E, D, OF_VALUES, false>(a); }
+
+WIDE(bf16, 256)

@@ -184,10 +184,14 @@ INLINE void weigh_slice(const attention_args &a, panels<E, D, KEYS, ANY> &p, TIL
 			}
 }
 
+// What a block makes gradients of. Registers do not hold those of both keys and values of more than 128 channels.
+enum makes { OF_QUERIES, OF_KEYS, OF_VALUES, OF_BOTH };
+
 // flash_gradients makes one side's gradients. With KEYS a block has FIXED keys of a head of keys and values; it walks over the queries that
 // see them, of all heads that share it. Else a block has FIXED queries of a head, and walks over the keys that they see. Blocks are tiles of
 // positions of heads of samples; of a head those come first that take longest. ANY is as in flash_forward.
-template <typename E, int D, bool KEYS, bool ANY> INLINE void flash_gradients(const attention_args &a) {
+template <typename E, int D, makes OF, bool ANY> INLINE void flash_gradients(const attention_args &a) {
+	enum : bool { KEYS = OF != OF_QUERIES, VALUES = OF == OF_VALUES || OF == OF_BOTH, FIRST = OF != OF_VALUES };
 	typedef panels<E, D, KEYS, ANY> P;
 	enum { BLOCKS = P::BLOCKS, FIXED = P::FIXED, ROWS = P::ROWS, SLICE = P::SLICE };
 	DYNAMIC_SHARED(char, memory);
@@ -226,7 +230,7 @@ template <typename E, int D, bool KEYS, bool ANY> INLINE void flash_gradients(co
 			sums[i / 2][i % 2] = saved_sum(a, (i64)n * a.heads + head, held + row + i * 8, base);
 			means[i / 2][i % 2] = saved_mean(a, (i64)n * a.heads + head, held + row + i * 8);
 		}
-	float out[BLOCKS][D / 8][4] = {}, values_[KEYS ? BLOCKS : 1][D / 8][4] = {};
+	float out[FIRST ? BLOCKS : 1][D / 8][4] = {}, values_[VALUES ? BLOCKS : 1][D / 8][4] = {};
 	for (int turn = 0; turn < turns; turn++) {
 		const int stage = turn % 2, now = t, head_now = query;
 		wait_groups<0>();
@@ -247,13 +251,13 @@ template <typename E, int D, bool KEYS, bool ANY> INLINE void flash_gradients(co
 			if (causal && (KEYS ? now + c + SLICE <= warp : now + c >= warp + P::OWN)) continue;
 			tile<E, D, KEYS, ANY> weights[BLOCKS], slopes[BLOCKS];
 			weigh_slice<E, D, KEYS, ANY>(a, p, weights, slopes, stage, slice{now + c, c, held, map, head_now}, sums, means);
-			if constexpr (KEYS) add_weighted<E, D, KEYS, ANY>(values_, weights, p.moving[stage][1][c]);
-			add_weighted<E, D, KEYS, ANY>(out, slopes, p.moving[stage][0][c]);
+			if constexpr (VALUES) add_weighted<E, D, KEYS, ANY>(values_, weights, p.moving[stage][1][c]);
+			if constexpr (FIRST) add_weighted<E, D, KEYS, ANY>(out, slopes, p.moving[stage][0][c]);
 		}
 		if (KEYS && turn + 1 < turns) put_statistic(1 - stage, next);
 	}
-	put_rows<E, D, KEYS, ANY>(a, out, projection(a, a.dx, n, KEYS ? a.heads + shared : head), held, a.scale);
-	if constexpr (KEYS) put_rows<E, D, KEYS, ANY>(a, values_, projection(a, a.dx, n, a.heads + a.kv + shared), held, 1);
+	if constexpr (FIRST) put_rows<E, D, KEYS, ANY>(a, out, projection(a, a.dx, n, KEYS ? a.heads + shared : head), held, a.scale);
+	if constexpr (VALUES) put_rows<E, D, KEYS, ANY>(a, values_, projection(a, a.dx, n, a.heads + a.kv + shared), held, 1);
 }
 
 
