@@ -236,19 +236,28 @@ var faults = []fault{
 	{"no barrier between a row's logits and those of other warps", watchedCalls, "UnusualLogits", []edit{{"kernels/cuda/src/loss.cu", `sums[at + threadIdx.x / 32] = p.sum;
 	__syncthreads();`, `sums[at + threadIdx.x / 32] = p.sum;`}}},
 	{"rows of the loss do not take turns", watchedCalls, "RowsBeyond", []edit{{"kernels/cuda/src/loss.cu", "row += gridDim.x, turn ^= 1)", "row += gridDim.x)"}}},
-	{"attention on tensor cores does not wait for a tile", calls, "FlashForward", []edit{{"kernels/cuda/src/flashforward.cu", `		wait_groups<0>();
+	{"attention on tensor cores does not wait for a tile", calls, "FlashForward", []edit{{"kernels/cuda/src/flashforward.cuh", `		wait_groups<0>();
 		round_rows<DIM, T::KEYS>(stage);`, `		round_rows<DIM, T::KEYS>(stage);`}}},
-	{"attention on tensor cores shows a query the key behind it", calls, "FlashForward", []edit{{"kernels/cuda/src/flashforward.cu", "> first + m * 16 + lane / 4 + k / 2 * 8)", "> first + m * 16 + lane / 4 + k / 2 * 8 + 1)"}}},
-	{"gradients of attention do not wait for a stage", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", `		wait_groups<0>();
-		round_rows`, `		round_rows`}}},
-	{"no barrier between stages of the gradients of attention", watchedCalls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", `(p.moving[stage][1][0]);
-		__syncthreads();`, `(p.moving[stage][1][0]);`}}},
+	{"attention on tensor cores shows a query the key behind it", calls, "FlashForward", []edit{{"kernels/cuda/src/flashforward.cuh", "> first + m * 16 + lane / 4 + k / 2 * 8)", "> first + m * 16 + lane / 4 + k / 2 * 8 + 1)"}}},
+	{"gradients of attention do not wait for a stage", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cuh", `	wait_groups<0>();
+	round_rows`, `	round_rows`}}},
+	{"no barrier between stages of the gradients of attention", watchedCalls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cuh", `(p.moving[stage][1][0]);
+	__syncthreads();`, `(p.moving[stage][1][0]);`}}},
 	{"attention in TF32 rounds three of four channels", calls, "AttentionRounds", []edit{{"kernels/cuda/src/flash.cuh", "rounded_bits(u.z), rounded_bits(u.w)", "rounded_bits(u.z), u.w"}}},
 	{"attention in TF32 cuts its weights off", calls, "AttentionRounds", []edit{{"kernels/cuda/src/flash.cuh", "rounded_bits(__float_as_uint(sums[0][i % 2 * 2 + i / 2]))", "__float_as_uint(sums[0][i % 2 * 2 + i / 2])"}}},
 	{"attention in TF32 takes two keys for one another", calls, "FlashForward", []edit{{"kernels/cuda/src/flash.cuh", "sums[0][i % 2 * 2 + i / 2]", "sums[0][i % 2 * 2 + 1 - i / 2]"}}},
 	{"attention in TF32 writes channels in the order of fragments", calls, "FlashForward", []edit{{"kernels/cuda/src/flash.cuh", "f(n + 1, x.y, y.y);\n\t\tf(n + 2, x.z, y.z);", "f(n + 1, x.z, y.z);\n\t\tf(n + 2, x.y, y.y);"}}},
-	{"gradients of attention read another query's sum", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", "*p.number(stage, 0, moving)", "*p.number(stage, 0, moving ^ 1)"}}},
-	{"gradients of attention write each head's over the first one's", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", "const int head = blockIdx.x / parts % heads", "const int head = 0"}}},
+	{"attention sees one key behind the end of a sample", calls, "AnyAttention", []edit{{"kernels/cuda/src/flashforward.cuh", "k % 2 >= a.length) s[j][k]", "k % 2 > a.length) s[j][k]"}}},
+	{"two scores have one number of a mask", calls, "AnyAttention", []edit{{"kernels/cuda/src/terms.cuh", "v[j][k] += mask[where(j, k)]", "v[j][k] += mask[where(j, k & 2)]"}}},
+	{"a sample has the masks of the next one", calls, "AnyAttention", []edit{{"kernels/cuda/src/terms.cuh", "(int)(n % a.masks)", "(int)((n + 1) % a.masks)"}}},
+	{"heads have the table's first column", calls, "AnyAttention", []edit{{"kernels/cuda/src/terms.cuh", "GLOBAL(const float, a.bias) + head,", "GLOBAL(const float, a.bias),"}}},
+	{"gradients of queries see keys behind the end of a sample", calls, "HiddenPositions|AnyAttention", []edit{{"kernels/cuda/src/flashbackward.cuh", "(KEYS || !causal ? moving < a.length : true)", "(KEYS ? moving < a.length : true)"}}},
+	{"gradients of keys take a query and a key for one another in masks", calls, "AnyAttention", []edit{{"kernels/cuda/src/flashbackward.cuh", "KEYS ? terms.at(moving, still)", "false ? terms.at(moving, still)"}}},
+	{"a part of the sums of a table's gradients has its first sample alone", calls, "AnyAttention", []edit{{"kernels/cuda/src/flashbackward.cuh", "end = (int)(a.samples * (part + 1) / a.parts);", "end = first + 1;"}}},
+	{"a table's gradients are those of the first part", calls, "AnyAttention", []edit{{"kernels/cuda/src/attention.cu", "part < a.parts; part++) sum", "part < 1; part++) sum"}}},
+	{"values of wide heads have no gradients", calls, "AttentionGradients", []edit{{"kernels/cuda/sequence.go", "if flash.head > 128 {", "if flash.head > 256 {"}}},
+	{"gradients of attention read another query's sum", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cuh", "*p.number(stage, 0, moving)", "*p.number(stage, 0, moving ^ 1)"}}},
+	{"gradients of attention write each head's over the first one's", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cuh", "const int head = blockIdx.x / parts % heads", "const int head = 0"}}},
 	{"edges of rows are looked for one column late", calls, "VendorCalls", []edit{{"kernels/cuda/src/pack.cu", "e < head + tail ? o - tail + e - head : -1", "e < head + tail ? o - tail + e - head - 1 : -1"}}},
 	{"a bias as weights lacks its second part", calls, "BiasAsWeights", []edit{{"kernels/cuda/src/pack.cu", "x.v[1] = finite ? high(bias - x.v[0]) : 0;", "x.v[1] = 0;"}}},
 	{"Muon divides by a norm of zero", calls, "MuonOfNothing", []edit{{"kernels/cuda/src/update.cu", "formed = (float)(1 / (norm > a.tiny ? norm : a.tiny));", "formed = (float)(1 / norm);"}}},
@@ -285,10 +294,10 @@ var faults = []fault{
 	{"the sum of exponentials keeps an earlier, smaller top", calls, "RandomCalls", []edit{{"kernels/cuda/src/loss.cu", `	p.sum = rescaled(p.sum, p.top.v, most);
 `, ""}}},
 	{"sums of lanes are added as if they had one top", calls, "RandomCalls", []edit{{"kernels/cuda/src/loss.cu", "double sum = rescaled(p.sum, p.top.v, top.v);", "double sum = p.sum;"}}},
-	{"attention on tensor cores scales half of its earlier results", calls, "FlashForward", []edit{{"kernels/cuda/src/flashforward.cu", "r.o[n][2 * i] *= factor, r.o[n][2 * i + 1] *= factor;", "r.o[n][2 * i] *= factor;"}}},
-	{"attention on tensor cores keeps the sum of an earlier top", calls, "FlashForward|FlashLarge", []edit{{"kernels/cuda/src/flashforward.cu", "r.sum[i] = r.sum[i] * factor + sum;", "r.sum[i] = r.sum[i] + sum;"}}},
-	{"a value that is not finite reaches queries ahead of it", calls, "FlashNonFinite", []edit{{"kernels/cuda/src/flashforward.cu", "if (!apart) return add_values", "if (true) return add_values"}}},
-	{"a key has no gradient from its own query", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cu", "if (KEYS ? still <= moving && moving < a.length : moving <= still) continue;", "if (KEYS ? still < moving && moving < a.length : moving <= still) continue;"}}},
+	{"attention on tensor cores scales half of its earlier results", calls, "FlashForward", []edit{{"kernels/cuda/src/flashforward.cuh", "r.o[n][2 * i] *= factor, r.o[n][2 * i + 1] *= factor;", "r.o[n][2 * i] *= factor;"}}},
+	{"attention on tensor cores keeps the sum of an earlier top", calls, "FlashForward|FlashLarge", []edit{{"kernels/cuda/src/flashforward.cuh", "r.sum[i] = r.sum[i] * factor + sum;", "r.sum[i] = r.sum[i] + sum;"}}},
+	{"a value that is not finite reaches queries ahead of it", calls, "FlashNonFinite", []edit{{"kernels/cuda/src/flashforward.cuh", "if (!apart) return add_values", "if (true) return add_values"}}},
+	{"a key has no gradient from its own query", calls, "AttentionGradients", []edit{{"kernels/cuda/src/flashbackward.cuh", "(KEYS ? moving < still : still < moving);", "(KEYS ? moving <= still : still < moving);"}}},
 	{"32 bits for the offset of a row: layer norm of a warp", calls, "RowNormBeyond32", []edit{{"kernels/cuda/src/sequence.cu", "if (c < a.channels) load(x[j], GLOBAL(const T, a.x) + r * a.channels + c);", "if (c < a.channels) load(x[j], GLOBAL(const T, a.x) + (int)(r * a.channels + c));"}}},
 	{"32 bits for the offset of a row: gradient of the layer norm of a warp", calls, "RowNormBeyond32", []edit{{"kernels/cuda/src/sequence.cu", `if (c >= a.channels) continue;
 			load(x[j], GLOBAL(const T, a.x) + r * a.channels + c);`, `if (c >= a.channels) continue;

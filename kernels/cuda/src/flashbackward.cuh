@@ -131,6 +131,14 @@ INLINE float saved_mean(const attention_args &a, i64 row, int t) {
 	return t < a.length ? GLOBAL(const float, a.means)[row * a.length + t] : 0;
 }
 
+// await_stage returns when a stage is there, and nobody reads the other one any more.
+template <typename E, int D, bool KEYS, bool ANY> INLINE void await_stage(panels<E, D, KEYS, ANY> &p, int stage) {
+	wait_groups<0>();
+	round_rows<D, panels<E, D, KEYS, ANY>::ROWS>(p.moving[stage][0][0]);
+	round_rows<D, panels<E, D, KEYS, ANY>::ROWS>(p.moving[stage][1][0]);
+	__syncthreads();
+}
+
 // slice is SLICE moving positions from t on, which are rows from c on of a stage, beside fixed positions from held on. The scores are of a
 // head of queries, of samples with the masks map.
 struct slice {
@@ -233,10 +241,7 @@ template <typename E, int D, makes OF, bool ANY> INLINE void flash_gradients(con
 	float out[FIRST ? BLOCKS : 1][D / 8][4] = {}, values_[VALUES ? BLOCKS : 1][D / 8][4] = {};
 	for (int turn = 0; turn < turns; turn++) {
 		const int stage = turn % 2, now = t, head_now = query;
-		wait_groups<0>();
-		round_rows<D, ROWS>(p.moving[stage][0][0]);
-		round_rows<D, ROWS>(p.moving[stage][1][0]);
-		__syncthreads(); // the stage is there, and nobody reads the other one any more
+		await_stage<E, D, KEYS, ANY>(p, stage);
 		if (turn + 1 < turns) {
 			t += ROWS;
 			if (KEYS && t >= end) t = first, query++;
@@ -289,10 +294,7 @@ template <typename E, int D> INLINE void flash_terms(const attention_args &a) {
 			sums[i / 2][i % 2] = saved_sum(a, (i64)n * a.heads + head, row + i * 8, 1);
 			means[i / 2][i % 2] = saved_mean(a, (i64)n * a.heads + head, row + i * 8);
 		}
-		wait_groups<0>();
-		round_rows<D, ROWS>(p.moving[stage][0][0]);
-		round_rows<D, ROWS>(p.moving[stage][1][0]);
-		__syncthreads(); // the stage is there, and nobody reads the other one any more
+		await_stage<E, D, false, true>(p, stage);
 		if (n + 1 < end) fetch(n + 1);
 #pragma unroll
 		for (int c = 0; c < ROWS; c += SLICE) {
