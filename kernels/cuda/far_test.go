@@ -249,20 +249,27 @@ func TestFlashBeyond32Bits(t *testing.T) {
 		d       kernels.DType
 		few     attentionShape
 		samples int
+		all     bool // positions are seen
 	}{
-		{kernels.BFloat16, attentionShape{samples: 1, length: 66, heads: 8, kv: 1, dim: 64}, 64_000},
-		{kernels.TF32, attentionShape{samples: 1, length: 129, heads: 1, kv: 1, dim: 64}, 87_000},
+		{kernels.BFloat16, attentionShape{samples: 1, length: 66, heads: 8, kv: 1, dim: 64}, 64_000, false},
+		{kernels.TF32, attentionShape{samples: 1, length: 129, heads: 1, kv: 1, dim: 64}, 87_000, false},
+		{kernels.BFloat16, attentionShape{samples: 1, length: 66, heads: 8, kv: 1, dim: 64}, 64_000, true},
 	} {
+		forward := func(s attentionShape) kernels.Call {
+			call := s.forward(c.d)
+			call.Op = as(c.d, kernels.Attention{Heads: s.heads, KVHeads: s.kv, Bidirectional: c.all})
+			return call
+		}
 		few, many := c.few, c.few
 		many.samples = c.samples
-		if many.forward(c.d).In[0].Elements() <= math.MaxInt32 {
+		if forward(many).In[0].Elements() <= math.MaxInt32 {
 			t.Fatal("the input is too small")
 		}
-		in := randomInputs(rand.New(rand.NewPCG(44, 1)), few.forward(c.d))
-		runFarBlocks(t, many.forward(c.d), in, nil, 2, func(t *testing.T, f *far) {
+		in := randomInputs(rand.New(rand.NewPCG(44, 1)), forward(few))
+		runFarBlocks(t, forward(many), in, nil, 2, func(t *testing.T, f *far) {
 			for o, channels := range map[kernels.Operand]int{operand(kernels.Y, 0): few.dim, operand(kernels.Save, 0): 1} {
 				types := newRig(f.call, 0, nil).types
-				want := values(types[o], reference(t, few.forward(c.d), in)[o])
+				want := values(types[o], reference(t, forward(few), in)[o])
 				got := f.tail(t, o, int64(len(want)))
 				for row := range few.length {
 					at := (row*few.heads + few.heads - 1) * channels // Y; rows of a head follow one another in what is saved

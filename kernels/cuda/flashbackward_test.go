@@ -301,20 +301,22 @@ func ignoredKeys(t *testing.T, b *bench, l *Library, d kernels.DType) {
 // TestAttentionGradientsBeyond32Bits: the last sample's gradients are those of that sample alone.
 func TestAttentionGradientsBeyond32Bits(t *testing.T) {
 	const samples, length, channels, blocks = 43_100, 130, 128, 5 // the last blocks make all of the last sample's rows
-	_, one := attentionGradients(kernels.BFloat16, kernels.Attention{Heads: 1}, 1, length, channels)
-	_, all := attentionGradients(kernels.BFloat16, kernels.Attention{Heads: 1}, samples, length, channels)
-	if all[0].In[0].Elements() <= math.MaxInt32 {
-		t.Fatal("the input is too small")
+	for _, op := range []kernels.Attention{{Heads: 1}, {Heads: 1, Bidirectional: true}} {
+		_, one := attentionGradients(kernels.BFloat16, op, 1, length, channels)
+		_, all := attentionGradients(kernels.BFloat16, op, samples, length, channels)
+		if all[0].In[0].Elements() <= math.MaxInt32 {
+			t.Fatal("the input is too small")
+		}
+		forward := one[0]
+		forward.Pass = kernels.Forward
+		in := randomInputs(rand.New(rand.NewPCG(73, 1)), forward)
+		for o, v := range reference(t, forward, in) {
+			in[o] = v
+		}
+		runFarBlocks(t, all[0], in, nil, blocks, func(t *testing.T, f *far) {
+			dx := operand(kernels.DX, 0)
+			want := values(kernels.BFloat16, reference(t, one[0], in)[dx])
+			closeTo(t, "the gradient", f.tail(t, dx, int64(len(want))), want)
+		})
 	}
-	forward := one[0]
-	forward.Pass = kernels.Forward
-	in := randomInputs(rand.New(rand.NewPCG(73, 1)), forward)
-	for o, v := range reference(t, forward, in) {
-		in[o] = v
-	}
-	runFarBlocks(t, all[0], in, nil, blocks, func(t *testing.T, f *far) {
-		dx := operand(kernels.DX, 0)
-		want := values(kernels.BFloat16, reference(t, one[0], in)[dx])
-		closeTo(t, "the gradient", f.tail(t, dx, int64(len(want))), want)
-	})
 }
