@@ -119,9 +119,9 @@ var faults = []fault{
 	{"a product and a sum of an update are one operation", calls, "HostUpdates", []edit{{"kernels/cuda/src/update.cu", "\n#define NO_CONTRACTION\n", "\n"}}},
 	{"Muon's momentum is not Nesterov's", calls, "Muon", []edit{{"kernels/cuda/src/update.cu", "x.v[k] = d + beta * (v.v[k] - d);", "x.v[k] = v.v[k];"}}},
 	{"Muon moves the momentum in a step that is skipped", calls, "Muon", []edit{{"kernels/cuda/src/update.cu", `		if (!s.skip) {
-			load_grad(g, a.grad, a.narrow != 0, i, left);
+			load_either(g, a.grad, a.narrow != 0, i, left);
 			load_some(v, GLOBAL(const float, a.momentum) + i, left);`, `		{
-			load_grad(g, a.grad, a.narrow != 0, i, left);
+			load_either(g, a.grad, a.narrow != 0, i, left);
 			load_some(v, GLOBAL(const float, a.momentum) + i, left);`}}},
 	{"Muon moves the weights in a step that is skipped", calls, "Muon", []edit{{"kernels/cuda/src/update.cu", `	if (s.skip) return;
 	float shrink = (float)(1 - (double)s.lr * a.weight_decay), size`, `	float shrink = (float)(1 - (double)s.lr * a.weight_decay), size`}}},
