@@ -144,8 +144,8 @@ func rowClasses(rows, columns, vector int64) []rowClass {
 }
 
 // alignedBlocks computes a pass in TF32 where the rows of Y are not aligned. Each class of rows has a product of its aligned columns, whose
-// strides are as many rows as there are classes, and one of the columns on either side, which are less than a vector. All results are
-// float32, so that a product adds to another one's.
+// strides are as many rows as there are classes. It has another one of the columns on each side, which are less than a vector. All results
+// are float32, so that a product adds to another one's.
 func (m *multiplication) alignedBlocks(o matrices) {
 	classes := rowClasses(m.outputPixels(), m.out, wide(kernels.Float32))
 	for i, k := range classes {
