@@ -133,6 +133,16 @@ func (w *Workload) MasterLayout(l *models.Layer) (at map[int64]int64, bytes int6
 	})
 }
 
+// MatrixType returns the type in which the optimizer multiplies matrices: float32 unless Muon updates some in another type.
+func (w *Workload) MatrixType() (d kernels.DType) {
+	for _, q := range w.Model.Params() {
+		if q.Matrix.Muons(w.Optimizer) && q.Matrix.DType != kernels.Float32 {
+			d = q.Matrix.DType
+		}
+	}
+	return d
+}
+
 // Apart reports whether the optimizer updates parts of some parameter apart from each other: see models.Parameter.Updates.
 func (w *Workload) Apart() bool {
 	return slices.ContainsFunc(w.Model.Params(), func(q models.Parameter) bool {

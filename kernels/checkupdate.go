@@ -35,6 +35,9 @@ func CheckMatrix(u Update, m Matrix) error {
 	if m.Is() && (m.Rows < 1 || m.Columns < 1 || m.Rows > MaxElements/m.Columns) {
 		return bad(u.Kind(), "Matrix", "%d rows of %d columns are not from 1 to %d elements", m.Rows, m.Columns, int64(MaxElements))
 	}
+	if !m.DType.Stored().Float() {
+		return bad(u.Kind(), "Matrix", "%v is no type of products", m.DType)
+	}
 	return nil
 }
 

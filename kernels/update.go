@@ -24,8 +24,12 @@ func StatesOf(u Update, m Matrix) int {
 	return u.States()
 }
 
-// Matrix is the extent of a weight that is a matrix to Muon; zero: the parameter is none.
-type Matrix struct{ Rows, Columns int64 }
+// Matrix is the extent of a weight that is a matrix to Muon, and the type in which products of its update compute: Float32, TF32 or
+// BFloat16. Zero: the parameter is none.
+type Matrix struct {
+	Rows, Columns int64
+	DType         DType
+}
 
 // Is reports whether there is a matrix.
 func (m Matrix) Is() bool { return m != Matrix{} }

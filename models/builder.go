@@ -305,7 +305,7 @@ func (g *Graph) params(n *Node, ps []kernels.Param, sources []Source) error {
 			return err
 		}
 		g.b.names[q.Name] = true
-		q.Matrix = matrixOf(n.Op, p)
+		q.Matrix = matrixOf(n.Op, g.layer.inputs(n), p)
 		n.Params = append(n.Params, q)
 	}
 	return nil
@@ -320,12 +320,12 @@ func flattened(op kernels.Op, in kernels.Desc, q Parameter) []Part {
 	return []Part{{Name: q.Name, Rows: q.Desc.Shape[0], Area: in.Shape[1] * in.Shape[2]}}
 }
 
-// matrixOf returns the extent of the weight of a linear layer or a convolution.
-func matrixOf(op kernels.Op, p kernels.Param) kernels.Matrix {
+// matrixOf returns the extent of the weight of a linear layer or a convolution, with the type in which the layer multiplies its inputs.
+func matrixOf(op kernels.Op, in []kernels.Desc, p kernels.Param) kernels.Matrix {
 	switch op.(type) {
 	case kernels.Linear, kernels.Conv2D, kernels.ConvTranspose2D:
 		if rows := int64(p.Desc.Shape[0]); len(p.Desc.Shape) > 1 {
-			return kernels.Matrix{Rows: rows, Columns: p.Desc.Elements() / rows}
+			return kernels.Matrix{Rows: rows, Columns: p.Desc.Elements() / rows, DType: kernels.Call{Op: op, In: in}.Computes()}
 		}
 	}
 	return kernels.Matrix{}

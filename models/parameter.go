@@ -23,7 +23,7 @@ type Parameter struct {
 	Parts []Part
 
 	// Matrix is the extent of a weight of a linear layer or a convolution (outputs x rest) but the model's last, the head; zero: the
-	// parameter is none of these. It is what an optimizer for hidden layers' matrices goes by.
+	// parameter is none of these. It is what an optimizer for hidden layers' matrices goes by. Its type is that of the layer's products.
 	Matrix kernels.Matrix
 
 	Start         Distribution // what Init fills it with
@@ -67,7 +67,8 @@ func (p Parameter) Matrices() []kernels.Matrix {
 	}
 	all := make([]kernels.Matrix, len(p.Parts))
 	for i, part := range p.Parts {
-		all[i] = kernels.Matrix{Rows: int64(part.Rows), Columns: p.Matrix.Columns}
+		all[i] = p.Matrix
+		all[i].Rows = int64(part.Rows)
 	}
 	return all
 }

@@ -57,8 +57,9 @@ func (r *rewriter) add(n Node) (Value, error) {
 // op adds an op whose parameters, if it has any, complete makes whole.
 func (r *rewriter) op(name string, op kernels.Op, complete func(*Parameter), in ...Value) (Value, error) {
 	n := Node{Name: name, Op: op, In: in}
-	for _, p := range op.Params(r.out.inputs(&n)) {
-		q := Parameter{Layer: r.number, Desc: p.Desc, Trained: p.Trained, FanIn: p.FanIn, FanOut: p.FanOut, Matrix: matrixOf(op, p)}
+	descs := r.out.inputs(&n)
+	for _, p := range op.Params(descs) {
+		q := Parameter{Layer: r.number, Desc: p.Desc, Trained: p.Trained, FanIn: p.FanIn, FanOut: p.FanOut, Matrix: matrixOf(op, descs, p)}
 		complete(&q)
 		if q.Parts == nil {
 			q.Parts = flattened(op, r.out.Desc(in[0]), q)

@@ -115,7 +115,7 @@ func (d *Device) updates(u kernels.Update, all []kernels.UpdateOperands) (onDevi
 		whole += bytes
 		if operations > 0 {
 			hosts = false
-			onDevice += d.seconds(e, kernels.Float32, operations, bytes)
+			onDevice += d.seconds(d.of(u.Kind(), "", o.Matrix.DType.String()), o.Matrix.DType, operations, bytes)
 			continue
 		}
 		onDevice += float64(bytes) / (d.Bandwidth * e.Memory)

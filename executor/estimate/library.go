@@ -71,12 +71,13 @@ func (library) PrepareMoments(kernels.Moments, kernels.MomentsOperands) (runtime
 	return nil, ErrNothingRuns
 }
 
-// UpdateWorkspace implements kernels.Updater. A matrix of Muon takes two of its size and two square ones.
+// UpdateWorkspace implements kernels.Updater. A matrix of Muon takes the places of its iteration.
 func (l library) UpdateWorkspace(u kernels.Update, m kernels.Matrix) (int64, error) {
 	if err := kernels.CheckMatrix(u, m); err != nil || !m.Muons(u) {
 		return 0, err
 	}
-	return 2*kernels.Float32.Size()*(m.Rows*m.Columns+m.Side()*m.Side()) + l.Device.Workspace, nil
+	b := m.MuonBytes()
+	return b.X + b.Next + b.Square + b.Again + l.Device.Workspace, nil
 }
 
 // PrepareUpdate implements kernels.Updater.

@@ -25,8 +25,11 @@ func onHostState(plan *pipeline.Plan) *pipeline.Plan {
 // replicas or not.
 func TestHostStateTrainsTheSameBits(t *testing.T) {
 	t.Parallel()
-	for name, m := range map[string]*models.Model{"norm": testModel(t), "wide": wideModel(t)} {
+	for name, m := range map[string]*models.Model{"norm": testModel(t), "wide": wideModel(t), "bfloat16": builtModel(t, true, kernels.BFloat16)} {
 		for _, rule := range []kernels.Update{kernels.SGD{Momentum: 0.9, WeightDecay: 1e-3}, kernels.Adam{Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8}, muon} {
+			if name == "bfloat16" && rule != kernels.Update(muon) {
+				continue
+			}
 			w := workloadOf(t, m, rule)
 			for _, devices := range []int{2, 4} {
 				if testing.Short() && (devices == 4) != (name == "wide") {

@@ -33,13 +33,14 @@ func must(t testing.TB, err error) {
 }
 
 // testModel has everything that a schedule could get wrong: residuals, dropout, BatchNorm.
-func testModel(t testing.TB) *models.Model { return builtModel(t, true) }
+func testModel(t testing.TB) *models.Model { return builtModel(t, true, kernels.Float32) }
 
 // plainModel is testModel without BatchNorm, whose statistics know the order of the forwards.
-func plainModel(t testing.TB) *models.Model { return builtModel(t, false) }
+func plainModel(t testing.TB) *models.Model { return builtModel(t, false, kernels.Float32) }
 
-func builtModel(t testing.TB, norm bool) *models.Model {
+func builtModel(t testing.TB, norm bool, d kernels.DType) *models.Model {
 	b := models.NewBuilder("test", kernels.F32(4, 8, 8, 3), 5)
+	b.DType = d
 	active := func(g *models.Graph, name string, x models.Value) models.Value {
 		if norm {
 			return g.BNReLU(name, x)
@@ -282,7 +283,7 @@ func TestFlushSchedulesAreGradientAccumulation(t *testing.T) {
 	t.Parallel()
 	reversed := map[string]bool{"gpipe": true, "looped-bfs": true}
 	for _, norm := range []bool{false, true} {
-		m := builtModel(t, norm)
+		m := builtModel(t, norm, kernels.Float32)
 		w := workload(t, m)
 		for _, name := range []string{"gpipe", "1f1b-flush", "interleaved", "looped-bfs", "chimera", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v", "1f1b-recompute", "interleaved, tight", "looped-bfs, tight", "chimera, tight"} {
 			name, tight := strings.CutSuffix(name, ", tight")

@@ -77,6 +77,9 @@ func (j *Job) meta() checkpoint.Meta {
 	if j.Work.Apart() {
 		m.Extra[matricesField] = "files' tensors"
 	}
+	if d := j.Work.MatrixType(); d != kernels.Float32 {
+		m.Extra[productsField] = d.String()
+	}
 	if j.Tokens() > 0 {
 		m.Extra[windowsField] = "every token"
 	}
@@ -134,12 +137,16 @@ var remedies = map[string]string{
 	gradientsField:       ": keep them as the run was begun with, by --option optimizer.gradients=float32 or bf16",
 	windowsField:         earlier,
 	matricesField:        earlier,
+	productsField:        earlier,
 }
 
 const earlier = ": an earlier version made its steps, and this one would make others: begin a new run from its weights, with --init"
 
 // matricesField says which matrices Muon updates apart from each other, where a parameter has several; before it was there, none.
 const matricesField = "muon_matrices"
+
+// productsField says in which type Muon's products compute, where not in float32; before it was there, all were float32.
+const productsField = "muon_products"
 
 // Resume makes the run go on from a checkpoint. notes says what is not as it was when it was saved. Errors: ErrOtherRun,
 // with what differs.

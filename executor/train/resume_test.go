@@ -34,8 +34,15 @@ func TestRunsOfEarlierVersions(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
+	s.Config.DType = kernels.BFloat16
+	narrow := &Run{Job: opened(t, s), Steps: 4}
+	f := narrow.File()
+	delete(f.Settings.Extra, "muon_products")
+	if _, err := f.Compare("run.json", narrow); !errors.Is(err, ErrOtherRun) || !strings.Contains(err.Error(), `muon_products was ""`) {
+		t.Errorf("a run of Muon in bfloat16 with products in float32: %v", err)
+	}
 	images := &Run{Job: opened(t, tiny(2)), Steps: 4}
-	if f := images.File(); f.Settings.Extra["windows"] != "" || f.Settings.Extra["muon_matrices"] != "" {
+	if f := images.File(); f.Settings.Extra["windows"] != "" || f.Settings.Extra["muon_matrices"] != "" || r.File().Settings.Extra["muon_products"] != "" {
 		t.Errorf("a run on images has %v", f.Settings.Extra)
 	}
 }

@@ -362,8 +362,9 @@ struct update_args {
 struct muon_args { // see kernels.Muon
 	uint64_t param, grad, momentum, scalars;
 	uint64_t x, partials;         // the update, and double sums of its squares
-	uint64_t square, again;       // float side,side: A, and A*A, which becomes a + b*A + c*A*A
+	uint64_t square, again;       // side,side: A, and A*A, which becomes a + b*A + c*A*A
 	int64_t n, chunk, parts, side;
+	int64_t narrow;               // x, A and A*A are bfloat16, else float
 	double beta, weight_decay, rate, tiny, a, b, c;
 };
 

@@ -71,41 +71,81 @@ func (r *matrixRig) step(t *testing.T, l kernels.Library, s kernels.Scalars) {
 	}
 }
 
-// TestMuon: steps of matrices of any shape are the definition's; one to three threads give the same bits; guards stay.
+// muonTypes are the types of the iteration, with the largest difference of a weight after two steps. A sum in float32 that is rounded
+// otherwise than one in float64 is another factor of the next product.
+var muonTypes = map[kernels.DType]float64{kernels.Float32: 1e-4, kernels.TF32: 1e-3, kernels.BFloat16: 1e-2}
+
+// TestMuon: steps of matrices of any shape, in any type, are the definition's; one to three threads give the same bits; guards stay.
 func TestMuon(t *testing.T) {
 	t.Parallel()
 	steps := 0
 	for i, m := range matrices {
-		for _, path := range Paths() {
-			var first []float32
-			for threads := 1; threads <= 3; threads++ {
-				l := newLibrary(t, path, threads)
-				got := newMatrixRig(t, l, m, uint64(i))
-				want := &matrixRig{slices.Clone(got.memory), got.o}
-				l.memory = got.memory
-				for step := range 2 {
-					s := kernels.Scalars{LR: 0.1, GradScale: 0.5, Update: uint64(step)}
-					got.step(t, l, s)
-					want.step(t, ref.New(want.memory), s)
-					what := fmt.Sprintf("%v, %v, step %d", m, path, step)
-					nearest(t, what, got.floats(got.o.Param), want.floats(want.o.Param), 1e-4)
-					nearest(t, what+", momentum", got.floats(got.o.States[0]), want.floats(want.o.States[0]), 1e-6)
-					steps++
-				}
-				if first == nil {
-					first = slices.Clone(got.floats(got.o.Param))
-				}
-				sameBits(t, "threads", data{opW: got.floats(got.o.Param)}, data{opW: first})
-				for _, s := range []runtime.Span{got.o.Param, got.o.Grad, got.o.States[0], got.o.Scalars, got.o.Workspace} {
-					if end := kernels.Align(s.End()); !bytes.Equal(got.memory[end:end+kernels.Alignment], want.memory[end:end+kernels.Alignment]) {
-						t.Errorf("%v: what is behind %v has changed", m, s)
+		for dtype, tolerance := range muonTypes {
+			m.DType = dtype
+			for _, path := range Paths() {
+				var first []float32
+				for threads := 1; threads <= 3; threads++ {
+					l := newLibrary(t, path, threads)
+					got := newMatrixRig(t, l, m, uint64(i))
+					want := &matrixRig{slices.Clone(got.memory), got.o}
+					l.memory = got.memory
+					for step := range 2 {
+						s := kernels.Scalars{LR: 0.1, GradScale: 0.5, Update: uint64(step)}
+						got.step(t, l, s)
+						want.step(t, ref.New(want.memory), s)
+						what := fmt.Sprintf("%v, %v, step %d", m, path, step)
+						nearest(t, what, got.floats(got.o.Param), want.floats(want.o.Param), tolerance)
+						nearest(t, what+", momentum", got.floats(got.o.States[0]), want.floats(want.o.States[0]), 1e-6)
+						steps++
 					}
+					if first == nil {
+						first = slices.Clone(got.floats(got.o.Param))
+					}
+					sameBits(t, "threads", data{opW: got.floats(got.o.Param)}, data{opW: first})
+					got.checkGuards(t, want)
 				}
 			}
 		}
 	}
-	if want := len(matrices) * len(Paths()) * 3 * 2; steps != want {
+	if want := len(matrices) * len(muonTypes) * len(Paths()) * 3 * 2; steps != want {
 		t.Errorf("made %d steps, want %d", steps, want)
+	}
+}
+
+// checkGuards compares what lies behind the operands of two rigs.
+func (r *matrixRig) checkGuards(t *testing.T, other *matrixRig) {
+	t.Helper()
+	for _, s := range []runtime.Span{r.o.Param, r.o.Grad, r.o.States[0], r.o.Scalars, r.o.Workspace} {
+		if end := kernels.Align(s.End()); !bytes.Equal(r.memory[end:end+kernels.Alignment], other.memory[end:end+kernels.Alignment]) {
+			t.Errorf("%v: what is behind %v has changed", r.o.Matrix, s)
+		}
+	}
+}
+
+// TestMuonByType: in each type the update is as far from that without roundings as the type's precision makes it, and no nearer. So the
+// type's products are taken.
+func TestMuonByType(t *testing.T) {
+	t.Parallel()
+	for i, m := range []kernels.Matrix{{Rows: 100, Columns: 300}, {Rows: 300, Columns: 100}, {Rows: 90, Columns: 90}} {
+		for dtype, bounds := range map[kernels.DType][2]float64{kernels.Float32: {1e-8, 1e-5}, kernels.TF32: {5e-4, 5e-3}, kernels.BFloat16: {5e-3, 3e-2}} {
+			m.DType = dtype
+			l := newLibrary(t, Plain, 2)
+			r := newMatrixRig(t, l, m, uint64(i))
+			clear(r.floats(r.o.Param))
+			exact := &matrixRig{slices.Clone(r.memory), r.o}
+			exact.o.Matrix.DType = kernels.Float32 // which ref does not round to
+			l.memory = r.memory
+			r.step(t, l, kernels.Scalars{LR: 1, GradScale: 1})
+			exact.step(t, ref.New(exact.memory), kernels.Scalars{LR: 1, GradScale: 1})
+			var apart, size float64
+			for k, want := range exact.floats(exact.o.Param) {
+				d := float64(r.floats(r.o.Param)[k] - want)
+				apart, size = apart+d*d, size+float64(want)*float64(want)
+			}
+			if d := math.Sqrt(apart / size); d < bounds[0] || d > bounds[1] {
+				t.Errorf("%v: %.2g of the update is another, want %v", m, d, bounds)
+			}
+		}
 	}
 }
 
@@ -122,17 +162,19 @@ func nearest(t *testing.T, what string, got, want []float32, tolerance float64) 
 func TestMuonOrthogonalizes(t *testing.T) {
 	t.Parallel()
 	for i, m := range []kernels.Matrix{{Rows: 12, Columns: 40}, {Rows: 40, Columns: 12}, {Rows: 24, Columns: 24}, {Rows: 1, Columns: 50}} {
-		l := newLibrary(t, Plain, 1)
-		r := newMatrixRig(t, l, m, uint64(i))
-		l.memory = r.memory
-		clear(r.floats(r.o.Param))
-		for k := int64(0); m.Rows == m.Columns && k < m.Rows; k++ { // a square one with singular values that are not too small
-			r.floats(r.o.Grad)[k*(m.Columns+1)] += 12
-		}
-		r.step(t, l, kernels.Scalars{LR: 1, GradScale: 1})
-		for _, v := range singularValues(r.floats(r.o.Param), m) {
-			if v /= m.Rate(); !(v > 0.65 && v < 1.25) {
-				t.Errorf("%v: a singular value is %v", m, v)
+		for m.DType = range muonTypes {
+			l := newLibrary(t, Plain, 1)
+			r := newMatrixRig(t, l, m, uint64(i))
+			l.memory = r.memory
+			clear(r.floats(r.o.Param))
+			for k := int64(0); m.Rows == m.Columns && k < m.Rows; k++ { // a square one with singular values that are not too small
+				r.floats(r.o.Grad)[k*(m.Columns+1)] += 12
+			}
+			r.step(t, l, kernels.Scalars{LR: 1, GradScale: 1})
+			for _, v := range singularValues(r.floats(r.o.Param), m) {
+				if v /= m.Rate(); !(v > 0.65 && v < 1.25) {
+					t.Errorf("%v: a singular value is %v", m, v)
+				}
 			}
 		}
 	}

@@ -88,17 +88,18 @@ static inline reg larger(reg a, reg b) { return chosen((words)(a > b), a, b); }
 
 // elem is an element of activations and their gradients: float, or bfloat16 where HALF is 1, the upper half of a float. Its value is of(x).
 // The function `to` rounds to the nearest, ties to even, as kernels.ToBFloat16 does. A `some` is LANES elements at any address.
+INLINE uint16_t to_bf16(float x) {
+	union { float f; uint32_t u; } v = {x};
+	uint32_t nan = (v.u & 0x7fffffff) > 0x7f800000; // its payload's high bits alone could be those of an infinity
+	return (uint16_t)(nan ? v.u >> 16 | 0x40 : (v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
+}
 #if HALF
 typedef uint16_t elem;
 INLINE float of(elem x) {
 	union { uint32_t u; float f; } v = {(uint32_t)x << 16};
 	return v.f;
 }
-INLINE elem to(float x) {
-	union { float f; uint32_t u; } v = {x};
-	uint32_t nan = (v.u & 0x7fffffff) > 0x7f800000; // its payload's high bits alone could be those of an infinity
-	return (elem)(nan ? v.u >> 16 | 0x40 : (v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
-}
+INLINE elem to(float x) { return to_bf16(x); }
 #else
 typedef float elem;
 INLINE float of(elem x) { return x; }

@@ -115,24 +115,33 @@ static void adam_update(const struct job *job, int64_t task, char *scratch) {
 	for (int j = 0; j < 3; j++) memcpy(from[j], rest[j], left * sizeof(float));
 }
 
-// muon_begin moves the momentum, and writes what is to be orthogonalized: nothing, of a step that is skipped.
-static void muon_begin(const struct job *job, int64_t task, char *scratch) {
-	(void)scratch;
-	const struct muon_args *u = &job->args.muon;
+// begin_chunk is muon_begin of one chunk; narrow: x is bfloat16.
+INLINE void begin_chunk(const struct muon_args *u, int64_t from, int64_t to, const int narrow) {
 	struct step s = step_of(u->scalars);
-	int64_t from = task * u->chunk, to = least(from + u->chunk, u->n);
 	float *restrict x = F(u->x), *restrict momentum = F(u->momentum);
+	uint16_t *restrict rounded = (uint16_t *)x;
 	const elem *restrict grad = E(u->grad);
 	float beta = (float)u->beta, fresh = (float)(1 - u->beta);
 	if (s.skip) {
-		for (int64_t i = from; i < to; i++) x[i] = 0;
+		if (narrow) memset(rounded + from, 0, (size_t)(to - from) * sizeof *rounded);
+		else memset(x + from, 0, (size_t)(to - from) * sizeof *x);
 		return;
 	}
 	for (int64_t i = from; i < to; i++) {
-		float g = of(grad[i]) * s.scale, v = momentum[i] + (g - momentum[i]) * fresh;
+		float g = of(grad[i]) * s.scale, v = momentum[i] + (g - momentum[i]) * fresh, moved = g + beta * (v - g);
 		momentum[i] = v;
-		x[i] = g + beta * (v - g);
+		if (narrow) rounded[i] = to_bf16(moved);
+		else x[i] = moved;
 	}
+}
+
+// muon_begin moves the momentum, and writes what is to be orthogonalized: nothing, of a step that is skipped. Elements are the gradient's.
+static void muon_begin(const struct job *job, int64_t task, char *scratch) {
+	(void)scratch;
+	const struct muon_args *u = &job->args.muon;
+	int64_t from = task * u->chunk, to = least(from + u->chunk, u->n);
+	if (u->narrow) begin_chunk(u, from, to, 1);
+	else begin_chunk(u, from, to, 0);
 }
 
 // muon_normalize divides x by its norm, from the partial sums.
@@ -143,21 +152,24 @@ static void muon_normalize(const struct job *job, int64_t task, char *scratch) {
 	for (int64_t i = 0; i < u->parts; i++) squares += D(u->partials)[i];
 	double norm = sqrt(squares);
 	float factor = (float)(1 / (norm > u->tiny ? norm : u->tiny));
-	int64_t from = task * u->chunk, to = least(from + u->chunk, u->n);
-	float *x = F(u->x);
+	int64_t from = task * u->chunk, end = least(from + u->chunk, u->n);
+	elem *x = E(u->x);
 	INDEPENDENT
-	for (int64_t i = from; i < to; i++) x[i] *= factor;
+	for (int64_t i = from; i < end; i++) x[i] = to(of(x[i]) * factor);
 }
 
 // muon_polynomial makes a + b*A + c*A*A of A*A.
 static void muon_polynomial(const struct job *job, int64_t task, char *scratch) {
 	(void)scratch;
 	const struct muon_args *u = &job->args.muon;
-	int64_t from = task * u->chunk, to = least(from + u->chunk, u->side * u->side);
-	const float *restrict square = F(u->square);
-	float *restrict again = F(u->again), a = (float)u->a, b = (float)u->b, c = (float)u->c;
-	for (int64_t i = from; i < to; i++) again[i] = b * square[i] + c * again[i];
-	for (int64_t i = (from + u->side) / (u->side + 1) * (u->side + 1); i < to; i += u->side + 1) again[i] += a;
+	int64_t from = task * u->chunk, end = least(from + u->chunk, u->side * u->side);
+	const elem *restrict square = E(u->square);
+	elem *restrict again = E(u->again);
+	float a = (float)u->a, b = (float)u->b, c = (float)u->c;
+	for (int64_t i = from, diagonal = (from + u->side) / (u->side + 1) * (u->side + 1); i < end; i = diagonal + 1, diagonal = i + u->side) {
+		for (int64_t k = i; k < least(diagonal, end); k++) again[k] = to(b * of(square[k]) + c * of(again[k]));
+		if (diagonal < end) again[diagonal] = to(b * of(square[diagonal]) + c * of(again[diagonal]) + a);
+	}
 }
 
 // muon_end moves the parameter by what is orthogonal.
@@ -170,6 +182,6 @@ static void muon_end(const struct job *job, int64_t task, char *scratch) {
 	float shrink = (float)(1 - lr * u->weight_decay), size = (float)(lr * u->rate);
 	int64_t from = task * u->chunk, to = least(from + u->chunk, u->n);
 	float *restrict param = F(u->param);
-	const float *restrict x = F(u->x);
-	for (int64_t i = from; i < to; i++) param[i] = param[i] * shrink - size * x[i];
+	const elem *restrict x = E(u->x);
+	for (int64_t i = from; i < to; i++) param[i] = param[i] * shrink - size * of(x[i]);
 }

@@ -17,7 +17,14 @@ func (l *Library) build(c kernels.Call, a addresses) (*builder, error) {
 
 // buildAs builds a convolution or linear layer by an algorithm.
 func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder, error) {
-	b := &builder{lib: l, call: c, address: a}
+	b := &builder{lib: l, address: a}
+	addCall(b, c, how)
+	return b, b.err
+}
+
+// addCall appends the steps of a call.
+func addCall(b *builder, c kernels.Call, how algorithm) {
+	b.call = c
 	switch op := c.Op.(type) {
 	case kernels.Conv2D:
 		b.conv(newConvolution(op.Defaults(), c.In[0]), how)
@@ -70,7 +77,6 @@ func (l *Library) buildAs(c kernels.Call, a addresses, how algorithm) (*builder,
 			b.fail("%w", kernels.NoKernel("kernels/cuda"))
 		}
 	}
-	return b, b.err
 }
 
 // Launches lists the kernels of a call in their order. No vendor's library takes part, and nothing runs.

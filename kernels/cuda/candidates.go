@@ -40,12 +40,12 @@ func (l *Library) products(call kernels.Call, c convolution) (all []algorithm) {
 		all = append(all, cublasParts)
 	}
 	biased := forward && len(call.Op.Params(call.In)) > 1
-	whole := func(columns int64) bool { return columns%C.EDGE_ALIGNMENT == 0 }
+	whole := func(columns int64) bool { return columns%wide(c.dtype.Stored()) == 0 }
 	if half && biased && whole(c.channels) && whole(c.out) && c.channels <= maxWidened {
 		all = append(all, cublasBias)
 	}
 	enough := c.out >= 3*C.EDGE_ALIGNMENT && c.outputPixels() >= C.EDGE_ALIGNMENT && max(c.out, c.channels) <= math.MaxInt32/C.EDGE_ALIGNMENT
-	if half && !biased && whole(c.channels) && !whole(c.out) && enough {
+	if (half && !biased || c.dtype == kernels.TF32) && whole(c.channels) && !whole(c.out) && enough {
 		all = append(all, cublasRows)
 	}
 	return all

@@ -24,7 +24,7 @@ const (
 	cublas
 	cublasParts // in bfloat16, by parts that stay in the cache in float32 until they are added to a gradient
 	cublasBias  // in bfloat16, the bias as weights of inputs that are 1
-	cublasRows  // in bfloat16, rows of one alignment together
+	cublasRows  // in bfloat16 and TF32, rows of one alignment together
 	cudnn
 	naive // the slow reference that judges the others: where none of them computes rightly
 )

@@ -25,6 +25,11 @@ func (m *multiplication) matrix(o matrices) {
 	m.reserveProducts(p)
 	biased := m.call.Pass == kernels.Forward && m.biased()
 	switch {
+	case m.algorithm == cublasRows && m.dtype == kernels.TF32:
+		m.alignedBlocks(o)
+		if biased {
+			m.addBias(p, o)
+		}
 	case m.algorithm == cublasRows:
 		m.alignedRows(o)
 	case m.algorithm == cublasBias:
@@ -34,9 +39,14 @@ func (m *multiplication) matrix(o matrices) {
 	default:
 		m.gemm(p, left, right, o.out, m.adds())
 		if biased {
-			m.sumParts(m.dtype, C.struct_sum_args{partial: o.out, bias: o.bias, out: o.out, n: C.i64(p.M * p.N), splits: 1, columns: C.int(p.N)})
+			m.addBias(p, o)
 		}
 	}
+}
+
+// addBias adds the bias to Y in float32.
+func (m *multiplication) addBias(p nvidia.Product, o matrices) {
+	m.sumParts(m.dtype, C.struct_sum_args{partial: o.out, bias: o.bias, out: o.out, n: C.i64(p.M * p.N), splits: 1, columns: C.int(p.N)})
 }
 
 // whole is the pass as one product, and its factors.
@@ -122,22 +132,55 @@ func (m *multiplication) widened(p nvidia.Product, left C.u64, o matrices) {
 // whole vectors at whole vectors' addresses; the others are their edges.
 type rowClass struct{ first, rows, head, main int64 }
 
-// rowClasses cuts rows of columns in bfloat16 into classes.
-func rowClasses(rows, columns int64) []rowClass {
-	all := make([]rowClass, C.EDGE_ALIGNMENT/gcd(C.EDGE_ALIGNMENT, columns))
+// rowClasses cuts rows of columns into classes; a whole vector has so many elements.
+func rowClasses(rows, columns, vector int64) []rowClass {
+	all := make([]rowClass, vector/gcd(vector, columns))
 	for i := range all {
 		first := int64(i)
-		head := (C.EDGE_ALIGNMENT - first*columns%C.EDGE_ALIGNMENT) % C.EDGE_ALIGNMENT
-		all[i] = rowClass{first, ceil(rows-first, int64(len(all))), head, (columns - head) / C.EDGE_ALIGNMENT * C.EDGE_ALIGNMENT}
+		head := (vector - first*columns%vector) % vector
+		all[i] = rowClass{first, ceil(rows-first, int64(len(all))), head, (columns - head) / vector * vector}
 	}
 	return all
+}
+
+// alignedBlocks computes a pass in TF32 where the rows of Y are not aligned. Each class of rows has a product of its aligned columns, whose
+// strides are as many rows as there are classes. It has another one of the columns on each side, which are less than a vector. All results
+// are float32, so that a product adds to another one's.
+func (m *multiplication) alignedBlocks(o matrices) {
+	classes := rowClasses(m.outputPixels(), m.out, wide(kernels.Float32))
+	for i, k := range classes {
+		behind := k.head + k.main
+		for j, b := range []struct{ from, columns int64 }{{k.head, k.main}, {0, k.head}, {behind, m.out - behind}} {
+			if b.columns > 0 {
+				m.block(o, k, int64(len(classes)), b.from, b.columns, i, j)
+			}
+		}
+	}
+}
+
+// block appends the product of some columns of a class of rows: number j of class i.
+func (m *multiplication) block(o matrices, k rowClass, classes, from, columns int64, i, j int) {
+	p := nvidia.Product{M: k.rows, N: columns, K: m.channels, TF32: true}
+	image, row, weight := C.u64(4*k.first*m.channels), C.u64(4*(k.first*m.out+from)), C.u64(4*from*m.channels)
+	images, rows := classes*m.channels, classes*m.out // elements between rows of a class
+	switch m.call.Pass {
+	case kernels.Forward:
+		p.A, p.C, p.TransposeB = images, rows, true
+		m.gemm(p, m.at(kernels.X, 0)+image, o.weight+weight, o.out+row, false)
+	case kernels.BackwardInput:
+		p.N, p.K, p.A, p.C = m.channels, columns, rows, images
+		m.gemm(p, m.at(kernels.DY, 0)+row, o.weight+weight, o.out+image, j > 0 || m.adds())
+	case kernels.BackwardParams:
+		p.M, p.N, p.K, p.A, p.B, p.TransposeA = columns, m.channels, k.rows, rows, images, true
+		m.gemm(p, m.at(kernels.DY, 0)+row, m.at(kernels.X, 0)+image, o.out+weight, i > 0 || m.adds())
+	}
 }
 
 // alignedRows computes a pass in bfloat16 where the rows of Y are not aligned. Each class of rows has a product of its aligned columns, whose
 // strides are as many rows as there are classes. It has another one of its edges; kernels of ours bring both together.
 func (m *multiplication) alignedRows(o matrices) {
 	pixels := m.outputPixels()
-	classes := rowClasses(pixels, m.out)
+	classes := rowClasses(pixels, m.out, C.EDGE_ALIGNMENT)
 	e := C.struct_edge_args{
 		edges: m.reserve(2 * pixels * C.EDGES), weight: m.at(kernels.ParamRole, 0), count: C.i64(pixels),
 		o: C.int(m.out), c: C.int(m.channels), classes: C.int(len(classes)), narrow: m.narrow(),

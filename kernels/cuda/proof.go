@@ -67,7 +67,7 @@ func sampled(n, terms, most int64) []int64 {
 // edgeSamples is how many rows of Y, or channels of the weights' gradient, a proof looks at the edges of: eight rows of each alignment.
 const edgeSamples = 8 * C.EDGE_ALIGNMENT
 
-// edges are outputs that products of their own compute in alignedRows, and that are few among many. They are the first and the last
+// edges are outputs that products of their own compute in alignedRows and alignedBlocks, and that are few among many. They are the first and the last
 // columns of rows of Y, or rows of the weights' gradient. Each element of DX has both products in it.
 func (c convolution) edges(p kernels.Pass) (at []int64) {
 	rows, rowStride, columnStride := c.outputPixels(), c.out, int64(1)

@@ -72,10 +72,14 @@ func TestWrongIsRefused(t *testing.T) {
 // TestWrongEdgesAreRefused: a proof looks at the edges of rows of every alignment, although a sample of all outputs has few of them.
 func TestWrongEdgesAreRefused(t *testing.T) {
 	b, folder := newFakedBench(t)
-	for _, out := range []int{1001, 1002, 1004} {
+	for _, of := range []struct {
+		out   int
+		dtype kernels.DType
+	}{{1001, kernels.BFloat16}, {1002, kernels.BFloat16}, {1004, kernels.BFloat16}, {1001, kernels.TF32}, {1002, kernels.TF32}} {
+		out := of.out
 		l := newFaked(t, b, folder, cublasRows)
 		l.terms = 1
-		call := kernels.Call{Op: kernels.Linear{Out: out}, In: []kernels.Desc{typed(kernels.BFloat16, 136, 8)}}
+		call := kernels.Call{Op: as(of.dtype, kernels.Linear{Out: out}), In: []kernels.Desc{typed(of.dtype, 136, 8)}}
 		for _, pass := range []kernels.Pass{kernels.Forward, kernels.BackwardInput, kernels.BackwardParams} {
 			call.Pass = pass
 			t.Setenv("FAKE_WRONG", "")

@@ -309,7 +309,7 @@ func TestMuonOfNothing(t *testing.T) {
 	want := expected(t, muon, o)
 	got := b.run(t, o.memory, prepared(t, l, o.operands))
 	for _, s := range []struct{ offset, bytes int64 }{{o.operands.Param.Offset, o.operands.Param.Bytes}, {o.operands.States[0].Offset, o.operands.States[0].Bytes}} {
-		within(t, "zeros", floats(got[s.offset:s.offset+s.bytes]), floats(want[s.offset:s.offset+s.bytes]))
+		within(t, "zeros", floats(got[s.offset:s.offset+s.bytes]), floats(want[s.offset:s.offset+s.bytes]), 1e-4)
 	}
 	if param := o.operands.Param; bytes.Equal(got[param.Offset:param.End()], o.memory[param.Offset:param.End()]) {
 		t.Error("the decay does not move the weights")

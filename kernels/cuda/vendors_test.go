@@ -110,7 +110,7 @@ func TestVendorCalls(t *testing.T) {
 		l := newFaked(t, b, folder, fastest)
 		for i, v := range vendorCalls {
 			for _, d := range factorTypes {
-				if slices.Contains([]algorithm{cublasParts, cublasBias, cublasRows}, fastest) && d != kernels.BFloat16 {
+				if !computesIn(fastest, d) {
 					continue
 				}
 				for seed := range uint64(3) {
@@ -137,6 +137,17 @@ func TestVendorCalls(t *testing.T) {
 			}
 		}
 	}
+}
+
+// computesIn reports whether an algorithm computes in a type.
+func computesIn(a algorithm, d kernels.DType) bool {
+	switch a {
+	case cublasParts, cublasBias:
+		return d == kernels.BFloat16
+	case cublasRows:
+		return d != kernels.Float32
+	}
+	return true
 }
 
 // TestBiasAsWeights: the parts of a bias add up to all of its bits. A bias just above or below the middle between two numbers of bfloat16
@@ -202,6 +213,8 @@ func TestCandidates(t *testing.T) {
 		{odd, half, kernels.BackwardParams, true, []algorithm{ours, cublas, cublasRows}},
 		{odd, f32, kernels.BackwardParams, true, []algorithm{ours, cublas, cudnn}},
 		{oddBiased, half, kernels.Forward, false, []algorithm{ours, cublas}},
+		{kernels.InTF32(odd).(kernels.Conv2D), f32, kernels.BackwardInput, true, []algorithm{ours, cublas, cublasRows, cudnn}},
+		{kernels.InTF32(oddBiased).(kernels.Conv2D), f32, kernels.Forward, false, []algorithm{ours, cublas, cublasRows, cudnn}},
 		{pointBiased, half, kernels.Forward, false, []algorithm{ours, cublas, cublasBias}},
 		{pointBiased, f32, kernels.Forward, false, []algorithm{ours, cublas, cudnn}},
 	} {
@@ -525,23 +538,30 @@ func TestAgreedChoices(t *testing.T) {
 
 // TestRowClasses: classes take every row once, and in it columns that begin and end at whole vectors, all but less than a vector at each end.
 func TestRowClasses(t *testing.T) {
-	for rows := int64(8); rows < 40; rows++ {
-		for columns := int64(24); columns < 90; columns++ {
-			taken := map[int64]bool{}
-			all := rowClasses(rows, columns)
-			for _, k := range all {
-				tail := columns - k.head - k.main
-				if (k.first*columns+k.head)%8 != 0 || k.main%8 != 0 || int64(len(all))*columns%8 != 0 || k.head < 0 || k.head > 7 || tail < 0 || tail > 7 {
-					t.Fatalf("%d rows of %d columns: %+v of %d", rows, columns, k, len(all))
-				}
-				for i := range k.rows {
-					taken[k.first+i*int64(len(all))] = true
-				}
-			}
-			if int64(len(taken)) != rows || !taken[0] || !taken[rows-1] || all[0].head != 0 {
-				t.Fatalf("%d rows of %d columns: %v", rows, columns, taken)
+	for _, vector := range []int64{4, 8} {
+		for rows := int64(8); rows < 40; rows++ {
+			for columns := int64(24); columns < 90; columns++ {
+				checkRowClasses(t, rows, columns, vector)
 			}
 		}
+	}
+}
+
+func checkRowClasses(t *testing.T, rows, columns, vector int64) {
+	t.Helper()
+	taken := map[int64]bool{}
+	all := rowClasses(rows, columns, vector)
+	for _, k := range all {
+		tail := columns - k.head - k.main
+		if (k.first*columns+k.head)%vector != 0 || k.main%vector != 0 || int64(len(all))*columns%vector != 0 || k.head < 0 || k.head >= vector || tail < 0 || tail >= vector {
+			t.Fatalf("%d rows of %d columns: %+v of %d", rows, columns, k, len(all))
+		}
+		for i := range k.rows {
+			taken[k.first+i*int64(len(all))] = true
+		}
+	}
+	if int64(len(taken)) != rows || !taken[0] || !taken[rows-1] || all[0].head != 0 {
+		t.Fatalf("%d rows of %d columns: %v", rows, columns, taken)
 	}
 }
 

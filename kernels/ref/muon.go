@@ -2,6 +2,7 @@ package ref
 
 import (
 	"math"
+	"slices"
 
 	"plimsoll/kernels"
 )
@@ -26,11 +27,14 @@ func (s *update) muon(u kernels.Muon) error {
 		norm += x[i] * x[i]
 	}
 	norm = max(math.Sqrt(norm), kernels.MuonTiny)
+	r := roundings(s.matrix.DType)
+	r.results(x)
 	for i := range x {
 		x[i] /= norm
 	}
+	r.results(x)
 	for range kernels.MuonSteps {
-		x = newtonSchulz(x, int(s.matrix.Rows), int(s.matrix.Columns))
+		x = r.newtonSchulz(x, int(s.matrix.Rows), int(s.matrix.Columns))
 	}
 	lr := float64(k.LR)
 	for i, w := range s.w {
@@ -39,22 +43,54 @@ func (s *update) muon(u kernels.Muon) error {
 	return nil
 }
 
-// newtonSchulz returns a*X + (b*A + c*A*A)*X with A = X*X^T, of m rows and n columns, or of as many columns and rows.
-func newtonSchulz(x []float64, m, n int) []float64 {
+// rounds are the roundings of the iteration: of factors of products, and of results.
+type rounds struct{ factors, results func([]float64) }
+
+// roundings returns the roundings of a type.
+func roundings(d kernels.DType) rounds {
+	none := func([]float64) {}
+	each := func(round func(float32) float32) func([]float64) {
+		return func(all []float64) {
+			for i, v := range all {
+				all[i] = float64(round(float32(v)))
+			}
+		}
+	}
+	switch d {
+	case kernels.BFloat16:
+		return rounds{none, each(kernels.RoundBFloat16)}
+	case kernels.TF32:
+		return rounds{each(kernels.RoundTF32), none}
+	}
+	return rounds{none, none}
+}
+
+// newtonSchulz returns (a + b*A + c*A*A)*X with A = X*X^T, of m rows and n columns, or of as many columns and rows.
+func (r rounds) newtonSchulz(x []float64, m, n int) []float64 {
 	if m > n {
-		return flip(newtonSchulz(flip(x, m, n), n, m), n, m)
+		return flip(r.newtonSchulz(flip(x, m, n), n, m), n, m)
 	}
 	f := kernels.MuonCoefficients
-	a := times(x, flip(x, m, n), m, n, m)
-	p := times(a, a, m, m, m)
+	a := r.times(x, flip(x, m, n), m, n, m)
+	p := r.times(a, a, m, m, m)
 	for i := range p {
 		p[i] = f[1]*a[i] + f[2]*p[i]
+		if i%(m+1) == 0 {
+			p[i] += f[0]
+		}
 	}
-	y := times(p, x, m, m, n)
-	for i := range y {
-		y[i] += f[0] * x[i]
-	}
-	return y
+	r.results(p)
+	return r.times(p, x, m, m, n)
+}
+
+// times is the product of two matrices by the roundings.
+func (r rounds) times(a, b []float64, m, k, n int) []float64 {
+	a, b = slices.Clone(a), slices.Clone(b)
+	r.factors(a)
+	r.factors(b)
+	product := times(a, b, m, k, n)
+	r.results(product)
+	return product
 }
 
 // times is the product of a matrix of m rows and k columns and one of k rows and n columns.

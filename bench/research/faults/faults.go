@@ -119,9 +119,9 @@ var faults = []fault{
 	{"a product and a sum of an update are one operation", calls, "HostUpdates", []edit{{"kernels/cuda/src/update.cu", "\n#define NO_CONTRACTION\n", "\n"}}},
 	{"Muon's momentum is not Nesterov's", calls, "Muon", []edit{{"kernels/cuda/src/update.cu", "x.v[k] = d + beta * (v.v[k] - d);", "x.v[k] = v.v[k];"}}},
 	{"Muon moves the momentum in a step that is skipped", calls, "Muon", []edit{{"kernels/cuda/src/update.cu", `		if (!s.skip) {
-			load_grad(g, a.grad, a.narrow != 0, i, left);
+			load_either(g, a.grad, a.narrow != 0, i, left);
 			load_some(v, GLOBAL(const float, a.momentum) + i, left);`, `		{
-			load_grad(g, a.grad, a.narrow != 0, i, left);
+			load_either(g, a.grad, a.narrow != 0, i, left);
 			load_some(v, GLOBAL(const float, a.momentum) + i, left);`}}},
 	{"Muon moves the weights in a step that is skipped", calls, "Muon", []edit{{"kernels/cuda/src/update.cu", `	if (s.skip) return;
 	float shrink = (float)(1 - (double)s.lr * a.weight_decay), size`, `	float shrink = (float)(1 - (double)s.lr * a.weight_decay), size`}}},
@@ -130,6 +130,10 @@ var faults = []fault{
 	{"no barrier before Muon's norm is read", watchedCalls, "Muon", []edit{{"kernels/cuda/src/update.cu", `	__syncthreads();
 	float factor = formed;`, `	float factor = formed;`}}},
 	{"what products of Muon's iteration need lies over the matrix", calls, "Muon", []edit{{"kernels/cuda/muon.go", "		b.used = rest\n", "		b.used = min(rest, 0)\n"}}},
+	{"Muon's norm reads bfloat16 as float32", calls, "Muon", []edit{{"kernels/cuda/src/update.cu", "squares_of(a.x, a.half != 0, from, left)", "squares_of(a.x, false, from, left)"}}},
+	{"Muon multiplies what A of a tall matrix in bfloat16 was before", calls, "Muon", []edit{{"kernels/muon.go", "multiply(ofX, s.X, s.X, s.Again)", "multiply(ofX, s.X, s.X, s.Square)"}}},
+	{"columns beside aligned ones replace the gradient in TF32", calls, "WrongEdges", []edit{{"kernels/cuda/matrix.go", "o.out+image, j > 0 || m.adds())", "o.out+image, m.adds())"}}},
+	{"a class of rows begins at its first column in TF32", calls, "WrongEdges", []edit{{"kernels/cuda/matrix.go", "C.u64(4*(k.first*m.out+from))", "C.u64(4*k.first*m.out)"}}},
 	{"a label out of range counts as a right one", calls, "BadLabel", []edit{{"kernels/cuda/src/loss.cu", `(double)__uint_as_float(0x7fc00000u);
 		GLOBAL`, `0.0;
 		GLOBAL`}}},

@@ -190,10 +190,11 @@ struct update_args {
 };
 
 // muon_args: the parts of a step of one matrix that are no products, see kernels.Muon. The update is x, of n elements; partials holds
-// double sums of the squares of its chunks. The fields square and again are float side,side: A, and A*A, which becomes a + b*A + c*A*A.
+// double sums of the squares of its chunks. The fields square and again are side,side: A, and A*A, which becomes a + b*A + c*A*A.
 struct muon_args {
 	u64 scalars, param, rounded, grad, momentum, x, partials, square, again;
-	i64 n, chunk, parts, side, narrow; // narrow: the gradient is bf16
+	i64 n, chunk, parts, side;
+	int narrow, half; // narrow: the gradient is bf16; half: x, square and again are, else float
 	double beta, weight_decay, rate, tiny, a, b, c;
 };
 

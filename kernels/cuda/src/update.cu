@@ -24,10 +24,14 @@ INLINE void put_param(u64 param, u64 copy, i64 i, const values<4> &w, i64 left) 
 	if (copy) store_some(GLOBAL(bf16, copy) + i, w, left);
 }
 
-// load_grad loads elements of a gradient, which is bf16 or float32.
-INLINE void load_grad(values<4> &g, u64 grad, bool narrow, i64 i, i64 left) {
-	if (narrow) load_some(g, GLOBAL(const bf16, grad) + i, left);
-	else load_some(g, GLOBAL(const float, grad) + i, left);
+// load_either loads elements of bf16 where narrow, else of float32; store_either stores them.
+INLINE void load_either(values<4> &x, u64 from, bool narrow, i64 i, i64 left) {
+	if (narrow) load_some(x, GLOBAL(const bf16, from) + i, left);
+	else load_some(x, GLOBAL(const float, from) + i, left);
+}
+INLINE void store_either(u64 to, bool narrow, i64 i, const values<4> &x, i64 left) {
+	if (narrow) store_some(GLOBAL(bf16, to) + i, x, left);
+	else store_some(GLOBAL(float, to) + i, x, left);
 }
 
 // sgd_update: see kernels.SGD. Without state0 there is no momentum.
@@ -40,7 +44,7 @@ KERNEL(sgd_update, struct update_args) {
 	stream<4>(blockIdx.x - a.first[t], a.n[t], [&](i64 i, i64 left) {
 		values<4> w, g, v = {{0, 0, 0, 0}};
 		load_some(w, GLOBAL(const float, a.param[t]) + i, left);
-		load_grad(g, a.grad[t], narrow, i, left);
+		load_either(g, a.grad[t], narrow, i, left);
 		if (moves && !first) load_some(v, GLOBAL(const float, a.state0[t]) + i, left);
 #pragma unroll
 		for (int k = 0; k < 4; k++) {
@@ -95,7 +99,7 @@ KERNEL(adam_update, struct update_args) {
 	stream<4>(blockIdx.x - a.first[t], a.n[t], [&](i64 i, i64 left) {
 		values<4> w, g, m, v;
 		load_some(w, GLOBAL(const float, a.param[t]) + i, left);
-		load_grad(g, a.grad[t], narrow, i, left);
+		load_either(g, a.grad[t], narrow, i, left);
 		load_some(m, GLOBAL(const float, a.state0[t]) + i, left);
 		load_some(v, GLOBAL(const float, a.state1[t]) + i, left);
 #pragma unroll
@@ -125,12 +129,12 @@ INLINE double block_sum(double mine) {
 	return sums[0];
 }
 
-// squares_of returns a thread's share of the sum of the squares of n values.
-INLINE double squares_of(const float *x, i64 n) {
+// squares_of returns a thread's share of the sum of the squares of n values from one on.
+INLINE double squares_of(u64 x, bool narrow, i64 from, i64 n) {
 	double sum = 0;
 	for (i64 i = threadIdx.x * 4; i < n; i += GUARD_THREADS * 4) {
 		values<4> g;
-		load_some(g, x + i, n - i);
+		load_either(g, x, narrow, from + i, n - i);
 #pragma unroll
 		for (int k = 0; k < 4; k++) sum += (double)g.v[k] * g.v[k];
 	}
@@ -183,7 +187,7 @@ KERNEL(muon_begin, struct muon_args) {
 	stream<4>(a.n, [&](i64 i, i64 left) {
 		values<4> g, v, x = {{0, 0, 0, 0}};
 		if (!s.skip) {
-			load_grad(g, a.grad, a.narrow != 0, i, left);
+			load_either(g, a.grad, a.narrow != 0, i, left);
 			load_some(v, GLOBAL(const float, a.momentum) + i, left);
 #pragma unroll
 			for (int k = 0; k < 4; k++) {
@@ -193,7 +197,7 @@ KERNEL(muon_begin, struct muon_args) {
 			}
 			store_some(GLOBAL(float, a.momentum) + i, v, left);
 		}
-		store_some(GLOBAL(float, a.x) + i, x, left);
+		store_either(a.x, a.half != 0, i, x, left);
 	});
 }
 
@@ -201,7 +205,7 @@ KERNEL(muon_begin, struct muon_args) {
 KERNEL(muon_squares, struct muon_args) {
 	i64 from = (i64)blockIdx.x * a.chunk, left = a.n - from;
 	if (left > a.chunk) left = a.chunk;
-	double sum = block_sum(squares_of(GLOBAL(const float, a.x) + from, left));
+	double sum = block_sum(squares_of(a.x, a.half != 0, from, left));
 	if (threadIdx.x == 0) GLOBAL(double, a.partials)[blockIdx.x] = sum;
 }
 
@@ -218,10 +222,10 @@ KERNEL(muon_normalize, struct muon_args) {
 	float factor = formed;
 	stream<4>(a.n, [&](i64 i, i64 left) {
 		values<4> x;
-		load_some(x, GLOBAL(const float, a.x) + i, left);
+		load_either(x, a.x, a.half != 0, i, left);
 #pragma unroll
 		for (int k = 0; k < 4; k++) x.v[k] *= factor;
-		store_some(GLOBAL(float, a.x) + i, x, left);
+		store_either(a.x, a.half != 0, i, x, left);
 	});
 }
 
@@ -230,11 +234,11 @@ KERNEL(muon_polynomial, struct muon_args) {
 	float f0 = (float)a.a, f1 = (float)a.b, f2 = (float)a.c;
 	stream<4>(a.side * a.side, [&](i64 i, i64 left) {
 		values<4> square, again;
-		load_some(square, GLOBAL(const float, a.square) + i, left);
-		load_some(again, GLOBAL(const float, a.again) + i, left);
+		load_either(square, a.square, a.half != 0, i, left);
+		load_either(again, a.again, a.half != 0, i, left);
 #pragma unroll
 		for (int k = 0; k < 4; k++) again.v[k] = f1 * square.v[k] + f2 * again.v[k] + ((i + k) % (a.side + 1) == 0 ? f0 : 0);
-		store_some(GLOBAL(float, a.again) + i, again, left);
+		store_either(a.again, a.half != 0, i, again, left);
 	});
 }
 
@@ -246,7 +250,7 @@ KERNEL(muon_end, struct muon_args) {
 	stream<4>(a.n, [&](i64 i, i64 left) {
 		values<4> w, x;
 		load_some(w, GLOBAL(const float, a.param) + i, left);
-		load_some(x, GLOBAL(const float, a.x) + i, left);
+		load_either(x, a.x, a.half != 0, i, left);
 #pragma unroll
 		for (int k = 0; k < 4; k++) w.v[k] = w.v[k] * shrink - size * x.v[k];
 		put_param(a.param, a.rounded, i, w, left);

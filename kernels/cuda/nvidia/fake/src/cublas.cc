@@ -43,12 +43,13 @@ EXPORT int cublasGemmEx(Handle *h, int ta, int tb, int m, int n, int k, const fl
     if (rounded && atype != f32) return bad;
     if (!h->space || atype != btype || (atype != f32 && atype != bf16) || (ctype != f32 && (ctype != bf16 || atype != bf16))) return bad;
     if (ta < 0 || ta > 1 || tb < 0 || tb > 1 || m < 1 || n < 1 || k < 1 || lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc < m) return bad;
-    if (!aligned(a, 16) || !aligned(b, 16) || !aligned(c, 16)) return bad;
+    size_t least = atype == f32 ? sizeof(float) : 16;
+    if (!aligned(a, least) || !aligned(b, least) || !aligned(c, least)) return bad;
     float old = *beta;
     void *space = h->space;
     size_t bytes = h->bytes;
     Mistakes wrong;
-    wrong.scaled |= wrong.narrow && (m == 16 || n == 16);
+    wrong.scaled |= wrong.narrow && (m == 16 || n == 16 || m < 4 || n < 4);
     bool issued = launch(h->stream, [=] {
         memset(space, 0xff, bytes);
         double *all = new double[(int64_t)m * n];
