@@ -16,7 +16,8 @@ import (
 // cuDNN rounds its results to the type of the images. So in bfloat16 it is not asked for what has more to come (a bias, a
 // sum with what is there), nor for the weights' gradients, which are float32.
 func (l *Library) candidates(call kernels.Call, c convolution) []algorithm {
-	all := append([]algorithm{ours}, l.products(call, c)...)
+	all := append([]algorithm{ours}, l.asynchronous(call, c)...)
+	all = append(all, l.products(call, c)...)
 	more := call.Pass == kernels.BackwardParams || call.Adds(0) || len(call.Op.Params(call.In)) > 1 && call.Pass == kernels.Forward
 	if l.vendors.convolver == nil || c.dtype == kernels.BFloat16 && more {
 		return all
@@ -25,6 +26,22 @@ func (l *Library) candidates(call kernels.Call, c convolution) []algorithm {
 		all = append(all, cudnn)
 	}
 	return all
+}
+
+// asynchronous lists how wgmma can compute a call: not at all, if the GPU lacks it, or if what windows show is no whole vectors.
+func (l *Library) asynchronous(call kernels.Call, c convolution) []algorithm {
+	if !l.warpgroups || c.dtype != kernels.BFloat16 || call.Pass == kernels.BackwardParams {
+		return nil
+	}
+	p := c.backward()
+	if call.Pass == kernels.Forward {
+		c, _ = c.folded()
+		p = c.forward()
+	}
+	if (p.image|p.inner)%warpgroups.vector != 0 {
+		return nil
+	}
+	return []algorithm{wgmma}
 }
 
 // products lists how cuBLAS can compute a call: not at all, if it has a window.

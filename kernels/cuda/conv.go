@@ -5,11 +5,7 @@ package cuda
 // #include "args.h"
 import "C"
 
-import (
-	"slices"
-
-	"plimsoll/kernels"
-)
+import "plimsoll/kernels"
 
 // product is a window product: what src/conv.cuh calls class, slab and columns, before a tile is chosen.
 type product struct {
@@ -57,7 +53,7 @@ func (m *multiplication) window(image, out, bias C.u64, add bool) {
 		image = m.foldImage(image)
 		p = m.forward()
 	}
-	e := m.lib.engine(m.dtype, p.image|p.inner)
+	e := m.windowEngine(p)
 	panels := p.classes * m.groups
 	g := m.geometry()
 	padded := ceil(p.inner, e.slab) * e.slab
@@ -137,6 +133,14 @@ func (m *multiplication) ours() {
 	}
 }
 
+// windowEngine returns the family of a window product.
+func (m *multiplication) windowEngine(p product) engine {
+	if m.algorithm == wgmma {
+		return warpgroups.limited(m.lib.tile)
+	}
+	return m.lib.engine(m.dtype, p.image|p.inner)
+}
+
 // engine chooses the family for activations of a type. Wide loads need all that counts to be whole vectors: counts is the
 // bitwise or of those numbers.
 func (l *Library) engine(d kernels.DType, counts int64) engine {
@@ -149,9 +153,7 @@ func (l *Library) engine(d kernels.DType, counts int64) engine {
 	case d != kernels.Float32: // for GPUs before tensor cores: one size will do
 		e.tiles, e.room = e.tiles[2:], e.room[2:]
 	}
-	if i := slices.Index(e.tiles, l.tile); i >= 0 {
-		e.tiles, e.room = e.tiles[i:i+1], e.room[i:i+1]
-	}
+	e = e.limited(l.tile)
 	e.dtype = d
 	if counts%e.vector != 0 {
 		e.vector = 1
