@@ -28,17 +28,22 @@ func (l *Library) candidates(call kernels.Call, c convolution) []algorithm {
 	return all
 }
 
-// asynchronous lists how wgmma can compute a call: not at all, if the GPU lacks it, or if what windows show is no whole vectors.
+// asynchronous lists how wgmma can compute a call: not at all, if the GPU lacks it, or if channels are no whole vectors.
 func (l *Library) asynchronous(call kernels.Call, c convolution) []algorithm {
-	if !l.warpgroups || c.dtype != kernels.BFloat16 || call.Pass == kernels.BackwardParams {
+	if !l.warpgroups || c.dtype != kernels.BFloat16 {
 		return nil
 	}
-	p := c.backward()
-	if call.Pass == kernels.Forward {
-		c, _ = c.folded()
-		p = c.forward()
+	image, _ := c.folded()
+	var counts int64
+	switch call.Pass {
+	case kernels.Forward:
+		counts = image.channels | image.depth()
+	case kernels.BackwardInput:
+		counts = c.out | c.width()
+	case kernels.BackwardParams:
+		counts = c.width() | image.depth()
 	}
-	if (p.image|p.inner)%warpgroups.vector != 0 {
+	if counts%warpgroups.vector != 0 {
 		return nil
 	}
 	return []algorithm{wgmma}

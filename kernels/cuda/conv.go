@@ -53,7 +53,7 @@ func (m *multiplication) window(image, out, bias C.u64, add bool) {
 		image = m.foldImage(image)
 		p = m.forward()
 	}
-	e := m.windowEngine(p)
+	e := m.engine(p.image | p.inner)
 	panels := p.classes * m.groups
 	g := m.geometry()
 	padded := ceil(p.inner, e.slab) * e.slab
@@ -95,7 +95,7 @@ func (m *multiplication) convParams() {
 		image = m.foldImage(image)
 	}
 	rows, columns := m.width(), m.h.kernel*m.w.kernel*m.depth()
-	e := m.lib.engine(m.dtype, m.width()|m.depth())
+	e := m.engine(m.width() | m.depth())
 	pixels := m.outputPixels()
 	t, splits := e.cut(rows, columns, pixels, m.groups, true)
 	g := m.geometry()
@@ -133,12 +133,12 @@ func (m *multiplication) ours() {
 	}
 }
 
-// windowEngine returns the family of a window product.
-func (m *multiplication) windowEngine(p product) engine {
+// engine returns the family of the algorithm; counts: see Library.engine.
+func (m *multiplication) engine(counts int64) engine {
 	if m.algorithm == wgmma {
 		return warpgroups.limited(m.lib.tile)
 	}
-	return m.lib.engine(m.dtype, p.image|p.inner)
+	return m.lib.engine(m.dtype, counts)
 }
 
 // engine chooses the family for activations of a type. Wide loads need all that counts to be whole vectors: counts is the

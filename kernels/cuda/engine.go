@@ -33,7 +33,7 @@ type engine struct {
 	block  int64         // threads of a block
 }
 
-// Families: in registers, on tensor cores (src/mma.cu), and on those of capability 9.0 alone (src/wgmma.cu), which has window products only.
+// Families: in registers, on tensor cores (src/mma.cu), and on those of capability 9.0 alone (src/wgmma.cu).
 var (
 	registers = engine{
 		module: "conv", packed: kernels.Float32, slab: 8, vector: 4, rate: 128, block: 256,
@@ -125,14 +125,21 @@ func (e engine) windowShared(t tile) int64 {
 	case tensors.module:
 		return stages * (t.m + t.n) * (e.slab*e.packed.Size() + 16)
 	case warpgroups.module:
-		return stageBytes/e.room[slices.Index(e.tiles, t)] + atomBytes
+		return e.swizzledShared(t)
 	}
 	return 0
 }
 
 func (e engine) pixelShared(t tile) int64 {
-	if e.module != tensors.module {
-		return 0
+	switch e.module {
+	case tensors.module:
+		return stages * e.slab * (t.m + t.n + 2*pad) * e.packed.Size()
+	case warpgroups.module:
+		return e.swizzledShared(t)
 	}
-	return stages * e.slab * (t.m + t.n + 2*pad) * e.packed.Size()
+	return 0
+}
+
+func (e engine) swizzledShared(t tile) int64 {
+	return stageBytes/e.room[slices.Index(e.tiles, t)] + atomBytes
 }

@@ -5,9 +5,10 @@
 
 #include "plimsoll.cuh"
 
-// Slabs lie in shared memory with the swizzle of 128 bytes: eight rows of 128 bytes are an atom of ATOM bytes, aligned to as many. Vector v
-// of 16 bytes of row r is at v ^ r % 8 of the row.
-enum { ATOM = 1024 };
+// Slabs lie in shared memory with the swizzle of 128 bytes: eight lines of LINE bytes are an atom of ATOM bytes, aligned to as many. Vector v
+// of 16 bytes of line l is at v ^ l % 8 of the line. A line has inner indices of a row of A, or of a column of B. If a slab lies across, a
+// line has 64 rows or columns of one inner index, and the lines of the next 64 follow behind all lines of these.
+enum { LINE = 128, ATOM = 8 * LINE };
 
 // swizzled_memory returns the first atom in memory.
 INLINE char *swizzled_memory(char *memory) {
@@ -15,14 +16,14 @@ INLINE char *swizzled_memory(char *memory) {
 	return memory + (ATOM - at % ATOM) % ATOM;
 }
 
-// slab_at describes a factor for wgmma, a slab whose rows are those of A or the columns of B: bits 0 to 13 have its address, 32 to 45 the
-// bytes from atom to atom, both in units of 16 bytes, and 62 the swizzle. Bits 16 to 29 mean nothing with this swizzle, and are 1.
-INLINE u64 slab_at(const char *memory) {
+// slab_at describes a slab for wgmma, in units of 16 bytes: bits 0 to 13 have its address, 16 to 29 the bytes from 64 rows or columns to the
+// next where it lies across, 32 to 45 the bytes from atom to atom. Bit 62 is the swizzle.
+INLINE u64 slab_at(const char *memory, int apart) {
 	unsigned at = (unsigned)__cvta_generic_to_shared(memory);
-	return (u64)(at >> 4) | 1ull << 16 | (u64)(ATOM >> 4) << 32 | 1ull << 62;
+	return (u64)(at >> 4) | (u64)(apart >> 4) << 16 | (u64)(ATOM >> 4) << 32 | 1ull << 62;
 }
 
-// further moves a described factor by so many bytes.
+// further moves a described slab by so many bytes.
 INLINE u64 further(u64 slab, int bytes) { return slab + (u64)(bytes >> 4); }
 
 // show_copies makes what the thread has copied to shared memory visible to wgmma.
@@ -46,18 +47,24 @@ template <int N> INLINE void wait_products() {
 #define SUMS32(c, j) \
 	SUMS4(c[j]), SUMS4(c[j + 1]), SUMS4(c[j + 2]), SUMS4(c[j + 3]), SUMS4(c[j + 4]), SUMS4(c[j + 5]), SUMS4(c[j + 6]), SUMS4(c[j + 7])
 #define SUMS64(c, j) SUMS32(c, j), SUMS32(c, j + 8)
+#define PRODUCT(n, text, left, right, across) \
+	"wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 {" text "}, " left ", " right ", 1, 1, 1, " across ", " across ";"
 #define SLABS (OPERAND("l", left), OPERAND("l", right))
+#define MULTIPLY(n, text, first, second, sums) \
+	do { \
+		if constexpr (ACROSS) INSTRUCTION(PRODUCT(n, text, first, second, "1"), sums, SLABS, "memory"); \
+		else INSTRUCTION(PRODUCT(n, text, first, second, "0"), sums, SLABS, "memory"); \
+	} while (0)
 
 // multiply_add begins sums += left*right, 64 x 16 and 16 x 8*columns. A warp has 16 of the 64 rows, as fragments side by side.
-INLINE void multiply_add(float (&c)[8][4], u64 left, u64 right) {
-	INSTRUCTION("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" TEXT32 "}, %32, %33, 1, 1, 1, 0, 0;", (SUMS32(c, 0)), SLABS, "memory");
+template <bool ACROSS> INLINE void multiply_add(float (&c)[8][4], u64 left, u64 right) {
+	MULTIPLY("64", TEXT32, "%32", "%33", (SUMS32(c, 0)));
 }
-INLINE void multiply_add(float (&c)[16][4], u64 left, u64 right) {
-	INSTRUCTION("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" TEXT64 "}, %64, %65, 1, 1, 1, 0, 0;", (SUMS64(c, 0)), SLABS, "memory");
+template <bool ACROSS> INLINE void multiply_add(float (&c)[16][4], u64 left, u64 right) {
+	MULTIPLY("128", TEXT64, "%64", "%65", (SUMS64(c, 0)));
 }
-INLINE void multiply_add(float (&c)[32][4], u64 left, u64 right) {
-	INSTRUCTION("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" TEXT128 "}, %128, %129, 1, 1, 1, 0, 0;", (SUMS64(c, 0), SUMS64(c, 16)),
-		SLABS, "memory");
+template <bool ACROSS> INLINE void multiply_add(float (&c)[32][4], u64 left, u64 right) {
+	MULTIPLY("256", TEXT128, "%128", "%129", (SUMS64(c, 0), SUMS64(c, 16)));
 }
 
 // settle keeps the compiler from reading sums before the wait that is in front of it.

@@ -26,6 +26,7 @@ const (
 	lanesDiffer
 	beyond
 	lateFence
+	across // no fault: see transposed
 )
 
 // swizzled lays out rows of bfloat16 as wgmma reads them: of row r, vector v of eight values is at v ^ r%8.
@@ -36,6 +37,15 @@ func swizzled(rows []float32) []byte {
 		binary.LittleEndian.PutUint16(b[128*r+16*(k/8^r%8)+2*(k%8):], uint16(math.Float32bits(x)>>16))
 	}
 	return b
+}
+
+// transposed exchanges rows and inner indices.
+func transposed(rows []float32) []float32 {
+	t := make([]float32, len(rows))
+	for i, x := range rows {
+		t[i%side*side+i/side] = x
+	}
+	return t
 }
 
 // multiplied returns what the kernel makes of A and B, bytes of shared memory, with a fault.
@@ -78,6 +88,9 @@ func TestWarpgroupsMultiply(t *testing.T) {
 		g := start(t, checked)
 		if got := multiplied(g, swizzled(left), swizzled(right), warpgroup, 0); !slices.Equal(got, want) {
 			t.Errorf("checked %v: the product is wrong: %v", checked, got)
+		}
+		if got := multiplied(g, swizzled(transposed(left)), swizzled(transposed(right)), warpgroup, across); !slices.Equal(got, want) {
+			t.Errorf("checked %v: the product of factors that lie across is wrong: %v", checked, got)
 		}
 		if got := multiplied(g, swizzled(left), swizzled(right), warpgroup, noWait); !slices.Equal(got, make([]float32, side*side)) {
 			t.Errorf("checked %v: sums are there before the wait", checked)

@@ -232,11 +232,10 @@ void Block::copyAsync(uint32_t to, uint64_t from, int64_t bytes, const std::stri
 }
 
 void Block::beginProduct(const Product &product, const std::string &what) {
-    if (warps_.size() < 4 || shape_.threadCount() % (4 * warpLanes) != 0)
+    if (shape_.threadCount() % (4 * warpLanes) != 0)
         fail(CUDA_ERROR_NOT_SUPPORTED, Finding::instruction, what + " wants whole groups of four warps");
-    for (const uint64_t descriptor : {product.left, product.right})
-        if (const Factor factor(descriptor); !factor.error.empty()) fail(CUDA_ERROR_LAUNCH_FAILED, Finding::instruction, what + ": " + factor.error);
-    Products::eachVector(warp(), product, [&](uint32_t address) {
+    if (const std::string wrong = product.error(); !wrong.empty()) fail(CUDA_ERROR_LAUNCH_FAILED, Finding::instruction, what + ": " + wrong);
+    product.eachVector(warp(), [&](uint32_t address) {
         touchShared(address, 16, false, what);
         return "";
     });
@@ -244,7 +243,7 @@ void Block::beginProduct(const Product &product, const std::string &what) {
     if (!wrong.empty()) fail(CUDA_ERROR_LAUNCH_FAILED, Finding::instruction, wrong);
 }
 
-void Block::awaitProducts(int64_t left, const std::string &) {
+void Block::awaitProducts(int64_t left) {
     const std::string wrong = products_.await(warp(), static_cast<size_t>(left), sharedAt(0));
     if (!wrong.empty()) fail(CUDA_ERROR_LAUNCH_FAILED, Finding::instruction, wrong);
 }

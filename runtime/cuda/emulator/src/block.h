@@ -101,7 +101,7 @@ public:
     void fenceProducts() { products_.fence(warp()); }
     void beginProduct(const Product &product, const std::string &what);
     void commitProducts() { products_.commit(warp()); }
-    void awaitProducts(int64_t left, const std::string &what);
+    void awaitProducts(int64_t left);
     // The memory at an address of shared memory, as instructions take it.
     static char *sharedAt(uint32_t address) { return static_cast<char *>(plimsollHere.shared) + address - PLIMSOLL_SHARED_BEGIN; }
 

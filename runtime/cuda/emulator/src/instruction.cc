@@ -141,15 +141,16 @@ void runCommitProducts(const Instruction &, Block &block, const Operands &operan
 
 void runWaitProducts(const Instruction &m, Block &block, const Operands &operands, const char *file, int line) {
     const Parameter &count = m.lists[0][0];
-    if (block.gather(operands, file, line)) block.awaitProducts(count.operand < 0 ? count.immediate : read<int32_t>(operands, count), m.opcode);
+    if (block.gather(operands, file, line)) block.awaitProducts(count.operand < 0 ? count.immediate : read<int32_t>(operands, count));
 }
 
-// wgmma.mma_async, whose lists are the sums, A and B, and switches that are as they must be.
+// wgmma.mma_async, whose lists are the sums, A and B, whether there are sums already, signs, and whether A and B lie across.
 void runProduct(const Instruction &m, Block &block, const Operands &operands, const char *file, int line) {
     const Operands *const *lanes = block.gather(operands, file, line);
     if (!lanes) return;
     const Parameter &left = m.lists[1][0], &right = m.lists[2][0];
-    Product product{read<uint64_t>(operands, left), read<uint64_t>(operands, right), static_cast<int>(2 * m.lists[0].size()), {}};
+    Product product{read<uint64_t>(operands, left), read<uint64_t>(operands, right), m.lists[6][0].immediate == 1, m.lists[7][0].immediate == 1,
+                    static_cast<int>(2 * m.lists[0].size()), {}};
     for (int lane = 0; lane < warpLanes; lane++) {
         const Operands &o = *lanes[lane];
         if (read<uint64_t>(o, left) != product.left || read<uint64_t>(o, right) != product.right)
@@ -160,8 +161,8 @@ void runProduct(const Instruction &m, Block &block, const Operands &operands, co
 }
 
 // Kinds of parameters: d, a float that is written, and may be read; f, one that is read; w, 32 bits that are written; r,
-// 32 bits that are read; q, 64 bits that are read; s, an address of shared memory; g, one of global memory; n, a number; digits, that
-// number. d*32 is 32 times d.
+// 32 bits that are read; q, 64 bits that are read; s, an address of shared memory; g, one of global memory; n, a number; b, 0 or 1 in the
+// text; digits, that number. d*32 is 32 times d.
 struct Model {
     const char *opcode;
     const char *lists; // "dddd rrrr"
@@ -181,9 +182,9 @@ constexpr Model models[] = {
     {"cp.async.wait_group", "n", runWait},
     {"fence.proxy.async.shared::cta", "", runProxyFence},
     {"wgmma.fence.sync.aligned", "", runFence},
-    {"wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16", "d*32 q q 1 1 1 0 0", runProduct},
-    {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "d*64 q q 1 1 1 0 0", runProduct},
-    {"wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16", "d*128 q q 1 1 1 0 0", runProduct},
+    {"wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16", "d*32 q q 1 1 1 b b", runProduct},
+    {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "d*64 q q 1 1 1 b b", runProduct},
+    {"wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16", "d*128 q q 1 1 1 b b", runProduct},
     {"wgmma.commit_group.sync.aligned", "", runCommitProducts},
     {"wgmma.wait_group.sync.aligned", "n", runWaitProducts},
 };
@@ -232,7 +233,9 @@ bool fits(const std::string &kinds, const std::vector<Parameter> &list) {
     if (kinds.size() != list.size()) return false;
     for (size_t i = 0; i < kinds.size(); i++) {
         const bool memory = kinds[i] == 's' || kinds[i] == 'g';
-        if (list[i].memory != memory || (list[i].operand < 0 && kinds[i] != 'n')) return false;
+        const bool bit = kinds[i] == 'b', immediate = list[i].operand < 0;
+        if (list[i].memory != memory || (immediate && kinds[i] != 'n' && !bit)) return false;
+        if (bit && !(immediate && (list[i].immediate == 0 || list[i].immediate == 1))) return false;
     }
     return true;
 }

@@ -6,24 +6,55 @@
 
 namespace emulator {
 
-// Factor is a matrix in shared memory as a descriptor has it: rows of A or columns of B, each of 16 values of bf16 in a row of 128
-// bytes, eight rows in an atom, with the swizzle of 128 bytes. Other descriptors are not emulated.
+// Factor is a matrix in shared memory as a descriptor has it. Lines of 128 bytes lie eight in an atom, with the swizzle of 128 bytes; other
+// descriptors are not emulated. A line has inner indices of a row of A, or of a column of B. A factor that lies across has lines of 64 rows
+// or columns of one inner index.
 struct Factor {
-    explicit Factor(uint64_t descriptor);
+    Factor(uint64_t descriptor, bool across);
 
-    // The address of eight values of a row, from value 8 * vector on.
-    uint32_t at(int row, int vector) const;
+    // Calls f(line, vector, address) for the pieces of 16 bytes of so many rows or columns, until f returns a text.
+    template <class F> std::string each(int first, int count, F f) const;
 
-    uint32_t begin, apart; // the address, and the bytes from atom to atom
-    std::string error;     // what is wrong with the descriptor
+    std::string error; // what is wrong with the descriptor
+
+private:
+    enum { inner = 16, line = 128, atom = 8 * line, values = 8, most = line / 2 };
+    uint32_t at(int number, int vector) const;
+
+    bool across_;
+    uint32_t begin_, leading_, stride_; // the address, bytes from 64 rows or columns to the next, bytes from atom to atom
 };
+
+template <class F> std::string Factor::each(int first, int count, F f) const {
+    const int lines = across_ ? 0 : first, vectors = across_ ? first / values : 0;
+    for (int n = lines; n < lines + (across_ ? +inner : count); n++)
+        for (int v = vectors; v < vectors + (across_ ? count : +inner) / values; v++)
+            if (const std::string wrong = f(n - lines, v - vectors, at(n, v)); !wrong.empty()) return wrong;
+    return "";
+}
 
 // Product is sums += left * right of a warp: 16 rows of the 64, all columns.
 struct Product {
     uint64_t left, right; // descriptors
+    bool leftAcross, rightAcross;
     int columns;
     std::vector<float *> sums; // registers, by lane
+
+    bool operator==(const Product &other) const {
+        return left == other.left && right == other.right && leftAcross == other.leftAcross && rightAcross == other.rightAcross &&
+               columns == other.columns;
+    }
+    // What is wrong with the descriptors.
+    std::string error() const { return Factor(left, leftAcross).error + Factor(right, rightAcross).error; }
+    // Calls f for each vector's address that a warp reads, until f returns a text.
+    template <class F> std::string eachVector(int warp, F f) const;
 };
+
+template <class F> std::string Product::eachVector(int warp, F f) const {
+    const auto address = [&](int, int, uint32_t at) { return f(at); };
+    const std::string wrong = Factor(left, leftAcross).each(warp % 4 * 16, 16, address);
+    return wrong.empty() ? Factor(right, rightAcross).each(0, columns, address) : wrong;
+}
 
 // Products are those of a block's warps, and what they read. They are computed when a warp waits for them, which is as late as a GPU
 // may. Vectors are the pieces of 16 bytes of dynamic shared memory. Functions return what is wrong, or an empty text.
@@ -44,9 +75,6 @@ public:
     void commit(int warp) { warps_[warp].groups.push_back(warps_[warp].underWay.size()); }
     // Computes the products of all groups but the latest so many. shared is the memory of address 0.
     std::string await(int warp, size_t left, const char *shared);
-
-    // Calls f for each vector's address that a warp's product reads, until f returns a text.
-    template <class F> static std::string eachVector(int warp, const Product &product, F f);
 
 private:
     struct Write {
@@ -69,16 +97,5 @@ private:
     std::vector<Warp> warps_;
     std::vector<std::vector<Product>> begun_; // by warpgroup, of the warp that is ahead, without sums
 };
-
-template <class F> std::string Products::eachVector(int warp, const Product &product, F f) {
-    const Factor left(product.left), right(product.right);
-    for (int vector = 0; vector < 2; vector++) {
-        for (int row = 0; row < 16; row++)
-            if (const std::string wrong = f(left.at(warp % 4 * 16 + row, vector)); !wrong.empty()) return wrong;
-        for (int column = 0; column < product.columns; column++)
-            if (const std::string wrong = f(right.at(column, vector)); !wrong.empty()) return wrong;
-    }
-    return "";
-}
 
 } // namespace emulator
