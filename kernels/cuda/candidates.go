@@ -16,7 +16,10 @@ import (
 // cuDNN rounds its results to the type of the images. So in bfloat16 it is not asked for what has more to come (a bias, a
 // sum with what is there), nor for the weights' gradients, which are float32.
 func (l *Library) candidates(call kernels.Call, c convolution) []algorithm {
-	all := append([]algorithm{ours}, l.asynchronous(call, c)...)
+	all := []algorithm{ours}
+	if l.warpgroups && c.asynchronous(call.Pass) {
+		all = append(all, wgmma)
+	}
 	all = append(all, l.products(call, c)...)
 	more := call.Pass == kernels.BackwardParams || call.Adds(0) || len(call.Op.Params(call.In)) > 1 && call.Pass == kernels.Forward
 	if l.vendors.convolver == nil || c.dtype == kernels.BFloat16 && more {
@@ -28,14 +31,11 @@ func (l *Library) candidates(call kernels.Call, c convolution) []algorithm {
 	return all
 }
 
-// asynchronous lists how wgmma can compute a call: not at all, if the GPU lacks it, or if channels are no whole vectors.
-func (l *Library) asynchronous(call kernels.Call, c convolution) []algorithm {
-	if !l.warpgroups || c.dtype != kernels.BFloat16 {
-		return nil
-	}
+// asynchronous reports whether wgmma can compute a pass: channels are whole vectors of bfloat16.
+func (c convolution) asynchronous(p kernels.Pass) bool {
 	image, _ := c.folded()
 	var counts int64
-	switch call.Pass {
+	switch p {
 	case kernels.Forward:
 		counts = image.channels | image.depth()
 	case kernels.BackwardInput:
@@ -43,10 +43,7 @@ func (l *Library) asynchronous(call kernels.Call, c convolution) []algorithm {
 	case kernels.BackwardParams:
 		counts = c.width() | image.depth()
 	}
-	if counts%warpgroups.vector != 0 {
-		return nil
-	}
-	return []algorithm{wgmma}
+	return c.dtype == kernels.BFloat16 && counts%warpgroups.vector == 0
 }
 
 // products lists how cuBLAS can compute a call: not at all, if it has a window.

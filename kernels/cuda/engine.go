@@ -140,6 +140,7 @@ func (e engine) pixelShared(t tile) int64 {
 	return 0
 }
 
+// swizzledShared is the bytes of either product by wgmma.
 func (e engine) swizzledShared(t tile) int64 {
 	return stageBytes/e.room[slices.Index(e.tiles, t)] + atomBytes
 }

@@ -125,8 +125,8 @@ func assembledFor(module string, g resources.GPU) string {
 	return g.Name
 }
 
-// serialized is the assembler's warning that products by wgmma wait for each other.
-const serialized = "Potential Performance Loss"
+// serialized is in each warning of the assembler that products by wgmma wait for each other, or for a wait that it puts in.
+const serialized = "(C75"
 
 // assembly compares what an assembler reports with the table.
 type assembly struct {
