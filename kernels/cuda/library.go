@@ -28,7 +28,7 @@ type Library struct {
 // Options of a library. The zero value is the fastest that our kernels can do.
 type Options struct {
 	NoTensorCores bool        // compute products of bfloat16 and TF32 without tensor cores
-	Vendor        nvidia.Mode // of NVIDIA's libraries; "": nvidia.Refuse
+	Vendor        nvidia.Mode // of NVIDIA's libraries; "": nvidia.Refuse, with which nothing is timed either
 	Search        nvidia.Search
 	// Note, when not nil, is told in one line of each algorithm that computed wrongly and is not used.
 	Note func(string)

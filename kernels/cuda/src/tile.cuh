@@ -1,4 +1,4 @@
-// What products on tensor cores share, whichever instruction multiplies: how slabs come to shared memory, and how tiles leave a block.
+// Products on tensor cores bring slabs to shared memory, and write tiles, by these functions, whichever instruction multiplies.
 //
 // A type W says which part of a block's tile, ROWS x COLUMNS, each of the warps of THREADS threads computes: M x N from row and column on.
 // A warp holds its part as fragments of 16 x 8 (see C in mma.cuh).

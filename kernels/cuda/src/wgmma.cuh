@@ -16,8 +16,8 @@ INLINE char *swizzled_memory(char *memory) {
 	return memory + (ATOM - at % ATOM) % ATOM;
 }
 
-// slab_at describes a slab for wgmma, in units of 16 bytes: bits 0 to 13 have its address, 16 to 29 the bytes from 64 rows or columns to the
-// next where it lies across, 32 to 45 the bytes from atom to atom. Bit 62 is the swizzle.
+// slab_at describes a slab for wgmma, in units of 16 bytes. Bits 0 to 13 have its address. Bits 16 to 29 have the bytes from 64 rows or
+// columns to the next, of slabs that lie across. Bits 32 to 45 have the bytes from atom to atom. Bit 62 is the swizzle.
 INLINE u64 slab_at(const char *memory, int apart) {
 	unsigned at = (unsigned)__cvta_generic_to_shared(memory);
 	return (u64)(at >> 4) | (u64)(apart >> 4) << 16 | (u64)(ATOM >> 4) << 32 | 1ull << 62;

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// side is that of the matrices of a product of four warps. A row of A, or a column of B, has 128 bytes of bfloat16.
+// side is the number of rows, columns and inner indices of a product of four warps. Each row of A and column of B has 128 bytes of bfloat16.
 const side = 64
 
 var warpgroup = shape{1, 128, 2*2*side*side + 4096}
@@ -48,7 +48,7 @@ func transposed(rows []float32) []float32 {
 	return t
 }
 
-// multiplied returns what the kernel makes of A and B, bytes of shared memory, with a fault.
+// multiplied returns the rows of the kernel's product with a fault; left and right are bytes of shared memory.
 func multiplied(g *gpu, left, right []byte, s shape, fault float32) []float32 {
 	g.Helper()
 	bytes := append(slices.Clone(left), right...)

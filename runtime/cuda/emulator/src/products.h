@@ -44,7 +44,7 @@ struct Product {
         return left == other.left && right == other.right && leftAcross == other.leftAcross && rightAcross == other.rightAcross &&
                columns == other.columns;
     }
-    // What is wrong with the descriptors.
+    // Says what is wrong with the descriptors.
     std::string error() const { return Factor(left, leftAcross).error + Factor(right, rightAcross).error; }
     // Calls f for each vector's address that a warp reads, until f returns a text.
     template <class F> std::string eachVector(int warp, F f) const;
@@ -56,8 +56,8 @@ template <class F> std::string Product::eachVector(int warp, F f) const {
     return wrong.empty() ? Factor(right, rightAcross).each(0, columns, address) : wrong;
 }
 
-// Products are those of a block's warps, and what they read. They are computed when a warp waits for them, which is as late as a GPU
-// may. Vectors are the pieces of 16 bytes of dynamic shared memory. Functions return what is wrong, or an empty text.
+// Products computes the products of a block's warps. A product is computed when its warp waits for it, as late as a GPU may. Vectors are the
+// pieces of 16 bytes of dynamic shared memory. Functions return a text about a fault, or an empty one.
 //
 // 1. A vector that a product reads was written before by threads that have executed fence.proxy.async behind the write.
 // 2. No vector is written while a product under way reads it.
