@@ -6,6 +6,8 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -212,5 +214,44 @@ func TestWarpgroupsAreRefused(t *testing.T) {
 		if err := l.Prove(call, wgmma.String()); err != nil || errors.Is(err, ErrWrong) {
 			t.Error(err)
 		}
+	}
+}
+
+// TestOtherCapabilities: on GPUs of another capability nothing has a kernel for sm_90a, and all other modules load. The test runs itself
+// again, as the emulated driver reads its capability once.
+func TestOtherCapabilities(t *testing.T) {
+	const variable = "PLIMSOLL_EMULATOR_CAPABILITY"
+	b := newBench(t)
+	if !cudatest.Emulated() {
+		t.Skip("needs the emulated driver")
+	}
+	if os.Getenv(variable) == "" {
+		for _, capability := range []string{"89", "100"} {
+			again := exec.Command(os.Args[0], "-test.run=^TestOtherCapabilities$")
+			again.Env = append(os.Environ(), variable+"="+capability)
+			if text, err := again.CombinedOutput(); err != nil {
+				t.Errorf("capability %s: %v: %s", capability, err, text)
+			}
+		}
+		return
+	}
+	l, err := New(b.device, Options{Vendor: nvidia.Prefer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.warpgroups || len(l.Modules()) != len(images)-1 {
+		t.Errorf("wgmma %v, modules %v", l.warpgroups, l.Modules())
+	}
+	for _, name := range l.Modules() {
+		if err := l.LoadModule(name); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := l.LoadModule(warpgroups.module); err == nil {
+		t.Error("the module for sm_90a is loaded")
+	}
+	call := kernels.Call{Op: kernels.Linear{Out: 16}, In: []kernels.Desc{typed(kernels.BFloat16, 4, 24)}}
+	if err := l.Prove(call, wgmma.String()); err == nil {
+		t.Error("wgmma computes")
 	}
 }

@@ -162,3 +162,16 @@ func TestWarpgroupsAreChecked(t *testing.T) {
 		})
 	}
 }
+
+// TestTargetsAreOfTheGPU: PTX for an older GPU is loaded, and PTX for one capability alone on that one only.
+func TestTargetsAreOfTheGPU(t *testing.T) {
+	for _, c := range []struct {
+		capability, target string
+		result             int
+	}{{"90", "sm_75", success}, {"90", "sm_90a", success}, {"89", "sm_90a", noBinary}, {"100", "sm_90a", noBinary}, {"89", "sm_90", noBinary}, {"100", "sm_90", success}} {
+		t.Run(c.capability+" "+c.target, func(t *testing.T) {
+			g := start(t, false, "CAPABILITY="+c.capability)
+			g.want(c.result, "cuModuleLoadData", g.out.Address(), g.text(".version 8.0\n.target "+c.target+"\n.visible .entry warpgroup() { ret; }\n"))
+		})
+	}
+}
