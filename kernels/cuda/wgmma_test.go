@@ -14,6 +14,7 @@ import (
 
 	"plimsoll/kernels"
 	"plimsoll/kernels/cuda/nvidia"
+	"plimsoll/kernels/cuda/resources"
 	"plimsoll/runtime/cuda"
 	"plimsoll/runtime/cuda/cudatest"
 )
@@ -113,6 +114,30 @@ func TestRandomWarpgroupCalls(t *testing.T) {
 				copy(inputs[operand(kernels.X, 0)][r.IntN(int(x[0].Elements()))*2:], nan)
 			}
 			compare(t, forward, kernels.BFloat16, newRig(forward, 0, nil).types, compute(t, b, l, forward, inputs, nil), reference(t, forward, inputs))
+		}
+	}
+}
+
+// TestWarpgroupTiles: large products take the largest tile, and small ones smaller tiles in parts that keep a GPU busy. Two blocks of a
+// multiprocessor, or one with the largest tile, fit into the shared memory of a multiprocessor.
+func TestWarpgroupTiles(t *testing.T) {
+	for _, c := range []struct {
+		rows, columns, inner int64
+		want                 tile
+		splits               bool
+	}{
+		{16384, 3072, 768, tile{128, 256}, false}, {64 * 56 * 56, 256, 64, tile{128, 256}, false},
+		{64 * 56 * 56, 64, 576, tile{128, 64}, false}, {64, 64, 64 * 56 * 56, tile{128, 64}, true}, {512, 4608, 3136, tile{128, 256}, false},
+	} {
+		size, splits := warpgroups.cut(c.rows, c.columns, c.inner, 1, true)
+		if size != c.want || (splits > 1) != c.splits {
+			t.Errorf("%+v: %d parts of %v", c, splits, size)
+		}
+	}
+	for i, size := range warpgroups.tiles {
+		held := resources.Hopper.Resident(int(warpgroups.block), 0, int(warpgroups.windowShared(size))+128*8)
+		if int64(held) != warpgroups.room[i] || warpgroups.windowShared(size) != warpgroups.pixelShared(size) {
+			t.Errorf("%v: %d blocks are held, there is room for %d", size, held, warpgroups.room[i])
 		}
 	}
 }
