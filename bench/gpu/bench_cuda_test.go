@@ -65,7 +65,7 @@ func TestSmokeSaysWhatToMend(t *testing.T) {
 		return out.String(), err
 	}
 	text, err := smoke()
-	for _, want := range []string{"| cublas | green |", "| cudnn | green |", "| module mma | green |", "| graph | green |", "| streams | green |",
+	for _, want := range []string{"| cublas | green |", "| cudnn | green |", "| module mma | green |", "| wgmma | green |", "| graph | green |", "| streams | green |",
 		"float32 step 0", "tf32 step 0", "bfloat16 step 0", "\ngo: "} {
 		if err != nil || !strings.Contains(text, want) {
 			t.Errorf("%v: %q is not in\n%s", err, want, text)

@@ -45,12 +45,16 @@ func (s *smoke) checks() []smokeCheck {
 		all = append(all, smokeCheck{"module " + name, "the driver does not take this PTX: read its log, and update the driver to CUDA 12.0 or newer",
 			func(s *smoke) (string, error) { return s.tryModule(name) }})
 	}
-	return append(all,
+	all = append(all,
 		smokeCheck{"steps", "kernels compute wrongly: run the part kernels", (*smoke).trySteps},
 		smokeCheck{"graph", mend, (*smoke).tryGraph},
 		smokeCheck{"streams", mend, (*smoke).tryStreams},
 		smokeCheck{"cublas", "install cuBLAS again, or give --debug vendor=refuse", func(s *smoke) (string, error) { return s.tryVendor("cublas") }},
 		smokeCheck{"cudnn", "install cuDNN again, or give --debug vendor=refuse", func(s *smoke) (string, error) { return s.tryVendor("cudnn") }})
+	if slices.ContainsFunc(all, func(c smokeCheck) bool { return c.name == "module wgmma" }) {
+		all = append(all, smokeCheck{"wgmma", "report it, and give --debug vendor=refuse, which does without wgmma", (*smoke).tryWarpgroups})
+	}
+	return all
 }
 
 // measureSmoke tries everything that the other parts need, in at most a minute, and says go, or what to mend.
@@ -167,9 +171,24 @@ func (s *smoke) trySteps() (string, error) {
 	return strings.Join(losses, "; "), nil
 }
 
-// provingLibrary is a library that can let vendors' libraries compute a call and compare the result.
+// provingLibrary is a library that can let an algorithm compute a call and compare the result.
 type provingLibrary interface {
 	Prove(call kernels.Call, by string) error
+}
+
+// tryWarpgroups lets wgmma compute every pass of a convolution.
+func (s *smoke) tryWarpgroups() (string, error) {
+	t, err := s.target()
+	if err != nil {
+		return "", err
+	}
+	call := kernels.Call{Op: kernels.Conv2D{Out: 264, KernelH: 3, KernelW: 3, PadH: 1, PadW: 1}, In: []kernels.Desc{kernels.F32(4, 16, 16, 72).As(kernels.BFloat16)}}
+	for _, call.Pass = range []kernels.Pass{kernels.Forward, kernels.BackwardInput, kernels.BackwardParams} {
+		if err == nil {
+			err = t.Library.(provingLibrary).Prove(call, "ours, wgmma")
+		}
+	}
+	return "a convolution in bfloat16 and its gradients agree with naive sums", errors.Join(err, t.Device.Close())
 }
 
 // tryVendor lets a vendor's library compute a convolution in each type.

@@ -80,8 +80,21 @@ func addCall(b *builder, c kernels.Call, how algorithm) {
 }
 
 // Launches lists the kernels of a call in their order. No vendor's library takes part, and nothing runs.
-func (l *Library) Launches(c kernels.Call) (all []resources.Launch, err error) {
-	b, err := l.buildAs(c, nil, ours)
+func (l *Library) Launches(c kernels.Call) ([]resources.Launch, error) { return l.launches(c, ours) }
+
+// WarpgroupLaunches is Launches for a convolution or linear layer by wgmma, whatever the GPU; none for other calls.
+func (l *Library) WarpgroupLaunches(c kernels.Call) ([]resources.Launch, error) {
+	switch c.Op.(type) {
+	case kernels.Conv2D, kernels.Linear:
+		if definition(c).simplified().asynchronous(c.Pass) {
+			return l.launches(c, wgmma)
+		}
+	}
+	return nil, nil
+}
+
+func (l *Library) launches(c kernels.Call, by algorithm) (all []resources.Launch, err error) {
+	b, err := l.buildAs(c, nil, by)
 	if err != nil {
 		return nil, err
 	}

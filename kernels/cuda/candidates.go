@@ -16,7 +16,11 @@ import (
 // cuDNN rounds its results to the type of the images. So in bfloat16 it is not asked for what has more to come (a bias, a
 // sum with what is there), nor for the weights' gradients, which are float32.
 func (l *Library) candidates(call kernels.Call, c convolution) []algorithm {
-	all := append([]algorithm{ours}, l.products(call, c)...)
+	all := []algorithm{ours}
+	if l.warpgroups && c.asynchronous(call.Pass) {
+		all = append(all, wgmma)
+	}
+	all = append(all, l.products(call, c)...)
 	more := call.Pass == kernels.BackwardParams || call.Adds(0) || len(call.Op.Params(call.In)) > 1 && call.Pass == kernels.Forward
 	if l.vendors.convolver == nil || c.dtype == kernels.BFloat16 && more {
 		return all
@@ -25,6 +29,21 @@ func (l *Library) candidates(call kernels.Call, c convolution) []algorithm {
 		all = append(all, cudnn)
 	}
 	return all
+}
+
+// asynchronous reports whether wgmma can compute a pass: channels are whole vectors of bfloat16.
+func (c convolution) asynchronous(p kernels.Pass) bool {
+	image, _ := c.folded()
+	var counts int64
+	switch p {
+	case kernels.Forward:
+		counts = image.channels | image.depth()
+	case kernels.BackwardInput:
+		counts = c.out | c.width()
+	case kernels.BackwardParams:
+		counts = c.width() | image.depth()
+	}
+	return c.dtype == kernels.BFloat16 && counts%warpgroups.vector == 0
 }
 
 // products lists how cuBLAS can compute a call: not at all, if it has a window.

@@ -21,6 +21,7 @@ type algorithm uint8
 const (
 	measured algorithm = iota // whichever was the fastest of those that compute rightly
 	ours
+	wgmma // ours, by instructions of capability 9.0 alone
 	cublas
 	cublasParts // in bfloat16, by parts that stay in the cache in float32 until they are added to a gradient
 	cublasBias  // in bfloat16, the bias as weights of inputs that are 1
@@ -30,7 +31,7 @@ const (
 )
 
 var algorithms = [...]string{
-	ours: "ours", cublas: "cublas", cublasParts: "cublas, parts in float32", cublasBias: "cublas, bias as weights",
+	ours: "ours", wgmma: "ours, wgmma", cublas: "cublas", cublasParts: "cublas, parts in float32", cublasBias: "cublas, bias as weights",
 	cublasRows: "cublas, rows of one alignment", cudnn: "cudnn", naive: "naive",
 }
 

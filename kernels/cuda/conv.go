@@ -5,11 +5,7 @@ package cuda
 // #include "args.h"
 import "C"
 
-import (
-	"slices"
-
-	"plimsoll/kernels"
-)
+import "plimsoll/kernels"
 
 // product is a window product: what src/conv.cuh calls class, slab and columns, before a tile is chosen.
 type product struct {
@@ -57,7 +53,7 @@ func (m *multiplication) window(image, out, bias C.u64, add bool) {
 		image = m.foldImage(image)
 		p = m.forward()
 	}
-	e := m.lib.engine(m.dtype, p.image|p.inner)
+	e := m.engine(p.image | p.inner)
 	panels := p.classes * m.groups
 	g := m.geometry()
 	padded := ceil(p.inner, e.slab) * e.slab
@@ -99,7 +95,7 @@ func (m *multiplication) convParams() {
 		image = m.foldImage(image)
 	}
 	rows, columns := m.width(), m.h.kernel*m.w.kernel*m.depth()
-	e := m.lib.engine(m.dtype, m.width()|m.depth())
+	e := m.engine(m.width() | m.depth())
 	pixels := m.outputPixels()
 	t, splits := e.cut(rows, columns, pixels, m.groups, true)
 	g := m.geometry()
@@ -137,6 +133,14 @@ func (m *multiplication) ours() {
 	}
 }
 
+// engine returns the family of the algorithm; counts: see Library.engine.
+func (m *multiplication) engine(counts int64) engine {
+	if m.algorithm == wgmma {
+		return warpgroups.limited(m.lib.tile)
+	}
+	return m.lib.engine(m.dtype, counts)
+}
+
 // engine chooses the family for activations of a type. Wide loads need all that counts to be whole vectors: counts is the
 // bitwise or of those numbers.
 func (l *Library) engine(d kernels.DType, counts int64) engine {
@@ -149,9 +153,7 @@ func (l *Library) engine(d kernels.DType, counts int64) engine {
 	case d != kernels.Float32: // for GPUs before tensor cores: one size will do
 		e.tiles, e.room = e.tiles[2:], e.room[2:]
 	}
-	if i := slices.Index(e.tiles, l.tile); i >= 0 {
-		e.tiles, e.room = e.tiles[i:i+1], e.room[i:i+1]
-	}
+	e = e.limited(l.tile)
 	e.dtype = d
 	if counts%e.vector != 0 {
 		e.vector = 1

@@ -24,6 +24,12 @@ var (
 // tensorCapability is the first compute capability whose tensor cores multiply bfloat16 and TF32.
 const tensorCapability = 8
 
+// hasWarpgroups reports whether a device runs code for sm_90a, which newer GPUs do not.
+func hasWarpgroups(device *cuda.Device) bool {
+	major, minor := device.Capability()
+	return major == 9 && minor == 0
+}
+
 // New returns the library for a device.
 func New(device *cuda.Device, o Options) (*Library, error) {
 	major, minor := device.Capability()
@@ -36,6 +42,7 @@ func New(device *cuda.Device, o Options) (*Library, error) {
 		return nil, fmt.Errorf("%s: %w", device.Info().Name, err)
 	}
 	l := &Library{device: device, tensor: major >= tensorCapability && !o.NoTensorCores, tile: o.tile, vendors: v, note: o.Note, terms: proofTerms}
+	l.warpgroups = l.tensor && hasWarpgroups(device) && !emulated(device) && o.Vendor != "" && o.Vendor != nvidia.Refuse
 	if emulated(device) {
 		l.terms = emulatedProofTerms
 	}

@@ -5,11 +5,12 @@ package cuda
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"plimsoll/kernels"
 )
 
-const maxTile = 128
+const maxTile = 256
 
 // tile is the rows and columns of a product that one block computes.
 type tile struct{ m, n int64 }
@@ -32,7 +33,7 @@ type engine struct {
 	block  int64         // threads of a block
 }
 
-// Families: in registers, and tensor cores (src/mma.cu).
+// Families: in registers, on tensor cores (src/mma.cu), and on those of capability 9.0 alone (src/wgmma.cu).
 var (
 	registers = engine{
 		module: "conv", packed: kernels.Float32, slab: 8, vector: 4, rate: 128, block: 256,
@@ -45,6 +46,10 @@ var (
 	tensors32 = engine{
 		module: "mma", prefix: "mma_", packed: kernels.TF32, slab: 16, vector: 4, rate: 512, block: tensors.block,
 		tiles: tensors.tiles, room: tensors.room,
+	}
+	warpgroups = engine{
+		module: "wgmma", prefix: "wgmma_", dtype: kernels.BFloat16, packed: kernels.BFloat16, slab: 64, vector: 8, rate: 2048, block: 256,
+		tiles: []tile{{128, 256}, {128, 128}, {128, 64}}, room: []int64{1, 2, 2},
 	}
 )
 
@@ -93,6 +98,14 @@ func (e engine) clocks(t tile, room, n, rows, columns, inner, panels int64) floa
 	return total
 }
 
+// limited returns the family with one tile, if it has that one.
+func (e engine) limited(only tile) engine {
+	if i := slices.Index(e.tiles, only); i >= 0 {
+		e.tiles, e.room = e.tiles[i:i+1], e.room[i:i+1]
+	}
+	return e
+}
+
 // name is the name of the kernel: "window_f32_128x64_v4".
 func (e engine) name(product string, t tile) string {
 	return fmt.Sprintf("%s%s%s_%dx%d_v%d", e.prefix, product, suffix(e.dtype), t.m, t.n, e.vector)
@@ -101,19 +114,33 @@ func (e engine) name(product string, t tile) string {
 const (
 	stages = 4 // STAGES in src/mma.cu
 	pad    = 8 // PAD: values behind each row of a pixel product in shared memory
+
+	stageBytes = 192 << 10 // STAGE_BYTES in src/wgmma.cu: of all blocks of a multiprocessor
+	atomBytes  = 1024      // ATOM, to which the first stage is aligned
 )
 
 // windowShared and pixelShared return the bytes of dynamic shared memory of a window or pixel product.
 func (e engine) windowShared(t tile) int64 {
-	if e.module != tensors.module {
-		return 0
+	switch e.module {
+	case tensors.module:
+		return stages * (t.m + t.n) * (e.slab*e.packed.Size() + 16)
+	case warpgroups.module:
+		return e.swizzledShared(t)
 	}
-	return stages * (t.m + t.n) * (e.slab*e.packed.Size() + 16)
+	return 0
 }
 
 func (e engine) pixelShared(t tile) int64 {
-	if e.module != tensors.module {
-		return 0
+	switch e.module {
+	case tensors.module:
+		return stages * e.slab * (t.m + t.n + 2*pad) * e.packed.Size()
+	case warpgroups.module:
+		return e.swizzledShared(t)
 	}
-	return stages * e.slab * (t.m + t.n + 2*pad) * e.packed.Size()
+	return 0
+}
+
+// swizzledShared is the bytes of either product by wgmma.
+func (e engine) swizzledShared(t tile) int64 {
+	return stageBytes/e.room[slices.Index(e.tiles, t)] + atomBytes
 }

@@ -13,20 +13,22 @@ import (
 
 // Library implements kernels.Library on one device.
 type Library struct {
-	device  *cuda.Device
-	tensor  bool // products of bfloat16 and TF32 run on tensor cores
-	tile    tile // of every product; the zero tile: each product chooses
-	vendors *vendors
-	note    func(string)
-	prove   func(kernels.Call, algorithm) error                // see proof.go
-	choose  func(kernels.Call, convolution) (algorithm, error) // see chosen.go
-	terms   int64                                              // that a proof adds up at most
+	device *cuda.Device
+	tensor bool // products of bfloat16 and TF32 run on tensor cores
+	// Products of bfloat16 may run by wgmma, if that is the fastest. Times of the emulated GPU say nothing: there tests alone ask for it.
+	warpgroups bool
+	tile       tile // of every product; the zero tile: each product chooses
+	vendors    *vendors
+	note       func(string)
+	prove      func(kernels.Call, algorithm) error                // see proof.go
+	choose     func(kernels.Call, convolution) (algorithm, error) // see chosen.go
+	terms      int64                                              // that a proof adds up at most
 }
 
 // Options of a library. The zero value is the fastest that our kernels can do.
 type Options struct {
 	NoTensorCores bool        // compute products of bfloat16 and TF32 without tensor cores
-	Vendor        nvidia.Mode // of NVIDIA's libraries; "": nvidia.Refuse
+	Vendor        nvidia.Mode // of NVIDIA's libraries; "": nvidia.Refuse, with which nothing is timed either
 	Search        nvidia.Search
 	// Note, when not nil, is told in one line of each algorithm that computed wrongly and is not used.
 	Note func(string)

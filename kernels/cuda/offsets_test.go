@@ -43,7 +43,7 @@ func newVast(t *testing.T) *vast {
 	v.weight = runtime.Span{Offset: 2 * bytes, Bytes: 4 * vastWidth * vastWidth}
 	v.gradient = runtime.Span{Offset: v.weight.End(), Bytes: v.weight.Bytes}
 	v.workspace = v.gradient.End()
-	memory := v.workspace + 6*vastWorkspace
+	memory := v.workspace + 9*vastWorkspace
 	v.bench = openVast(t, memory, max(v.few.Bytes(), v.weight.Bytes))
 	return v
 }
@@ -142,7 +142,11 @@ func (v *vast) compute(t *testing.T, l *Library, pass kernels.Pass, in data) dat
 // are reached by adding to that one.
 func wantLateSplit(t *testing.T, l *Library) {
 	t.Helper()
-	_, splits := l.engine(kernels.BFloat16, vastWidth).cut(vastWidth, vastWidth, vastImages*8*8, 1, true)
+	e := l.engine(kernels.BFloat16, vastWidth)
+	if l.warpgroups {
+		e = warpgroups
+	}
+	_, splits := e.cut(vastWidth, vastWidth, vastImages*8*8, 1, true)
 	if first := (splits - 1) * vastImages / splits; first*8*8*vastWidth <= math.MaxInt32 {
 		t.Fatalf("tensor cores %v: the last of %d splits begins at image %d: take more images", l.tensor, splits, first)
 	}
@@ -154,7 +158,7 @@ func TestOffsetsBeyond32Bits(t *testing.T) {
 		t.Skip("the checked driver remembers every byte")
 	}
 	v := newVast(t)
-	for _, l := range libraries(t, v.bench) {
+	for _, l := range append(libraries(t, v.bench), withWarpgroups(t, v.bench, tile{})...) {
 		wantLateSplit(t, l)
 		for pass, last := range map[kernels.Pass]struct {
 			blocks uint64 // as many as pack has, or those of the gradient's last split
@@ -173,7 +177,7 @@ func TestOffsetsBeyond32Bits(t *testing.T) {
 					}
 				}
 				if wrong > 0 || len(want) != len(got) {
-					t.Errorf("tensor cores %v, %v: %d of %d values of %v are wrong", l.tensor, pass, wrong, len(want), o)
+					t.Errorf("tensor cores %v, wgmma %v, %v: %d of %d values of %v are wrong", l.tensor, l.warpgroups, pass, wrong, len(want), o)
 				}
 			}
 		}

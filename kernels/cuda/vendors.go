@@ -105,5 +105,5 @@ func (v *vendors) name() string {
 const (
 	partBytes  = 32 << 20
 	sliceBytes = 64 << 20
-	rowsAtOnce = maxTile
+	rowsAtOnce = 128
 )

@@ -82,8 +82,8 @@ var faults = []fault{
 	{"the gradient of BatchNorm leaves its mean out", calls, "RandomCalls", []edit{{"kernels/cuda/src/norm.cu", "(norm_mean(a, c) * slope - off)", "(norm_mean(a, c) * slope)"}}},
 	{"no barrier in the halving of a sum of squares", watchedCalls, "Guard", []edit{{"kernels/cuda/src/update.cu", `sums[threadIdx.x + half];
 		__syncthreads();`, "sums[threadIdx.x + half];"}}},
-	{"columns are stored together where they are not aligned", watchedCalls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", "group * columns + c, columns % 4 == 0)", "group * columns + c, true)"}}},
-	{"wide loads where the channels of a tap are no whole vectors", calls, "RandomCalls", []edit{{"kernels/cuda/conv.go", "m.lib.engine(m.dtype, p.image|p.inner)", "m.lib.engine(m.dtype, 0)"}}},
+	{"columns are stored together where they are not aligned", watchedCalls, "RandomCalls", []edit{{"kernels/cuda/src/tile.cuh", "group * columns + column, columns % 4 == 0)", "group * columns + column, true)"}}},
+	{"wide loads where the channels of a tap are no whole vectors", calls, "RandomCalls", []edit{{"kernels/cuda/conv.go", "m.engine(p.image | p.inner)", "m.engine(0)"}}},
 	{"one channel too many is read", calls, "NaNs", []edit{{"kernels/cuda/src/conv.cuh", "s.e + k < v.inner & (unsigned)(p.y", "s.e + k <= v.inner & (unsigned)(p.y"}}},
 	{"the gradient of pixels behind the last one is read", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", "(bool)(p < end & o + k < width)", "o + k < width"}}},
 	{"32 bits for the offset of an image that is read", calls, "Beyond32", []edit{{"kernels/cuda/src/conv.cuh", "(i64)(p.line + s.y) * v.row + x", "(i64)((p.line + s.y) * v.row + x)"}}},
@@ -94,7 +94,7 @@ var faults = []fault{
 	{"a class of strides begins at the wrong tap", calls, "RandomCalls", []edit{{"kernels/cuda/src/conv.cuh", "x.off = (rest + pad - x.first * dilation) / stride", "x.off = (rest + pad - t * dilation) / stride"}}},
 	{"splits overlap by a slab", calls, "LargeCalls", []edit{{"kernels/cuda/src/conv.cuh", "(int)((i64)slabs * (split + 1) / splits)", "(int)((i64)slabs * (split + 1) / splits) + (split + 1 < splits)"}}},
 	{"partial results: the last one is left out", calls, "LargeCalls", []edit{{"kernels/cuda/src/pack.cu", "for (int s = 1; s < a.splits; s++)", "for (int s = 1; s + 1 < a.splits; s++)"}}},
-	{"a row behind the end of a tile is written", calls, "RandomCalls", []edit{{"kernels/cuda/src/mma.cu", "row0 + r < rows ? at(row0 + r) : -1", "at(row0 + r)"}}},
+	{"a row behind the end of a tile is written", calls, "RandomCalls", []edit{{"kernels/cuda/src/tile.cuh", "row0 + r < rows ? at(row0 + r) : -1", "at(row0 + r)"}}},
 	{"the second group gets the first one's columns", calls, "RandomCalls", []edit{{"kernels/cuda/src/conv.cuh", "v.group = v.panel % g.groups", "v.group = 0"}}},
 	{"a grid of tiles is rounded down", calls, "EveryTile", []edit{{"kernels/cuda/engine.go", "return dim{ceil(rows, t.m), ceil(columns, t.n), z}", "return dim{max(rows/t.m, 1), ceil(columns, t.n), z}"}}},
 	{"partial results share their memory with packed weights", calls, "LargeCalls", []edit{{"kernels/cuda/builder.go", `	at := b.used
@@ -312,4 +312,32 @@ var faults = []fault{
 	{"32 bits for the offset of a pixel of a pool", calls, "PoolsBeyond32", []edit{{"kernels/cuda/src/pool.cu", "return (((i64)n * h + y) * w + x) * channels + c; }", "return (int)((((i64)n * h + y) * w + x) * channels + c); }"}}},
 	{"32 bits for the row of a folded image", calls, "FoldedBeyond32", []edit{{"kernels/cuda/src/pack.cu", "a.n <= 0xffffffffll ? (unsigned)i / (unsigned)a.width : i / a.width;", "(unsigned)i / (unsigned)a.width;"}}},
 	{"a max pool passes NaNs over", calls, "MaximaOf", []edit{{"kernels/cuda/src/pool.cu", "|| v.v[k] > best.v[k] || v.v[k] != v.v[k])", "|| v.v[k] > best.v[k])"}}},
+	{"wgmma: copies to shared memory are not shown to it", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cu", `		show_copies();
+`, ``}}},
+	{"wgmma: copies are shown to it before they are waited for", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cu", `		wait_groups<AHEAD - 1>();
+		show_copies();
+`, `		show_copies();
+		wait_groups<AHEAD - 1>();
+`}}},
+	{"wgmma: copies are waited for one slab late", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cu", `wait_groups<AHEAD - 1>();`, `wait_groups<AHEAD>();`}}},
+	{"wgmma: products are waited for one slab late", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cu", `wait_products<1>();`, `wait_products<2>();`}}},
+	{"wgmma: the last products are not waited for", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cu", `	wait_products<0>();
+`, ``}}},
+	{"wgmma: sums are written before products without a fence", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cu", `	begin_products();
+`, ``}}},
+	{"wgmma: copies go to a stage whose products are under way", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cu", `stage < 2 ? stage + AHEAD : stage - 2`, `stage < 1 ? stage + AHEAD + 1 : stage - 1`}}},
+	{"wgmma: no barrier between a slab's arrival and its products", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cu", `		show_copies();
+		__syncthreads();
+`, `		show_copies();
+`}}},
+	{"wgmma: vectors lie without the swizzle", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cu", `(lane ^ line % LANES) * 16`, `lane * 16`}}},
+	{"wgmma: a descriptor has the swizzle of 64 bytes", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cuh", `(u64)(ATOM >> 4) << 32 | 1ull << 62`, `(u64)(ATOM >> 4) << 32 | 2ull << 62`}}},
+	{"wgmma: the offsets of a descriptor are swapped", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cuh", `(u64)(apart >> 4) << 16 | (u64)(ATOM >> 4) << 32`, `(u64)(apart >> 4) << 32 | (u64)(ATOM >> 4) << 16`}}},
+	{"wgmma: stages begin where shared memory begins", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cuh", `	return memory + (ATOM - at % ATOM) % ATOM;`, `	return memory + at % 1;`}}},
+	{"wgmma: both groups of warps multiply the first one's rows", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cu", ` + threadIdx.x / GROUP * 64 * LINE`, ``}}},
+	{"wgmma: steps of a slab are half as far apart", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cu", `STEP * LINE : STEP * 2`, `STEP * LINE : STEP`}}},
+	{"wgmma: a weight gradient is multiplied as if its lines were rows", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cu", `run<true>`, `run<false>`}}},
+	{"wgmma: columns of a weight gradient are taken from the first 64", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cu", `in(memory, DEEP * LINE)`, `in(memory, 0)`}}},
+	{"wgmma: shared memory has no room for its alignment", calls, "RandomWarpgroup", []edit{{"kernels/cuda/engine.go", "slices.Index(e.tiles, t)] + atomBytes", "slices.Index(e.tiles, t)]"}}},
+	{"wgmma: channels are no whole vectors", calls, "WarpgroupsAreChosen", []edit{{"kernels/cuda/candidates.go", "counts%warpgroups.vector == 0", "counts > 0"}}},
 }

@@ -97,6 +97,8 @@ func Architecture(module string) string {
 	switch strings.TrimSuffix(module, ".cu") {
 	case "mma", "flashforward", "flashbackward", "flashanyforward", "flashanybackward":
 		return "compute_80"
+	case "wgmma":
+		return "compute_90a"
 	}
 	return "compute_75"
 }

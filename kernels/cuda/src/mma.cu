@@ -1,10 +1,8 @@
 // Convolutions of bf16 and tf32 on tensor cores: 4 warps make a tile of the product from slabs in shared memory, of which STAGES are
 // there or on their way. Sums run in float32, in an order that the shape and the tile decide.
-#include "conv.cuh"
-#include "mma.cuh"
+#include "tile.cuh"
 
-// PAD: values behind each row of a pixel product's slab, which keep rows in different banks.
-enum { MMA_THREADS = 128, STAGES = 4, PAD = 8 };
+enum { MMA_THREADS = 128, STAGES = 4 };
 
 // slabs have DEEP inner indices, 64 bytes, for STEPS multiplications; a window product's rows have 16 bytes more.
 template <typename E> struct slabs {
@@ -13,7 +11,7 @@ template <typename E> struct slabs {
 
 // warps of a block are two by two; each computes M x N of the tile.
 template <int BM, int BN> struct warps {
-	enum { M = BM / 2, N = BN / 2 };
+	enum { THREADS = MMA_THREADS, ROWS = BM, COLUMNS = BN, M = BM / 2, N = BN / 2 };
 	int lane, row, column; // where the warp's part of the tile begins
 
 	INLINE warps() {
@@ -47,56 +45,6 @@ template <typename E, int BM, int BN> INLINE void multiply(sums<BM, BN> &s, cons
 			multiply_add(s.c[i][j], f.a[i], f.b[j / 2].r[j % 2 * 2], f.b[j / 2].r[j % 2 * 2 + 1]);
 }
 
-// row_offsets is room for the offset of each row of a tile in the result.
-INLINE i64 *row_offsets() {
-	__shared__ i64 offsets[128];
-	return offsets;
-}
-
-// write_tile writes a block's tile, of which rows and columns are in the result; at gives the offset of a row's column 0 there. The tile goes
-// through the memory of the stages, so that neighbouring threads write neighbouring vectors.
-template <typename T, int BM, int BN, typename F>
-INLINE void write_tile(const conv_args &a, const sums<BM, BN> &s, char *memory, int rows, int columns, int group, F at) {
-	enum { WIDTH = BN + PAD, VECTORS = BN / 4 };
-	typedef warps<BM, BN> W;
-	i64 *const offsets = row_offsets();
-	float *tile = (float *)memory;
-	int row0 = blockIdx.x * BM, column0 = blockIdx.y * BN;
-	W w;
-	__syncthreads();
-	for (int r = threadIdx.x; r < BM; r += MMA_THREADS) offsets[r] = row0 + r < rows ? at(row0 + r) : -1;
-#pragma unroll
-	for (int i = 0; i < W::M / 8; i++)
-#pragma unroll
-		for (int j = 0; j < W::N / 8; j++) {
-			const float *pair = s.c[i / 2][j] + i % 2 * 2;
-			store_pair(tile + (w.row + i * 8 + w.lane / 4) * WIDTH + w.column + j * 8 + w.lane % 4 * 2, pair[0], pair[1]);
-		}
-	__syncthreads();
-#pragma unroll 4
-	for (int k = threadIdx.x; k < BM * VECTORS; k += MMA_THREADS) {
-		int r = k / VECTORS, within = k % VECTORS * 4, c = column0 + within;
-		i64 offset = offsets[r];
-		values<4> x;
-		load(x, tile + r * WIDTH + within);
-		if (offset >= 0 && c < columns) write_row<T>(a, offset + c, x, columns - c, group * columns + c, columns % 4 == 0);
-	}
-}
-
-// bring puts 16 bytes into shared memory: at(k) gives the place of value k. V > 1: together.
-template <int V, typename E, typename F> INLINE void bring(E *to, const E *from, F at) {
-	if constexpr (V > 1) {
-		place p = at(0);
-		copy_async(to, from + (p.inside ? p.at : 0), !p.inside);
-	} else {
-#pragma unroll 2
-		for (int k = 0; k < wide<E>::elements; k++) {
-			place p = at(k);
-			to[k].bits = p.inside ? from[p.at].bits : 0;
-		}
-	}
-}
-
 // run fills the stages in turn and adds up products. The function fetch(slab, stage) begins to bring a slab, zeros for one behind the last.
 // The function load(factors, stage, k) reads the factors of the step at inner index k. Each step's factors are on their way while the step
 // before multiplies.
@@ -124,15 +72,6 @@ template <typename E, int BM, int BN, typename F, typename L> INLINE void run(su
 		stage = behind;
 	}
 	wait_groups<0>();
-}
-
-// write_window writes a block's tile of a window product, or its part of it.
-template <typename E, int BM, int BN> INLINE void write_window(const conv_args &a, const sums<BM, BN> &sum, char *memory, const view &v) {
-	int rows = rows_of(a.g, v);
-	i64 base = (i64)v.group * v.columns, part = (i64)(blockIdx.z % a.g.splits) * rows * v.channels;
-	if (a.g.splits == 1)
-		write_tile<typename stored<E>::type>(a, sum, memory, rows, v.columns, v.group, [&](int r) { return base + result_at(v, a.g, r); });
-	else write_tile<float>(a, sum, memory, rows, v.columns, v.group, [&](int r) { return base + part + (i64)r * v.channels; });
 }
 
 // mma_window computes a tile of Y or DX. A stage has BM rows of windows, then BN columns of weights, DEEP values each.
@@ -170,7 +109,7 @@ template <typename E, int BM, int BN, int V> INLINE void mma_window(const conv_a
 		const E *right = stages + stage * STAGE + (BM + w.column + w.lane / 16 * 8 + w.lane % 8) * WIDTH + w.lane / 8 % 2 * VECTOR + k;
 		read(f, [&](int r) { return round_factors(load_matrices(left + r * WIDTH)); }, [&](int n) { return load_matrices(right + n * WIDTH); });
 	});
-	write_window<E>(a, sum, memory, view_of(g, anew(blockIdx.z), anew(g.backward)));
+	write_window<E, warps<BM, BN>>(a, sum.c, memory, view_of(g, anew(blockIdx.z), anew(g.backward)));
 }
 
 // side is the part of a pixel product's slab that a thread brings: VECTORS vectors of ROWS pixels, LANES apart. LANES threads bring
@@ -231,7 +170,7 @@ template <typename E, int BM, int BN, int V> INLINE void mma_pixel(const conv_ar
 		read(f, [&](int r) { return left_across(left + r, M::WIDTH, w.lane); }, [&](int n) { return right_across(right + n, N::WIDTH, w.lane); });
 	});
 	i64 base = ((i64)(blockIdx.z % g.splits) * g.o + group * width) * columns;
-	write_tile<float>(a, sum, memory, width, columns, 0, [&](int r) { return base + (i64)r * columns; });
+	write_tile<float, warps<BM, BN>>(a, sum.c, memory, width, columns, 0, [&](int r) { return base + (i64)r * columns; });
 }
 
 #define PRODUCT(E, BM, BN, V, blocks) \

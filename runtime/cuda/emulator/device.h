@@ -157,9 +157,10 @@ struct PlimsollInstruction {
         instruction.run(PLIMSOLL_LIST outputs, PLIMSOLL_LIST inputs, __FILE__, __LINE__);                              \
     } while (0)
 
-// An address of dynamic shared memory as instructions take it.
+// An address of dynamic shared memory as instructions take it. That memory begins behind a kernel's static one, at a multiple of 16.
+#define PLIMSOLL_SHARED_BEGIN 1040
 static inline size_t __cvta_generic_to_shared(const void *p) {
-    return static_cast<size_t>(static_cast<const char *>(p) - static_cast<const char *>(plimsollHere.shared));
+    return static_cast<size_t>(static_cast<const char *>(p) - static_cast<const char *>(plimsollHere.shared)) + PLIMSOLL_SHARED_BEGIN;
 }
 
 // Atomics: real ones, as blocks of a launch and streams run at the same time.

@@ -5,6 +5,7 @@
 //
 //   PLIMSOLL_EMULATOR_DEVICES=2            number of devices (1).
 //   PLIMSOLL_EMULATOR_MEMORY=1073741824    bytes of each device (4 GiB).
+//   PLIMSOLL_EMULATOR_CAPABILITY=89        compute capability of each device, ten times (90). All else stays as capability 9.0 has it.
 //   PLIMSOLL_EMULATOR_CHAOS=7              seed of random delays before each piece of work (0: none).
 //   PLIMSOLL_EMULATOR_PROCESSORS=2         threads that run the blocks of a launch (as many as the host has, at most 4).
 //   PLIMSOLL_EMULATOR_POISON=1             fill new memory with 0xff bytes, NaNs (0; 1 in the checked build).

@@ -145,7 +145,7 @@ func TestInstructionsAreChecked(t *testing.T) {
 		text   string
 	}{
 		"memory for a number":  {"malformed", warp, 0, invalidPTX, `"cp.async.wait_group [%0];" is no instruction`},
-		"no model":             {"malformed", warp, 1, invalidPTX, `"wgmma.fence.sync.aligned;" is no instruction`},
+		"no model":             {"malformed", warp, 1, invalidPTX, `"wgmma.fence.aligned;" is no instruction`},
 		"no such operand":      {"malformed", warp, 2, invalidPTX, "%1 is no operand"},
 		"an output that reads": {"malformed", warp, 3, invalidPTX, `%0 is "=r"`},
 		"too little memory":    {"matrices", shape{1, 32, 496}, 0, illegalAddress, "touches byte 496 of 496 bytes of dynamic shared memory"},

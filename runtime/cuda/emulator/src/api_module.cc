@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "api.h"
+#include "config.h"
 #include "launch.h"
 
 using namespace emulator;
@@ -20,6 +21,7 @@ CUresult load(Call &c, const char *image, CUmodule *handle) {
     const std::vector<std::string> entries = entriesOf(image);
     if (entries.empty()) return CUDA_ERROR_INVALID_IMAGE; // a cubin, or no PTX at all
     if (!endsAsText(image)) return CUDA_ERROR_INVALID_PTX;
+    if (!runsOn(config().capability, image)) return CUDA_ERROR_NO_BINARY_FOR_GPU;
     auto module = std::make_shared<Module>();
     module->context = c.context;
     for (const std::string &entry : entries) {

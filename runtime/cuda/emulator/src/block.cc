@@ -67,6 +67,7 @@ void Block::reset() {
         warp.arrived = 0, warp.epoch = 0;
         warp.lanes = count - w * warpLanes < warpLanes ? count - w * warpLanes : warpLanes;
     }
+    products_.reset((count + warpLanes - 1) / warpLanes, dynamic_);
     readyHead_ = readyCount_ = next_ = finished_ = arrived_ = 0;
     epoch_ = 0, thread_ = -1, fiber_ = -1;
     failure_ = Failure();
@@ -210,21 +211,41 @@ const Operands *const *Block::gather(const Operands &operands, const char *file,
     return warp.last == thread_ ? reinterpret_cast<const Operands *const *>(warp.values[slot]) : nullptr;
 }
 
-void Block::touchShared(uint32_t offset, unsigned bytes, bool write, const std::string &what) {
+void Block::touchShared(uint32_t address, unsigned bytes, bool write, const std::string &what) {
+    const uint32_t offset = address - PLIMSOLL_SHARED_BEGIN;
     if (offset % bytes != 0)
         fail(CUDA_ERROR_MISALIGNED_ADDRESS, Finding::bounds, what + " at byte " + std::to_string(offset) + " of shared memory");
     if (offset + uint64_t{bytes} > dynamic_)
         fail(CUDA_ERROR_ILLEGAL_ADDRESS, Finding::bounds,
              what + " touches byte " + std::to_string(offset) + " of " + std::to_string(dynamic_) + " bytes of dynamic shared memory");
-    checks::accessHere(reinterpret_cast<uint64_t>(plimsollHere.shared) + offset, bytes, write);
+    checks::accessHere(reinterpret_cast<uint64_t>(sharedAt(address)), bytes, write);
 }
 
 void Block::copyAsync(uint32_t to, uint64_t from, int64_t bytes, const std::string &what) {
     touchShared(to, 16, true, what);
     if (from % 16 != 0 || bytes < 0 || bytes > 16)
         fail(CUDA_ERROR_MISALIGNED_ADDRESS, Finding::bounds, what + " of " + std::to_string(bytes) + " bytes, not from a multiple of 16");
+    if (products_.isRead(static_cast<size_t>(to - PLIMSOLL_SHARED_BEGIN) / 16))
+        fail(CUDA_ERROR_LAUNCH_FAILED, Finding::instruction, what + " writes to shared memory that a product under way reads");
     if (bytes > 0) checks::accessHere(from, static_cast<unsigned>(bytes), false);
-    copies_[thread_].add({static_cast<char *>(plimsollHere.shared) + to, reinterpret_cast<const char *>(from), static_cast<int>(bytes)});
+    copies_[thread_].add({sharedAt(to), reinterpret_cast<const char *>(from), static_cast<int>(bytes)});
+}
+
+void Block::beginProduct(const Product &product, const std::string &what) {
+    if (shape_.threadCount() % (4 * warpLanes) != 0)
+        fail(CUDA_ERROR_NOT_SUPPORTED, Finding::instruction, what + " wants whole groups of four warps");
+    if (const std::string wrong = product.error(); !wrong.empty()) fail(CUDA_ERROR_LAUNCH_FAILED, Finding::instruction, what + ": " + wrong);
+    product.eachVector(warp(), [&](uint32_t address) {
+        touchShared(address, 16, false, what);
+        return "";
+    });
+    const std::string wrong = products_.begin(warp(), product);
+    if (!wrong.empty()) fail(CUDA_ERROR_LAUNCH_FAILED, Finding::instruction, wrong);
+}
+
+void Block::awaitProducts(int64_t left) {
+    const std::string wrong = products_.await(warp(), static_cast<size_t>(left), sharedAt(0));
+    if (!wrong.empty()) fail(CUDA_ERROR_LAUNCH_FAILED, Finding::instruction, wrong);
 }
 
 template <class F> void Copies::await(size_t left, F make) {
@@ -237,8 +258,9 @@ template <class F> void Copies::await(size_t left, F make) {
 }
 
 void Block::awaitCopies(int64_t left) {
-    copies_[thread_].await(static_cast<size_t>(left), [](const Copies::Copy &c) {
+    copies_[thread_].await(static_cast<size_t>(left), [this](const Copies::Copy &c) {
         checks::accessHere(reinterpret_cast<uint64_t>(c.to), 16, true);
+        products_.noteWrite(static_cast<size_t>(c.to - sharedAt(PLIMSOLL_SHARED_BEGIN)) / 16, thread_);
         if (c.bytes > 0) memcpy(c.to, c.from, c.bytes);
         memset(c.to + c.bytes, 0, 16 - c.bytes);
     });

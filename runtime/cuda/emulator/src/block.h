@@ -9,6 +9,7 @@
 
 #include "../device.h"
 #include "fiber.h"
+#include "products.h"
 #include "registry.h"
 
 namespace emulator {
@@ -33,7 +34,7 @@ struct Failure {
 
 // Operands holds the operands of one thread's inline PTX, by their numbers.
 struct Operands {
-    static constexpr int most = 16;
+    static constexpr int most = 130; // of a product of four warps
     const char *constraints[most];
     void *at[most];
     int count = 0;
@@ -90,16 +91,25 @@ public:
     // Instructions need these functions (see instruction.cc). For gather, the lanes of the warp wait for each other.
     // The lane that comes last gets the operands of all lanes; the others get null.
     const Operands *const *gather(const Operands &operands, const char *file, int line);
-    // The running thread touches bytes at once, at an offset of dynamic shared memory.
-    void touchShared(uint32_t offset, unsigned bytes, bool write, const std::string &what);
+    // The running thread touches bytes at once, at an address of dynamic shared memory.
+    void touchShared(uint32_t address, unsigned bytes, bool write, const std::string &what);
     void copyAsync(uint32_t to, uint64_t from, int64_t bytes, const std::string &what);
     void commitCopies() { copies_[thread_].commit(); }
     void awaitCopies(int64_t left);
+    void fenceProxy() { products_.fenceProxy(thread_); }
+    // The running thread is the last one of its warp that has come to the instruction.
+    void fenceProducts() { products_.fence(warp()); }
+    void beginProduct(const Product &product, const std::string &what);
+    void commitProducts() { products_.commit(warp()); }
+    void awaitProducts(int64_t left);
+    // The memory at an address of shared memory, as instructions take it.
+    static char *sharedAt(uint32_t address) { return static_cast<char *>(plimsollHere.shared) + address - PLIMSOLL_SHARED_BEGIN; }
 
     // Ends the block: the running thread never continues.
     void fail(CUresult error, const char *kind, const std::string &what);
 
     int thread() const { return thread_; }
+    int warp() const { return thread_ / warpLanes; }
     const Kernel &kernel() const { return *kernel_; }
     // How often the block, and the running thread's warp, have synchronized their memory.
     uint32_t epoch() const { return epoch_; }
@@ -154,6 +164,7 @@ private:
     std::vector<char> shared_;       // dynamic shared memory
     size_t dynamic_ = 0;             // bytes of it that this launch has
     std::vector<Copies> copies_;     // of the threads
+    Products products_;
 
     Stacks stacks_;
     Fiber host_; // the thread that calls run

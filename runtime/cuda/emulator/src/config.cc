@@ -23,6 +23,7 @@ Config fromEnvironment() {
     Config c;
     c.devices = static_cast<int>(number("DEVICES", 1));
     c.memory = number("MEMORY", c.memory);
+    c.capability = static_cast<int>(number("CAPABILITY", c.capability));
     c.chaos = number("CHAOS", 0);
     const unsigned cores = std::thread::hardware_concurrency();
     c.processors = static_cast<int>(number("PROCESSORS", cores < 1 ? 1 : cores > 4 ? 4 : cores));

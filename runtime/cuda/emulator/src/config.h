@@ -9,6 +9,7 @@ namespace emulator {
 struct Config {
     int devices = 1;
     uint64_t memory = uint64_t{4} << 30; // bytes of a device
+    int capability = 90;                 // ten times that of the devices
     uint64_t chaos = 0;                  // seed of random delays; 0 for none
     int processors = 0;                  // threads that run the blocks of a launch; 0: as the host has, at most 4
     bool poison = false;                 // fill new memory with NaNs

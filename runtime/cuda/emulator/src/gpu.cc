@@ -1,5 +1,7 @@
 #include "gpu.h"
 
+#include "config.h"
+
 namespace emulator {
 
 namespace {
@@ -49,8 +51,6 @@ constexpr Attribute attributes[] = {
     {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, 0},
     {CU_DEVICE_ATTRIBUTE_TCC_DRIVER, 0},
     {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
-    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
-    {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
     {CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0},
     {CU_DEVICE_ATTRIBUTE_MULTI_GPU_BOARD, 0},
@@ -66,6 +66,8 @@ Device::Device(int n, uint64_t size)
 
 int Device::attribute(CUdevice_attribute which) const {
     if (which == CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID) return ordinal;
+    if (which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) return config().capability / 10;
+    if (which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR) return config().capability % 10;
     for (const Attribute &a : attributes)
         if (a.which == which) return a.value;
     return -1;

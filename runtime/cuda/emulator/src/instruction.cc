@@ -69,7 +69,7 @@ template <class T> void multiply(const Instruction &m, const Operands *const *la
 template <bool transposed> void loadMatrices(const Instruction &m, const Operands *const *lanes) {
     const char *rows[warpLanes];
     for (int lane = 0; lane < warpLanes; lane++)
-        rows[lane] = static_cast<const char *>(plimsollHere.shared) + read<uint32_t>(*lanes[lane], m.lists[1][0]);
+        rows[lane] = Block::sharedAt(read<uint32_t>(*lanes[lane], m.lists[1][0]));
     for (int lane = 0; lane < warpLanes; lane++)
         for (int j = 0; j < 4; j++) {
             uint16_t pair[2];
@@ -129,8 +129,40 @@ void runWait(const Instruction &m, Block &block, const Operands &operands, const
     block.awaitCopies(count.operand < 0 ? count.immediate : read<int32_t>(operands, count));
 }
 
+void runProxyFence(const Instruction &, Block &block, const Operands &, const char *, int) { block.fenceProxy(); }
+
+void runFence(const Instruction &, Block &block, const Operands &operands, const char *file, int line) {
+    if (block.gather(operands, file, line)) block.fenceProducts();
+}
+
+void runCommitProducts(const Instruction &, Block &block, const Operands &operands, const char *file, int line) {
+    if (block.gather(operands, file, line)) block.commitProducts();
+}
+
+void runWaitProducts(const Instruction &m, Block &block, const Operands &operands, const char *file, int line) {
+    const Parameter &count = m.lists[0][0];
+    if (block.gather(operands, file, line)) block.awaitProducts(count.operand < 0 ? count.immediate : read<int32_t>(operands, count));
+}
+
+// wgmma.mma_async, whose lists are the sums, A and B, whether there are sums already, signs, and whether A and B lie across.
+void runProduct(const Instruction &m, Block &block, const Operands &operands, const char *file, int line) {
+    const Operands *const *lanes = block.gather(operands, file, line);
+    if (!lanes) return;
+    const Parameter &left = m.lists[1][0], &right = m.lists[2][0];
+    Product product{read<uint64_t>(operands, left), read<uint64_t>(operands, right), m.lists[6][0].immediate == 1, m.lists[7][0].immediate == 1,
+                    static_cast<int>(2 * m.lists[0].size()), {}};
+    for (int lane = 0; lane < warpLanes; lane++) {
+        const Operands &o = *lanes[lane];
+        if (read<uint64_t>(o, left) != product.left || read<uint64_t>(o, right) != product.right)
+            block.fail(CUDA_ERROR_LAUNCH_FAILED, Finding::instruction, m.opcode + " has other descriptors in another lane");
+        for (const Parameter &sum : m.lists[0]) product.sums.push_back(static_cast<float *>(o.at[sum.operand]));
+    }
+    block.beginProduct(product, m.opcode);
+}
+
 // Kinds of parameters: d, a float that is written, and may be read; f, one that is read; w, 32 bits that are written; r,
-// 32 bits that are read; s, an address of shared memory; g, one of global memory; 16, that number; n, a number.
+// 32 bits that are read; q, 64 bits that are read; s, an address of shared memory; g, one of global memory; n, a number; b, 0 or 1 in the
+// text; digits, that number. d*32 is 32 times d.
 struct Model {
     const char *opcode;
     const char *lists; // "dddd rrrr"
@@ -148,6 +180,13 @@ constexpr Model models[] = {
     {"cp.async.cg.shared.global", "s g 16 n", runCopy},
     {"cp.async.commit_group", "", runCommit},
     {"cp.async.wait_group", "n", runWait},
+    {"fence.proxy.async.shared::cta", "", runProxyFence},
+    {"wgmma.fence.sync.aligned", "", runFence},
+    {"wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16", "d*32 q q 1 1 1 b b", runProduct},
+    {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "d*64 q q 1 1 1 b b", runProduct},
+    {"wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16", "d*128 q q 1 1 1 b b", runProduct},
+    {"wgmma.commit_group.sync.aligned", "", runCommitProducts},
+    {"wgmma.wait_group.sync.aligned", "n", runWaitProducts},
 };
 
 // Text is what is left to parse.
@@ -186,12 +225,17 @@ struct Text {
     }
 };
 
+// Reports whether a list of a model is a number that the text must have.
+bool isNumber(const std::string &kinds) { return isdigit(static_cast<unsigned char>(kinds[0])); }
+
 bool fits(const std::string &kinds, const std::vector<Parameter> &list) {
-    if (kinds == "16") return list.size() == 1 && list[0] == Parameter{-1, 16, false};
+    if (isNumber(kinds)) return list.size() == 1 && list[0] == Parameter{-1, std::stoi(kinds), false};
     if (kinds.size() != list.size()) return false;
     for (size_t i = 0; i < kinds.size(); i++) {
         const bool memory = kinds[i] == 's' || kinds[i] == 'g';
-        if (list[i].memory != memory || (list[i].operand < 0 && kinds[i] != 'n')) return false;
+        const bool bit = kinds[i] == 'b', immediate = list[i].operand < 0;
+        if (list[i].memory != memory || (immediate && kinds[i] != 'n' && !bit)) return false;
+        if (bit && !(immediate && (list[i].immediate == 0 || list[i].immediate == 1))) return false;
     }
     return true;
 }
@@ -205,7 +249,8 @@ bool allows(const std::string &constraint, char kind, const Parameter &p) {
     case 'd': return written && type == 'f';
     case 'f': return read && type == 'f';
     case 'w': return written && type == 'r';
-    case 'g': return read && type == 'l';
+    case 'g':
+    case 'q': return read && type == 'l';
     case 'n': return read && (type == 'r' || type == 'n');
     }
     return read && type == 'r';
@@ -215,7 +260,9 @@ std::vector<std::string> words(const std::string &text) {
     std::vector<std::string> all;
     for (size_t at = 0; at < text.size();) {
         const size_t end = std::min(text.find(' ', at), text.size());
-        all.push_back(text.substr(at, end - at));
+        std::string word = text.substr(at, end - at);
+        if (word.size() > 2 && word[1] == '*') word = std::string(std::stoi(word.substr(2)), word[0]);
+        all.push_back(word);
         at = end + 1;
     }
     return all;
@@ -234,7 +281,7 @@ std::string misfit(const Instruction &m, const Operands &operands) {
         for (size_t j = 0; j < m.lists[i].size(); j++) {
             const Parameter &p = m.lists[i][j];
             if (p.operand >= operands.count) return "%" + std::to_string(p.operand) + " is no operand";
-            if (kinds[i] != "16" && !allows(p.operand < 0 ? "n" : operands.constraints[p.operand], kinds[i][j], p))
+            if (!isNumber(kinds[i]) && !allows(p.operand < 0 ? "n" : operands.constraints[p.operand], kinds[i][j], p))
                 return "%" + std::to_string(p.operand) + " is \"" + operands.constraints[p.operand] + "\"";
         }
     return "";
@@ -283,9 +330,10 @@ void PlimsollInstruction::run(std::initializer_list<PlimsollOperand> outputs, st
             operands.at[operands.count++] = o.at;
         }
     if (!m.error.empty()) block.fail(CUDA_ERROR_INVALID_PTX, Finding::instruction, m.error);
-    if (block.thread() % emulator::warpLanes == 0) { // all lanes come with the same
+    if (!m.fitting) { // all threads come with the same
         const std::string wrong = emulator::misfit(m, operands);
         if (!wrong.empty()) block.fail(CUDA_ERROR_INVALID_PTX, Finding::instruction, m.opcode + ": " + wrong);
+        m.fitting = true;
     }
     m.execute(m, block, operands, file, line);
 }

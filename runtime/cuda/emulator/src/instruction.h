@@ -1,5 +1,6 @@
 // Instructions: inline PTX of kernels, executed by a model of what the PTX ISA says of each instruction.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct Instruction {
     std::string opcode;
     std::vector<std::vector<Parameter>> lists;
     std::string error; // why the text is no instruction that there is a model of
+    mutable std::atomic<bool> fitting{false}; // operands have been compared with the model
     void (*execute)(const Instruction &, Block &, const Operands &, const char *file, int line) = nullptr;
 };
 

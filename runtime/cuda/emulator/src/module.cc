@@ -1,6 +1,7 @@
 #include "module.h"
 
 #include <cctype>
+#include <cstdlib>
 
 namespace emulator {
 
@@ -31,6 +32,16 @@ bool endsAsText(const std::string &ptx) {
     const std::string code = codeOf(ptx);
     const size_t last = code.find_last_not_of(" \t\r\n");
     return last != std::string::npos && (code[last] == '}' || code[last] == ';');
+}
+
+bool runsOn(int capability, const std::string &ptx) {
+    static const std::string word = ".target sm_";
+    const std::string code = codeOf(ptx);
+    const size_t at = code.find(word);
+    if (at == std::string::npos) return true;
+    char *end;
+    const long needs = strtol(code.c_str() + at + word.size(), &end, 10);
+    return *end == 'a' ? capability == needs : capability >= needs;
 }
 
 std::vector<std::string> entriesOf(const std::string &ptx) {

@@ -26,6 +26,9 @@ struct Module {
     std::map<std::string, std::unique_ptr<Function>> functions;
 };
 
+// Reports whether a GPU of a capability, times ten, runs a text of PTX. A target with the suffix a is for one capability alone.
+bool runsOn(int capability, const std::string &ptx);
+
 // The names behind ".entry" in a text of PTX, in their order.
 std::vector<std::string> entriesOf(const std::string &ptx);
 

@@ -75,7 +75,7 @@ KERNEL(matrices, struct scale_args) {
 KERNEL(malformed, struct scale_args) {
     unsigned x = 0;
     if (a.add == 0) INSTRUCTION("cp.async.wait_group [%0];", (), (OPERAND("r", x)), "memory");
-    if (a.add == 1) INSTRUCTION("wgmma.fence.sync.aligned;", (), (), "memory");
+    if (a.add == 1) INSTRUCTION("wgmma.fence.aligned;", (), (), "memory");
     if (a.add == 2) INSTRUCTION("cp.async.wait_group %1;", (), (OPERAND("r", x)), "memory");
     if (a.add == 3) INSTRUCTION("cp.async.wait_group %0;", (OPERAND("=r", x)), (), "memory");
 }
