@@ -255,7 +255,7 @@ var faults = []fault{
 	{"two scores have one number of a mask", calls, "AnyAttention", []edit{{"kernels/cuda/src/terms.cuh", "v[j][k] += mask[where(j, k)]", "v[j][k] += mask[where(j, k & 2)]"}}},
 	{"a sample has the masks of the next one", calls, "AnyAttention", []edit{{"kernels/cuda/src/terms.cuh", "(int)(n % a.masks)", "(int)((n + 1) % a.masks)"}}},
 	{"heads have the table's first column", calls, "AnyAttention", []edit{{"kernels/cuda/src/terms.cuh", "GLOBAL(const float, a.bias) + head,", "GLOBAL(const float, a.bias),"}}},
-	{"gradients of queries see keys behind the end of a sample", calls, "HiddenPositions|AnyAttention", []edit{{"kernels/cuda/src/flashbackward.cuh", "(KEYS || !causal ? moving < a.length : true)", "(KEYS ? moving < a.length : true)"}}},
+	{"gradients of queries see keys behind the end of a sample", calls, "FarBelowZero", []edit{{"kernels/cuda/src/flashbackward.cuh", "(KEYS || !causal ? moving < a.length : true)", "(KEYS ? moving < a.length : true)"}}},
 	{"gradients of keys take a query and a key for one another in masks", calls, "AnyAttention", []edit{{"kernels/cuda/src/flashbackward.cuh", "KEYS ? terms.at(moving, still)", "false ? terms.at(moving, still)"}}},
 	{"a part of the sums of a table's gradients has its first sample alone", calls, "AnyAttention", []edit{{"kernels/cuda/src/flashbackward.cuh", "end = (int)(a.samples * (part + 1) / a.parts);", "end = first + 1;"}}},
 	{"a table's gradients are those of the first part", calls, "AnyAttention", []edit{{"kernels/cuda/src/attention.cu", "part < a.parts; part++) sum", "part < 1; part++) sum"}}},
