@@ -71,8 +71,8 @@ func TestUpdatesAreNotContracted(t *testing.T) {
 	}
 }
 
-// TestPTXAssembles: NVIDIA's assembler takes every kernel for every GPU since the oldest. No kernel spills registers, has a local array, or
-// takes more registers or fewer resident threads than resources.txt says. `make test-ptxas` fetches the assembler; -update writes the table.
+// TestPTXAssembles: NVIDIA's assembler takes every kernel for every GPU since the oldest. No kernel spills registers, has a local array,
+// serializes wgmma, or takes more registers or fewer resident threads than resources.txt says. `make test-ptxas` fetches the assembler; -update writes the table.
 func TestPTXAssembles(t *testing.T) {
 	ptxas := os.Getenv("PLIMSOLL_PTXAS")
 	if ptxas == "" {

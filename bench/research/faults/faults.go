@@ -340,4 +340,5 @@ var faults = []fault{
 	{"wgmma: columns of a weight gradient are taken from the first 64", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cu", `in(memory, DEEP * LINE)`, `in(memory, 0)`}}},
 	{"wgmma: shared memory has no room for its alignment", calls, "RandomWarpgroup", []edit{{"kernels/cuda/engine.go", "slices.Index(e.tiles, t)] + atomBytes", "slices.Index(e.tiles, t)]"}}},
 	{"wgmma: channels are no whole vectors", calls, "WarpgroupsAreChosen", []edit{{"kernels/cuda/candidates.go", "counts%warpgroups.vector == 0", "counts > 0"}}},
+	{"wgmma: it adds to registers that are only written", calls, "RandomWarpgroup", []edit{{"kernels/cuda/src/wgmma.cuh", `OPERAND("+f", (c)[0])`, `OPERAND("=f", (c)[0])`}}},
 }

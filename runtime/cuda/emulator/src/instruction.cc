@@ -160,9 +160,9 @@ void runProduct(const Instruction &m, Block &block, const Operands &operands, co
     block.beginProduct(product, m.opcode);
 }
 
-// Kinds of parameters: d, a float that is written, and may be read; f, one that is read; w, 32 bits that are written; r,
-// 32 bits that are read; q, 64 bits that are read; s, an address of shared memory; g, one of global memory; n, a number; b, 0 or 1 in the
-// text; digits, that number. d*32 is 32 times d.
+// Kinds of parameters: d, a float that is written, and may be read; a, one that is read and written; f, one that is read; w, 32 bits that
+// are written; r, 32 bits that are read; q, 64 bits that are read; s, an address of shared memory; g, one of global memory; n, a number; b,
+// 0 or 1 in the text; digits, that number. a*32 is 32 times a.
 struct Model {
     const char *opcode;
     const char *lists; // "dddd rrrr"
@@ -182,9 +182,9 @@ constexpr Model models[] = {
     {"cp.async.wait_group", "n", runWait},
     {"fence.proxy.async.shared::cta", "", runProxyFence},
     {"wgmma.fence.sync.aligned", "", runFence},
-    {"wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16", "d*32 q q 1 1 1 b b", runProduct},
-    {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "d*64 q q 1 1 1 b b", runProduct},
-    {"wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16", "d*128 q q 1 1 1 b b", runProduct},
+    {"wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16", "a*32 q q 1 1 1 b b", runProduct},
+    {"wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "a*64 q q 1 1 1 b b", runProduct},
+    {"wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16", "a*128 q q 1 1 1 b b", runProduct},
     {"wgmma.commit_group.sync.aligned", "", runCommitProducts},
     {"wgmma.wait_group.sync.aligned", "n", runWaitProducts},
 };
@@ -247,6 +247,7 @@ bool allows(const std::string &constraint, char kind, const Parameter &p) {
     const char type = constraint.back();
     switch (kind) {
     case 'd': return written && type == 'f';
+    case 'a': return written && read && type == 'f';
     case 'f': return read && type == 'f';
     case 'w': return written && type == 'r';
     case 'g':
