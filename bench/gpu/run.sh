@@ -103,7 +103,9 @@ perform() {
 	world) measured -program "$work/plimsoll/plimsoll" ;;
 	language | residency) compared -program "$work/plimsoll/plimsoll" ;;
 	memcheck | racecheck) sanitizer ;;
-	ops | throughput | beyond) compared ;;
+	ops) PLIMSOLL_CUDA_WGMMA=1 compared ;;
+	vendors) PLIMSOLL_CUDA_WGMMA=1 measured ;;
+	throughput | beyond) compared ;;
 	*) measured ;;
 	esac
 }

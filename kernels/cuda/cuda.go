@@ -9,6 +9,7 @@ import "C"
 import (
 	"cmp"
 	"fmt"
+	"os"
 
 	"plimsoll/kernels"
 	"plimsoll/kernels/cuda/nvidia"
@@ -23,6 +24,10 @@ var (
 
 // tensorCapability is the first compute capability whose tensor cores multiply bfloat16 and TF32.
 const tensorCapability = 8
+
+// WgmmaVariable is the environment variable that makes products by wgmma candidates where it is 1. No GPU has run them yet, and an
+// instruction that a GPU refuses would lose the device.
+const WgmmaVariable = "PLIMSOLL_CUDA_WGMMA"
 
 // hasWarpgroups reports whether a device runs code for sm_90a, which newer GPUs do not.
 func hasWarpgroups(device *cuda.Device) bool {
@@ -42,7 +47,7 @@ func New(device *cuda.Device, o Options) (*Library, error) {
 		return nil, fmt.Errorf("%s: %w", device.Info().Name, err)
 	}
 	l := &Library{device: device, tensor: major >= tensorCapability && !o.NoTensorCores, tile: o.tile, vendors: v, note: o.Note, terms: proofTerms}
-	l.warpgroups = l.tensor && hasWarpgroups(device) && !emulated(device) && o.Vendor != "" && o.Vendor != nvidia.Refuse
+	l.warpgroups = os.Getenv(WgmmaVariable) == "1" && l.tensor && hasWarpgroups(device) && !emulated(device) && o.Vendor != "" && o.Vendor != nvidia.Refuse
 	if emulated(device) {
 		l.terms = emulatedProofTerms
 	}

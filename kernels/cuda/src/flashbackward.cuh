@@ -192,7 +192,7 @@ INLINE void weigh_slice(const attention_args &a, panels<E, D, KEYS, ANY> &p, TIL
 			}
 }
 
-// What a block makes gradients of. Registers do not hold those of both keys and values of more than 128 channels.
+// A block makes gradients of one of these. Registers do not hold those of both keys and values of more than 128 channels.
 enum makes { OF_QUERIES, OF_KEYS, OF_VALUES, OF_BOTH };
 
 // flash_gradients makes one side's gradients. With KEYS a block has FIXED keys of a head of keys and values; it walks over the queries that

@@ -1,4 +1,4 @@
-// What kernels.Attention adds to scaled scores: a learned term by head, and a constant one.
+// Terms of kernels.Attention are added to scaled scores: a learned one by head, and a constant one.
 #ifndef PLIMSOLL_TERMS_CUH
 #define PLIMSOLL_TERMS_CUH
 
