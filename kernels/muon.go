@@ -15,7 +15,7 @@ import "math"
 //
 // Momentum, coefficients and steps are from K. Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024. The scale
 // is equation 4 of J. Liu et al., "Muon is scalable for LLM training", 2025. It makes updates as large as AdamW's, so that both have one
-// learning rate. PyTorch's torch.optim.Muon with adjust_lr_fn="match_rms_adamw" is the same.
+// learning rate. PyTorch's torch.optim.Muon with adjust_lr_fn="match_rms_adamw" has the same steps, and other roundings.
 //
 // All is float32 but the iteration, from the first X on: Matrix.DType is the type of its products. In TF32 the factors of each product are
 // rounded. In bfloat16, which PyTorch always takes, X, A, A*A and a + b*A + c*A*A are bfloat16. Sums are float32.

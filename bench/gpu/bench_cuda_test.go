@@ -59,6 +59,7 @@ func TestSmokeSaysWhatToMend(t *testing.T) {
 		t.Skip("needs the emulated driver, which can be told to fail: ", status.Err)
 	}
 	t.Setenv(nvidia.PathVariable, fake.Build(t, fake.CuDNN, fake.CuBLAS))
+	t.Setenv("PLIMSOLL_CUDA_WGMMA", "1")
 	smoke := func() (string, error) {
 		var out bytes.Buffer
 		err := run(t.Context(), []string{"-tiny", "smoke"}, &out)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -51,8 +52,8 @@ func (s *smoke) checks() []smokeCheck {
 		smokeCheck{"streams", mend, (*smoke).tryStreams},
 		smokeCheck{"cublas", "install cuBLAS again, or give --debug vendor=refuse", func(s *smoke) (string, error) { return s.tryVendor("cublas") }},
 		smokeCheck{"cudnn", "install cuDNN again, or give --debug vendor=refuse", func(s *smoke) (string, error) { return s.tryVendor("cudnn") }})
-	if slices.ContainsFunc(all, func(c smokeCheck) bool { return c.name == "module wgmma" }) {
-		all = append(all, smokeCheck{"wgmma", "report it, and give --debug vendor=refuse, which does without wgmma", (*smoke).tryWarpgroups})
+	if os.Getenv("PLIMSOLL_CUDA_WGMMA") == "1" && slices.ContainsFunc(all, func(c smokeCheck) bool { return c.name == "module wgmma" }) {
+		all = append(all, smokeCheck{"wgmma", "report it, and leave PLIMSOLL_CUDA_WGMMA unset", (*smoke).tryWarpgroups})
 	}
 	return all
 }

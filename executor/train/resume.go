@@ -184,6 +184,9 @@ func differences(path string, saved, want *checkpoint.Meta) (notes []string, err
 	if err != nil {
 		return nil, err
 	}
+	if slices.ContainsFunc(list, func(d checkpoint.Difference) bool { return d.Field == "dtype" }) { // which decides on the type of products
+		list = slices.DeleteFunc(list, func(d checkpoint.Difference) bool { return d.Field == productsField })
+	}
 	var refused []string
 	remedy := ""
 	for _, d := range list {

@@ -173,6 +173,9 @@ func (c Choice) algorithm() algorithm { return algorithm(slices.Index(algorithms
 
 // unable says why an agreed choice cannot be kept in this process.
 func (c Choice) unable(why string) error {
-	return fmt.Errorf("%s: %s %s here for %s %s of %s, but all processes must choose alike: use GPUs and libraries of one kind, or --debug vendor=refuse",
-		c.GPU, c.Algorithm, why, c.Op, c.Pass, c.Shapes)
+	remedy := "use GPUs and libraries of one kind, or --debug vendor=refuse"
+	if c.algorithm() == wgmma {
+		remedy = "set " + WgmmaVariable + "=1, as where it was chosen"
+	}
+	return fmt.Errorf("%s: %s %s here for %s %s of %s, but all processes must choose alike: %s", c.GPU, c.Algorithm, why, c.Op, c.Pass, c.Shapes, remedy)
 }

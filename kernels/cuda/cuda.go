@@ -29,6 +29,11 @@ const tensorCapability = 8
 // instruction that a GPU refuses would lose the device.
 const WgmmaVariable = "PLIMSOLL_CUDA_WGMMA"
 
+// timesWarpgroups reports whether products by wgmma are candidates, by the variable's value, where anything is timed at all.
+func timesWarpgroups(variable string, mode nvidia.Mode) bool {
+	return variable == "1" && mode != "" && mode != nvidia.Refuse
+}
+
 // hasWarpgroups reports whether a device runs code for sm_90a, which newer GPUs do not.
 func hasWarpgroups(device *cuda.Device) bool {
 	major, minor := device.Capability()
@@ -47,7 +52,7 @@ func New(device *cuda.Device, o Options) (*Library, error) {
 		return nil, fmt.Errorf("%s: %w", device.Info().Name, err)
 	}
 	l := &Library{device: device, tensor: major >= tensorCapability && !o.NoTensorCores, tile: o.tile, vendors: v, note: o.Note, terms: proofTerms}
-	l.warpgroups = os.Getenv(WgmmaVariable) == "1" && l.tensor && hasWarpgroups(device) && !emulated(device) && o.Vendor != "" && o.Vendor != nvidia.Refuse
+	l.warpgroups = l.tensor && hasWarpgroups(device) && !emulated(device) && timesWarpgroups(os.Getenv(WgmmaVariable), o.Vendor)
 	if emulated(device) {
 		l.terms = emulatedProofTerms
 	}

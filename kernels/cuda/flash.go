@@ -23,7 +23,7 @@ var flashHeads = map[kernels.Pass]map[kernels.DType][]int64{
 type flash struct {
 	head    int64
 	factors kernels.DType
-	any     bool // not only causal attention without terms
+	general bool // not only causal attention without terms
 }
 
 // flash returns the kernels that compute attention in a pass. They copy rows in pieces of 16 bytes. Those of causal attention without terms
@@ -43,7 +43,7 @@ func (l *Library) flash(op kernels.Attention, x kernels.Desc, pass kernels.Pass)
 
 // module is the source of the kernels of a pass.
 func (f flash) module(pass string) string {
-	if f.any {
+	if f.general {
 		return "flashany" + pass
 	}
 	return "flash" + pass
@@ -51,7 +51,7 @@ func (f flash) module(pass string) string {
 
 // name is the name of a kernel.
 func (f flash) name(of string) string {
-	if f.any {
+	if f.general {
 		of += "_any"
 	}
 	return f.kernel(of)

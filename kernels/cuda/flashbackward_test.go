@@ -82,11 +82,11 @@ func backwardNames(d kernels.DType, op kernels.Attention, size int64) string {
 	if size == 0 {
 		return ""
 	}
-	names, kind := "", suffix(d)
+	kind := suffix(d)
 	if op.Bidirectional || !op.Plain() || op.Scale < 0 {
 		kind = "_any" + kind
 	}
-	names = fmt.Sprintf("flash_queries%s_d%d flash_keys%s_d%d", kind, size, kind, size)
+	names := fmt.Sprintf("flash_queries%s_d%d flash_keys%s_d%d", kind, size, kind, size)
 	if size == 256 {
 		names += fmt.Sprintf(" flash_values%s_d256", kind)
 	}

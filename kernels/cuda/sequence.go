@@ -241,12 +241,12 @@ func (b *builder) attention(op kernels.Attention) {
 		if flash.head > 0 {
 			rows, columns = ceil(length, flash.positions(kernels.Backward)), ceil(length, flash.moving())
 		}
-		parts := max(min(ceil(termBlocks, rows*columns*heads), maxPartial/(heads*length*length*4), samples), 1)
-		args.parts, args.terms = C.int(parts), b.reserve(parts*heads*length*length*4)
+		sampleParts := max(min(ceil(termBlocks, rows*columns*heads), maxPartial/(heads*length*length*4), samples), 1)
+		args.parts, args.terms = C.int(sampleParts), b.reserve(sampleParts*heads*length*length*4)
 		if flash.head > 0 {
-			addStep(b, flash.module("backward"), flash.kernel("terms"), dim{rows * columns * parts, heads, 1}, flashBlock, flash.backwardShared(), args)
+			addStep(b, flash.module("backward"), flash.kernel("terms"), dim{rows * columns * sampleParts, heads, 1}, flashBlock, flash.backwardShared(), args)
 		} else {
-			addStep(b, "attention", "attention_terms"+suffix(x.DType), dim{rows * heads * parts, columns, 1}, rowBlock, 0, args)
+			addStep(b, "attention", "attention_terms"+suffix(x.DType), dim{rows * heads * sampleParts, columns, 1}, rowBlock, 0, args)
 		}
 		addStep(b, "attention", "attention_table"+suffix(x.DType), dim{int64(op.Table) * heads, 1, 1}, rowBlock, 0, args)
 	}

@@ -211,8 +211,21 @@ func TestWarpgroupsAreAgreed(t *testing.T) {
 		if err := refusing.vendors.choices.adopt(refusing, exported); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := refusing.Workspace(call); err == nil || !strings.Contains(err.Error(), "--debug vendor=refuse") {
+		if _, err := refusing.Workspace(call); err == nil || !strings.Contains(err.Error(), WgmmaVariable+"=1") {
 			t.Errorf("another process's choice: %v", err)
+		}
+	}
+}
+
+// TestWarpgroupsAreAskedFor: no GPU has run wgmma, so the variable alone makes it a candidate, and only where algorithms are timed.
+func TestWarpgroupsAreAskedFor(t *testing.T) {
+	for _, c := range []struct {
+		variable string
+		mode     nvidia.Mode
+		want     bool
+	}{{"", nvidia.Prefer, false}, {"0", nvidia.Prefer, false}, {"1", nvidia.Prefer, true}, {"1", nvidia.Require, true}, {"1", nvidia.Refuse, false}, {"1", "", false}} {
+		if got := timesWarpgroups(c.variable, c.mode); got != c.want {
+			t.Errorf("%s=%q, vendor=%q: %v, want %v", WgmmaVariable, c.variable, c.mode, got, c.want)
 		}
 	}
 }

@@ -145,7 +145,7 @@ template <typename T> INLINE void attention_forward(const attention_args &a) {
 #pragma unroll
 			for (int j = 0; j < EACH; j++) {
 				int r = first_row() + LANES * i, c = first_column() + LANES * j;
-				weights[r][c] = open(h, q0, r, k0, c) ? s.v[i][j] * a.scale + terms.value(terms.at(q0 + r, k0 + c)) : __uint_as_float(0xff800000u);
+				weights[r][c] = open(h, q0, r, k0, c) ? s.v[i][j] * a.scale + terms.value(q0 + r, k0 + c) : __uint_as_float(0xff800000u);
 			}
 		__syncthreads();
 		int r = t / 4, part = t % 4 * (TILE / 4);
@@ -218,7 +218,7 @@ template <typename T> INLINE void weigh(product_panels &panels, const head<T> &h
 		for (int j = 0; j < EACH; j++) {
 			int r = first_row() + LANES * i, c = first_column() + LANES * j;
 			bool seen = open(h, q0, r, k0, c);
-			float p = seen ? expf(s.v[i][j] * a.scale + terms.value(terms.at(q0 + r, k0 + c)) - GLOBAL(const float, a.rows)[h.row(q0) + r]) : 0;
+			float p = seen ? expf(s.v[i][j] * a.scale + terms.value(q0 + r, k0 + c) - GLOBAL(const float, a.rows)[h.row(q0) + r]) : 0;
 			weights[r][c] = p;
 			slopes[r][c] = seen ? p * (d.v[i][j] - GLOBAL(const float, a.means)[h.row(q0) + r]) * factor : 0;
 		}

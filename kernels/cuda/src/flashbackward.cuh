@@ -3,7 +3,8 @@
 // and has its gradients to itself: nothing is added atomically. Weights and the scores' gradients are rounded as factors; all sums are
 // float32. A warp has BLOCKS times 16 of the FIXED positions, so that its sums are the next product's left factors where they are.
 //
-// Scores per pair of positions and channel: 4 products where keys are fixed, 3 where queries are. A head has whole pieces of 16 bytes.
+// Scores per pair of positions and channel: 4 products where keys are fixed, 3 where queries are; in heads of more than 128 channels keys
+// take 3 and values 2. A head has whole pieces of 16 bytes.
 #ifndef PLIMSOLL_FLASHBACKWARD_CUH
 #define PLIMSOLL_FLASHBACKWARD_CUH
 
@@ -145,8 +146,8 @@ struct slice {
 	int t, c, held, map, head;
 };
 
-// weigh_slice makes the weights of a slice, and the gradients of its scores. Where queries are fixed, sums and means are theirs.
-template <typename E, int D, bool KEYS, bool ANY>
+// weigh_slice makes the weights of a slice, and with SLOPES the gradients of its scores. Where queries are fixed, sums and means are theirs.
+template <typename E, int D, bool KEYS, bool ANY, bool SLOPES>
 INLINE void weigh_slice(const attention_args &a, panels<E, D, KEYS, ANY> &p, TILES(weights), TILES(slopes), int stage, slice at,
 	const float (&sums)[panels<E, D, KEYS, ANY>::BLOCKS][2], const float (&means)[panels<E, D, KEYS, ANY>::BLOCKS][2]) {
 	typedef panels<E, D, KEYS, ANY> P;
@@ -156,7 +157,7 @@ INLINE void weigh_slice(const attention_args &a, panels<E, D, KEYS, ANY> &p, TIL
 #pragma unroll
 	for (int m = 0; m < P::BLOCKS; m++) weights[m] = {}, slopes[m] = {};
 	add_product<E, D, KEYS, ANY>(weights, p, 0, p.moving[stage][0][at.c]);
-	add_product<E, D, KEYS, ANY>(slopes, p, 1, p.moving[stage][1][at.c]);
+	if constexpr (SLOPES) add_product<E, D, KEYS, ANY>(slopes, p, 1, p.moving[stage][1][at.c]);
 #pragma unroll
 	for (int m = 0; m < (ANY ? P::BLOCKS : 0); m++) {
 		const score_terms terms(a, at.map, at.head);
@@ -255,7 +256,7 @@ template <typename E, int D, makes OF, bool ANY> INLINE void flash_gradients(con
 			const int warp = held + threadIdx.x / 32 * P::OWN;
 			if (causal && (KEYS ? now + c + SLICE <= warp : now + c >= warp + P::OWN)) continue;
 			tile<E, D, KEYS, ANY> weights[BLOCKS], slopes[BLOCKS];
-			weigh_slice<E, D, KEYS, ANY>(a, p, weights, slopes, stage, slice{now + c, c, held, map, head_now}, sums, means);
+			weigh_slice<E, D, KEYS, ANY, FIRST>(a, p, weights, slopes, stage, slice{now + c, c, held, map, head_now}, sums, means);
 			if constexpr (VALUES) add_weighted<E, D, KEYS, ANY>(values_, weights, p.moving[stage][1][c]);
 			if constexpr (FIRST) add_weighted<E, D, KEYS, ANY>(out, slopes, p.moving[stage][0][c]);
 		}
@@ -264,7 +265,6 @@ template <typename E, int D, makes OF, bool ANY> INLINE void flash_gradients(con
 	if constexpr (FIRST) put_rows<E, D, KEYS, ANY>(a, out, projection(a, a.dx, n, KEYS ? a.heads + shared : head), held, a.scale);
 	if constexpr (VALUES) put_rows<E, D, KEYS, ANY>(a, values_, projection(a, a.dx, n, a.heads + a.kv + shared), held, 1);
 }
-
 
 // flash_terms makes the gradients of what is added to scores, by head and positions: terms has those of a part of the samples, summed in
 // their order. A block has FIXED queries and ROWS keys of a head.
@@ -299,7 +299,7 @@ template <typename E, int D> INLINE void flash_terms(const attention_args &a) {
 #pragma unroll
 		for (int c = 0; c < ROWS; c += SLICE) {
 			tile<E, D, false, true> weights[BLOCKS], slopes[BLOCKS];
-			weigh_slice<E, D, false, true>(a, p, weights, slopes, stage, slice{now + c, c, held, map, head}, sums, means);
+			weigh_slice<E, D, false, true, true>(a, p, weights, slopes, stage, slice{now + c, c, held, map, head}, sums, means);
 #pragma unroll
 			for (int j = 0; j < SLICE / 8; j++)
 #pragma unroll

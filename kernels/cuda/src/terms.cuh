@@ -7,7 +7,7 @@
 // row_of returns the row of the table that an index means: the nearest row where there is none.
 INLINE i64 row_of(float index, int rows) { return index > 0 ? (i64)fminf(index, (float)(rows - 1)) : 0; }
 
-// score_terms are the terms of a head of a sample. There are fewer than 2^31 pairs of a query and a key.
+// score_terms are the terms of a head of a sample. Where there are any, there are fewer than 2^31 pairs of a query and a key.
 struct score_terms {
 	const float *table, *index, *mask; // 0: none. Of the table the head's column, of the masks the head's
 	int rows, heads, length;
@@ -26,7 +26,7 @@ struct score_terms {
 	INLINE float learned(int at) const { return table[row_of(index[at], rows) * heads]; }
 
 	// value returns the sum of the terms.
-	INLINE float value(int at) const { return (table ? learned(at) : 0) + (mask ? mask[at] : 0); }
+	INLINE float value(int query, int key) const { return (table ? learned(at(query, key)) : 0) + (mask ? mask[at(query, key)] : 0); }
 
 	// add scales a lane's part of a tile of scores, and adds the terms: where(j, k) is the place of v[j][k].
 	template <int N, typename F> INLINE void add(float (&v)[N][4], float scale, F where) const {

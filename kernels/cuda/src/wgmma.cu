@@ -1,11 +1,11 @@
 // Convolutions of bf16 on the tensor cores of Hopper alone (sm_90a): two groups of four warps multiply by wgmma, which reads both factors
-// from shared memory in the background. Slabs arrive by cp.async in a ring of stages, STAGES of them, while up to two slabs are multiplied. Sums run in
+// from shared memory in the background. Slabs arrive by cp.async in a ring of COUNT stages, while up to two slabs are multiplied. Sums run in
 // float32, in an order that the shape and the tile decide.
 //
 // Each slab k has four steps.
 //   1. Every thread waits for its copies of the slab, and shows them to wgmma (fence.proxy.async).
 //   2. At a barrier the slab is complete, and all warps have waited for products of slab k - 2.
-//   3. Products of the slab begin, and copies of slab k + STAGES - 2 to the stage of slab k - 2.
+//   3. Products of the slab begin, and copies of slab k + COUNT - 2 to the stage of slab k - 2.
 //   4. Every warp waits for products of slab k - 1.
 #include "tile.cuh"
 #include "wgmma.cuh"
