@@ -66,6 +66,10 @@ func (c Choice) key() string {
 // ChoicesVariable is the environment variable with the file that keeps choices, so that another process repeats them.
 const ChoicesVariable = "PLIMSOLL_CUDA_CHOICES"
 
+// WgmmaVariable is the environment variable that makes products by wgmma candidates where it is 1. No GPU has run them yet, and an
+// instruction that a GPU refuses would lose the device.
+const WgmmaVariable = "PLIMSOLL_CUDA_WGMMA"
+
 // choices are the choices made so far. One at a time is made: two measurements would disturb each other.
 type choices struct {
 	mu   sync.Mutex

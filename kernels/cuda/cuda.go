@@ -25,10 +25,6 @@ var (
 // tensorCapability is the first compute capability whose tensor cores multiply bfloat16 and TF32.
 const tensorCapability = 8
 
-// WgmmaVariable is the environment variable that makes products by wgmma candidates where it is 1. No GPU has run them yet, and an
-// instruction that a GPU refuses would lose the device.
-const WgmmaVariable = "PLIMSOLL_CUDA_WGMMA"
-
 // timesWarpgroups reports whether products by wgmma are candidates, by the variable's value, where anything is timed at all.
 func timesWarpgroups(variable string, mode nvidia.Mode) bool {
 	return variable == "1" && mode != "" && mode != nvidia.Refuse
