@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"plimsoll/kernels/cuda/sources"
 )
 
 // recipe is a section of adding.md: the addition that its patch makes, and what is run after it.
@@ -38,7 +40,7 @@ func schedulePlans(c *copied) {
 	c.sh("go test -short -count=1 ./planner/pipeline/flush")
 }
 
-// softsignPTX stands for ptx/map.ptx where there is no NVRTC: the emulated driver reads the names alone.
+// softsignPTX stands for PTX of map.cu where there is no NVRTC: the emulated driver reads the names alone.
 const softsignPTX = `
 .visible .entry softsign_forward_f32() { ret; }
 .visible .entry softsign_forward_bf16() { ret; }
@@ -55,6 +57,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"plimsoll/kernels/cuda/sources"
 	"plimsoll/kernels"
 )
 
@@ -84,12 +87,16 @@ func opComputes(c *copied) {
 		c.sh("go test -count=1 -run TestOpcodes ./kernels/cuda -update")
 		c.sh("go test -count=1 -run 'TestPTXIsFresh|TestParameters|TestOpcodes|TestCachedLoads' ./kernels/cuda")
 	} else {
-		path := filepath.Join(c.dir, "kernels/cuda/ptx/map.ptx")
-		ptx, err := os.ReadFile(path)
+		folder := filepath.Join(c.dir, "kernels/cuda/ptx")
+		ptx, err := sources.ReadPTX(os.DirFS(folder), "map")
 		if err != nil {
 			c.Fatal(err)
 		}
-		write(c.T, path, string(ptx)+softsignPTX)
+		file, err := sources.CompressPTX(append(ptx, softsignPTX...))
+		if err != nil {
+			c.Fatal(err)
+		}
+		write(c.T, filepath.Join(folder, sources.PTXFile("map")), string(file))
 	}
 	c.sh(`mkdir -p out/src && cp kernels/cuda/src/map.cu kernels/cuda/src/*.h kernels/cuda/src/*.cuh out/src
 		runtime/cuda/emulator/build.sh "$TREE/out/emulator" out/src

@@ -125,7 +125,7 @@ func (l *Library) launch(name string, b *builder) (cuda.Launch, error) {
 }
 
 func (l *Library) kernel(s step) (cuda.Launch, error) {
-	m, err := l.device.Module(s.module, images[s.module])
+	m, err := l.device.Module(s.module, imageOf(s.module))
 	if err != nil {
 		return nil, err
 	}

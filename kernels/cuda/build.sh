@@ -1,5 +1,5 @@
 #!/bin/sh
-# Compiles the src/*.cu that have changed to ptx/*.ptx with NVRTC of CUDA 12.6 or older (in PyPI's wheel nvidia-cuda-nvrtc-cu12).
+# Compiles the src/*.cu that have changed to ptx/*.ptx.gz with NVRTC of CUDA 12.6 or older (in PyPI's wheel nvidia-cuda-nvrtc-cu12).
 #
 #   build.sh [NVRTC_LIBRARY]
 #

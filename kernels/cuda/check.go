@@ -21,7 +21,7 @@ func (l *Library) Modules() []string {
 
 // LoadModule lets the driver compile a module, unless the device has loaded it.
 func (l *Library) LoadModule(name string) error {
-	_, err := l.device.Module(name, images[name])
+	_, err := l.device.Module(name, imageOf(name))
 	return err
 }
 

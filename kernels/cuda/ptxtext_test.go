@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -95,7 +94,7 @@ var ptxText = sync.OnceValue(func() (texts struct {
 	}
 	texts.modules = map[string]string{}
 	for _, name := range texts.sources.Modules() {
-		text, err := os.ReadFile(filepath.Join("ptx", name+".ptx"))
+		text, err := sources.ReadPTX(os.DirFS("ptx"), name)
 		texts.err = errors.Join(texts.err, err)
 		texts.modules[name] = string(text)
 		texts.entries = append(texts.entries, entriesOf(name, string(text))...)

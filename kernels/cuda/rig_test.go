@@ -48,8 +48,8 @@ func TestMain(m *testing.M) {
 
 // neverLaunched returns the kernels of the PTX that this process has not launched.
 func neverLaunched() (names []string) {
-	for _, image := range images {
-		for _, entry := range regexp.MustCompile(`(?m)^\.visible \.entry (\w+)`).FindAllSubmatch(image, -1) {
+	for _, read := range images {
+		for _, entry := range regexp.MustCompile(`(?m)^\.visible \.entry (\w+)`).FindAllSubmatch(read(), -1) {
 			if name := string(entry[1]); cudatest.Launches(name) == 0 {
 				names = append(names, name)
 			}

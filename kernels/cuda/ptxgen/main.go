@@ -1,6 +1,6 @@
 //go:build cuda && linux && amd64
 
-// Ptxgen compiles the modules of kernels/cuda/src that have changed to kernels/cuda/ptx: `make kernels`.
+// Ptxgen compiles the modules of kernels/cuda/src that have changed to PTX in kernels/cuda/ptx: `make kernels`.
 package main
 
 import (
@@ -68,7 +68,11 @@ func compile(c *nvrtc.Compiler, all sources.Set, name, out string) error {
 		return err
 	}
 	fmt.Printf("%s.ptx in %.1f s\n", name, time.Since(start).Seconds())
-	return os.WriteFile(filepath.Join(out, name+".ptx"), relabel(tidy(ptx)), 0o644)
+	file, err := sources.CompressPTX(relabel(tidy(ptx)))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(out, sources.PTXFile(name)), file, 0o644)
 }
 
 // relabel makes PTX 8.0 of it, which drivers of CUDA 12.0 take. Newer compilers only add a pragma that says which bytes of
