@@ -136,7 +136,7 @@ func (w *Workload) MasterLayout(l *models.Layer) (at map[int64]int64, bytes int6
 // MatrixType returns the type in which the optimizer multiplies matrices: float32 unless Muon updates some in another type.
 func (w *Workload) MatrixType() (d kernels.DType) {
 	for _, q := range w.Model.Params() {
-		if q.Matrix.Muons(w.Optimizer) && q.Matrix.DType != kernels.Float32 {
+		if q.Trained && q.Matrix.Muons(w.Optimizer) && q.Matrix.DType != kernels.Float32 {
 			d = q.Matrix.DType
 		}
 	}

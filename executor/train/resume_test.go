@@ -41,6 +41,10 @@ func TestRunsOfEarlierVersions(t *testing.T) {
 	if _, err := f.Compare("run.json", narrow); !errors.Is(err, ErrOtherRun) || !strings.Contains(err.Error(), `muon_products was ""`) {
 		t.Errorf("a run of Muon in bfloat16 with products in float32: %v", err)
 	}
+	wide := r.File()
+	if _, err := wide.Compare("run.json", narrow); !errors.Is(err, ErrOtherRun) || !strings.Contains(err.Error(), `dtype was "float32"`) || strings.Contains(err.Error(), "earlier version") {
+		t.Errorf("a run of Muon in float32 that goes on in bfloat16: %v", err)
+	}
 	images := &Run{Job: opened(t, tiny(2)), Steps: 4}
 	if f := images.File(); f.Settings.Extra["windows"] != "" || f.Settings.Extra["muon_matrices"] != "" || r.File().Settings.Extra["muon_products"] != "" {
 		t.Errorf("a run on images has %v", f.Settings.Extra)
