@@ -57,7 +57,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"plimsoll/kernels/cuda/sources"
 	"plimsoll/kernels"
 )
 

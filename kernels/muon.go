@@ -47,7 +47,7 @@ func (m Matrix) Rate() float64 { return MuonScale * math.Sqrt(float64(max(m.Rows
 // Side is the smaller extent, that of the square matrices of the iteration.
 func (m Matrix) Side() int64 { return min(m.Rows, m.Columns) }
 
-// MuonSpace has the places of the iteration in a library's memory: X and the next X, A, and A*A, each of so many bytes as MuonBytes says.
+// MuonSpace has the places of the iteration in a library's memory: X and the next X, A, and A*A. MuonBytes gives their sizes.
 type MuonSpace[A any] struct{ X, Next, Square, Again A }
 
 // MuonBytes returns the bytes of the places. Again has room for A in float32, where A is the gradient of a weight.

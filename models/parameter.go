@@ -23,7 +23,7 @@ type Parameter struct {
 	Parts []Part
 
 	// Matrix is the extent of a weight of a linear layer or a convolution (outputs x rest) but the model's last, the head; zero: the
-	// parameter is none of these. It is what an optimizer for hidden layers' matrices goes by. Its type is that of the layer's products.
+	// parameter is none of these. Optimizers for matrices of hidden layers read it. Its type is that of the layer's products.
 	Matrix kernels.Matrix
 
 	Start         Distribution // what Init fills it with

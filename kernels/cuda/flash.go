@@ -26,8 +26,8 @@ type flash struct {
 	general bool // not only causal attention without terms
 }
 
-// flash returns the kernels that compute attention in a pass. They copy rows in pieces of 16 bytes. Those of causal attention without terms
-// hide scores before they scale them.
+// flash returns the kernels that compute attention in a pass. They copy rows in pieces of 16 bytes. Kernels of causal attention without
+// terms hide scores before they scale them, so that the scale must be positive.
 func (l *Library) flash(op kernels.Attention, x kernels.Desc, pass kernels.Pass) flash {
 	d, channels := factors(op, x), int64(op.Dim(x))
 	if !l.tensor || channels%wide(d) != 0 {

@@ -4,7 +4,7 @@ package cuda
 
 import (
 	"embed"
-	"io/fs"
+	"path"
 	"strings"
 	"sync"
 
@@ -31,11 +31,7 @@ func readImages() map[string]func() []byte {
 }
 
 func readImage(module string) []byte {
-	folder, err := fs.Sub(embedded, "ptx")
-	if err != nil {
-		panic("BUG: embedded PTX cannot be read: " + err.Error())
-	}
-	text, err := sources.ReadPTX(folder, module)
+	text, err := sources.ReadPTX(embedded, path.Join("ptx", module))
 	if err != nil {
 		panic("BUG: embedded PTX cannot be read: " + err.Error())
 	}

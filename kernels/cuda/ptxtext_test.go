@@ -236,6 +236,14 @@ func takersOf(source string) (all []taker) {
 	return all
 }
 
+// withHeaders is a source behind the headers that it names.
+func withHeaders(all sources.Set, name string) (text string) {
+	for _, m := range regexp.MustCompile(`(?m)^#include "([\w.]+)"`).FindAllStringSubmatch(all[name], -1) {
+		text += all[m[1]]
+	}
+	return text + all[name]
+}
+
 // parameterOf returns the fields of the struct that a kernel takes.
 func parameterOf(t *testing.T, e entry, takers []taker, structs map[string][]field) []field {
 	t.Helper()
@@ -259,7 +267,7 @@ func eachEntry(t *testing.T, f func(e entry, fields []field)) {
 	}
 	structs, takers := structsOf(all.sources["args.h"]), map[string][]taker{}
 	for _, name := range all.sources.Modules() {
-		takers[name] = takersOf(all.sources[name+".cu"])
+		takers[name] = takersOf(withHeaders(all.sources, name+".cu"))
 	}
 	for _, e := range all.entries {
 		f(e, parameterOf(t, e, takers[e.module], structs))

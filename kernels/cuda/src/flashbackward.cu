@@ -1,24 +1,22 @@
 // Gradients of causal self-attention on tensor cores.
 #include "flashbackward.cuh"
 
-// GRADIENTS(E, D, queries, keys): and how many blocks of each a multiprocessor is to have room for in its registers.
-#define GRADIENTS(E, D, queries, keys) \
-	KERNEL_BOUNDS(flash_queries_##E##_d##D, struct attention_args, FLASH_THREADS, queries) { flash_gradients<E, D, OF_QUERIES, false>(a); } \
-	KERNEL_BOUNDS(flash_keys_##E##_d##D, struct attention_args, FLASH_THREADS, keys) { flash_gradients<E, D, OF_BOTH, false>(a); }
-
-GRADIENTS(bf16, 32, 3, 2)
-GRADIENTS(bf16, 64, 2, 2)
-GRADIENTS(bf16, 96, 3, 2)
-GRADIENTS(bf16, 128, 3, 2)
-GRADIENTS(tf32, 32, 3, 2)
-GRADIENTS(tf32, 64, 2, 2)
-GRADIENTS(tf32, 96, 2, 2)
-GRADIENTS(tf32, 128, 2, 2)
-
-// WIDE(E, D): keys and values by themselves.
-#define WIDE(E, D) \
-	KERNEL_BOUNDS(flash_queries_##E##_d##D, struct attention_args, FLASH_THREADS, 1) { flash_gradients<E, D, OF_QUERIES, false>(a); } \
-	KERNEL_BOUNDS(flash_keys_##E##_d##D, struct attention_args, FLASH_THREADS, 1) { flash_gradients<E, D, OF_KEYS, false>(a); } \
-	KERNEL_BOUNDS(flash_values_##E##_d##D, struct attention_args, FLASH_THREADS, 1) { flash_gradients<E, D, OF_VALUES, false>(a); }
-
-WIDE(bf16, 256)
+GRADIENTS(queries, OF_QUERIES, false, bf16, 32, 3)
+GRADIENTS(queries, OF_QUERIES, false, bf16, 64, 2)
+GRADIENTS(queries, OF_QUERIES, false, bf16, 96, 3)
+GRADIENTS(queries, OF_QUERIES, false, bf16, 128, 3)
+GRADIENTS(queries, OF_QUERIES, false, tf32, 32, 3)
+GRADIENTS(queries, OF_QUERIES, false, tf32, 64, 2)
+GRADIENTS(queries, OF_QUERIES, false, tf32, 96, 2)
+GRADIENTS(queries, OF_QUERIES, false, tf32, 128, 2)
+GRADIENTS(keys, OF_BOTH, false, bf16, 32, 2)
+GRADIENTS(keys, OF_BOTH, false, bf16, 64, 2)
+GRADIENTS(keys, OF_BOTH, false, bf16, 96, 2)
+GRADIENTS(keys, OF_BOTH, false, bf16, 128, 2)
+GRADIENTS(keys, OF_BOTH, false, tf32, 32, 2)
+GRADIENTS(keys, OF_BOTH, false, tf32, 64, 2)
+GRADIENTS(keys, OF_BOTH, false, tf32, 96, 2)
+GRADIENTS(keys, OF_BOTH, false, tf32, 128, 2)
+GRADIENTS(queries, OF_QUERIES, false, bf16, 256, 1)
+GRADIENTS(keys, OF_KEYS, false, bf16, 256, 1)
+GRADIENTS(values, OF_VALUES, false, bf16, 256, 1)

@@ -317,4 +317,8 @@ template <typename E, int D> INLINE void flash_terms(const attention_args &a) {
 		}
 }
 
+// GRADIENTS(kind, of, ANY, E, D, blocks) is a kernel: blocks is how many of them a multiprocessor is to have room for in its registers.
+#define GRADIENTS(kind, of, ANY, E, D, blocks) \
+	KERNEL_BOUNDS(flash_##kind##_##E##_d##D, struct attention_args, FLASH_THREADS, blocks) { flash_gradients<E, D, of, ANY>(a); }
+
 #endif

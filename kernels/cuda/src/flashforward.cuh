@@ -295,4 +295,8 @@ template <typename E, int DIM, bool ANY> INLINE void flash_forward(const attenti
 	}
 }
 
+// FORWARD(kind, ANY, E, DIM, blocks) is a kernel: blocks is how many of them a multiprocessor is to have room for in its registers.
+#define FORWARD(kind, ANY, E, DIM, blocks) \
+	KERNEL_BOUNDS(flash_##kind##_##E##_d##DIM, struct attention_args, FLASH_THREADS, blocks) { flash_forward<E, DIM, ANY>(a); }
+
 #endif
